@@ -1,0 +1,1 @@
+"""The exporters that come with otel-zernel, a folder each."""

@@ -1,0 +1,1 @@
+"""The extensions that come with otel-zernel, a folder each."""

@@ -1,0 +1,76 @@
+"""The field types of components' configurations."""
+
+import re
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of `1h30m`, `200ms`, `1.5s` (Go's notation, as in otelcol), or of a plain 0."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value == 0:
+            return 0.0
+        raise ValueError(f"a duration needs a unit: {value}s, {value}ms, {value}m")
+    text = str(value).strip()
+    parts = _DURATION.findall(text)
+    if text == "0" or (parts and "".join(parts) == text):
+        return sum(_part_seconds(part) for part in parts)
+    raise ValueError(f"not a duration: {text!r}; write 10s, 200ms or 1m30s")
+
+
+def _part_seconds(part: str) -> float:
+    number, unit = re.fullmatch(r"([\d.]+)(\D+)", part).groups()  # type: ignore[union-attr]  # _DURATION matched it
+    return float(number) * _SECONDS[unit]
+
+
+def format_duration(seconds: float) -> str:
+    """The duration in the largest unit that keeps it whole."""
+    for unit, size in (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size and abs(seconds / size - round(seconds / size)) < 1e-9:
+            return f"{round(seconds / size)}{unit}"
+    return f"{seconds:g}s"
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="always")]
+"""Seconds, written `10s`, `200ms`, `1m30s`. Class defaults are plain floats."""
+
+PositiveDuration = Annotated[Duration, AfterValidator(lambda value: _positive(value))]
+"""A duration greater than zero."""
+
+
+def _positive(seconds: float) -> float:
+    if seconds <= 0:
+        raise ValueError("must be greater than 0")
+    return seconds
+
+
+class Address(NamedTuple):
+    """Where to listen. An empty host means every interface; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(value: object) -> Address:
+    """`localhost:9091`, `0.0.0.0:9091`, `[::1]:9091` or `:9091`."""
+    if isinstance(value, Address):
+        return value
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:/\s\[\]]*):(\d{1,5})", str(value).strip())
+    if not match or int(match[2]) > 65535:
+        raise ValueError(f"not an address to listen on: {str(value)!r}; write localhost:9091 or 0.0.0.0:9091")
+    return Address(match[1].strip("[]"), int(match[2]))
+
+
+ListenAddress = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, when_used="always")]
+"""Host and port to listen on."""
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+Secret = SecretStr
+"""A string that is never printed."""

@@ -1,0 +1,72 @@
+"""For tests of components, ours and yours: a clock that stands still, a context, a downstream."""
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+
+from opentelemetry.metrics import Meter, NoOpMeter
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import Clock
+from otel_zernel.component import Context, Kind
+from otel_zernel.errors import Refused
+from otel_zernel.health import Health
+
+
+class FakeClock:
+    """A clock that moves only by `sleep` (which returns at once) and `advance`."""
+
+    def __init__(self, time_ns: int = 1_700_000_000_000_000_000) -> None:
+        self._start_ns = time_ns
+        self._elapsed_ns = 0
+
+    def time_ns(self) -> int:
+        return self._start_ns + self._elapsed_ns
+
+    def monotonic(self) -> float:
+        return self._elapsed_ns / 1e9
+
+    def advance(self, seconds: float) -> None:
+        self._elapsed_ns += round(seconds * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+@dataclass
+class Dropped:
+    """What a component counted as lost, by reason."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, count: int, reason: str) -> None:
+        self.counts[reason] += count
+
+
+def make_context(
+    kind: Kind = "receivers", id_: str = "test", *, clock: Clock | None = None, meter: Meter | None = None
+) -> Context:
+    """A context that touches nothing outside. `context.drop` is a `Dropped`."""
+    logger = logging.LoggerAdapter(logging.getLogger(f"otel_zernel.{kind}"), {"otelcol.component.id": id_})
+    meter = meter or NoOpMeter("test")
+    return Context(kind, id_, logger, meter, clock or FakeClock(), Health(), Dropped())
+
+
+@dataclass
+class Downstream:
+    """An `emit` that keeps what it gets; refuses the first `refuse` offers."""
+
+    batches: list[Batch] = field(default_factory=list)
+    refuse: int = 0
+
+    async def __call__(self, batch: Batch) -> None:
+        if self.refuse:
+            self.refuse -= 1
+            raise Refused("not now")
+        self.batches.append(batch)
+
+    @property
+    def point_count(self) -> int:
+        return sum(batch.point_count for batch in self.batches)

@@ -1,0 +1,1 @@
+"""The processors that come with otel-zernel, a folder each."""

@@ -1,0 +1,1 @@
+"""The receivers that come with otel-zernel, a folder each."""
