@@ -1,0 +1,114 @@
+"""OTLP in JSON: what the specification asks for, and back again."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    Exemplar,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+
+from otel_zernel.errors import DecodeError
+from otel_zernel.otlp_json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
+
+DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+TRACE_ID, SPAN_ID, PARENT_ID = bytes(range(0xE0, 0xF0)), bytes.fromhex("00f067aa0ba902b7"), bytes([255] * 8)
+LOOKS_LIKE_AN_ID = '"traceId":"AAAA"'
+
+
+def traces(attribute: str = "") -> TracesData:
+    span = Span(
+        trace_id=TRACE_ID,
+        span_id=SPAN_ID,
+        parent_span_id=PARENT_ID,
+        name="step",
+        kind=Span.SPAN_KIND_CLIENT,
+        start_time_unix_nano=2**63 + 1,
+        links=[Span.Link(trace_id=TRACE_ID, span_id=PARENT_ID)],
+        attributes=[KeyValue(key="traceId", value=AnyValue(string_value=attribute))],
+    )
+    return TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=[span])])])
+
+
+def metrics() -> MetricsData:
+    point = HistogramDataPoint(
+        count=2**60, bucket_counts=[1, 2], exemplars=[Exemplar(trace_id=TRACE_ID, span_id=SPAN_ID, as_double=0.5)]
+    )
+    metric = Metric(name="latency", histogram=Histogram(aggregation_temporality=DELTA, data_points=[point]))
+    return MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[metric])])])
+
+
+def test_spans_and_links_carry_their_ids_in_hex() -> None:
+    span = json.loads(spans_json(traces()))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    assert (span["traceId"], span["spanId"], span["parentSpanId"]) == (TRACE_ID.hex(), SPAN_ID.hex(), PARENT_ID.hex())
+    assert span["links"] == [{"traceId": TRACE_ID.hex(), "spanId": PARENT_ID.hex()}]
+
+
+def test_exemplars_carry_their_ids_in_hex() -> None:
+    metric = json.loads(metrics_json(metrics()))["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
+    exemplar = metric["histogram"]["dataPoints"][0]["exemplars"][0]
+    assert (exemplar["traceId"], exemplar["spanId"]) == (TRACE_ID.hex(), SPAN_ID.hex())
+
+
+def test_enums_are_integers_and_64_bit_integers_strings() -> None:
+    span = json.loads(spans_json(traces()))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    metric = json.loads(metrics_json(metrics()))["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
+    assert span["kind"] == 3
+    assert span["startTimeUnixNano"] == str(2**63 + 1)
+    assert metric["histogram"]["aggregationTemporality"] == 1
+    assert metric["histogram"]["dataPoints"][0]["count"] == str(2**60)
+
+
+def test_a_document_is_one_line() -> None:
+    assert b"\n" not in spans_json(traces("two\nlines"))
+
+
+def test_text_that_looks_like_an_id_stays_as_it_is() -> None:
+    assert parse_spans_json(spans_json(traces(LOOKS_LIKE_AN_ID))) == traces(LOOKS_LIKE_AN_ID)
+
+
+@settings(max_examples=50)
+@given(st.text(), st.binary(max_size=16), st.binary(max_size=8))
+def test_what_is_written_reads_back_equal(text: str, trace_id: bytes, span_id: bytes) -> None:
+    spans = traces(text)
+    spans.resource_spans[0].scope_spans[0].spans[0].trace_id = trace_id
+    spans.resource_spans[0].scope_spans[0].spans[0].span_id = span_id
+    assert parse_spans_json(spans_json(spans)) == spans
+
+
+def test_metrics_with_exemplars_read_back_equal() -> None:
+    assert parse_metrics_json(metrics_json(metrics())) == metrics()
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert parse_metrics_json('{"resourceMetrics": [], "ofTheFuture": {"traceId": "0a"}}') == MetricsData()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b"{",
+        b'{"resourceSpans": 3}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "zz"}]}]}]}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 12.5}]}]}]}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"startTimeUnixNano": "soon"}]}]}]}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
+def test_what_is_no_otlp_is_a_decode_error(text: bytes) -> None:
+    with pytest.raises(DecodeError):
+        parse_spans_json(text)
