@@ -1,11 +1,20 @@
 """One exporter's queue, retry and timeout, with the Collector's names and defaults (exporterhelper)."""
 
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from types import TracebackType
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from otel_zernel.component import ComponentConfig
+from otel_zernel.batch import Batch
+from otel_zernel.component import ComponentConfig, Exporter
 from otel_zernel.config.types import Duration, PositiveDuration, Ratio
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.telemetry import ExporterMetrics
 
 Sizer = Literal["requests", "items", "bytes"]
 Count = Annotated[int, Field(ge=0)]
@@ -57,7 +66,7 @@ class RetryOnFailure(ComponentConfig):
 
 
 class LocalExporterConfig(ComponentConfig):
-    """An exporter that stays on this machine: its deliveries have a fixed queue of one consumer, in order."""
+    """An exporter that stays on this machine: a short queue with one consumer keeps the order and the memory."""
 
 
 class RemoteExporterConfig(ComponentConfig):
@@ -67,3 +76,216 @@ class RemoteExporterConfig(ComponentConfig):
     """Seconds for one attempt; 0 for no limit."""
     sending_queue: SendingQueue = SendingQueue()
     retry_on_failure: RetryOnFailure = RetryOnFailure()
+
+
+LOCAL = RemoteExporterConfig(
+    timeout=0.0,
+    sending_queue=SendingQueue.model_construct(num_consumers=1, queue_size=16),
+    retry_on_failure=RetryOnFailure.model_construct(initial_interval=1.0, max_elapsed_time=0.0),
+)
+"""How batches are delivered to a `LocalExporterConfig`'s exporter: in order, and for ever if a disk is full."""
+
+_SIZERS: dict[Sizer, Callable[[Batch], int]] = {
+    "requests": lambda batch: 1,
+    "items": lambda batch: batch.item_count,
+    "bytes": lambda batch: batch.byte_size,
+}
+
+
+class Queue:
+    """Batches waiting for one exporter: all of the logic, none of the waiting."""
+
+    def __init__(self, config: SendingQueue) -> None:
+        self.capacity = config.queue_size
+        self.size = 0
+        self._size_of = _SIZERS[config.sizer]
+        self._waiting: deque[Batch] = deque()
+
+    def has_room(self, batch: Batch) -> bool:
+        """Whether the batch fits. An empty queue takes any batch, so that one larger than the queue is not stuck."""
+        return not self._waiting or self.size + self._size_of(batch) <= self.capacity
+
+    def put(self, batch: Batch) -> None:
+        self._waiting.append(batch)
+        self.size += self._size_of(batch)
+
+    def take(self) -> Batch:
+        """The oldest batch. Raises `IndexError` if there is none."""
+        batch = self._waiting.popleft()
+        self.size -= self._size_of(batch)
+        return batch
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._waiting)
+
+
+def backoff(config: RetryOnFailure) -> Iterator[float]:
+    """Seconds to wait before each new attempt: exponential, randomised, bounded."""
+    interval = config.initial_interval
+    while True:
+        spread = config.randomization_factor * interval
+        yield random.uniform(interval - spread, interval + spread)  # noqa: S311  # jitter, not a secret
+        interval = min(interval * config.multiplier, config.max_interval)
+
+
+class Delivery:
+    """One exporter with its queue. Entering it enters the exporter and starts the consumers."""
+
+    def __init__(self, exporter: Exporter, metrics: ExporterMetrics) -> None:
+        config = exporter.config if isinstance(exporter.config, RemoteExporterConfig) else LOCAL
+        self.exporter = exporter
+        self.queue = Queue(config.sending_queue)
+        self.blocks = config.sending_queue.block_on_overflow
+        self.direct = not config.sending_queue.enabled
+        """No queue: whoever has a batch awaits `send`."""
+        self.lost = 0
+        """Items that were given up for good."""
+        self._sending_queue = config.sending_queue
+        self._retry = config.retry_on_failure
+        self._timeout = config.timeout or None
+        self._metrics = metrics
+        self._logger = exporter.context.logger
+        self._clock = exporter.context.clock
+        self._in_flight: set[Batch] = set()
+        self._entries = asyncio.Semaphore(0)
+        self._gathering = asyncio.Lock()
+        self._flush: asyncio.Timeout | None = None
+        self._draining = False
+        self._moved = asyncio.Event()
+        self._consumers: list[asyncio.Task[None]] = []
+        self._stack = AsyncExitStack()
+        metrics.watch_queue(self.queue)
+
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self.exporter)
+        count = 0 if self.direct else self._sending_queue.num_consumers
+        self._consumers = [asyncio.create_task(self._consume()) for _ in range(count)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for consumer in self._consumers:
+            consumer.cancel()
+        await asyncio.gather(*self._consumers, return_exceptions=True)
+        await self._stack.aclose()
+
+    def has_room(self, batch: Batch) -> bool:
+        """Whether `put` may be called with the batch."""
+        return self.direct or self.queue.has_room(batch)
+
+    async def room(self) -> None:
+        """Returns when something has left the queue since the call."""
+        self._moved.clear()
+        await self._moved.wait()
+
+    def put(self, batch: Batch) -> None:
+        """Queues a batch. What a processor makes of an admitted batch may exceed the queue a little."""
+        self.queue.put(batch)
+        self._entries.release()
+
+    def refuse(self, batch: Batch) -> None:
+        """Counts a batch that found no room."""
+        self._metrics.enqueue_failed(batch)
+
+    async def drain(self) -> None:
+        """Returns when everything queued and in flight is delivered or given up. Waits for no further batches."""
+        self._draining = True
+        if self._flush:
+            self._flush.reschedule(0)
+        while self.queue or self._in_flight:
+            await self.room()
+
+    def undelivered(self) -> Batch:
+        """What is queued or in flight, as one batch."""
+        return Batch.join([*self._in_flight, *self.queue])
+
+    async def send(self, batch: Batch) -> bool:
+        """Delivers a batch with retries; False if it had to be given up, which is counted."""
+        self._in_flight.add(batch)
+        try:
+            return await self._send_until_settled(batch)
+        finally:
+            self._settle(batch)
+
+    def _settle(self, batch: Batch) -> None:
+        self._in_flight.discard(batch)
+        self._moved.set()
+
+    async def _consume(self) -> None:
+        while True:
+            async with self._gathering:
+                request = await self._next_request()
+                self._in_flight.add(request)
+            try:
+                for piece in self._pieces(request):
+                    await self._send_until_settled(piece)
+            finally:
+                self._settle(request)
+
+    async def _next_request(self) -> Batch:
+        """The oldest batch, joined by those behind it as `sending_queue::batch` says."""
+        gathered = [await self._take()]
+        batching = self._sending_queue.batch
+        if batching is None:
+            return gathered[0]
+        items = gathered[0].item_count
+        try:
+            async with asyncio.timeout(0 if self._draining else batching.flush_timeout) as self._flush:
+                while items < batching.min_size:
+                    gathered.append(await self._take())
+                    items += gathered[-1].item_count
+        except TimeoutError:
+            pass
+        finally:
+            self._flush = None
+        return Batch.join(gathered)
+
+    async def _take(self) -> Batch:
+        await self._entries.acquire()
+        batch = self.queue.take()
+        self._moved.set()
+        return batch
+
+    def _pieces(self, request: Batch) -> Iterator[Batch]:
+        batching = self._sending_queue.batch
+        return request.split(batching.max_size) if batching and batching.max_size else iter((request,))
+
+    async def _send_until_settled(self, batch: Batch) -> bool:
+        give_up_at = self._clock.monotonic() + (self._retry.max_elapsed_time or float("inf"))
+        for delay in backoff(self._retry):
+            try:
+                await self._attempt(batch)
+            except Retryable as error:
+                wait = max(delay, error.after or 0.0)
+                if not self._retry.enabled or self._clock.monotonic() + wait > give_up_at:
+                    return self._give_up(batch, error)
+                self._logger.warning("Exporting failed, will retry in %.1f s: %s", wait, error)
+                await self._clock.sleep(wait)
+            except Permanent as error:
+                return self._give_up(batch, error)
+            else:
+                self._metrics.sent(batch)
+                return True
+        raise AssertionError("backoff never ends")
+
+    async def _attempt(self, batch: Batch) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self.exporter.export(batch)
+        except TimeoutError as error:
+            raise Retryable(f"no answer within {self._timeout:g} s") from error
+        except (Retryable, Permanent):
+            raise
+        except Exception as error:  # whatever an exporter's bug raises costs this batch, not the process
+            self._logger.exception("The exporter failed on a batch")
+            raise Permanent(f"{type(error).__name__}: {error}") from error
+
+    def _give_up(self, batch: Batch, error: Exception) -> bool:
+        self.lost += batch.item_count
+        self._metrics.send_failed(batch)
+        self._logger.error("Dropped %d metric points and %d spans: %s", batch.point_count, batch.span_count, error)
+        return False

@@ -1,0 +1,111 @@
+"""Asking a scraper for its points: interval, first delay and time-out around a `scrape()` that may block."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Emit, Insist, Scraper, ScraperConfig
+from otel_zernel.errors import CannotStart, PartialScrape, Refused, Rejected
+from otel_zernel.telemetry import ScraperMetrics
+
+
+class ScrapeThread:
+    """One daemon thread that runs one call at a time: a driver that hangs holds up neither loop nor exit."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Batch], Callable[[], Batch]] | None] = SimpleQueue()
+        self._last: Future[Batch] | None = None
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the last call has not returned yet."""
+        return self._last is not None and not self._last.done()
+
+    async def call(self, function: Callable[[], Batch]) -> Batch:
+        """What the function returns or raises; must not be called while busy."""
+        self._last = Future()
+        self._calls.put((self._last, function))
+        return await asyncio.wrap_future(self._last)
+
+    def close(self) -> None:
+        """Lets the thread end when its call has."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        for future, function in iter(self._calls.get, None):
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001  # carried over to whoever awaits the call
+                future.set_exception(error)
+
+
+class Scraping:
+    """A scraper at work: what `run` is to a receiver."""
+
+    def __init__(self, scraper: Scraper, metrics: ScraperMetrics) -> None:
+        config = scraper.config
+        assert isinstance(config, ScraperConfig)  # noqa: S101  # Scraper.Config promises it
+        self._scraper = scraper
+        self._metrics = metrics
+        self._context = scraper.context
+        self._config = config
+        self._timeout = config.timeout or config.collection_interval
+
+    async def run(self, emit: Emit) -> None:
+        """Scrapes until cancelled."""
+        clock = self._context.clock
+        thread = ScrapeThread(f"scrape {self._context.id}")
+        try:
+            await clock.sleep(self._config.initial_delay)
+            due = clock.monotonic()
+            while True:
+                await self._scrape(thread, emit)
+                due = max(due + self._config.collection_interval, clock.monotonic())
+                await clock.sleep(due - clock.monotonic())
+        finally:
+            thread.close()
+
+    async def _scrape(self, thread: ScrapeThread, emit: Emit) -> None:
+        batch = await self._points(thread)
+        if batch is None or not batch.item_count:
+            return
+        self._metrics.scraped(batch.item_count)
+        try:
+            async with asyncio.timeout(self._config.collection_interval):
+                await Insist(emit, self._context.clock)(batch)
+        except (TimeoutError, Refused):
+            self._context.drop(batch.item_count, "refused")
+            self._context.logger.warning("Dropped a scrape of %d items: downstream is full", batch.item_count)
+        except Rejected:
+            return
+
+    async def _points(self, thread: ScrapeThread) -> Batch | None:
+        try:
+            if thread.busy:
+                raise TimeoutError
+            async with asyncio.timeout(self._timeout):
+                batch = await thread.call(self._scraper.scrape)
+        except TimeoutError:
+            self._failed(f"no answer within {self._timeout:g} s")
+        except PartialScrape as partial:
+            self._failed(str(partial), partial.errors)
+            return partial.batch
+        except CannotStart:
+            raise
+        except Exception as error:  # noqa: BLE001  # a scrape that fails costs its points, not the receiver
+            self._failed(f"{type(error).__name__}: {error}")
+        else:
+            self._context.report(None)
+            return batch
+        return None
+
+    def _failed(self, reason: str, points: int = 1) -> None:
+        self._metrics.errored(points)
+        self._context.report(reason)
+        self._context.logger.error("Scraping failed: %s", reason)
