@@ -1,0 +1,84 @@
+"""The server behind the health check."""
+
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+from otel_zernel.component import Context, Extension
+from otel_zernel.config.types import Address
+from otel_zernel.serving import serve
+from otel_zernel_extensions.health_check.config import HealthCheckConfig
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+
+class HealthCheckExtension(Extension):
+    """Answers 200 while the collector works and 503 while it starts or stops."""
+
+    Config = HealthCheckConfig
+    stability = "beta"
+
+    def __init__(self, config: HealthCheckConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.address: Address | None = None
+        """Where it listens, once entered."""
+        self._serving = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        server = serve(self._answer, self.config.endpoint, f"{self.context.path}::endpoint")
+        self.address = await self._serving.enter_async_context(server)
+        self.context.logger.info("health check on http://%s%s", self.address, self.config.path)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._serving.aclose()
+
+    async def _answer(self, request: dict[str, Any], receive: Receive, send: Send) -> None:
+        """The ASGI application: one path is not worth a framework's 10 MB."""
+        status, body = self._respond(request["method"], request["path"])
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        if status == 405:
+            headers.append((b"allow", b"GET, HEAD"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _respond(self, method: str, path: str) -> tuple[int, bytes]:
+        if path != self.config.path:
+            return 404, b'{"status":"Not found"}'
+        if method not in ("GET", "HEAD"):
+            return 405, b'{"status":"Method not allowed"}'
+        return (503 if self.context.health.up_since is None else 200), json.dumps(self._state()).encode()
+
+    def _state(self) -> dict[str, Any]:
+        health = self.context.health
+        state: dict[str, Any] = {"status": "Server not available"}
+        if health.up_since is not None:
+            since = datetime.fromtimestamp(health.up_since, UTC)
+            seconds = self.context.clock.time_ns() / 1e9 - health.up_since
+            state = {
+                "status": "Server available",
+                "upSince": since.isoformat().replace("+00:00", "Z"),
+                "uptime": go_duration(seconds),
+            }
+        if health.problems:
+            state["components"] = dict(health.problems)
+        return state
+
+
+def go_duration(seconds: float) -> str:
+    """The duration as Go prints it, to the millisecond: `1h0m2.5s`, `1m2.345s`, `0s`."""
+    milliseconds = max(0, round(seconds * 1000))
+    if 0 < milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{hours}h" if hours else ""
+    if hours or minutes:
+        text += f"{minutes}m"
+    return f"{text}{rest / 1000:g}s"

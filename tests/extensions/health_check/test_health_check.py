@@ -1,0 +1,90 @@
+"""The health check, asked over HTTP."""
+
+import httpx
+import pytest
+
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import make_context
+from otel_zernel_extensions.health_check import HealthCheckExtension
+from otel_zernel_extensions.health_check.extension import go_duration
+
+
+def health_check(context: Context, **settings: object) -> HealthCheckExtension:
+    config = HealthCheckExtension.Config.model_validate({"endpoint": "127.0.0.1:0", **settings})
+    return HealthCheckExtension(config, context)
+
+
+async def ask(extension: HealthCheckExtension, path: str = "/", method: str = "GET") -> httpx.Response:
+    async with httpx.AsyncClient() as client:
+        return await client.request(method, f"http://{extension.address}{path}")
+
+
+@pytest.fixture
+def context() -> Context:
+    return make_context("extensions", "health_check")
+
+
+async def test_a_running_collector_is_available_since_when_it_started(context: Context) -> None:
+    context.health.up_since = context.clock.time_ns() / 1e9 - 62.5
+    async with health_check(context) as extension:
+        answer = await ask(extension)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {
+        "status": "Server available",
+        "upSince": "2023-11-14T22:12:17.500000Z",
+        "uptime": "1m2.5s",
+    }
+
+
+async def test_a_collector_that_starts_or_stops_is_not_available(context: Context) -> None:
+    async with health_check(context) as extension:
+        before = await ask(extension)
+        context.health.available()
+        running = await ask(extension)
+        context.health.unavailable()
+        after = await ask(extension)
+    assert [before.status_code, running.status_code, after.status_code] == [503, 200, 503]
+    assert before.json() == {"status": "Server not available"}
+
+
+async def test_a_component_in_trouble_is_named_and_the_collector_stays_available(context: Context) -> None:
+    context.health.available()
+    context.health.report("receivers::csv", "restarts in 4s")
+    async with health_check(context) as extension:
+        in_trouble = await ask(extension)
+        context.health.report("receivers::csv", None)
+        recovered = await ask(extension)
+    assert in_trouble.status_code == 200
+    assert in_trouble.json()["components"] == {"receivers::csv": "restarts in 4s"}
+    assert "components" not in recovered.json()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/health?verbose=1", 200), ("HEAD", "/health", 200), ("POST", "/health", 405), ("GET", "/", 404)],
+)
+async def test_only_reads_of_the_path_are_answered(context: Context, method: str, path: str, status: int) -> None:
+    context.health.available()
+    async with health_check(context, path="/health") as extension:
+        assert (await ask(extension, path, method)).status_code == status
+
+
+async def test_a_taken_port_is_one_sentence_that_names_the_setting(context: Context) -> None:
+    async with health_check(context) as first:
+        second = health_check(context, endpoint=str(first.address))
+        with pytest.raises(CannotStart, match=r"extensions::health_check::endpoint: cannot listen on 127\.0\.0\.1:"):
+            await second.__aenter__()
+
+
+async def test_leaving_without_entering_is_safe(context: Context) -> None:
+    await health_check(context).__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (0.25, "250ms"), (2.5, "2.5s"), (60, "1m0s"), (3600, "1h0m0s"), (90061.004, "25h1m1.004s"), (-3, "0s")],
+)
+def test_uptime_is_written_as_go_writes_it(seconds: float, text: str) -> None:
+    assert go_duration(seconds) == text
