@@ -35,7 +35,9 @@ async def serve(app: Any, address: Address, setting: str) -> AsyncIterator[Addre
             yield  # the collector's signals are the service's business
 
     listener = listen(address, setting)
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app, interface="asgi3", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
     server = Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name=f"serve {setting}")
     try:
