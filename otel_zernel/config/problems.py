@@ -1,0 +1,23 @@
+"""The sentences in which mistakes are told."""
+
+import json
+from collections.abc import Collection
+from difflib import get_close_matches
+
+
+def quoted(text: str) -> str:
+    """The text in double quotes, on one line, safe for any terminal."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def one_line(thing: object) -> str:
+    """The thing's text on one line, shortened where it is endless."""
+    text = " ".join(str(thing).split())
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def suggestion(word: str, valid: Collection[str], noun: str) -> str:
+    """`; did you mean "csv"? valid types: csv, otlp`, as far as there is something to say."""
+    close = get_close_matches(word, valid, n=1)
+    guess = f"; did you mean {quoted(close[0])}?" if close else ";"
+    return f"{guess} valid {noun}: {', '.join(sorted(valid)) or 'none'}"
