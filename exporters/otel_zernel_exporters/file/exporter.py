@@ -1,0 +1,91 @@
+"""Encodes batches and hands them to the file, off the event loop."""
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import zstandard
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Exporter
+from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel.otlp_json import metrics_json, spans_json
+from otel_zernel_exporters.file.config import FileConfig
+from otel_zernel_exporters.file.record_file import RecordFile
+
+
+class FileExporter(Exporter):
+    """Writes each batch whole before it takes the next; a batch the disk has no room for is tried again."""
+
+    Config = FileConfig
+    stability = "beta"
+
+    def __init__(self, config: FileConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._file = RecordFile(config.path, config.rotation, context.clock.time_ns)
+        self._syncing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await asyncio.to_thread(self._open)
+        except OSError as error:
+            raise CannotStart(
+                f"{self.context.path}::path: cannot write {self.config.path}: {error.strerror}; "
+                "choose another path, or set create_directory if only the directory is missing"
+            ) from error
+        self._syncing = asyncio.create_task(self._sync_regularly(), name=f"sync {self.config.path}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._syncing:
+            self._syncing.cancel()
+            await asyncio.wait([self._syncing])
+        try:
+            await asyncio.to_thread(self._file.close)
+        except OSError as closing:
+            self.context.logger.error("cannot flush %s: %s", self.config.path, closing.strerror)
+
+    async def export(self, batch: Batch) -> None:
+        try:
+            await asyncio.to_thread(self._write, batch)
+        except OSError as error:
+            raise Retryable(f"cannot write {self.config.path}: {error.strerror}") from error
+
+    def _open(self) -> None:
+        if self.config.create_directory:
+            mode = int(self.config.directory_permissions, 8)
+            self.config.path.parent.mkdir(mode, parents=True, exist_ok=True)
+        self._file.open(append=self.config.append or self.config.rotation is not None)
+
+    def _write(self, batch: Batch) -> None:
+        # All of a batch in one write: if it fails, none of it is there when it comes again.
+        record = b"".join(self._frame(message) for message in self._encode(batch))
+        if record:
+            self._file.write(record)
+
+    def _encode(self, batch: Batch) -> Iterator[bytes]:
+        as_json = self.config.format == "json"
+        if batch.point_count:
+            yield metrics_json(batch.metrics) if as_json else batch.metrics_bytes()
+        if batch.span_count:
+            yield spans_json(batch.spans) if as_json else batch.spans_bytes()
+
+    def _frame(self, message: bytes) -> bytes:
+        """JSON ends with its line; what is binary follows its length, 4 bytes big-endian, as in otelcol's files."""
+        if self.config.compression == "zstd":
+            message = zstandard.compress(message)
+        elif self.config.format == "json":
+            return message + b"\n"
+        return struct.pack(">i", len(message)) + message
+
+    async def _sync_regularly(self) -> None:
+        while True:
+            await self.context.clock.sleep(self.config.flush_interval)
+            try:
+                await asyncio.to_thread(self._file.sync)
+            except OSError as error:
+                self.context.logger.warning("cannot flush %s: %s", self.config.path, error.strerror)

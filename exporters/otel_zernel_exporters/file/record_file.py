@@ -1,0 +1,138 @@
+"""A file of records that are written whole or not at all, put aside when it has grown large."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from io import FileIO
+from pathlib import Path
+from threading import Lock
+
+from otel_zernel_exporters.file.config import RotationConfig
+
+_STAMP = "%Y-%m-%dT%H-%M-%S.%f"
+
+
+class RecordFile:
+    """Appends records to a file. Every method blocks and may be called from any thread; all raise `OSError`.
+
+    `now_ns` is the wall clock that names old files.
+    """
+
+    def __init__(self, path: Path, rotation: RotationConfig | None, now_ns: Callable[[], int]) -> None:
+        self._path = path
+        self._rotation = rotation
+        self._now_ns = now_ns
+        self._lock = Lock()
+        self._file: FileIO | None = None
+        self._size = 0
+        self._regular = False
+        self._unsynced = False
+
+    def open(self, *, append: bool) -> None:
+        """Opens the file to continue it, or empties it."""
+        with self._lock:
+            self._open(append=append)
+
+    def write(self, record: bytes) -> None:
+        """Appends the record; after an error the file is as it was before."""
+        with self._lock:
+            if self._must_rotate(len(record)):
+                self._rotate()
+            file = self._file or self._open(append=True)
+            self._unsynced = True
+            try:
+                _write_whole(file, record)
+            except OSError:
+                with contextlib.suppress(OSError):  # a pipe cannot be truncated
+                    file.truncate(self._size)
+                raise
+            self._size += len(record)
+
+    def sync(self) -> None:
+        """Returns when what was written is on the disk."""
+        with self._lock:
+            self._sync()
+
+    def close(self) -> None:
+        """Closes the file, synced; safe to call twice."""
+        with self._lock:
+            self._close()
+
+    def _open(self, *, append: bool) -> FileIO:
+        self._file = FileIO(self._path, "ab")
+        self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        if self._regular and not append:
+            self._file.truncate(0)
+        self._size = os.fstat(self._file.fileno()).st_size
+        return self._file
+
+    def _sync(self) -> None:
+        if self._file and self._regular and self._unsynced:
+            os.fsync(self._file.fileno())
+            self._unsynced = False
+
+    def _close(self) -> None:
+        try:
+            self._sync()
+        finally:
+            if self._file:
+                self._file.close()
+            self._file = None
+
+    def _must_rotate(self, more: int) -> bool:
+        limit = self._rotation.max_megabytes * 2**20 if self._rotation else None
+        return limit is not None and self._regular and self._size > 0 and self._size + more > limit
+
+    def _rotate(self) -> None:
+        self._close()
+        self._path.rename(self._name(self._time_to_put_aside()))
+        self._open(append=True)
+        for outdated in self._outdated():
+            with contextlib.suppress(OSError):  # tried again at the next rotation
+                outdated.unlink()
+
+    def _time_to_put_aside(self) -> datetime:
+        """Now, or just after the newest old file: no name is used twice, whatever the clock does."""
+        newest = max((time + timedelta(milliseconds=1) for time, _ in self._old_files()), default=None)
+        return max(self._now(), newest) if newest else self._now()
+
+    def _outdated(self) -> list[Path]:
+        """The old files that exceed the number or the age kept."""
+        if self._rotation is None:
+            return []
+        old = self._old_files()
+        excess = len(old) - self._rotation.max_backups if self._rotation.max_backups else 0
+        oldest = self._now() - timedelta(days=self._rotation.max_days) if self._rotation.max_days else None
+        return [path for index, (time, path) in enumerate(old) if index < excess or (oldest and time < oldest)]
+
+    def _old_files(self) -> list[tuple[datetime, Path]]:
+        """What was put aside before and when, by its name, oldest first."""
+        siblings = self._path.parent.iterdir()
+        return sorted((time, path) for path in siblings if (time := self._time_of(path)))
+
+    def _now(self) -> datetime:
+        now = datetime.fromtimestamp(self._now_ns() // 1_000_000 / 1000, UTC)
+        return now.astimezone() if self._rotation and self._rotation.localtime else now
+
+    def _name(self, time: datetime) -> Path:
+        milliseconds = time.strftime(_STAMP)[:-3]
+        return self._path.with_name(f"{self._path.stem}-{milliseconds}{self._path.suffix}")
+
+    def _time_of(self, path: Path) -> datetime | None:
+        pattern = f"{_literal(self._path.stem)}-{_STAMP}{_literal(self._path.suffix)}"
+        try:
+            return datetime.strptime(path.name, pattern).replace(tzinfo=self._now().tzinfo)
+        except ValueError:
+            return None
+
+
+def _literal(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _write_whole(file: FileIO, record: bytes) -> None:
+    rest = memoryview(record)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
