@@ -66,6 +66,8 @@ class Component:
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     stability: ClassVar[Stability] = "development"
+    transport: ClassVar[str] = ""
+    """For receivers: what own telemetry calls the way in (`grpc`, `http`)."""
     signals: ClassVar[frozenset[Signal]] = frozenset({"metrics", "traces"})
     """What it makes or takes; a pipeline whose name asks for another signal is a configuration error."""
 

@@ -219,7 +219,6 @@ class Delivery:
         while True:
             async with self._gathering:
                 request = await self._next_request()
-                self._in_flight.add(request)
             try:
                 for piece in self._pieces(request):
                     await self._send_until_settled(piece)
@@ -242,11 +241,15 @@ class Delivery:
             pass
         finally:
             self._flush = None
-        return Batch.join(gathered)
+        request = Batch.join(gathered)
+        self._in_flight.difference_update(gathered)
+        self._in_flight.add(request)
+        return request
 
     async def _take(self) -> Batch:
         await self._entries.acquire()
         batch = self.queue.take()
+        self._in_flight.add(batch)
         self._moved.set()
         return batch
 

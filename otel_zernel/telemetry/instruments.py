@@ -7,6 +7,7 @@ from typing import Protocol
 from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
 from otel_zernel.batch import Batch
+from otel_zernel.clock import Clock
 
 _EXPORTER_OUTCOMES = ("sent", "send_failed", "enqueue_failed")
 
@@ -122,12 +123,12 @@ class Instruments:
         sent, failed, refused = (self._items(f"exporter_{what}", of) for what in _EXPORTER_OUTCOMES)
         return ExporterMetrics(sent, failed, refused, watch_queue)
 
-    def watch_process(self, uptime: Callable[[], float]) -> None:
+    def watch_process(self, clock: Clock) -> None:
         """Publishes this process's uptime (s), CPU time (s) and resident memory (By)."""
         import psutil
 
-        process = psutil.Process()
-        self._observable("otelcol_process_uptime", "s", uptime)
+        process, start = psutil.Process(), clock.monotonic()
+        self._observable("otelcol_process_uptime", "s", lambda: clock.monotonic() - start)
         self._observable("otelcol_process_cpu_seconds", "s", lambda: sum(process.cpu_times()[:2]))
         self._gauge("otelcol_process_memory_rss", "By").add(lambda: process.memory_info().rss, {})
 

@@ -32,7 +32,7 @@ def component_logger(kind: Kind, component: str) -> Logger:
 class Sampling(logging.Filter):
     """Lets through the `initial` first lines of a message in every `tick` (s), then each `thereafter`-th.
 
-    As zap's sampler in the Collector; messages count as equal by level and template. Errors' tracebacks go with their line.
+    As zap's sampler in the Collector; messages are equal if level and template are.
     """
 
     def __init__(self, tick: float, initial: int, thereafter: int, monotonic: Callable[[], float]) -> None:

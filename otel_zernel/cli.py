@@ -1,0 +1,141 @@
+"""The command line: `otel-zernel run | validate | components | print-config`.
+
+Exit status and streams as in the Collector: mistakes go to stderr as `Error: …` with status 1.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from otel_zernel import __version__
+from otel_zernel.config.load import load
+from otel_zernel.config.schema import Settings, validate
+from otel_zernel.config.show import show
+from otel_zernel.errors import CannotStart, ConfigError
+from otel_zernel.registry import KINDS, Registry
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0].startswith(("--config", "--set")):
+        given.insert(0, "run")  # as in the Collector, where running is the command without a name
+    options = _parser().parse_args(given)
+    try:
+        return _COMMANDS[options.command](options)
+    except ConfigError as error:
+        return _fail("invalid configuration:", *map(str, error.problems))
+    except CannotStart as error:
+        return _fail(*str(error).splitlines())
+    except BrokenPipeError:  # `otel-zernel components | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _fail(first: str, *more: str) -> int:
+    print("\n  ".join((f"Error: {first}", *more)), file=sys.stderr)
+    return 1
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="otel-zernel", description="An OpenTelemetry collector for machine-learning training.")
+    parser.add_argument("-v", "--version", action="version", version=f"otel-zernel version {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run the collector")
+    _add_config(run)
+    run.add_argument("--exit-when-done", action="store_true", help="exit once every receiver has finished")
+
+    _add_config(commands.add_parser("validate", help="check the configuration, print nothing if it is good"))
+
+    components = commands.add_parser("components", help="list what is installed")
+    components.add_argument("--sample", metavar="TYPE", help="print a component's sample configuration")
+
+    print_config = commands.add_parser("print-config", help="print the merged configuration")
+    _add_config(print_config)
+    print_config.add_argument("--mode", choices=("redacted", "unredacted"), default="redacted")
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        action="append",
+        required=True,
+        metavar="URI",
+        help="a file, or file:PATH, env:NAME, yaml:TEXT; repeat to merge",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a.b.c=value over the configuration"
+    )
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    loaded = load(options.config, options.set, os.environ)
+    return validate(loaded, Registry.installed(), os.environ)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from otel_zernel.running import run
+
+    return run(lambda: _settings(options), exit_when_done=options.exit_when_done)
+
+
+def _validate(options: argparse.Namespace) -> int:
+    _settings(options)
+    return 0
+
+
+def _components(options: argparse.Namespace) -> int:
+    registry = Registry.installed()
+    if options.sample:
+        return _sample(registry, options.sample)
+    print(f"buildinfo:\n  command: otel-zernel\n  version: {__version__}")
+    for kind in KINDS:
+        print(f"{kind}:")
+        for type_, aliases in registry.aliases(kind).items():
+            print(_entry(registry, kind, type_, aliases))
+    return 0
+
+
+def _entry(registry: Registry, kind: str, type_: str, aliases: list[str]) -> str:
+    try:
+        cls = registry.load(kind, type_)  # type: ignore[arg-type]  # one of KINDS
+    except ConfigError as error:
+        return f"  - name: {type_}\n    broken: {error}"
+    lines = [
+        f"  - name: {type_}",
+        f"    stability: {cls.stability}",
+        f"    signals: [{', '.join(sorted(cls.signals))}]",
+    ]
+    if aliases:
+        lines.append(f"    aliases: [{', '.join(aliases)}]")
+    if missing := cls.missing():
+        lines.append(f"    missing: {missing}")
+    return "\n".join(lines)
+
+
+def _sample(registry: Registry, type_: str) -> int:
+    samples = [registry.sample(kind, type_) for kind in KINDS if type_ in registry.types(kind)]
+    if not samples:
+        known = sorted({name for kind in KINDS for name in registry.types(kind)})
+        return _fail(f"unknown component {type_!r}; there are {', '.join(known)}")
+    print("\n".join(samples), end="")
+    return 0
+
+
+def _print_config(options: argparse.Namespace) -> int:
+    loaded = load(options.config, options.set, os.environ)
+    settings = validate(loaded, Registry.installed(), os.environ)
+    print(show(loaded, settings, redacted=options.mode == "redacted"), end="")
+    return 0
+
+
+_COMMANDS = {"run": _run, "validate": _validate, "components": _components, "print-config": _print_config}

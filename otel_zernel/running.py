@@ -1,0 +1,103 @@
+"""The process around a service: its event loop, signals, log, and the reload on SIGHUP."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from otel_zernel.config.schema import Settings
+from otel_zernel.errors import CannotStart, ConfigError
+from otel_zernel.service import Service, log_undelivered
+from otel_zernel.telemetry.logs import Sampling, set_up
+
+_logger = logging.getLogger("otel_zernel.service")
+
+ReadSettings = Callable[[], Settings]
+
+
+def run(read_settings: ReadSettings, *, exit_when_done: bool = False) -> int:
+    """Runs the collector to its end; returns the exit status.
+
+    Raises `ConfigError` or `CannotStart` if it cannot start.
+    """
+    settings = read_settings()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(Process(read_settings, exit_when_done).run(settings))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+class Process:
+    """Services one after another: a new one for each reload."""
+
+    def __init__(self, read_settings: ReadSettings, exit_when_done: bool) -> None:
+        self._read_settings = read_settings
+        self._exit_when_done = exit_when_done
+        self._service: Service | None = None
+        self._stop = asyncio.Event()
+        self._stopping = False
+        self._next: Settings | None = None
+
+    async def run(self, settings: Settings) -> int:
+        self._watch_signals()
+        previous: Settings | None = None
+        while True:
+            _set_up_logs(settings)
+            self._stop.clear()
+            self._service = Service(settings)
+            try:
+                outcome = await self._service.run(self._stop, exit_when_done=self._exit_when_done)
+            except CannotStart as error:
+                if previous is None:
+                    raise
+                _logger.error("Reload failed, going back to the configuration before: %s", error)
+                settings, previous = previous, None
+                continue
+            if self._stopping or self._next is None:
+                _logger.info("Stopped.")
+                return 0 if outcome.complete or not self._exit_when_done else 1
+            settings, previous, self._next = self._next, settings, None
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._on_stop, signal.SIGTERM)
+        loop.add_signal_handler(signal.SIGINT, self._on_stop, signal.SIGINT)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+
+    def _on_stop(self, received: signal.Signals) -> None:
+        if self._stopping and self._service:
+            _logger.error("Received %s again, stopping at once.", received.name)
+            log_undelivered(self._service)
+            sys.stdout.flush()
+            os._exit(128 + received)
+        _logger.info("Received %s, shutting down. Send it again to stop at once.", received.name)
+        self._stopping = True
+        self._stop.set()
+
+    def _on_reload(self) -> None:
+        """Validates the new configuration before it touches the running one."""
+        try:
+            self._next = self._read_settings()
+        except ConfigError as error:
+            _logger.error("Reload refused, the running configuration stays:\n  %s", str(error).replace("\n", "\n  "))
+            return
+        _logger.info("Received SIGHUP, the new configuration is good: reloading.")
+        self._stop.set()
+
+
+def _set_up_logs(settings: Settings) -> None:
+    logs = settings.telemetry.logs
+    thinned = logs.sampling
+    sampling = Sampling(thinned.tick, thinned.initial, thinned.thereafter, time.monotonic) if thinned.enabled else None
+    set_up(logs.level, logs.encoding, sampling)
+    for warning in settings.warnings:
+        _logger.warning("%s", warning)

@@ -1,0 +1,50 @@
+"""Keeping a receiver at work: it restarts with backoff after a crash and its trouble is visible in health."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from otel_zernel.component import Context, Emit
+from otel_zernel.errors import CannotStart
+from otel_zernel.pipeline import Entrance
+
+FIRST_WAIT = 1.0
+LONGEST_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """One receiver: `run_once` makes a fresh one and runs it into `entrance`."""
+
+    run_once: Callable[[Emit], Awaitable[None]]
+    entrance: Entrance
+    context: Context
+    restarted: Callable[[], None]
+
+    async def run(self) -> None:
+        """Returns when the receiver has finished. Raises its `CannotStart` if nothing has come from it yet."""
+        wait = FIRST_WAIT
+        while True:
+            recovered = asyncio.get_running_loop().call_later(LONGEST_WAIT, self.context.report, None)
+            try:
+                await self.run_once(self.entrance)
+            except CannotStart as error:
+                if not self.entrance.used:
+                    raise
+                self._trouble(f"stopped: {error}")
+                return
+            except Exception as error:  # noqa: BLE001  # a receiver's bug costs a restart, not the process
+                wait = FIRST_WAIT if recovered.when() < asyncio.get_running_loop().time() else wait
+                self._trouble(f"crashed, restarts in {wait:g} s: {type(error).__name__}: {error}", error)
+                await self.context.clock.sleep(wait)
+                wait = min(wait * 2, LONGEST_WAIT)
+                self.restarted()
+            else:
+                self.context.report(None)
+                return
+            finally:
+                recovered.cancel()
+
+    def _trouble(self, sentence: str, error: Exception | None = None) -> None:
+        self.context.report(sentence)
+        self.context.logger.error("The receiver %s", sentence, exc_info=error)

@@ -1,0 +1,91 @@
+"""Who gets the collector's metrics about itself: a page to scrape, an OTLP endpoint, or nobody.
+
+The SDK and its exporters are imported only by those who use them.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
+
+from otel_zernel import __version__
+from otel_zernel.config.telemetry import OtlpPush, PeriodicReader, PrometheusPull, TelemetrySettings
+from otel_zernel.config.types import Address
+from otel_zernel.serving import serve
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricReader
+
+_logger = logging.getLogger("otel_zernel.telemetry")
+
+
+@asynccontextmanager
+async def metering(settings: TelemetrySettings) -> AsyncIterator[MeterProvider]:
+    """A meter provider with the configured readers, which serve and send while it is entered.
+
+    Raises `CannotStart` if the page's port is taken.
+    """
+    readers = settings.metrics.readers if settings.metrics.level != "none" else []
+    if not readers:
+        yield NoOpMeterProvider()
+        return
+
+    from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.resources import Resource
+
+    identity = {"service.name": "otel-zernel", "service.version": __version__, "service.instance.id": str(uuid4())}
+    pages = [(one.pull.exporter.prometheus, InMemoryMetricReader()) for one in readers if one.pull]
+    pushed: list[MetricReader] = [_periodic(one.periodic) for one in readers if one.periodic]
+    provider = SdkMeterProvider(
+        metric_readers=[*(reader for _, reader in pages), *pushed],
+        resource=Resource.create({**identity, **settings.resource}),
+        shutdown_on_exit=False,
+    )
+    async with AsyncExitStack() as stack:
+        stack.callback(provider.shutdown, timeout_millis=2_000)
+        for page, reader in pages:
+            await stack.enter_async_context(_served(page, reader))
+        yield provider
+
+
+@asynccontextmanager
+async def _served(page: PrometheusPull, reader: "InMemoryMetricReader") -> AsyncIterator[Address]:
+    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+    from otel_zernel.exposition import Page, PageOptions, metrics_app
+
+    exposed = Page(PageOptions(with_type_suffix=False, with_units=False, without_scope_info=True))
+
+    def refresh() -> Page:
+        collected = reader.get_metrics_data()
+        if collected is not None:
+            exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()))
+        return exposed
+
+    setting = "service::telemetry::metrics::readers"
+    async with serve(metrics_app(refresh), Address(page.host, page.port), setting) as address:
+        _logger.info("Serving the collector's own metrics on http://%s/metrics", address)
+        yield address
+
+
+def _periodic(settings: PeriodicReader) -> "MetricReader":
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    exporter = _otlp_exporter(settings.exporter.otlp)
+    return PeriodicExportingMetricReader(exporter, settings.interval * 1000, settings.timeout * 1000)
+
+
+def _otlp_exporter(settings: OtlpPush) -> "MetricExporter":
+    headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
+    if settings.protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcExporter
+
+        return GrpcExporter(settings.endpoint, insecure=settings.insecure or None, headers=headers)
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpExporter
+
+    return HttpExporter(settings.endpoint, headers=headers)

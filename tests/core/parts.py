@@ -1,0 +1,168 @@
+"""Components and batches that the core's tests are made of."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+import numpy as np
+from pydantic import Field
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
+from otel_zernel.config.load import load
+from otel_zernel.config.schema import Settings, validate
+from otel_zernel.delivery import RemoteExporterConfig
+from otel_zernel.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel.registry import Registry
+
+SCOPE = Scope("tests")
+
+
+def batch_of(*values: float, name: str = "test.value") -> Batch:
+    """A batch of gauge points, one for each value, each of a series of its own."""
+    resource = encode_resource({"host.name": "node"})
+    series = [
+        Series(resource, SCOPE, Descriptor(name, "1"), encode_point_attributes({"n": position}))
+        for position in range(len(values))
+    ]
+    return Batch.encoded(metrics=KnownSeries(series).encode(np.array(values), 1_000), point_count=len(values))
+
+
+def values_of(batches: Iterable[Batch]) -> list[float]:
+    """The values of every gauge point, in order."""
+    return [
+        point.as_double
+        for batch in batches
+        for resource in batch.metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.gauge.data_points
+    ]
+
+
+class SourceConfig(ComponentConfig):
+    values: list[float] = Field(default=[1.0, 2.0, 3.0])
+    fail_first: int = 0
+    forever: bool = False
+
+
+class Source(Receiver):
+    """Emits a batch a value; crashes `fail_first` times before it does, all instances together."""
+
+    Config = SourceConfig
+    crashes = 0
+
+    async def run(self, emit: Emit) -> None:
+        config: SourceConfig = self.config
+        if type(self).crashes < config.fail_first:
+            type(self).crashes += 1
+            raise RuntimeError("the receiver broke")
+        for value in config.values:
+            await emit(batch_of(value))
+        while config.forever:
+            await self.context.clock.sleep(0.01)
+
+
+class Doubler(Processor):
+    """Doubles every gauge and breaks on a negative one."""
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        if any(value < 0 for value in values_of([batch])):
+            raise ValueError("negative")
+        for resource in batch.edit_metrics().resource_metrics:
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    for point in metric.gauge.data_points:
+                        point.as_double *= 2
+        return [batch]
+
+
+class Keeper(Processor):
+    """Keeps every batch until the end."""
+
+    def __init__(self, config: ComponentConfig, context: Any) -> None:
+        super().__init__(config, context)
+        self.kept: list[Batch] = []
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        self.kept.append(batch)
+        return []
+
+    def flush(self) -> Iterable[Batch]:
+        kept, self.kept = self.kept, []
+        return kept
+
+
+class Ticker(Processor):
+    """Swallows batches; emits how many it has seen at each tick."""
+
+    interval = 1.0
+
+    def __init__(self, config: ComponentConfig, context: Any) -> None:
+        super().__init__(config, context)
+        self.seen = 0
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        self.seen += batch.point_count
+        return []
+
+    def tick(self, now_ns: int) -> Iterable[Batch]:
+        return [batch_of(float(self.seen))]
+
+
+class Sink(Exporter):
+    """Keeps what it gets; first raises what `failures` holds, then waits for `gate` if there is one."""
+
+    Config = RemoteExporterConfig
+
+    def __init__(self, config: ComponentConfig, context: Any) -> None:
+        super().__init__(config, context)
+        self.batches: list[Batch] = []
+        self.failures: list[Exception] = []
+        self.gate: Any = None
+        self.attempts = 0
+        self.entered = self.left = False
+
+    async def __aenter__(self) -> Self:
+        self.entered = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.left = True
+
+    async def export(self, batch: Batch) -> None:
+        self.attempts += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        if self.gate is not None:
+            await self.gate.wait()
+        self.batches.append(batch)
+
+
+class Thermometer(Scraper):
+    """A scraper whose points a test sets."""
+
+    def scrape(self) -> Batch:
+        return batch_of(20.0)
+
+
+PARTS: Mapping[Kind, Mapping[str, type[Component]]] = {
+    "receivers": {"source": Source, "thermometer": Thermometer},
+    "processors": {"doubler": Doubler, "keeper": Keeper, "ticker": Ticker},
+    "exporters": {"sink": Sink},
+    "extensions": {},
+}
+
+
+def registry_of(parts: Mapping[Kind, Mapping[str, type[Component]]] = PARTS) -> Registry:
+    """A registry of these classes alone."""
+
+    def loader(cls: type[Component]) -> Any:
+        return lambda: cls
+
+    return Registry({kind: {name: loader(cls) for name, cls in types.items()} for kind, types in parts.items()})
+
+
+def settings_of(text: str) -> Settings:
+    """The validated settings of a YAML text, own telemetry off."""
+    quiet = "service::telemetry::metrics::level=none"
+    return validate(load([f"yaml:{text}"], [quiet], {}), registry_of(), {})

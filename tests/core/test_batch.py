@@ -1,0 +1,95 @@
+"""What a batch promises: bytes pass unchanged, copies are independent, pieces and joins lose nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Histogram, HistogramDataPoint, Metric, MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.batch import Batch, points
+from otel_zernel.errors import DecodeError
+from tests.core.parts import batch_of, values_of
+
+
+def spans(count: int) -> TracesData:
+    traces = TracesData()
+    scope = traces.resource_spans.add().scope_spans.add()
+    for number in range(count):
+        scope.spans.add(name=f"span {number}")
+    return traces
+
+
+def test_received_bytes_are_forwarded_as_they_came() -> None:
+    # An unknown field and an unusual order survive only if nothing is encoded anew.
+    data = batch_of(1.0).metrics_bytes() + b"\xf8\x07\x01"
+    batch = Batch.from_bytes(metrics=data)
+    assert batch.metrics.resource_metrics
+    assert batch.point_count == 1
+    assert batch.metrics_bytes() == data
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05ab", b"not protobuf at all"])
+def test_bytes_that_are_no_otlp_are_a_decode_error(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        Batch.from_bytes(metrics=data)
+    with pytest.raises(DecodeError):
+        Batch.from_bytes(spans=data)
+
+
+def test_editing_a_copy_leaves_the_other_alone() -> None:
+    batch = batch_of(1.0)
+    twin = batch.copy()
+    assert values_of([batch]) == values_of([twin]) == [1.0]
+    third = batch.copy()
+    edited = third.edit_metrics()
+    points(edited.resource_metrics[0].scope_metrics[0].metrics[0])[0].as_double = 9.0
+    assert (values_of([batch]), values_of([twin]), values_of([third])) == ([1.0], [1.0], [9.0])
+    assert Batch.from_bytes(metrics=third.metrics_bytes()).metrics == third.metrics
+
+
+def test_editing_changes_the_count() -> None:
+    batch = batch_of(1.0, 2.0)
+    assert batch.point_count == 2
+    del batch.edit_metrics().resource_metrics[:]
+    assert batch.point_count == 0
+
+
+def test_points_of_every_type_are_counted() -> None:
+    data = MetricsData()
+    scope = data.resource_metrics.add().scope_metrics.add()
+    scope.metrics.add(histogram=Histogram(data_points=[HistogramDataPoint(count=3)]))
+    scope.metrics.append(Metric(name="no data at all"))
+    assert Batch(metrics=data).point_count == 1
+
+
+def test_only_hands_out_the_signals_asked_for() -> None:
+    batch = Batch(metrics=batch_of(1.0).metrics, spans=spans(2))
+    assert (batch.item_count, batch.only(metrics=True).item_count, batch.only(spans=True).item_count) == (3, 1, 2)
+    assert not batch.only(spans=True).has_metrics
+
+
+@given(st.lists(st.lists(st.floats(allow_nan=False), max_size=5), min_size=1, max_size=5))
+def test_joined_batches_hold_every_point_in_order(groups: list[list[float]]) -> None:
+    joined = Batch.join([batch_of(*values) for values in groups])
+    everything = [value for values in groups for value in values]
+    assert joined.point_count == len(everything)
+    assert values_of([joined]) == values_of([Batch.from_bytes(metrics=joined.metrics_bytes())]) == everything
+
+
+@given(st.lists(st.floats(allow_nan=False), max_size=30), st.integers(0, 5), st.integers(1, 12))
+def test_pieces_hold_every_item_in_order_and_no_more_than_asked(values: list[float], count: int, size: int) -> None:
+    batch = Batch(metrics=batch_of(*values).metrics, spans=spans(count))
+    pieces = list(batch.split(size))
+    assert values_of(pieces) == values
+    assert sum(piece.span_count for piece in pieces) == count
+    assert all(piece.item_count <= size for piece in pieces) or len(pieces) == 1
+
+
+def test_a_piece_keeps_what_describes_the_metric() -> None:
+    first, second = batch_of(1.0, 2.0).split(1)
+    for piece in (first, second):
+        resource = piece.metrics.resource_metrics[0]
+        metric = resource.scope_metrics[0].metrics[0]
+        assert (metric.name, metric.unit) == ("test.value", "1")
+        assert resource.resource.attributes[0].key == "host.name"
+        assert resource.scope_metrics[0].scope.name == "tests"

@@ -1,0 +1,218 @@
+"""A delivery takes a batch for good: it arrives, or its loss is counted with a reason."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import islice
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from otel_zernel.delivery import LOCAL, Delivery, Queue, RemoteExporterConfig, RetryOnFailure, SendingQueue, backoff
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.telemetry import Instruments
+from otel_zernel.testing import make_context
+from tests.core.parts import Sink, batch_of, values_of
+
+Counts = Callable[[str], int]
+
+
+@asynccontextmanager
+async def delivering(**config: Any) -> AsyncIterator[tuple[Delivery, Sink, Counts]]:
+    """A delivery into a sink, and what own telemetry counted under a name."""
+    reader = InMemoryMetricReader()
+    instruments = Instruments(MeterProvider([reader]).get_meter("test"))
+    sink = Sink(RemoteExporterConfig.model_validate(config), make_context("exporters", "sink"))
+
+    def counted(name: str) -> int:
+        data = reader.get_metrics_data()
+        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
+        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)  # type: ignore[union-attr,misc]  # numbers only
+
+    async with Delivery(sink, instruments.exporter("sink")) as delivery:
+        yield delivery, sink, counted
+
+
+async def test_what_is_put_is_delivered_in_order_and_counted() -> None:
+    async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, counted):
+        for value in (1.0, 2.0, 3.0):
+            delivery.put(batch_of(value))
+        await delivery.drain()
+        assert values_of(sink.batches) == [1.0, 2.0, 3.0]
+        assert counted("otelcol_exporter_sent_metric_points") == 3
+
+
+async def test_an_exporter_is_entered_before_and_left_after_its_batches() -> None:
+    async with delivering() as (delivery, sink, _):
+        assert sink.entered
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        assert not sink.left
+    assert sink.left
+
+
+async def test_a_retryable_failure_is_tried_again_until_it_succeeds() -> None:
+    async with delivering() as (delivery, sink, counted):
+        sink.failures = [Retryable("busy"), Retryable("busy"), TimeoutError()]
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        assert (sink.attempts, values_of(sink.batches)) == (4, [1.0])
+        assert counted("otelcol_exporter_send_failed_metric_points") == 0
+
+
+async def test_the_servers_wish_to_wait_outweighs_a_shorter_backoff() -> None:
+    async with delivering() as (delivery, sink, _):
+        clock = sink.context.clock
+        sink.failures = [Retryable("throttled", after=100.0)]
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        assert clock.monotonic() == pytest.approx(100.0)
+
+
+async def test_it_gives_up_after_max_elapsed_time_and_counts_the_loss() -> None:
+    async with delivering(retry_on_failure={"max_elapsed_time": "20s"}) as (delivery, sink, counted):
+        sink.failures = [Retryable("down") for _ in range(100)]
+        delivery.put(batch_of(1.0, 2.0))
+        await delivery.drain()
+        assert 2 < sink.attempts < 10
+        assert sink.context.clock.monotonic() <= 20
+        assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
+
+
+@pytest.mark.parametrize("error", [Permanent("never"), ValueError("a bug"), KeyError("a bug")])
+async def test_a_permanent_failure_or_a_bug_costs_that_batch_only(error: Exception) -> None:
+    async with delivering() as (delivery, sink, counted):
+        sink.failures = [error]
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        delivery.put(batch_of(2.0))
+        await delivery.drain()
+        assert (sink.attempts, values_of(sink.batches), delivery.lost) == (2, [2.0], 1)
+        assert counted("otelcol_exporter_send_failed_metric_points") == 1
+
+
+async def test_retry_can_be_turned_off() -> None:
+    async with delivering(retry_on_failure={"enabled": False}) as (delivery, sink, _):
+        sink.failures = [Retryable("busy")]
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        assert (sink.attempts, delivery.lost) == (1, 1)
+
+
+async def test_an_attempt_ends_at_its_timeout_and_is_retried() -> None:
+    async with delivering(timeout="10ms") as (delivery, sink, _):
+        sink.gate = asyncio.Event()
+        delivery.put(batch_of(1.0))
+        while sink.attempts < 2:
+            await asyncio.sleep(0.001)
+        sink.gate.set()
+        await delivery.drain()
+        assert values_of(sink.batches) == [1.0]
+
+
+async def test_a_full_queue_has_no_room_until_something_moves() -> None:
+    async with delivering(sending_queue={"num_consumers": 1, "queue_size": 2}) as (delivery, sink, counted):
+        sink.gate = asyncio.Event()
+        delivery.put(batch_of(1.0))
+        while not sink.attempts:
+            await asyncio.sleep(0)
+        delivery.put(batch_of(2.0))
+        delivery.put(batch_of(3.0))
+        assert not delivery.has_room(batch_of(4.0))
+        assert (counted("otelcol_exporter_queue_size"), counted("otelcol_exporter_queue_capacity")) == (2, 2)
+        room = asyncio.create_task(delivery.room())
+        await asyncio.sleep(0)
+        sink.gate.set()
+        await room
+        assert delivery.has_room(batch_of(4.0))
+
+
+async def test_batching_joins_what_waits_into_one_request() -> None:
+    batching = {"min_size": 3, "flush_timeout": "1h"}
+    async with delivering(sending_queue={"batch": batching}) as (delivery, sink, _):
+        for value in range(7):
+            delivery.put(batch_of(float(value)))
+        await delivery.drain()
+        assert [values_of([batch]) for batch in sink.batches] == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+async def test_batching_splits_what_is_larger_than_max_size() -> None:
+    batching = {"min_size": 1, "max_size": 2}
+    async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
+        delivery.put(batch_of(1.0, 2.0, 3.0))
+        await delivery.drain()
+        assert [values_of([batch]) for batch in sink.batches] == [[1, 2], [3]]
+
+
+async def test_a_batch_that_waits_for_others_leaves_after_flush_timeout() -> None:
+    batching = {"min_size": 100, "flush_timeout": "1ms"}
+    async with delivering(sending_queue={"batch": batching}) as (delivery, sink, _):
+        delivery.put(batch_of(1.0))
+        while not sink.batches:
+            await asyncio.sleep(0.001)
+        assert values_of(sink.batches) == [1.0]
+
+
+async def test_what_is_queued_and_in_flight_counts_as_undelivered() -> None:
+    async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
+        sink.gate = asyncio.Event()
+        delivery.put(batch_of(1.0, 2.0))
+        delivery.put(batch_of(3.0))
+        while not sink.attempts:
+            await asyncio.sleep(0)
+        assert delivery.undelivered().point_count == 3
+
+
+async def test_without_a_queue_the_sender_learns_the_result() -> None:
+    async with delivering(sending_queue={"enabled": False}) as (delivery, sink, _):
+        sink.failures = [Permanent("no")]
+        assert not await delivery.send(batch_of(1.0))
+        assert await delivery.send(batch_of(2.0))
+        assert delivery.direct
+
+
+def test_backoff_grows_to_its_limit_within_its_spread() -> None:
+    delays = list(islice(backoff(RetryOnFailure()), 50))
+    assert 2.5 <= delays[0] <= 7.5
+    assert 3.75 <= delays[1] <= 11.25
+    assert all(15 <= delay <= 45 for delay in delays[10:])
+
+
+@pytest.mark.parametrize(("sizer", "size"), [("requests", 1), ("items", 3), ("bytes", batch_of(1, 2, 3).byte_size)])
+def test_a_queue_is_measured_by_its_sizer(sizer: str, size: int) -> None:
+    queue = Queue(SendingQueue.model_validate({"sizer": sizer}))
+    queue.put(batch_of(1, 2, 3))
+    assert queue.size == size
+    queue.take()
+    assert queue.size == 0
+
+
+def test_an_empty_queue_takes_even_a_batch_larger_than_itself() -> None:
+    queue = Queue(SendingQueue.model_validate({"sizer": "items", "queue_size": 2}))
+    large = batch_of(1, 2, 3)
+    assert queue.has_room(large)
+    queue.put(large)
+    assert not queue.has_room(batch_of(1))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"sending_queue": {"batch": {"min_size": 10, "max_size": 5}}}, "max_size"),
+        ({"sending_queue": {"queue_size": 0}}, "greater than or equal to 1"),
+        ({"retry_on_failure": {"randomization_factor": 2}}, "less than or equal to 1"),
+    ],
+)
+def test_sizes_that_cannot_work_are_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RemoteExporterConfig.model_validate(config)
+
+
+def test_the_defaults_are_the_collectors() -> None:
+    config = RemoteExporterConfig()
+    queue, retry = config.sending_queue, config.retry_on_failure
+    assert (config.timeout, queue.num_consumers, queue.queue_size, queue.sizer) == (5.0, 10, 1000, "requests")
+    assert (retry.initial_interval, retry.multiplier, retry.max_interval, retry.max_elapsed_time) == (5, 1.5, 30, 300)
+    assert LOCAL.sending_queue.num_consumers == 1

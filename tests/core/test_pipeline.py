@@ -1,0 +1,175 @@
+"""Batches go to all exporters or to none, through the processors once, and no component's bug stops them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from opentelemetry.metrics import NoOpMeter
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import ComponentConfig, Insist, Processor
+from otel_zernel.delivery import Delivery, RemoteExporterConfig
+from otel_zernel.errors import Permanent, Refused, Rejected
+from otel_zernel.pipeline import Entrance, Pipeline, Stage
+from otel_zernel.telemetry import Instruments
+from otel_zernel.testing import Dropped, FakeClock, make_context
+from tests.core.parts import Doubler, Keeper, Sink, Ticker, batch_of, values_of
+
+INSTRUMENTS = Instruments(NoOpMeter("test"))
+BOTH = frozenset({"metrics", "traces"})
+
+
+def stage_of(cls: type[Processor]) -> Stage:
+    return Stage(cls(ComponentConfig(), make_context("processors")), INSTRUMENTS.processor("p", "pipeline"))
+
+
+class Plant:
+    """Pipelines into sinks, entered."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.stack = stack
+        self.sinks: list[Sink] = []
+
+    async def delivery(self, **sending_queue: Any) -> Delivery:
+        config = RemoteExporterConfig.model_validate({"sending_queue": {"num_consumers": 1, **sending_queue}})
+        self.sinks.append(Sink(config, make_context("exporters", f"sink/{len(self.sinks)}")))
+        return await self.stack.enter_async_context(Delivery(self.sinks[-1], INSTRUMENTS.exporter("sink")))
+
+    def entrance(self, *pipelines: Pipeline) -> Entrance:
+        return Entrance(pipelines, INSTRUMENTS.receiver("source", ""))
+
+
+@asynccontextmanager
+async def plant() -> AsyncIterator[Plant]:
+    async with AsyncExitStack() as stack:
+        yield Plant(stack)
+
+
+async def test_processors_are_applied_in_order_and_every_exporter_gets_the_result() -> None:
+    async with plant() as it:
+        deliveries = [await it.delivery(), await it.delivery()]
+        emit = it.entrance(Pipeline("p", [stage_of(Doubler), stage_of(Doubler)], deliveries, BOTH))
+        await emit(batch_of(1.0))
+        await asyncio.gather(*(delivery.drain() for delivery in deliveries))
+        assert [values_of(sink.batches) for sink in it.sinks] == [[4.0], [4.0]]
+
+
+async def test_each_pipeline_of_a_receiver_has_a_batch_of_its_own() -> None:
+    async with plant() as it:
+        plain, doubled = await it.delivery(), await it.delivery()
+        emit = it.entrance(
+            Pipeline("doubled", [stage_of(Doubler)], [doubled], BOTH), Pipeline("plain", [], [plain], BOTH)
+        )
+        await emit(batch_of(1.0))
+        await asyncio.gather(plain.drain(), doubled.drain())
+        assert [values_of(sink.batches) for sink in it.sinks] == [[1.0], [2.0]]
+
+
+async def test_a_full_queue_refuses_before_any_processor_or_exporter_sees_the_batch() -> None:
+    async with plant() as it:
+        roomy, tight = await it.delivery(), await it.delivery(queue_size=1)
+        it.sinks[1].gate = asyncio.Event()
+        keeper = stage_of(Keeper)
+        emit = it.entrance(Pipeline("keeping", [keeper], [roomy], BOTH), Pipeline("tight", [], [tight], BOTH))
+        await emit(batch_of(1.0))
+        while not it.sinks[1].attempts:
+            await asyncio.sleep(0)
+        await emit(batch_of(2.0))
+        with pytest.raises(Refused, match="sink/1"):
+            await emit(batch_of(3.0))
+        assert values_of(keeper.flush()) == [1.0, 2.0]
+        it.sinks[1].gate.set()
+        await tight.drain()
+        assert values_of(it.sinks[1].batches) == [1.0, 2.0]
+
+
+async def test_block_on_overflow_waits_for_room_in_place_of_refusing() -> None:
+    async with plant() as it:
+        delivery = await it.delivery(queue_size=1, block_on_overflow=True)
+        sink = it.sinks[0]
+        sink.gate = asyncio.Event()
+        emit = it.entrance(Pipeline("p", [], [delivery], BOTH))
+        await emit(batch_of(1.0))
+        while not sink.attempts:
+            await asyncio.sleep(0)
+        await emit(batch_of(2.0))
+        waiting = asyncio.create_task(emit(batch_of(3.0)))
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        sink.gate.set()
+        await waiting
+        await delivery.drain()
+        assert values_of(sink.batches) == [1.0, 2.0, 3.0]
+
+
+async def test_insisting_offers_a_refused_batch_until_it_is_taken_once() -> None:
+    async with plant() as it:
+        delivery = await it.delivery(queue_size=1)
+        emit = Insist(it.entrance(Pipeline("p", [], [delivery], BOTH)), FakeClock())
+        for value in range(50):
+            await emit(batch_of(float(value)))
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == list(range(50))
+
+
+async def test_a_batch_that_breaks_a_processor_is_counted_and_the_next_passes() -> None:
+    async with plant() as it:
+        delivery = await it.delivery()
+        stage = stage_of(Doubler)
+        emit = it.entrance(Pipeline("p", [stage], [delivery], BOTH))
+        await emit(batch_of(-1.0, 1.0))
+        await emit(batch_of(3.0))
+        await delivery.drain()
+        dropped = stage.processor.context.drop
+        assert isinstance(dropped, Dropped)
+        assert (values_of(it.sinks[0].batches), dropped.counts) == ([6.0], {"processor_error": 2})
+
+
+async def test_flush_brings_out_what_a_processor_holds_through_those_behind_it() -> None:
+    async with plant() as it:
+        delivery = await it.delivery()
+        pipeline = Pipeline("p", [stage_of(Keeper), stage_of(Doubler)], [delivery], BOTH)
+        await it.entrance(pipeline)(batch_of(1.0))
+        assert not len(delivery.queue)
+        await pipeline.flush()
+        await pipeline.flush()
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [2.0]
+
+
+async def test_a_processor_ticks_by_the_clock() -> None:
+    async with plant() as it:
+        delivery = await it.delivery()
+        pipeline = Pipeline("p", [stage_of(Ticker), stage_of(Doubler)], [delivery], BOTH)
+        await it.entrance(pipeline)(batch_of(1.0, 2.0))
+        ticking = asyncio.create_task(pipeline.run_ticks())
+        while len(it.sinks[0].batches) < 3:
+            await asyncio.sleep(0)
+        ticking.cancel()
+        assert values_of(it.sinks[0].batches)[:3] == [4.0, 4.0, 4.0]
+
+
+async def test_a_pipeline_carries_only_the_signal_of_its_name() -> None:
+    async with plant() as it:
+        delivery = await it.delivery()
+        emit = it.entrance(Pipeline("metrics/a", [], [delivery], frozenset({"metrics"})))
+        traces = TracesData()
+        traces.resource_spans.add().scope_spans.add().spans.add(name="step")
+        await emit(Batch(metrics=batch_of(1.0).metrics, spans=traces))
+        await emit(Batch(spans=traces))
+        await delivery.drain()
+        assert [(batch.point_count, batch.has_spans) for batch in it.sinks[0].batches] == [(1, False)]
+
+
+async def test_without_a_queue_the_receiver_learns_that_its_batch_was_given_up() -> None:
+    async with plant() as it:
+        delivery = await it.delivery(enabled=False)
+        it.sinks[0].failures = [Permanent("never")]
+        emit = it.entrance(Pipeline("p", [], [delivery], BOTH))
+        with pytest.raises(Rejected):
+            await emit(batch_of(1.0))
+        await emit(batch_of(2.0))
+        assert values_of(it.sinks[0].batches) == [2.0]

@@ -1,0 +1,93 @@
+"""Templates encode exactly what protobuf itself would."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint, Sum
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.points import (
+    Attributes,
+    Descriptor,
+    KnownSeries,
+    Scope,
+    Series,
+    encode_metric,
+    encode_number_points,
+    encode_point_attributes,
+    encode_resource,
+    encode_resource_metrics,
+    key_values,
+)
+
+SCOPE = Scope("tests", "1.2.3")
+ATTRIBUTES = st.dictionaries(
+    st.text(max_size=20),
+    st.one_of(st.text(max_size=200), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.lists(st.text())),
+    max_size=5,
+)
+DESCRIPTORS = st.builds(
+    Descriptor, st.text(max_size=40), st.text(max_size=5), st.sampled_from(["gauge", "sum", "up_down"]), st.text()
+)
+
+
+def expected(
+    resource: Attributes, descriptor: Descriptor, attributes: Attributes, values: list[float], time: int, start: int
+) -> MetricsData:
+    """The same message built by protobuf."""
+    points = [
+        NumberDataPoint(
+            attributes=key_values(attributes), start_time_unix_nano=start, time_unix_nano=time, as_double=value
+        )
+        for value in values
+    ]
+    metric = Metric(name=descriptor.name, unit=descriptor.unit, description=descriptor.description)
+    if descriptor.kind == "gauge":
+        metric.gauge.CopyFrom(Gauge(data_points=points))
+    else:
+        monotonic = descriptor.kind == "sum"
+        metric.sum.CopyFrom(Sum(data_points=points, aggregation_temporality=2, is_monotonic=monotonic))
+    data = MetricsData()
+    of = data.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
+    of.scope_metrics.add(scope=InstrumentationScope(name=SCOPE.name, version=SCOPE.version), metrics=[metric])
+    return data
+
+
+@given(
+    ATTRIBUTES, DESCRIPTORS, ATTRIBUTES, st.floats(allow_nan=False), st.integers(0, 2**64 - 1), st.integers(0, 2**63)
+)
+def test_a_known_series_encodes_as_protobuf_does(
+    resource: Attributes, descriptor: Descriptor, attributes: Attributes, value: float, time: int, start: int
+) -> None:
+    series = Series(encode_resource(resource), SCOPE, descriptor, encode_point_attributes(attributes))
+    known = KnownSeries([series])
+    known.encode(np.array([-1.0]), 5, 6)  # what an earlier scrape left must not show
+    encoded = MetricsData.FromString(known.encode(np.array([value]), time, start))
+    assert str(encoded) == str(expected(resource, descriptor, attributes, [value], time, start))
+
+
+@given(st.lists(st.floats(allow_nan=False), max_size=20), ATTRIBUTES)
+def test_a_run_of_points_encodes_as_protobuf_does(values: list[float], attributes: Attributes) -> None:
+    points = encode_number_points(
+        encode_point_attributes(attributes), np.full(len(values), 7, np.uint64), np.array(values), 3
+    )
+    metric = encode_metric(Descriptor("m", "s", "sum"), points)
+    encoded = MetricsData.FromString(encode_resource_metrics(encode_resource({"a": "b"}), SCOPE, [metric]))
+    assert str(encoded) == str(expected({"a": "b"}, Descriptor("m", "s", "sum"), attributes, values, 7, 3))
+
+
+def test_series_of_one_metric_share_its_header() -> None:
+    resource = encode_resource({"host.name": "node"})
+    gpus = [Series(resource, SCOPE, Descriptor("hw.power", "W"), encode_point_attributes({"n": n})) for n in range(3)]
+    data = MetricsData.FromString(KnownSeries(gpus).encode(np.array([1.0, 2.0, 3.0]), 1))
+    metric = data.resource_metrics[0].scope_metrics[0].metrics[0]
+    assert [point.as_double for point in metric.gauge.data_points] == [1.0, 2.0, 3.0]
+    assert len(data.resource_metrics) == len(data.resource_metrics[0].scope_metrics[0].metrics) == 1
+
+
+def test_a_scrape_needs_a_value_for_each_series() -> None:
+    known = KnownSeries([Series(b"", SCOPE, Descriptor("m"))])
+    with pytest.raises(ValueError, match="broadcast"):
+        known.encode(np.array([1.0, 2.0]), 1)

@@ -1,0 +1,118 @@
+"""A scrape that fails, hangs or finds no room costs its own points only, and is counted."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry.metrics import NoOpMeter
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Scraper, ScraperConfig
+from otel_zernel.errors import CannotStart, PartialScrape
+from otel_zernel.scraping import Scraping
+from otel_zernel.telemetry import Instruments, ScraperMetrics
+from otel_zernel.testing import Downstream, Dropped, make_context
+from tests.core.parts import batch_of, values_of
+
+
+class Scripted(Scraper):
+    """A scraper whose every scrape is a function of the script."""
+
+    script: list[Callable[[], Batch]]
+
+    def scrape(self) -> Batch:
+        return self.script.pop(0)() if self.script else Batch()
+
+
+class Bench:
+    """A scripted scraper at work for as long as its script lasts."""
+
+    def __init__(self, script: list[Callable[[], Batch]], **config: Any) -> None:
+        self.scraper = Scripted(ScraperConfig.model_validate(config), make_context())
+        self.scraper.script = script
+        self.downstream = Downstream()
+        self.scraped: list[int] = []
+        self.errored: list[int] = []
+
+    async def run(self, until: Callable[[], bool]) -> None:
+        scraping = Scraping(self.scraper, ScraperMetrics(self.scraped.append, self.errored.append))
+        running = asyncio.create_task(scraping.run(self.downstream))
+        try:
+            while not until():
+                assert not running.done(), running.exception()
+                await asyncio.sleep(0)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        return self.scraper.context.health.problems
+
+
+def fails(error: Exception) -> Callable[[], Batch]:
+    def scrape() -> Batch:
+        raise error
+
+    return scrape
+
+
+async def test_each_interval_is_scraped_and_emitted() -> None:
+    bench = Bench([lambda: batch_of(1.0), lambda: batch_of(2.0)], collection_interval="10s")
+    await bench.run(lambda: len(bench.downstream.batches) == 2)
+    assert values_of(bench.downstream.batches) == [1.0, 2.0]
+    assert bench.scraped == [1, 1]
+    assert bench.scraper.context.clock.monotonic() >= 11.0  # initial delay and one interval
+
+
+async def test_a_failing_scrape_is_counted_and_visible_until_one_succeeds() -> None:
+    bench = Bench([fails(OSError("no driver")), lambda: batch_of(1.0)])
+    await bench.run(lambda: bool(bench.errored))
+    assert bench.problems == {"receivers::test": "OSError: no driver"}
+    await bench.run(lambda: bool(bench.downstream.batches))
+    assert bench.problems == {}
+
+
+async def test_a_partial_scrape_keeps_what_it_got_and_counts_the_rest() -> None:
+    bench = Bench([fails(PartialScrape("GPU 3 is gone", batch_of(1.0), 7))])
+    await bench.run(lambda: bool(bench.downstream.batches))
+    assert (values_of(bench.downstream.batches), bench.errored, bench.scraped) == ([1.0], [7], [1])
+
+
+async def test_a_scrape_that_hangs_is_counted_at_each_interval_and_never_runs_twice() -> None:
+    released = threading.Event()
+
+    def hangs() -> Batch:
+        released.wait(10)
+        return batch_of(1.0)
+
+    bench = Bench([hangs, lambda: batch_of(2.0)], timeout="1ms")
+    await bench.run(lambda: len(bench.errored) == 3)
+    assert bench.problems == {"receivers::test": "no answer within 0.001 s"}
+    assert len(bench.scraper.script) == 1
+    released.set()
+
+
+async def test_a_refused_scrape_is_offered_again() -> None:
+    bench = Bench([lambda: batch_of(1.0)])
+    bench.downstream.refuse = 3
+    await bench.run(lambda: bool(bench.downstream.batches))
+    assert values_of(bench.downstream.batches) == [1.0]
+
+
+async def test_a_scrape_that_finds_no_room_until_the_next_is_dropped_and_counted() -> None:
+    bench = Bench([lambda: batch_of(1.0, 2.0)], collection_interval="20ms")
+    bench.downstream.refuse = 1_000_000
+    dropped = bench.scraper.context.drop
+    assert isinstance(dropped, Dropped)
+    await bench.run(lambda: bool(dropped.counts))
+    assert dropped.counts == {"refused": 2}
+
+
+async def test_a_scraper_that_cannot_start_says_so() -> None:
+    bench = Bench([fails(CannotStart("no such file"))])
+    scraping = Scraping(bench.scraper, Instruments(NoOpMeter("test")).scraper("test"))
+    with pytest.raises(CannotStart, match="no such file"):
+        await scraping.run(bench.downstream)
