@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from opentelemetry.metrics import Meter, NoOpMeter
@@ -70,3 +71,10 @@ class Downstream:
     @property
     def point_count(self) -> int:
         return sum(batch.point_count for batch in self.batches)
+
+
+async def until(condition: Callable[[], object], within: float = 10.0) -> None:
+    """Returns once `condition` is true; raises `TimeoutError` after `within` s."""
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110  # any condition at all, not only an event of ours
+            await asyncio.sleep(0.001)

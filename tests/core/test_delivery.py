@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from otel_zernel.delivery import LOCAL, Delivery, Queue, RemoteExporterConfig, RetryOnFailure, SendingQueue, backoff
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
-from otel_zernel.testing import make_context
+from otel_zernel.testing import make_context, until
 from tests.core.parts import Sink, batch_of, values_of
 
 Counts = Callable[[str], int]
@@ -105,8 +105,7 @@ async def test_an_attempt_ends_at_its_timeout_and_is_retried() -> None:
     async with delivering(timeout="10ms") as (delivery, sink, _):
         sink.gate = asyncio.Event()
         delivery.put(batch_of(1.0))
-        while sink.attempts < 2:
-            await asyncio.sleep(0.001)
+        await until(lambda: sink.attempts >= 2)
         sink.gate.set()
         await delivery.drain()
         assert values_of(sink.batches) == [1.0]
@@ -116,8 +115,7 @@ async def test_a_full_queue_has_no_room_until_something_moves() -> None:
     async with delivering(sending_queue={"num_consumers": 1, "queue_size": 2}) as (delivery, sink, counted):
         sink.gate = asyncio.Event()
         delivery.put(batch_of(1.0))
-        while not sink.attempts:
-            await asyncio.sleep(0)
+        await until(lambda: sink.attempts)
         delivery.put(batch_of(2.0))
         delivery.put(batch_of(3.0))
         assert not delivery.has_room(batch_of(4.0))
@@ -150,8 +148,7 @@ async def test_a_batch_that_waits_for_others_leaves_after_flush_timeout() -> Non
     batching = {"min_size": 100, "flush_timeout": "1ms"}
     async with delivering(sending_queue={"batch": batching}) as (delivery, sink, _):
         delivery.put(batch_of(1.0))
-        while not sink.batches:
-            await asyncio.sleep(0.001)
+        await until(lambda: sink.batches)
         assert values_of(sink.batches) == [1.0]
 
 
@@ -160,8 +157,7 @@ async def test_what_is_queued_and_in_flight_counts_as_undelivered() -> None:
         sink.gate = asyncio.Event()
         delivery.put(batch_of(1.0, 2.0))
         delivery.put(batch_of(3.0))
-        while not sink.attempts:
-            await asyncio.sleep(0)
+        await until(lambda: sink.attempts)
         assert delivery.undelivered().point_count == 3
 
 

@@ -10,16 +10,16 @@ from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import ComponentConfig, Insist, Processor
+from otel_zernel.component import ComponentConfig, Insist, Processor, Signal
 from otel_zernel.delivery import Delivery, RemoteExporterConfig
 from otel_zernel.errors import Permanent, Refused, Rejected
 from otel_zernel.pipeline import Entrance, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
-from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel.testing import Dropped, FakeClock, make_context, until
 from tests.core.parts import Doubler, Keeper, Sink, Ticker, batch_of, values_of
 
 INSTRUMENTS = Instruments(NoOpMeter("test"))
-BOTH = frozenset({"metrics", "traces"})
+BOTH: frozenset[Signal] = frozenset({"metrics", "traces"})
 
 
 def stage_of(cls: type[Processor]) -> Stage:
@@ -75,8 +75,7 @@ async def test_a_full_queue_refuses_before_any_processor_or_exporter_sees_the_ba
         keeper = stage_of(Keeper)
         emit = it.entrance(Pipeline("keeping", [keeper], [roomy], BOTH), Pipeline("tight", [], [tight], BOTH))
         await emit(batch_of(1.0))
-        while not it.sinks[1].attempts:
-            await asyncio.sleep(0)
+        await until(lambda: it.sinks[1].attempts)
         await emit(batch_of(2.0))
         with pytest.raises(Refused, match="sink/1"):
             await emit(batch_of(3.0))
@@ -93,8 +92,7 @@ async def test_block_on_overflow_waits_for_room_in_place_of_refusing() -> None:
         sink.gate = asyncio.Event()
         emit = it.entrance(Pipeline("p", [], [delivery], BOTH))
         await emit(batch_of(1.0))
-        while not sink.attempts:
-            await asyncio.sleep(0)
+        await until(lambda: sink.attempts)
         await emit(batch_of(2.0))
         waiting = asyncio.create_task(emit(batch_of(3.0)))
         await asyncio.sleep(0.01)
@@ -146,8 +144,7 @@ async def test_a_processor_ticks_by_the_clock() -> None:
         pipeline = Pipeline("p", [stage_of(Ticker), stage_of(Doubler)], [delivery], BOTH)
         await it.entrance(pipeline)(batch_of(1.0, 2.0))
         ticking = asyncio.create_task(pipeline.run_ticks())
-        while len(it.sinks[0].batches) < 3:
-            await asyncio.sleep(0)
+        await until(lambda: len(it.sinks[0].batches) >= 3)
         ticking.cancel()
         assert values_of(it.sinks[0].batches)[:3] == [4.0, 4.0, 4.0]
 

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Metric, MetricsData, NumberDataPoint, Sum
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    Gauge,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    Sum,
+)
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.points import (
@@ -22,6 +29,7 @@ from otel_zernel.points import (
     key_values,
 )
 
+CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 SCOPE = Scope("tests", "1.2.3")
 ATTRIBUTES = st.dictionaries(
     st.text(max_size=20),
@@ -48,7 +56,7 @@ def expected(
         metric.gauge.CopyFrom(Gauge(data_points=points))
     else:
         monotonic = descriptor.kind == "sum"
-        metric.sum.CopyFrom(Sum(data_points=points, aggregation_temporality=2, is_monotonic=monotonic))
+        metric.sum.CopyFrom(Sum(data_points=points, aggregation_temporality=CUMULATIVE, is_monotonic=monotonic))
     data = MetricsData()
     of = data.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
     of.scope_metrics.add(scope=InstrumentationScope(name=SCOPE.name, version=SCOPE.version), metrics=[metric])

@@ -1,0 +1,80 @@
+"""The log is the Collector's: tab-separated or JSON lines, with a component's fields, thinned when it repeats itself."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from otel_zernel.telemetry.logs import Encoding, Sampling, component_logger, set_up
+
+
+@pytest.fixture(autouse=True)
+def _restore() -> Iterator[None]:
+    logger = logging.getLogger("otel_zernel")
+    before = logger.handlers[:], logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.level, logger.propagate = before[0], before[1], before[2]
+    logging.captureWarnings(False)
+
+
+def logged(encoding: Encoding, sampling: Sampling | None = None, level: str = "info") -> io.StringIO:
+    stream = io.StringIO()
+    set_up(level, encoding, sampling, stream)
+    return stream
+
+
+def test_a_console_line_has_time_level_message_and_fields() -> None:
+    stream = logged("console")
+    component_logger("receivers", "csv/a").warning("row %d is bad", 7, extra={"file": "x.csv"})
+    when, level, message, fields = stream.getvalue().rstrip("\n").split("\t")
+    assert when.endswith("Z")
+    assert (level, message) == ("warn", "row 7 is bad")
+    assert json.loads(fields) == {
+        "otelcol.component.id": "csv/a",
+        "otelcol.component.kind": "receiver",
+        "file": "x.csv",
+    }
+
+
+def test_a_json_line_is_one_object_even_with_a_traceback() -> None:
+    stream = logged("json")
+    try:
+        raise ValueError("line\nbreak")
+    except ValueError:
+        component_logger("exporters", "file").exception("failed")
+    record = json.loads(stream.getvalue())
+    assert (record["level"], record["msg"], record["otelcol.component.id"]) == ("error", "failed", "file")
+    assert "ValueError: line\nbreak" in record["stacktrace"]
+
+
+def test_a_console_traceback_follows_its_line() -> None:
+    stream = logged("console")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        component_logger("exporters", "file").exception("failed")
+    first, *rest = stream.getvalue().splitlines()
+    assert "failed" in first
+    assert rest[-1] == "ValueError: broken"
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    stream = logged("console", level="warn")
+    component_logger("receivers", "csv").info("fine")
+    assert stream.getvalue() == ""
+
+
+def test_a_repeated_message_is_thinned_and_a_new_tick_begins_anew() -> None:
+    now = [0.0]
+    stream = logged("console", Sampling(10, 2, 3, lambda: now[0]))
+    log = component_logger("receivers", "csv")
+    for row in range(9):
+        log.info("row %d is bad", row)
+    log.info("another message")
+    now[0] = 10.0
+    log.info("row %d is bad", 9)
+    messages = [line.split("\t")[2] for line in stream.getvalue().splitlines()]
+    rows = ["row 0 is bad", "row 1 is bad", "row 4 is bad", "row 7 is bad"]
+    assert messages == [*rows, "another message", "row 9 is bad"]

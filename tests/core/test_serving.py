@@ -1,0 +1,49 @@
+"""A server is there while it is entered, on the address asked for, and says why where it cannot be."""
+
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from otel_zernel.config.types import Address
+from otel_zernel.errors import CannotStart
+from otel_zernel.serving import listen, serve
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+
+async def test_it_serves_while_entered_and_frees_the_port_afterwards() -> None:
+    async with serve(hello, Address("localhost", 0), "a::b") as address:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"http://{address}/there")
+        assert (answer.status_code, answer.text, address.host) == (200, "/there", "127.0.0.1")
+    listen(address, "a::b").close()
+
+
+async def test_a_taken_port_is_one_sentence_with_the_setting_and_the_way_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = Address("localhost", taken.getsockname()[1])
+        with pytest.raises(CannotStart) as failed:
+            async with serve(hello, address, "exporters::prometheus::endpoint"):
+                pass
+    assert str(failed.value) == (
+        f"exporters::prometheus::endpoint: cannot listen on {address}: "
+        "another program has this port; stop it or choose another port"
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("192.0.2.1", "no such address"), ("no-such-host.invalid", "cannot resolve")]
+)
+def test_an_address_that_is_not_ours_is_one_sentence(host: str, words: str) -> None:
+    with pytest.raises(CannotStart, match=words):
+        listen(Address(host, 0), "a::b")
+
+
+def test_an_empty_host_means_every_interface() -> None:
+    with listen(Address("", 0), "a::b") as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"
