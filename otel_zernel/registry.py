@@ -12,7 +12,8 @@ from otel_zernel.errors import ConfigError, Problem
 
 KINDS: tuple[Kind, ...] = ("receivers", "processors", "exporters", "extensions")
 
-Loader = Callable[[], type[Component]]
+ComponentClass = type[Component]
+Loader = Callable[[], ComponentClass]
 
 _CONTRACTS: Mapping[Kind, tuple[type[Component], ...]] = {
     "receivers": (Receiver, Scraper),
@@ -51,7 +52,7 @@ class Registry:
         proper = {max(group, key=lambda name: name.count("_")): group for group in names.values()}
         return {name: sorted(set(group) - {name}) for name, group in sorted(proper.items())}
 
-    def load(self, kind: Kind, type_: str) -> type[Component]:
+    def load(self, kind: Kind, type_: str) -> ComponentClass:
         """The type's class. Raises `ConfigError` if there is none, or if its plugin is broken."""
         loader = self._entries.get(kind, {}).get(type_)
         if loader is None:
@@ -59,7 +60,7 @@ class Registry:
             raise ConfigError([Problem(kind, f"unknown type {quoted(type_)}{hint}")])
         try:
             cls = loader()
-        except Exception as error:  # noqa: BLE001  # a stranger's module may raise anything when imported
+        except Exception as error:  # a stranger's module may raise anything when imported
             sentence = f"type {quoted(type_)} cannot be imported: {type(error).__name__}: {one_line(error)}"
             raise ConfigError([Problem(kind, sentence)]) from error
         if not (isinstance(cls, type) and issubclass(cls, _CONTRACTS[kind])):

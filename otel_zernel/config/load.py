@@ -1,11 +1,15 @@
 """Reads, merges and expands a configuration: from `--config` and `--set` to one plain tree."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
-Path = tuple[str | int, ...]
-"""The keys and list indexes that lead to a value."""
+from otel_zernel.config.expand import CannotExpand, Expansion, read_text, value_of
+from otel_zernel.config.problems import joined, quoted
+from otel_zernel.config.yaml12 import Path, read_yaml
+from otel_zernel.errors import ConfigError, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +17,33 @@ class Loaded:
     """One merged and expanded configuration, not yet validated."""
 
     tree: dict[str, Any]
+    """Mappings with string keys, lists, and scalars."""
     sources: Mapping[Path, str]
-    """Where a value was written: `config.yaml:12`."""
+    """Where a value was written (`config.yaml:12`), in the order of writing."""
     originals: Mapping[Path, str]
     """The text of values that came by expansion or `--set` and were read as YAML: `0123` in place of 123."""
     warnings: tuple[str, ...]
     """Variables that are not set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one `--config` or `--set` says."""
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    sources: dict[Path, str] = field(default_factory=dict)
+    originals: dict[Path, str] = field(default_factory=dict)
+
+    def __or__(self, above: "Layer") -> "Layer":
+        """Both, `above` on top."""
+        tree = merge(self.tree, above.tree)
+        kept = {path: text for path, text in self.originals.items() if path not in above.sources}
+        sources = {
+            path: source
+            for path, source in above.sources.items()
+            if path not in self.sources or not isinstance(at(above.tree, path), dict)
+        }
+        return Layer(tree, self.sources | sources, kept | above.originals)
 
 
 def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str]) -> Loaded:
@@ -27,4 +52,128 @@ def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, st
 
     Raises `ConfigError` with every mistake.
     """
-    raise NotImplementedError
+    layers, problems = _each(lambda uri: _read(uri, environ), uris)
+    set_layers, set_problems = _each(_override, overrides)
+    if problems or set_problems:
+        raise ConfigError(problems + set_problems)
+    merged = reduce(Layer.__or__, layers + set_layers, Layer())
+    present = paths(merged.tree)
+    sources = {path: source for path, source in merged.sources.items() if path in present}
+    originals = {path: text for path, text in merged.originals.items() if path in present}
+    expansion = Expansion(environ)
+    tree = expansion.expand(merged.tree)
+    if expansion.failed:
+        raise ConfigError(
+            [Problem(joined(path), why, nearest_source(path, sources)) for path, why in expansion.failed.items()]
+        )
+    warnings = (_warning(name, nearest_source(path, sources)) for name, path in expansion.unset.items())
+    return Loaded(tree, sources, originals | expansion.originals, tuple(warnings))
+
+
+def merge(below: Any, above: Any) -> Any:
+    """`above` on top of `below`: mappings merge key by key, anything else replaces."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return below | {key: merge(below[key], value) if key in below else value for key, value in above.items()}
+
+
+def paths(tree: Any) -> set[Path]:
+    """The paths of all values in the tree, its own `()` included."""
+    found: set[Path] = set()
+    rest: list[tuple[Path, Any]] = [((), tree)]
+    while rest:
+        path, value = rest.pop()
+        found.add(path)
+        if isinstance(value, dict):
+            rest += [((*path, key), item) for key, item in value.items()]
+        elif isinstance(value, list):
+            rest += [((*path, index), item) for index, item in enumerate(value)]
+    return found
+
+
+def nearest_source(path: Path, sources: Mapping[Path, str]) -> str | None:
+    """Where the value was written, or the nearest one around it."""
+    known = nearest(path, sources)
+    return sources[known] if known else None
+
+
+def nearest(path: Path, known: Container[Path]) -> Path | None:
+    """The longest beginning of the path that is known."""
+    return next((path[:length] for length in range(len(path), 0, -1) if path[:length] in known), None)
+
+
+def _each(read: Callable[[str], Layer], texts: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
+    layers: list[Layer] = []
+    problems: list[Problem] = []
+    for text in texts:
+        try:
+            layers.append(read(text))
+        except ConfigError as error:
+            problems += error.problems
+    return layers, problems
+
+
+def _read(uri: str, environ: Mapping[str, str]) -> Layer:
+    """What a `--config` names. A path may be without a scheme."""
+    match = re.match(r"(file|env|yaml):", uri)
+    scheme, rest = (match[1], uri[match.end() :]) if match else ("file", uri)
+    if scheme == "yaml":
+        return _unflatten(_layer(rest, "yaml"))
+    if scheme == "env":
+        if rest not in environ:
+            raise ConfigError([Problem("", f"environment variable {quoted(rest)} is not set", f"--config {uri}")])
+        return _layer(environ[rest], uri)
+    try:
+        return _layer(read_text(rest), rest)
+    except CannotExpand as error:
+        raise ConfigError([Problem("", str(error))]) from error
+
+
+def _layer(text: str, name: str) -> Layer:
+    document = read_yaml(text, name)
+    if document.value is None:
+        return Layer()
+    if not isinstance(document.value, dict):
+        sentence = "a configuration must be a mapping of sections (receivers, exporters, service, ...)"
+        raise ConfigError([Problem("", sentence, f"{name}:{document.lines[()]}")])
+    return Layer(document.value, {path: f"{name}:{line}" for path, line in document.lines.items()})
+
+
+def _unflatten(layer: Layer) -> Layer:
+    """`a::b: v` is `a: {b: v}`, the way otelcol lets one write `yaml:` on the command line."""
+    if not any("::" in key for key in layer.tree):
+        return layer
+    result = Layer()
+    for key, value in layer.tree.items():
+        result |= _nested(tuple(key.split("::")), value, "--config yaml:")
+    return result
+
+
+def _override(text: str) -> Layer:
+    """`a.b.c=v` or, where a key has dots itself, `a::b::c=v`."""
+    key, equals, value = text.partition("=")
+    path = tuple(part.strip() for part in key.split("::" if "::" in key else "."))
+    if not equals or not all(path):
+        raise ConfigError([Problem("", f"--set takes a.b.c=value or a::b::c=value, not {quoted(text)}")])
+    read = value_of(value)
+    layer = _nested(path, read, f"--set {key}")
+    return replace(layer, originals={path: value} if read is not None else {})
+
+
+def _nested(path: tuple[str, ...], value: Any, source: str) -> Layer:
+    tree = reduce(lambda inner, key: {key: inner}, reversed(path), value)
+    return Layer(tree, {path[:length]: source for length in range(1, len(path) + 1)})
+
+
+def at(tree: Any, path: Path) -> Any:
+    """The value at the path; None where there is nothing."""
+    for part in path:
+        try:
+            tree = tree[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return tree
+
+
+def _warning(name: str, source: str | None) -> str:
+    return str(Problem("", f"environment variable {quoted(name)} is not set and counts as empty", source))

@@ -1,7 +1,7 @@
 """The sentences in which mistakes are told."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 
@@ -21,3 +21,8 @@ def suggestion(word: str, valid: Collection[str], noun: str) -> str:
     close = get_close_matches(word, valid, n=1)
     guess = f"; did you mean {quoted(close[0])}?" if close else ";"
     return f"{guess} valid {noun}: {', '.join(sorted(valid)) or 'none'}"
+
+
+def joined(path: Iterable[str | int]) -> str:
+    """The path as users read it: `receivers::csv::files::0`."""
+    return "::".join(str(part) if str(part).isprintable() else quoted(str(part)) for part in path)

@@ -1,12 +1,70 @@
 """Prints a configuration as it was understood: `print-config`."""
 
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, SecretBytes, SecretStr
+
+from otel_zernel.config.expand import escape
 from otel_zernel.config.load import Loaded
 from otel_zernel.config.schema import Settings
+from otel_zernel.config.yaml12 import read_scalar
+from otel_zernel.registry import KINDS
+
+REDACTED = "[REDACTED]"
 
 
 def show(loaded: Loaded, settings: Settings, redacted: bool) -> str:
     """The merged configuration as YAML, with the fall-back defaults that components took from the environment.
 
-    Secrets are `[REDACTED]`, unless `redacted` is false.
+    Secrets are `[REDACTED]`, unless `redacted` is false: then the text, read again, gives the same settings.
     """
-    raise NotImplementedError
+    tree: dict[str, Any] = {}
+    for kind in KINDS:
+        if kind in loaded.tree:
+            tree[kind] = {id_: _dumped(one.config) for id_, one in getattr(settings, kind).items()}
+    service = loaded.tree["service"]
+    tree["service"] = service | ({"telemetry": _dumped(settings.telemetry)} if "telemetry" in service else {})
+    return dump(_plain(tree, redacted))
+
+
+def dump(tree: Any) -> str:
+    """The tree as YAML that `load` reads as the same tree."""
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _dumped(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(exclude_unset=True)
+
+
+def _plain(value: Any, redacted: bool) -> Any:
+    """Mappings, lists and scalars only."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, redacted) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, redacted) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(item, redacted) for item in value), key=str)
+    if isinstance(value, SecretStr | SecretBytes):
+        secret = value.get_secret_value()
+        return REDACTED if redacted else escape(secret if isinstance(secret, str) else secret.decode())
+    if isinstance(value, Enum):
+        return _plain(value.value, redacted)
+    return value if isinstance(value, bool | int | float | None) else escape(str(value))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.2 would take for something other than text, not only what 1.1 would."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = None if isinstance(read_scalar(text), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)

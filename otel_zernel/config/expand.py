@@ -1,0 +1,191 @@
+"""Expands `${…}` in a configuration, as otelcol does.
+
+    ${env:NAME}  ${NAME}            the environment variable
+    ${env:NAME:-default}            the same, or the default where it is not set
+    ${file:PATH}                    the file's text, less its last line end
+    ${yaml:TEXT}                    the text itself
+    $${NAME}                        the text `${NAME}`: a doubled dollar is one
+
+A value that is nothing but one `${…}` is read as YAML and may become a number, a list or a map. Inside a longer text it
+is put in as text. What comes out is expanded again. Keys are not expanded.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from otel_zernel.config.problems import one_line, quoted
+from otel_zernel.config.yaml12 import MAX_DEPTH, MAX_TEXT, Path, read_yaml
+from otel_zernel.errors import ConfigError
+
+SCHEMES = ("env", "file", "yaml")
+
+_DOLLAR = re.compile(r"\$(?=[${])")
+_BRACE = re.compile(r"[{}]")
+_REFERENCE = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?!-))?(.*)", re.DOTALL)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class CannotExpand(Exception):
+    """A `${…}` that has no value; the message is a sentence for the user."""
+
+
+@dataclass(slots=True)
+class Expansion:
+    """What became of one configuration's references."""
+
+    environ: Mapping[str, str]
+    originals: dict[Path, str] = field(default_factory=dict)
+    """The text behind every value that came by a reference and was read as YAML."""
+    unset: dict[str, Path] = field(default_factory=dict)
+    """Variables without value and default, and the first place that refers to each."""
+    failed: dict[Path, str] = field(default_factory=dict)
+    """What could not be expanded, and why."""
+    room: int = MAX_TEXT
+    """Characters that references may still bring in."""
+
+    def expand(self, tree: Any) -> Any:
+        """The tree with every reference replaced; one that failed is null and noted in `failed`."""
+        return self._value(tree, (), ())
+
+    def _value(self, value: Any, path: Path, via: tuple[str, ...]) -> Any:
+        if isinstance(value, dict):
+            return {key: self._value(item, (*path, key), via) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._value(item, (*path, index), via) for index, item in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._text_value(value, path, via)
+        except CannotExpand as error:
+            self.failed[path] = str(error)
+            return None
+
+    def _text_value(self, text: str, path: Path, via: tuple[str, ...]) -> Any:
+        if len(path) + len(via) > MAX_DEPTH:
+            raise CannotExpand(f"nested deeper than {MAX_DEPTH} levels")
+        if not (text.startswith("${") and _closing(text, 0) == len(text)):
+            return self._text(text, path, via)
+        found, via = self._look_up(text[2:-1], path, via)
+        value = value_of(found)
+        if isinstance(value, str):
+            return self._text_value(value, path, via)
+        self.originals[path] = self._text(found, path, via)
+        return self._value(value, path, via)
+
+    def _text(self, text: str, path: Path, via: tuple[str, ...]) -> str:
+        """The text with its references replaced by text."""
+        parts: list[str] = []
+        at = 0
+        while dollar := _DOLLAR.search(text, at):
+            parts.append(text[at : dollar.start()])
+            if text[dollar.end()] == "$":
+                parts.append("$")
+                at = dollar.end() + 1
+                continue
+            at = _closing(text, dollar.start())
+            found, inner = self._look_up(text[dollar.start() + 2 : at - 1], path, via)
+            parts.append(self._text(found, path, inner))
+        return "".join(parts) + text[at:]
+
+    def _look_up(self, reference: str, path: Path, via: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+        """The text behind what stands between `${` and `}`, and the way there."""
+        if len(via) >= MAX_DEPTH // 5:
+            raise CannotExpand("references lead to references too often")
+        scheme, rest = _REFERENCE.fullmatch(reference).groups()  # type: ignore[union-attr]  # it matches everything
+        if scheme not in (None, *SCHEMES):
+            raise CannotExpand(f"unknown scheme {quoted(scheme)} in ${{…}}; valid schemes: {', '.join(SCHEMES)}")
+        if scheme in (None, "env"):
+            name, found = self._variable(rest, path, via)
+        elif scheme == "file":
+            name = self._text(rest, path, (*via, "its path"))
+            found = read_text(name).removesuffix("\n").removesuffix("\r")
+        else:
+            name, found = rest, rest
+        step = f"{scheme or 'env'}:{name}"
+        if step in via:
+            raise CannotExpand(f"refers to itself: {one_line(' -> '.join((*via, step)))}")
+        self.room -= len(found)
+        if self.room < 0:
+            raise CannotExpand(f"references bring in more than {MAX_TEXT >> 20} MiB")
+        return found, (*via, step)
+
+    def _variable(self, reference: str, path: Path, via: tuple[str, ...]) -> tuple[str, str]:
+        """Name and value of an environment variable; its default, not yet expanded, where it is not set."""
+        name, default = _split_default(reference)
+        name = self._text(name, path, (*via, "its name"))
+        if not _VARIABLE.fullmatch(name):
+            raise CannotExpand(
+                f"{quoted(name)} is no name of an environment variable; it has letters, digits and _, no digit first"
+            )
+        if (value := self.environ.get(name)) is not None:
+            if not _is_utf8(value):
+                raise CannotExpand(f"environment variable {quoted(name)} is not UTF-8 text")
+            return name, value
+        if default is not None:
+            return f"{name}:-{default}", default
+        self.unset.setdefault(name, path)
+        return name, ""
+
+
+def escape(text: str) -> str:
+    """The text such that expansion gives it back."""
+    return _DOLLAR.sub("$$$$", text)
+
+
+def value_of(text: str) -> Any:
+    """What the text is as YAML. What YAML would make a shorter text of, or can't read, stays as it is: it may be a
+    password."""
+    try:
+        value = read_yaml(text, "").value
+    except ConfigError:
+        return text
+    return text if isinstance(value, str) else value
+
+
+def read_text(path: str) -> str:
+    """The file's text. Raises `CannotExpand` with the reason, also for a file too long to be a configuration."""
+    try:
+        with FilePath(path).open("rb") as file:
+            content = file.read(MAX_TEXT + 1)
+        if len(content) > MAX_TEXT:
+            raise CannotExpand(f"cannot read {quoted(path)}: it is longer than {MAX_TEXT >> 20} MiB")
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise CannotExpand(f"cannot read {quoted(path)}: line {line} is not UTF-8 text") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CannotExpand(f"cannot read {quoted(path)}: {one_line(reason)}") from error
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the `${` at `start` ends: behind the brace that closes it."""
+    depth = 0
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return brace.end()
+    raise CannotExpand("${ is never closed by }; write $${ for the text itself")
+
+
+def _split_default(reference: str) -> tuple[str, str | None]:
+    """`NAME:-default`, cut at the first `:-` outside of inner references."""
+    depth = 0
+    for mark in re.finditer(r"[{}]|:-", reference):
+        if mark[0] == ":-":
+            if depth == 0:
+                return reference[: mark.start()], reference[mark.end() :]
+        else:
+            depth += 1 if mark[0] == "{" else -1
+    return reference, None
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
