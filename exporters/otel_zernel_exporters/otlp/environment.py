@@ -1,0 +1,62 @@
+"""`OTEL_EXPORTER_OTLP_*`: settings of the SDKs, taken for keys that the configuration leaves out.
+
+https://opentelemetry.io/docs/specs/otel/protocol/exporter/
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from pydantic import ValidationInfo
+
+PREFIX = "OTEL_EXPORTER_OTLP_"
+
+_KEYS = {"ENDPOINT": "endpoint", "COMPRESSION": "compression", "HEADERS": "headers", "TIMEOUT": "timeout"}
+_TLS_KEYS = {
+    "CERTIFICATE": "ca_file",
+    "CLIENT_CERTIFICATE": "cert_file",
+    "CLIENT_KEY": "key_file",
+    "INSECURE": "insecure",
+}
+SIGNAL_ENDPOINTS = {"METRICS_ENDPOINT": "metrics_endpoint", "TRACES_ENDPOINT": "traces_endpoint"}
+
+
+def fill_in(fields: Any, info: ValidationInfo, more: Mapping[str, str] | None = None) -> Any:
+    """The configuration with missing keys from the environment that validation was given, if any.
+
+    `more` names variables (without the prefix) and their keys besides those of every OTLP exporter.
+    """
+    environ = (info.context or {}).get("environ", {})
+    if not isinstance(fields, Mapping) or not environ:
+        return fields
+    found = _found(environ, _KEYS | dict(more or {}))
+    tls, own_tls = _found(environ, _TLS_KEYS), fields.get("tls") or {}
+    if tls and isinstance(own_tls, Mapping):
+        return {**found, **fields, "tls": {**tls, **own_tls}}
+    return {**found, **fields}
+
+
+def _found(environ: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, object]:
+    set_ones = {key: name for name, key in keys.items() if environ.get(PREFIX + name)}
+    return {key: _value(name, environ[PREFIX + name]) for key, name in set_ones.items()}
+
+
+def _value(name: str, text: str) -> object:
+    if name == "HEADERS":
+        return dict(_header(part) for part in text.split(",") if part.strip())
+    if name == "TIMEOUT":
+        return _milliseconds(text)
+    return text
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{PREFIX}HEADERS: {name.strip()!r} has no value; write name=value,name=value")
+    return unquote(name).strip(), unquote(value).strip()
+
+
+def _milliseconds(text: str) -> str:
+    if not text.strip().isdecimal():
+        raise ValueError(f"{PREFIX}TIMEOUT: {text!r} is not a number of milliseconds")
+    return f"{text.strip()}ms"

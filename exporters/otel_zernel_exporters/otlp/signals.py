@@ -1,0 +1,76 @@
+"""What the two signals look like to a server, whatever the transport."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context
+from otel_zernel.otlp_json import metrics_json, spans_json
+
+Response = ExportMetricsServiceResponse | ExportTraceServiceResponse
+
+_COLLECTOR = "/opentelemetry.proto.collector"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One signal: how a batch's part of it is encoded, where it goes and what comes back."""
+
+    name: Literal["metrics", "traces"]
+    items: str
+    method: str
+    """The gRPC method."""
+    encode: Callable[[Batch], bytes]
+    """As protobuf; `MetricsData` and `ExportMetricsServiceRequest` have one wire layout."""
+    encode_json: Callable[[Batch], bytes]
+    count: Callable[[Batch], int]
+    response: type[Response]
+    rejected: Callable[[Any], int]
+    """The items that such a response says were rejected."""
+
+
+METRICS = Signal(
+    "metrics",
+    "data points",
+    f"{_COLLECTOR}.metrics.v1.MetricsService/Export",
+    Batch.metrics_bytes,
+    lambda batch: metrics_json(batch.metrics),
+    lambda batch: batch.point_count,
+    ExportMetricsServiceResponse,
+    lambda response: response.partial_success.rejected_data_points,
+)
+TRACES = Signal(
+    "traces",
+    "spans",
+    f"{_COLLECTOR}.trace.v1.TraceService/Export",
+    Batch.spans_bytes,
+    lambda batch: spans_json(batch.spans),
+    lambda batch: batch.span_count,
+    ExportTraceServiceResponse,
+    lambda response: response.partial_success.rejected_spans,
+)
+
+
+def signals_of(batch: Batch) -> Iterator[Signal]:
+    """The signals a batch holds: a request each."""
+    if batch.has_metrics:
+        yield METRICS
+    if batch.has_spans:
+        yield TRACES
+
+
+def note_partial_success(response: Response, signal: Signal, batch: Batch, context: Context) -> None:
+    """Counts what the server took the request without. It must not be sent again."""
+    if not response.HasField("partial_success"):
+        return
+    message = response.partial_success.error_message[:500]
+    rejected = min(max(signal.rejected(response), 0), signal.count(batch))
+    if rejected:
+        context.drop(rejected, "partial_success")
+        context.logger.warning("The server rejected %d %s: %s", rejected, signal.items, message)
+    elif message:
+        context.logger.warning("The server took everything, but says: %s", message)

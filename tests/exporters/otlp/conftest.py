@@ -1,0 +1,12 @@
+"""What the tests of the OTLP exporters share."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.exporters.otlp.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)

@@ -1,0 +1,114 @@
+"""Peers of the OTLP exporters: a gRPC server and an HTTP server that keep what they get."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf.message import Message
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from otel_zernel.batch import Batch
+from otel_zernel.config.types import Address
+from otel_zernel.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel.serving import serve
+
+RESPONSES: dict[str, type[Message]] = {
+    "metrics.v1.MetricsService": ExportMetricsServiceResponse,
+    "trace.v1.TraceService": ExportTraceServiceResponse,
+}
+
+
+def metrics_batch(count: int = 3) -> Batch:
+    """A gauge with `count` points, valued 0, 1, 2, ..."""
+    resource, scope = encode_resource({"host.name": "node-1"}), Scope("test", "1")
+    gauge = Descriptor("hw.gpu.utilization", "1")
+    attributes = (encode_point_attributes({"hw.id": f"GPU-{index}"}) for index in range(count))
+    series = KnownSeries([Series(resource, scope, gauge, one) for one in attributes])
+    return Batch.from_bytes(metrics=series.encode(np.arange(count, dtype=np.float64), 1_700_000_000_000_000_000))
+
+
+def spans_batch() -> Batch:
+    """One span."""
+    span = Span(trace_id=bytes(range(16)), span_id=bytes(range(8)), name="step")
+    return Batch(spans=TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=[span])])]))
+
+
+@dataclass
+class GrpcSink:
+    """An OTLP server that keeps what it gets, as bytes, and gives the answers it was told to, then good ones."""
+
+    requests: list[bytes] = field(default_factory=list)
+    metadata: list[dict[str, str | bytes]] = field(default_factory=list)
+    answers: deque[Message | Callable[[Any], Awaitable[None]]] = field(default_factory=deque)
+    peers: list[dict[str, Any]] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def serve(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> AsyncIterator[int]:
+        """Serves on localhost; yields the port."""
+        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        server.add_generic_rpc_handlers([self._handler(name) for name in RESPONSES])
+        address = f"localhost:{port}"
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+        await server.start()
+        try:
+            yield port
+        finally:
+            await server.stop(None)
+
+    def _handler(self, service: str) -> "grpc.GenericRpcHandler[Any, Any]":
+        response = RESPONSES[service]
+
+        async def export(message: bytes, context: Any) -> Message:
+            self.requests.append(message)
+            self.metadata.append(dict(context.invocation_metadata()))
+            self.peers.append(dict(context.auth_context()))
+            answer = self.answers.popleft() if self.answers else response()
+            if isinstance(answer, Message):
+                return answer
+            await answer(context)
+            return response()
+
+        handler = grpc.unary_unary_rpc_method_handler(export, None, lambda message: message.SerializeToString())
+        return grpc.method_handlers_generic_handler(f"opentelemetry.proto.collector.{service}", {"Export": handler})
+
+
+@dataclass
+class Posted:
+    """One request to the HTTP sink."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class HttpSink:
+    """An HTTP server that keeps requests, and gives the answers it was told to, then empty ones with 200."""
+
+    requests: list[Posted] = field(default_factory=list)
+    answers: deque[Response] = field(default_factory=deque)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        """Serves on localhost; yields the URL."""
+        app = Starlette(routes=[Route("/{path:path}", self._keep, methods=["POST"])])
+        async with serve(app, Address("localhost", 0), "test") as address:
+            yield f"http://localhost:{address.port}"
+
+    async def _keep(self, request: Request) -> Response:
+        self.requests.append(Posted(request.url.path, dict(request.headers), await request.body()))
+        return self.answers.popleft() if self.answers else Response()

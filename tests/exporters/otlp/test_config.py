@@ -1,0 +1,151 @@
+"""What the configuration of the OTLP exporters means and refuses."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
+from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+
+
+def mistakes(config: type[OtlpGrpcConfig | OtlpHttpConfig], fields: dict[str, Any]) -> str:
+    with pytest.raises(ValidationError) as caught:
+        config.model_validate(fields)
+    return "\n".join(f"{'::'.join(map(str, one['loc']))}: {one['msg']}" for one in caught.value.errors())
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "insecure", "target", "plaintext"),
+    [
+        ("localhost:4317", False, "localhost:4317", False),
+        ("localhost:4317", True, "localhost:4317", True),
+        ("http://tempo:4317", False, "tempo:4317", True),
+        ("https://tempo:4317/", True, "tempo:4317", False),
+        ("[::1]:4317", False, "[::1]:4317", False),
+        ("http://[::1]:4317", False, "[::1]:4317", True),
+        ("dns:///tempo:4317", False, "dns:///tempo:4317", False),
+        ("unix:/run/otlp.sock", True, "unix:/run/otlp.sock", True),
+    ],
+)
+def test_a_grpc_endpoint_says_where_and_if_in_plaintext(
+    endpoint: str, insecure: bool, target: str, plaintext: bool
+) -> None:
+    config = OtlpGrpcConfig.model_validate({"endpoint": endpoint, "tls": {"insecure": insecure}})
+    assert (config.target, config.plaintext) == (target, plaintext)
+
+
+@pytest.mark.parametrize("endpoint", ["localhost", "http://localhost", "http://tempo:4317/v1", "ftp://a:1", "a b:1"])
+def test_a_grpc_endpoint_without_a_port_or_with_a_path_is_a_mistake(endpoint: str) -> None:
+    assert "endpoint: Value error" in mistakes(OtlpGrpcConfig, {"endpoint": endpoint})
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://localhost", "http://", "http://user:secret@tempo"])
+def test_an_http_endpoint_is_a_url_without_a_password(endpoint: str) -> None:
+    told = mistakes(OtlpHttpConfig, {"endpoint": endpoint})
+    assert "endpoint: Value error" in told
+    assert "secret" not in told
+
+
+def test_the_endpoint_is_required() -> None:
+    assert "endpoint: Value error, required; where to send, e.g. localhost:4317" in mistakes(OtlpGrpcConfig, {})
+    assert "endpoint: Value error, required; where to send, e.g. http://localhost:4318" in mistakes(OtlpHttpConfig, {})
+
+
+def test_http_urls_are_the_endpoint_and_the_signals_path_unless_set() -> None:
+    config = OtlpHttpConfig.model_validate({"endpoint": "https://mimir/otlp/", "traces_endpoint": "http://tempo/x"})
+    assert (config.url("metrics"), config.url("traces")) == ("https://mimir/otlp/v1/metrics", "http://tempo/x")
+
+
+def test_one_signals_endpoint_is_enough() -> None:
+    config = OtlpHttpConfig.model_validate({"metrics_endpoint": "http://mimir/otlp"})
+    assert (config.url("metrics"), config.url("traces")) == ("http://mimir/otlp", "")
+
+
+def test_time_outs_are_otelcols() -> None:
+    assert OtlpGrpcConfig(endpoint="a:1").timeout == 5
+    assert OtlpHttpConfig(endpoint="http://a").timeout == 30
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"compression": "zstd"}, "compression: Value error, gRPC for Python has no zstd"),
+        ({"tls": {"insecure_skip_verify": True}}, "tls: Value error, insecure_skip_verify: gRPC for Python always"),
+        ({"tls": {"cert_file": "a.pem"}}, "tls: Value error, cert_file and key_file go together"),
+        ({"headers": {"grpc-timeout": "1"}}, "keeps the names that start with grpc-"),
+        ({"headers": {"a b": "1"}}, "'a b' is not a header's name"),
+    ],
+)
+def test_what_grpc_cannot_do_is_a_mistake_with_a_way_out(fields: dict[str, Any], told: str) -> None:
+    assert told in mistakes(OtlpGrpcConfig, {"endpoint": "a:1", **fields})
+
+
+def test_a_bad_header_is_named_and_its_value_is_not() -> None:
+    told = mistakes(OtlpHttpConfig, {"endpoint": "http://a", "headers": {"authorization": "geheim\n"}})
+    assert "the value of 'authorization' has characters outside printable ASCII" in told
+    assert "geheim" not in told
+
+
+@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+def test_no_compression_may_be_written_as_in_otelcol(config: type[OtlpGrpcConfig | OtlpHttpConfig]) -> None:
+    for word in ("none", "", None):
+        assert config.model_validate({"endpoint": "http://a:1", "compression": word}).compression == "none"
+
+
+ENVIRON = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://from-environment:4317",
+    "OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20abc, x-team=ml",
+    "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+    "OTEL_EXPORTER_OTLP_TIMEOUT": "2500",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE": "/ca.pem",
+    "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/client.pem",
+    "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/client.key",
+    "OTEL_EXPORTER_OTLP_INSECURE": "true",
+}
+
+
+@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+def test_missing_keys_come_from_the_environment_and_are_shown(config: type[OtlpGrpcConfig | OtlpHttpConfig]) -> None:
+    shown = config.model_validate({}, context={"environ": ENVIRON}).model_dump(mode="json", exclude_unset=True)
+    assert shown == {
+        "endpoint": "http://from-environment:4317",
+        "headers": {"authorization": "**********", "x-team": "**********"},
+        "compression": "none",
+        "timeout": "2500ms",
+        "tls": {"ca_file": "/ca.pem", "cert_file": "/client.pem", "key_file": "/client.key", "insecure": True},
+    }
+
+
+def test_what_the_user_set_is_not_overridden() -> None:
+    fields = {"endpoint": "mine:4317", "headers": {"x": "y"}, "timeout": "1s", "tls": {"ca_file": "mine.pem"}}
+    config = OtlpGrpcConfig.model_validate(fields, context={"environ": ENVIRON})
+    assert (config.endpoint, config.timeout, config.tls.ca_file) == ("mine:4317", 1.0, "mine.pem")
+    assert list(config.headers) == ["x"]
+    assert config.tls.key_file == "/client.key"
+
+
+def test_an_environment_percent_decodes_headers() -> None:
+    config = OtlpHttpConfig.model_validate({}, context={"environ": ENVIRON})
+    assert config.headers["authorization"].get_secret_value() == "Bearer abc"
+
+
+def test_a_signals_endpoint_comes_from_the_environment_for_http() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://mimir/otlp"}
+    assert OtlpHttpConfig.model_validate({}, context={"environ": environ}).url("metrics") == "http://mimir/otlp"
+
+
+def test_without_a_context_the_environment_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317")
+    assert "endpoint: Value error, required" in mistakes(OtlpGrpcConfig, {})
+
+
+@pytest.mark.parametrize(("name", "text"), [("TIMEOUT", "10s"), ("HEADERS", "novalue")])
+def test_a_bad_variable_is_named(name: str, text: str) -> None:
+    with pytest.raises(ValidationError, match=f"OTEL_EXPORTER_OTLP_{name}"):
+        OtlpGrpcConfig.model_validate({}, context={"environ": {f"OTEL_EXPORTER_OTLP_{name}": text}})
+
+
+def test_the_classes_know_their_configuration() -> None:
+    assert OtlpGrpcExporter.Config is OtlpGrpcConfig
+    assert OtlpHttpExporter.Config is OtlpHttpConfig

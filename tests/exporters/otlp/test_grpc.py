@@ -1,0 +1,224 @@
+"""The gRPC exporter against a gRPC server."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsPartialSuccess,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+
+from otel_zernel.component import Context
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.testing import make_context
+from otel_zernel_exporters.otlp import OtlpGrpcExporter
+from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from tests.exporters.otlp.peers import GrpcSink, metrics_batch, spans_batch
+
+RETRYABLE = {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}
+PERMANENT = {code.name for code in grpc.StatusCode} - RETRYABLE - {"OK"}
+
+
+def context() -> Context:
+    return make_context("exporters", "otlp_grpc")
+
+
+@asynccontextmanager
+async def exporting(sink: GrpcSink, context: Context | None = None, **options: Any) -> AsyncIterator[OtlpGrpcExporter]:
+    async with sink.serve() as port:
+        config = OtlpGrpcConfig.model_validate({"endpoint": f"http://localhost:{port}", **options})
+        async with OtlpGrpcExporter(config, context or make_context("exporters", "otlp_grpc")) as exporter:
+            yield exporter
+
+
+def failing(code: str, *, retry_after: float | None = None) -> Callable[[Any], Awaitable[None]]:
+    async def answer(call: Any) -> None:
+        if retry_after is not None:
+            info = AnyMessage()
+            info.Pack(RetryInfo(retry_delay=Duration(seconds=int(retry_after), nanos=int(retry_after % 1 * 1e9))))
+            status = Status(details=[AnyMessage(type_url="of/somebody", value=b"\xff"), info]).SerializeToString()
+            call.set_trailing_metadata((("grpc-status-details-bin", status),))
+        await call.abort(grpc.StatusCode[code], "says the server")
+
+    return answer
+
+
+@pytest.mark.parametrize("compression", ["gzip", "deflate", "none"])
+async def test_metrics_and_spans_arrive_as_they_were_sent(compression: str) -> None:
+    sink = GrpcSink()
+    async with exporting(sink, compression=compression) as exporter:
+        await exporter.export(metrics_batch())
+        await exporter.export(spans_batch())
+    assert sink.requests == [metrics_batch().metrics_bytes(), spans_batch().spans_bytes()]
+
+
+async def test_a_batch_of_both_signals_is_two_requests() -> None:
+    sink = GrpcSink()
+    both = metrics_batch()
+    both.edit_spans().CopyFrom(spans_batch().spans)
+    async with exporting(sink) as exporter:
+        await exporter.export(both)
+    assert sink.requests == [metrics_batch().metrics_bytes(), spans_batch().spans_bytes()]
+
+
+async def test_headers_and_user_agent_are_sent() -> None:
+    sink = GrpcSink()
+    async with exporting(sink, headers={"Authorization": "Bearer x", "trace-bin": "\x20raw"}) as exporter:
+        await exporter.export(metrics_batch())
+    assert sink.metadata[0]["authorization"] == "Bearer x"
+    assert sink.metadata[0]["trace-bin"] == b"\x20raw"
+    assert str(sink.metadata[0]["user-agent"]).startswith("otel-zernel/")
+
+
+@pytest.mark.parametrize("code", sorted(RETRYABLE))
+async def test_a_passing_failure_is_retryable(code: str) -> None:
+    sink = GrpcSink()
+    sink.answers.append(failing(code))
+    async with exporting(sink) as exporter:
+        with pytest.raises(Retryable, match=f"{code}: says the server") as caught:
+            await exporter.export(metrics_batch())
+    assert caught.value.after is None
+
+
+@pytest.mark.parametrize("code", sorted(PERMANENT))
+async def test_any_other_failure_is_permanent(code: str) -> None:
+    sink = GrpcSink()
+    sink.answers.append(failing(code))
+    async with exporting(sink) as exporter:
+        with pytest.raises(Permanent, match=f"{code}: says the server"):
+            await exporter.export(metrics_batch())
+
+
+@pytest.mark.parametrize(
+    ("code", "after"), [("RESOURCE_EXHAUSTED", 7.5), ("RESOURCE_EXHAUSTED", 0), ("UNAVAILABLE", 2)]
+)
+async def test_the_server_says_when_to_try_again(code: str, after: float) -> None:
+    sink = GrpcSink()
+    sink.answers.append(failing(code, retry_after=after))
+    async with exporting(sink) as exporter:
+        with pytest.raises(Retryable) as caught:
+            await exporter.export(metrics_batch())
+    assert caught.value.after == after
+
+
+async def test_a_permanent_failure_stays_so_whatever_retry_info_says() -> None:
+    sink = GrpcSink()
+    sink.answers.append(failing("INVALID_ARGUMENT", retry_after=1))
+    async with exporting(sink) as exporter:
+        with pytest.raises(Permanent):
+            await exporter.export(metrics_batch())
+
+
+async def test_details_that_are_no_status_are_ignored() -> None:
+    async def answer(call: Any) -> None:
+        call.set_trailing_metadata((("grpc-status-details-bin", b"\xff\xff"),))
+        await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large")
+
+    sink = GrpcSink()
+    sink.answers.append(answer)
+    async with exporting(sink) as exporter:
+        with pytest.raises(Permanent, match=r"too large \(if the request was too large, set sending_queue::batch"):
+            await exporter.export(metrics_batch())
+
+
+async def test_partial_success_is_counted_and_not_retried(caplog: pytest.LogCaptureFixture) -> None:
+    sink, own = GrpcSink(), context()
+    rejecting = ExportMetricsPartialSuccess(rejected_data_points=2, error_message="too old")
+    sink.answers.append(ExportMetricsServiceResponse(partial_success=rejecting))
+    sink.answers.append(ExportTraceServiceResponse(partial_success=ExportTracePartialSuccess(rejected_spans=1)))
+    async with exporting(sink, own) as exporter:
+        await exporter.export(metrics_batch(3))
+        await exporter.export(spans_batch())
+    assert own.drop.counts == {"partial_success": 3}  # type: ignore[attr-defined]  # a testing.Dropped
+    assert "The server rejected 2 data points: too old" in caplog.text
+
+
+@pytest.mark.parametrize(("claimed", "counted"), [(2**60, 3), (-1, 0)])
+async def test_a_server_that_rejects_more_than_it_got_is_not_believed(claimed: int, counted: int) -> None:
+    sink, own = GrpcSink(), context()
+    rejecting = ExportMetricsPartialSuccess(rejected_data_points=claimed)
+    sink.answers.append(ExportMetricsServiceResponse(partial_success=rejecting))
+    async with exporting(sink, own) as exporter:
+        await exporter.export(metrics_batch(3))
+    assert own.drop.counts["partial_success"] == counted  # type: ignore[attr-defined]  # a testing.Dropped
+
+
+async def test_a_warning_without_rejections_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+    sink = GrpcSink()
+    warning = ExportMetricsPartialSuccess(error_message="use v2")
+    sink.answers.append(ExportMetricsServiceResponse(partial_success=warning))
+    async with exporting(sink) as exporter:
+        await exporter.export(metrics_batch())
+    assert caplog.record_tuples == [
+        ("otel_zernel.exporters", logging.WARNING, "The server took everything, but says: use v2")
+    ]
+
+
+async def test_no_server_is_retryable_and_one_that_comes_up_is_found(unused_tcp_port: int) -> None:
+    config = OtlpGrpcConfig.model_validate({"endpoint": f"http://localhost:{unused_tcp_port}"})
+    sink = GrpcSink()
+    async with OtlpGrpcExporter(config, context()) as exporter:
+        with pytest.raises(Retryable, match="UNAVAILABLE"):
+            await exporter.export(metrics_batch())
+        async with sink.serve(port=unused_tcp_port):
+            while not sink.requests:
+                try:
+                    await exporter.export(metrics_batch())
+                except Retryable:
+                    await asyncio.sleep(0.05)
+
+
+async def test_a_plaintext_server_behind_tls_is_recognised() -> None:
+    async with GrpcSink().serve() as port:
+        config = OtlpGrpcConfig(endpoint=f"localhost:{port}")
+        async with OtlpGrpcExporter(config, context()) as exporter:
+            with pytest.raises(Retryable, match=r"is it plaintext\? set tls::insecure: true"):
+                await exporter.export(metrics_batch())
+
+
+async def test_cancelling_an_export_cancels_the_call() -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def never(call: Any) -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    sink = GrpcSink()
+    sink.answers.append(never)
+    async with exporting(sink) as exporter:
+        task = asyncio.create_task(exporter.export(metrics_batch()))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(cancelled.wait(), 5)
+
+
+async def test_many_exports_at_once_share_the_channel() -> None:
+    sink = GrpcSink()
+    async with exporting(sink, keepalive={"time": "5m"}) as exporter:
+        await asyncio.gather(*(exporter.export(metrics_batch(count)) for count in range(1, 21)))
+    assert len(sink.requests) == 20
+
+
+async def test_leaving_without_entering_and_leaving_twice_are_safe() -> None:
+    exporter = OtlpGrpcExporter(OtlpGrpcConfig(endpoint="a:1"), context())
+    await exporter.__aexit__(None, None, None)
+    await exporter.__aexit__(None, None, None)
