@@ -18,6 +18,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, Instr
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from otel_zernel import __version__
+from otel_zernel.batch import Batch
 
 AttributeValue = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, AttributeValue]
@@ -108,12 +109,21 @@ def encode_number_points(
     attributes: bytes, times: NDArray[np.uint64], values: NDArray[np.float64], start_ns: int = 0
 ) -> bytes:
     """The `data_points` of one series: `times` in ns and `values`, of one shape (n,)."""
-    frame = delimited(1, attributes + bytes(_HOLES.itemsize))
-    head = frame[: len(frame) - _HOLES.itemsize]
-    record = np.zeros(len(values), np.dtype([("head", f"V{len(head)}"), ("holes", _HOLES)]))
-    record["head"] = np.void(head)
-    _fill(record["holes"], times, values, start_ns)
-    return record.tobytes()
+    head = number_point_head(attributes)
+    return b"".join(head + tail for tail in number_point_tails(times, values, start_ns))
+
+
+def number_point_head(attributes: bytes) -> bytes:
+    """What all points of a series begin with. A point is its head and a tail."""
+    return delimited(1, attributes + bytes(_HOLES.itemsize))[: -_HOLES.itemsize]
+
+
+def number_point_tails(times: NDArray[np.uint64], values: NDArray[np.float64], start_ns: int = 0) -> list[bytes]:
+    """What points end with: `times` in ns and `values`, of one shape (n,), of any mix of series."""
+    holes = np.zeros(len(values), _HOLES)
+    _fill(holes, times, values, start_ns)
+    tails: list[bytes] = holes.view(f"V{_HOLES.itemsize}").tolist()
+    return tails
 
 
 def _fill(holes: NDArray[np.void], times: NDArray[np.uint64] | int, values: NDArray[np.float64], start_ns: int) -> None:
@@ -162,6 +172,11 @@ class KnownSeries:
         _fill(self._holes, time_ns, values, start_ns)
         self._message[self._at] = self._holes.view(np.uint8).reshape(-1, _HOLES.itemsize)
         return self._message.tobytes()
+
+    def batch(self, values: Sequence[float] | NDArray[np.float64], time_ns: int, start_ns: int = 0) -> Batch:
+        """The same as a batch."""
+        encoded = self.encode(np.asarray(values, np.float64), time_ns, start_ns)
+        return Batch.encoded(metrics=encoded, point_count=len(self._holes))
 
 
 def _encode_series(series: Sequence[Series], hole: bytes) -> Iterator[bytes]:

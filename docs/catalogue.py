@@ -1,0 +1,44 @@
+"""Writes the catalogue of components into the README: `make docs`."""
+
+import re
+from pathlib import Path
+
+from otel_zernel.component import Kind
+from otel_zernel.registry import KINDS, Registry
+
+ROOT = Path(__file__).parent.parent
+FENCE = re.compile(r"(<!-- catalogue: [^>]*-->\n).*?(<!-- end of catalogue -->)", re.DOTALL)
+
+
+def catalogue(registry: Registry) -> str:
+    """A table a kind: type, what it is for (its class's docstring), signals, stability."""
+    return "\n".join(_table(registry, kind) for kind in KINDS)
+
+
+def written_into(readme: str, registry: Registry) -> str:
+    """The README's text with the catalogue of today."""
+    return FENCE.sub(lambda fence: f"{fence[1]}\n{catalogue(registry)}\n{fence[2]}", readme)
+
+
+def _table(registry: Registry, kind: Kind) -> str:
+    rows = [_row(registry, kind, type_, aliases) for type_, aliases in registry.aliases(kind).items()]
+    return "\n".join([f"| {kind} | | signals | stability |", "|---|---|---|---|", *rows, ""])
+
+
+def _row(registry: Registry, kind: Kind, type_: str, aliases: list[str]) -> str:
+    cls = registry.load(kind, type_)
+    purpose = " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split())
+    also = f" (also `{'`, `'.join(aliases)}`)" if aliases else ""
+    folder = f"{kind}/otel_zernel_{kind}/{cls.__module__.split('.')[1]}"
+    signals = ", ".join(sorted(cls.signals)) if kind != "extensions" else ""
+    return f"| [`{type_}`]({folder}){also} | {purpose} | {signals} | {cls.stability} |"
+
+
+def main() -> None:
+    """Rewrites the README in place."""
+    readme = ROOT / "README.md"
+    readme.write_text(written_into(readme.read_text("utf-8"), Registry.installed()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""What every installed component promises, whatever it does."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver
+from otel_zernel.config.load import load
+from otel_zernel.config.schema import validate
+from otel_zernel.errors import ConfigError
+from otel_zernel.registry import KINDS, Registry
+from otel_zernel.testing import Downstream, make_context
+from tests.core.parts import batch_of
+
+REGISTRY = Registry.installed()
+COMPONENTS: list[tuple[Kind, str]] = [(kind, type_) for kind in KINDS for type_ in REGISTRY.aliases(kind)]
+EVERY = pytest.mark.parametrize(("kind", "type_"), COMPONENTS, ids=[type_ for _, type_ in COMPONENTS])
+BUSY_ROWS = "timestamp,gpu_id,hostname,gpu_utilization\n" + "2026-01-01T00:00:00Z,0,node,50\n" * 1000
+
+
+def sample_of(kind: Kind, type_: str) -> dict[str, Any]:
+    sample: dict[str, Any] = yaml.safe_load(REGISTRY.sample(kind, type_))[type_] or {}
+    return sample
+
+
+def build(kind: Kind, type_: str, **changes: Any) -> Component:
+    cls = REGISTRY.load(kind, type_)
+    config = cls.Config.model_validate({**sample_of(kind, type_), **changes}, context={"environ": {}})
+    return cls(config, make_context(kind, type_))
+
+
+def working(kind: Kind, type_: str, folder: Path) -> Component:
+    """The component with its sample's settings, where those name the world, changed to one that is there."""
+    busy = folder / "busy.csv"
+    busy.write_text(BUSY_ROWS)
+    changes: dict[str, dict[str, Any]] = {
+        "csv": {"files": [str(busy)], "layout": "wide", "loop": True, "interval": 0, "follow": False, "rejects": None},
+        "file": {"path": str(folder / "out.jsonl")},
+        "prometheus": {"endpoint": "localhost:0"},
+        "health_check": {"endpoint": "localhost:0"},
+        "otlp_grpc": {"endpoint": "localhost:1", "tls": {"insecure": True}},
+        "otlp_http": {"endpoint": "http://localhost:1", "tls": {}},
+    }
+    return build(kind, type_, **changes.get(type_, {}))
+
+
+_watched: list[str] | None = None
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watched is not None and event.startswith(("open", "socket.", "subprocess.", "os.listdir", "os.mkdir")):
+        _watched.append(f"{event} {arguments}")
+
+
+sys.addaudithook(_watch)
+
+
+@contextmanager
+def meeting_nobody() -> Iterator[list[str]]:
+    """What the code inside opened, connected or started."""
+    global _watched
+    _watched = seen = []
+    try:
+        yield seen
+    finally:
+        _watched = None
+
+
+@EVERY
+def test_its_sample_is_a_valid_configuration_of_it(kind: Kind, type_: str) -> None:
+    assert isinstance(build(kind, type_).config, REGISTRY.load(kind, type_).Config)
+
+
+@EVERY
+def test_an_unknown_key_is_refused_with_its_path(kind: Kind, type_: str) -> None:
+    sample = {**sample_of(kind, type_), "no_such_key": 1}
+    text = yaml.safe_dump({kind: {type_: sample}})
+    with pytest.raises(ConfigError) as refused:
+        validate(load([f"yaml:{text}"], [], {}), REGISTRY, {})
+    found = [str(problem) for problem in refused.value.problems if "no_such_key" in str(problem)]
+    assert len(found) == 1
+    assert found[0].startswith(f"{kind}::{type_}")
+
+
+@EVERY
+def test_its_constructor_touches_nothing_outside(kind: Kind, type_: str) -> None:
+    build(kind, type_)  # imports happen here
+    with meeting_nobody() as seen:
+        build(kind, type_)
+    assert seen == []
+
+
+@EVERY
+def test_its_readme_contains_its_sample(kind: Kind, type_: str) -> None:
+    assert REGISTRY.sample(kind, type_).strip() in REGISTRY.readme(kind, type_)
+
+
+@EVERY
+def test_its_sample_names_every_option(kind: Kind, type_: str) -> None:
+    sample = REGISTRY.sample(kind, type_)
+    missing = [name for name in REGISTRY.load(kind, type_).Config.model_fields if f"{name}:" not in sample]
+    assert missing == []
+
+
+@EVERY
+def test_its_configuration_is_frozen_and_documented(kind: Kind, type_: str) -> None:
+    cls = REGISTRY.load(kind, type_)
+    config = build(kind, type_).config
+    name = next(iter(cls.Config.model_fields))
+    with pytest.raises(ValidationError):
+        setattr(config, name, None)
+    assert cls.__doc__
+    assert cls.Config.__doc__
+    assert cls.stability != "development"
+
+
+@pytest.mark.parametrize("type_", REGISTRY.aliases("receivers"))
+async def test_a_receiver_returns_promptly_when_cancelled(type_: str, tmp_path: Path) -> None:
+    receiver = working("receivers", type_, tmp_path)
+    assert isinstance(receiver, Receiver)
+    downstream = Downstream()
+    running = asyncio.create_task(receiver.run(downstream))
+    await asyncio.sleep(0.05)
+    assert not running.done(), running.exception()
+    running.cancel()
+    async with asyncio.timeout(1):
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+@pytest.mark.parametrize("type_", REGISTRY.aliases("processors"))
+def test_a_processor_may_be_flushed_twice(type_: str) -> None:
+    processor = build("processors", type_)
+    assert isinstance(processor, Processor)
+    list(processor.process(batch_of(1.0, 2.0)))
+    list(processor.flush())
+    assert [batch.item_count for batch in processor.flush()] == []
+
+
+@pytest.mark.parametrize("type_", REGISTRY.aliases("processors"))
+def test_a_processor_takes_an_empty_batch(type_: str) -> None:
+    processor = build("processors", type_)
+    assert isinstance(processor, Processor)
+    assert sum(batch.item_count for batch in processor.process(Batch())) == 0
+
+
+@pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
+async def test_an_exporter_may_be_left_without_being_entered_and_entered_anew(type_: str, tmp_path: Path) -> None:
+    exporter = working("exporters", type_, tmp_path)
+    assert isinstance(exporter, Exporter)
+    await exporter.__aexit__(None, None, None)
+    for _ in range(2):
+        async with exporter:
+            pass
+
+
+@pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
+async def test_an_exporter_never_changes_a_batch(type_: str, tmp_path: Path) -> None:
+    exporter = working("exporters", type_, tmp_path)
+    assert isinstance(exporter, Exporter)
+    batch = batch_of(1.0, 2.0)
+    before = batch.metrics_bytes()
+    async with exporter:
+        try:
+            await exporter.export(batch)
+        except Exception as error:  # noqa: BLE001  # those that send find nobody there
+            assert type(error).__name__ == "Retryable"  # noqa: PT017
+    assert batch.metrics.SerializeToString() == batch.metrics_bytes() == before
+
+
+@pytest.mark.parametrize("type_", REGISTRY.aliases("extensions"))
+async def test_an_extension_may_be_left_without_being_entered_and_entered_anew(type_: str, tmp_path: Path) -> None:
+    extension = working("extensions", type_, tmp_path)
+    assert isinstance(extension, Extension)
+    await extension.__aexit__(None, None, None)
+    for _ in range(2):
+        async with extension:
+            pass

@@ -1,0 +1,158 @@
+"""A service starts downstream first, survives its receivers, drains at its end and says what it could not deliver."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from otel_zernel.component import Emit, Receiver
+from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel.graph import Graph
+from otel_zernel.service import Outcome, Service
+from otel_zernel.testing import FakeClock, until
+from tests.core.parts import PARTS, Sink, Source, batch_of, registry_of, settings_of, values_of
+
+PIPELINE = """
+receivers: {source: {values: [1, 2, 3]}}
+processors: {doubler: }
+exporters: {sink: }
+service: {pipelines: {training: {receivers: [source], processors: [doubler], exporters: [sink]}}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    Source.crashes = 0
+    yield
+    Source.crashes = 0
+
+
+def graph_of(service: Service) -> Graph:
+    assert service.graph is not None
+    return service.graph
+
+
+def sink_of(service: Service, id_: str = "sink") -> Sink:
+    exporter = graph_of(service).deliveries[id_].exporter
+    assert isinstance(exporter, Sink)
+    return exporter
+
+
+@asynccontextmanager
+async def running(text: str) -> AsyncIterator[tuple[Service, asyncio.Event, asyncio.Task[Outcome]]]:
+    service, stop = Service(settings_of(text), FakeClock()), asyncio.Event()
+    task = asyncio.create_task(service.run(stop))
+    try:
+        await until(lambda: task.done() or (service.graph and service.graph.health.up_since))
+        yield service, stop, task
+    finally:
+        stop.set()
+        await task
+
+
+async def test_a_finite_run_ends_by_itself_with_everything_delivered() -> None:
+    service = Service(settings_of(PIPELINE), FakeClock())
+    outcome = await service.run(asyncio.Event(), exit_when_done=True)
+    assert outcome.complete
+    assert sorted(values_of(sink_of(service).batches)) == [2.0, 4.0, 6.0]
+    assert sink_of(service).left
+
+
+async def test_without_exit_when_done_it_stays_up_after_the_last_receiver() -> None:
+    async with running(PIPELINE) as (service, stop, task):
+        await until(lambda: len(sink_of(service).batches) == 3)
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        assert graph_of(service).health.up_since is not None
+        stop.set()
+        assert (await task).complete
+        assert graph_of(service).health.up_since is None
+
+
+async def test_what_processors_hold_is_flushed_at_the_end() -> None:
+    service = Service(settings_of(PIPELINE.replace("doubler", "keeper")), FakeClock())
+    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
+    assert sorted(values_of(sink_of(service).batches)) == [1.0, 2.0, 3.0]
+
+
+async def test_a_crashed_receiver_restarts_and_is_visible_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    text = PIPELINE.replace("{values: [1, 2, 3]}", "{values: [1], fail_first: 3}")
+    service = Service(settings_of(text), FakeClock())
+    with caplog.at_level(logging.ERROR, "otel_zernel"):
+        outcome = await service.run(asyncio.Event(), exit_when_done=True)
+    assert outcome.complete
+    assert values_of(sink_of(service).batches) == [2.0]
+    waits = [record.getMessage() for record in caplog.records if "restarts in" in record.getMessage()]
+    assert [wait.partition("restarts in ")[2].partition(" s")[0] for wait in waits] == ["1", "2", "4"]
+    assert graph_of(service).health.problems == {}
+
+
+async def test_stopping_delivers_what_is_queued_within_the_shutdown_timeout() -> None:
+    async with running(PIPELINE) as (service, stop, task):
+        sink = sink_of(service)
+        sink.gate = asyncio.Event()
+        stop.set()
+        await asyncio.sleep(0.01)
+        sink.gate.set()
+        assert (await task).complete
+
+
+async def test_what_could_not_be_delivered_is_said_with_counts(caplog: pytest.LogCaptureFixture) -> None:
+    text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
+    async with running(text) as (service, stop, task):
+        await until(lambda: len(sink_of(service).batches) == 3)
+        sink_of(service).gate = asyncio.Event()
+        graph_of(service).deliveries["sink"].put(batch_of(1.0, 2.0))
+        with caplog.at_level(logging.ERROR, "otel_zernel"):
+            stop.set()
+            outcome = await task
+        assert outcome == Outcome(undelivered=2, lost=0)
+        assert "Exporter sink could not deliver 2 metric points and 0 spans." in caplog.text
+        assert sink_of(service).left
+
+
+async def test_what_was_given_up_makes_the_outcome_incomplete() -> None:
+    text = PIPELINE.replace("{sink: }", "{sink: {retry_on_failure: {max_elapsed_time: 20s}}}")
+    service = Service(settings_of(text), FakeClock())
+    task = asyncio.create_task(service.run(asyncio.Event(), exit_when_done=True))
+    await until(lambda: service.graph)
+    sink_of(service).failures = [Retryable("down") for _ in range(1_000)]
+    assert await task == Outcome(undelivered=0, lost=3)
+
+
+async def test_a_receiver_that_cannot_start_stops_the_service_with_its_sentence() -> None:
+    class Broken(Receiver):
+        async def run(self, emit: Emit) -> None:
+            raise CannotStart("receivers::source: no file matches /nowhere/*.csv")
+
+    settings = settings_of(PIPELINE)
+    broken = registry_of({**PARTS, "receivers": {"source": Broken}}).load("receivers", "source")
+    object.__setattr__(settings.receivers["source"], "cls", broken)
+    service = Service(settings, FakeClock())
+    with pytest.raises(CannotStart, match="no file matches"):
+        await service.run(asyncio.Event())
+    assert sink_of(service).left
+
+
+async def test_a_receiver_in_several_pipelines_feeds_each() -> None:
+    text = """
+receivers: {source: , source/other: {values: [7]}}
+processors: {doubler: }
+exporters: {sink: , sink/second: }
+service:
+  pipelines:
+    first: {receivers: [source, source/other], exporters: [sink, sink/second]}
+    second: {receivers: [source], processors: [doubler], exporters: [sink/second]}
+"""
+    service = Service(settings_of(text), FakeClock())
+    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
+    assert sorted(values_of(sink_of(service).batches)) == [1.0, 2.0, 3.0, 7.0]
+    assert sorted(values_of(sink_of(service, "sink/second").batches)) == [1.0, 2.0, 2.0, 3.0, 4.0, 6.0, 7.0]
+
+
+async def test_a_scraper_is_scraped() -> None:
+    async with running(PIPELINE.replace("source", "thermometer").replace("{values: [1, 2, 3]}", "")) as (service, *_):
+        await until(lambda: len(sink_of(service).batches) > 3)
+        assert values_of(sink_of(service).batches)[0] == 40.0
