@@ -11,6 +11,7 @@ from otel_zernel.component import Component, ComponentConfig, Emit, Exporter, Ki
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
 from otel_zernel.delivery import RemoteExporterConfig
+from otel_zernel.errors import Retryable
 from otel_zernel.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.registry import Registry
 
@@ -109,15 +110,19 @@ class Ticker(Processor):
         return [batch_of(float(self.seen))]
 
 
+class SinkConfig(RemoteExporterConfig):
+    fails: int = 0
+
+
 class Sink(Exporter):
     """Keeps what it gets; first raises what `failures` holds, then waits for `gate` if there is one."""
 
-    Config = RemoteExporterConfig
+    Config = SinkConfig
 
-    def __init__(self, config: ComponentConfig, context: Any) -> None:
+    def __init__(self, config: SinkConfig, context: Any) -> None:
         super().__init__(config, context)
         self.batches: list[Batch] = []
-        self.failures: list[Exception] = []
+        self.failures: list[Exception] = [Retryable("down") for _ in range(config.fails)]
         self.gate: Any = None
         self.attempts = 0
         self.entered = self.left = False

@@ -14,7 +14,7 @@ from otel_zernel.delivery import LOCAL, Delivery, Queue, RemoteExporterConfig, R
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
-from tests.core.parts import Sink, batch_of, values_of
+from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 Counts = Callable[[str], int]
 
@@ -24,7 +24,7 @@ async def delivering(**config: Any) -> AsyncIterator[tuple[Delivery, Sink, Count
     """A delivery into a sink, and what own telemetry counted under a name."""
     reader = InMemoryMetricReader()
     instruments = Instruments(MeterProvider([reader]).get_meter("test"))
-    sink = Sink(RemoteExporterConfig.model_validate(config), make_context("exporters", "sink"))
+    sink = Sink(SinkConfig.model_validate(config), make_context("exporters", "sink"))
 
     def counted(name: str) -> int:
         data = reader.get_metrics_data()

@@ -11,12 +11,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Insist, Processor, Signal
-from otel_zernel.delivery import Delivery, RemoteExporterConfig
+from otel_zernel.delivery import Delivery
 from otel_zernel.errors import Permanent, Refused, Rejected
 from otel_zernel.pipeline import Entrance, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import Dropped, FakeClock, make_context, until
-from tests.core.parts import Doubler, Keeper, Sink, Ticker, batch_of, values_of
+from tests.core.parts import Doubler, Keeper, Sink, SinkConfig, Ticker, batch_of, values_of
 
 INSTRUMENTS = Instruments(NoOpMeter("test"))
 BOTH: frozenset[Signal] = frozenset({"metrics", "traces"})
@@ -34,7 +34,7 @@ class Plant:
         self.sinks: list[Sink] = []
 
     async def delivery(self, **sending_queue: Any) -> Delivery:
-        config = RemoteExporterConfig.model_validate({"sending_queue": {"num_consumers": 1, **sending_queue}})
+        config = SinkConfig.model_validate({"sending_queue": {"num_consumers": 1, **sending_queue}})
         self.sinks.append(Sink(config, make_context("exporters", f"sink/{len(self.sinks)}")))
         return await self.stack.enter_async_context(Delivery(self.sinks[-1], INSTRUMENTS.exporter("sink")))
 
