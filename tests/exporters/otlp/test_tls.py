@@ -1,0 +1,203 @@
+"""TLS of both exporters: who trusts whom, which files are missing, and what happens when they change."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
+from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from tests.exporters.otlp.certificates import Authority, Identity
+from tests.exporters.otlp.peers import GrpcSink, metrics_batch
+
+
+class SecureServer:
+    """A TLS server for either exporter that keeps the names its clients' certificates give."""
+
+    def __init__(self, transport: str, identity: Identity, client_ca: str | None = None) -> None:
+        self.transport = transport
+        self.clients: list[str] = []
+        self._identity = identity
+        self._client_ca = client_ca
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        """Yields the endpoint."""
+        serve = self._serve_grpc if self.transport == "grpc" else self._serve_http
+        async with serve() as endpoint:
+            yield endpoint
+
+    @asynccontextmanager
+    async def _serve_grpc(self) -> AsyncIterator[str]:
+        sink = GrpcSink()
+        async with sink.serve(self._identity.server_credentials(self._client_ca)) as port:
+            yield f"localhost:{port}"
+        self.clients += [peer.get("x509_common_name", [b""])[0].decode() for peer in sink.peers]
+
+    @asynccontextmanager
+    async def _serve_http(self) -> AsyncIterator[str]:
+        context = self._identity.server_context(self._client_ca)
+        async with await asyncio.start_server(self._answer, "localhost", 0, ssl=context) as server:
+            yield f"https://localhost:{server.sockets[0].getsockname()[1]}"
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        await reader.readexactly(int(length.partition(b":")[2]))
+        subject = (writer.get_extra_info("peercert") or {}).get("subject", ())
+        self.clients.append(next((value for ((name, value),) in subject if name == "commonName"), ""))
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+
+def make_exporter(
+    transport: str, endpoint: str, tls: dict[str, Any], context: Context | None = None
+) -> OtlpGrpcExporter | OtlpHttpExporter:
+    context = context or make_context("exporters", f"otlp_{transport}")
+    fields = {"endpoint": endpoint, "tls": tls}
+    if transport == "grpc":
+        return OtlpGrpcExporter(OtlpGrpcConfig.model_validate(fields), context)
+    return OtlpHttpExporter(OtlpHttpConfig.model_validate(fields), context)
+
+
+async def send(server: SecureServer, **tls: Any) -> None:
+    async with server.serve() as endpoint, make_exporter(server.transport, endpoint, tls) as exporter:
+        await exporter.export(metrics_batch())
+
+
+both = pytest.mark.parametrize("transport", ["grpc", "http"])
+
+
+@both
+async def test_a_server_of_a_trusted_authority_is_served(transport: str, authority: Authority) -> None:
+    server = SecureServer(transport, authority.issue("localhost"))
+    await send(server, ca_file=authority.ca_file)
+    assert server.clients == [""]
+
+
+@both
+async def test_a_server_of_an_unknown_authority_is_not(transport: str, authority: Authority) -> None:
+    server = SecureServer(transport, authority.issue("localhost"))
+    with pytest.raises(Retryable, match=r"(?i)certificate.verify.failed"):
+        await send(server)
+    assert server.clients == []
+
+
+@both
+async def test_mutual_tls_shows_the_clients_certificate(transport: str, authority: Authority) -> None:
+    client = authority.issue("trainer-7")
+    server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
+    await send(server, ca_file=authority.ca_file, cert_file=client.cert_file, key_file=client.key_file)
+    assert server.clients == ["trainer-7"]
+
+
+@both
+async def test_without_a_certificate_mutual_tls_fails(transport: str, authority: Authority) -> None:
+    server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
+    with pytest.raises(Retryable):
+        await send(server, ca_file=authority.ca_file)
+    assert server.clients == []
+
+
+@both
+async def test_a_certificate_of_another_name_needs_an_override(transport: str, authority: Authority) -> None:
+    server = SecureServer(transport, authority.issue("otlp.example"))
+    with pytest.raises(Retryable):
+        await send(server, ca_file=authority.ca_file)
+    await send(server, ca_file=authority.ca_file, server_name_override="otlp.example")
+    assert server.clients == [""]
+
+
+async def test_http_can_skip_verification(authority: Authority) -> None:
+    server = SecureServer("http", authority.issue("otlp.example"))
+    await send(server, insecure_skip_verify=True)
+    assert server.clients == [""]
+
+
+@both
+@pytest.mark.parametrize("key", ["ca_file", "cert_file", "key_file"])
+async def test_a_missing_file_is_named(transport: str, key: str, authority: Authority) -> None:
+    client = authority.issue("client")
+    tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
+    exporter = make_exporter(transport, "https://localhost:1", {**tls, key: "/nowhere.pem"})
+    told = f"exporters::otlp_{transport}::tls::{key}: cannot read /nowhere.pem: No such file"
+    with pytest.raises(CannotStart, match=told):
+        await exporter.__aenter__()
+
+
+def cut_short(file: str) -> None:
+    Path(file).write_bytes(Path(file).read_bytes()[:100])
+
+
+def encrypt(key_file: str) -> None:
+    key = serialization.load_pem_private_key(Path(key_file).read_bytes(), None)
+    secret = serialization.BestAvailableEncryption(b"secret")
+    Path(key_file).write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret))
+
+
+@both
+async def test_files_that_are_no_good_are_named(transport: str, authority: Authority, tmp_path: Path) -> None:
+    (tmp_path / "junk.pem").write_text("junk")
+    client, other, locked = authority.issue("client"), authority.issue("other"), authority.issue("locked")
+    encrypt(locked.key_file)
+    for tls, named in [
+        ({"ca_file": str(tmp_path / "junk.pem")}, "junk.pem"),
+        ({"cert_file": str(tmp_path / "junk.pem"), "key_file": client.key_file}, "junk.pem"),
+        ({"cert_file": client.cert_file, "key_file": other.key_file}, "other.key"),
+        ({"cert_file": locked.cert_file, "key_file": locked.key_file}, "locked.key"),
+    ]:
+        with pytest.raises(CannotStart, match=f"exporters::otlp_{transport}::tls::c.*{named}"):
+            await make_exporter(transport, "https://localhost:1", tls).__aenter__()
+
+
+async def test_plaintext_grpc_needs_no_files() -> None:
+    async with make_exporter("grpc", "http://localhost:1", {"ca_file": "/nowhere.pem"}):
+        pass
+
+
+@both
+async def test_a_renewed_certificate_is_shown_after_the_interval(transport: str, authority: Authority) -> None:
+    clock = FakeClock()
+    context = make_context("exporters", f"otlp_{transport}", clock=clock)
+    client = authority.issue("first", "client")
+    tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
+    server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
+    async with (
+        server.serve() as endpoint,
+        make_exporter(transport, endpoint, {**tls, "reload_interval": "1m"}, context) as exporter,
+    ):
+        authority.issue("second", "client")
+        await exporter.export(metrics_batch())
+        clock.advance(61)
+        await exporter.export(metrics_batch())
+        clock.advance(61)
+        await exporter.export(metrics_batch())
+    assert server.clients == ["first", "second", "second"]
+
+
+@both
+async def test_a_half_written_certificate_leaves_the_old_one(
+    transport: str, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    context = make_context("exporters", f"otlp_{transport}", clock=clock)
+    client = authority.issue("first", "client")
+    tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
+    server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
+    async with (
+        server.serve() as endpoint,
+        make_exporter(transport, endpoint, {**tls, "reload_interval": "1m"}, context) as exporter,
+    ):
+        cut_short(client.cert_file)
+        clock.advance(61)
+        await exporter.export(metrics_batch())
+    assert server.clients == ["first"]
+    assert "Keeping the TLS files as they were" in caplog.text
