@@ -1,0 +1,22 @@
+"""What a batch holds, counted: a line for each signal, as the OpenTelemetry Collector logs it."""
+
+from collections.abc import Iterator
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.batch import count_points, count_spans
+
+
+def render_metrics(metrics: MetricsData) -> Iterator[str]:
+    """`Metrics {"resource metrics": 1, "metrics": 10, "data points": 100}`"""
+    resources = metrics.resource_metrics
+    count = sum(len(scope.metrics) for resource in resources for scope in resource.scope_metrics)
+    yield (
+        f'Metrics {{"resource metrics": {len(resources)}, "metrics": {count}, "data points": {count_points(metrics)}}}'
+    )
+
+
+def render_spans(traces: TracesData) -> Iterator[str]:
+    """`Traces {"resource spans": 1, "spans": 10}`"""
+    yield f'Traces {{"resource spans": {len(traces.resource_spans)}, "spans": {count_spans(traces)}}}'

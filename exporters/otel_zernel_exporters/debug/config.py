@@ -1,0 +1,22 @@
+"""The configuration of the debug exporter."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from otel_zernel.delivery import LocalExporterConfig
+
+Verbosity = Literal["basic", "normal", "detailed"]
+
+
+class DebugConfig(LocalExporterConfig):
+    """How much to show; names and defaults as in the OpenTelemetry Collector, but for `output`."""
+
+    verbosity: Verbosity = "basic"
+    """`basic`: counts, a line a batch. `normal`: a line a series, to be read. `detailed`: everything."""
+    sampling_initial: Annotated[int, Field(ge=0)] = 2
+    """Batches shown in every second, before the rest of the second is sampled."""
+    sampling_thereafter: Annotated[int, Field(ge=0)] = 1
+    """Of the rest every n-th is shown: 1 for all, 0 for none."""
+    output: Literal["stdout", "stderr"] = "stdout"
+    """Where to write; logs go to stderr."""

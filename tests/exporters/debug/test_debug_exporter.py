@@ -1,0 +1,301 @@
+"""What the debug exporter shows."""
+
+import io
+import os
+from typing import Any
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import Status, TracesData
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context
+from otel_zernel.errors import Permanent
+from otel_zernel.points import key_values
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_exporters.debug import DebugExporter
+from otel_zernel_exporters.debug.quantity import humane
+
+NOON = 1_700_049_600_000_000_000  # 2023-11-15T12:00:00Z
+UUIDS = ("GPU-5fd4f087-86f3-7a43-b711-4771313afc50", "GPU-bc7a12ab-4998-fdc5-0785-2678a929a142")
+
+
+def debug_exporter(stream: io.TextIOBase, context: Context | None = None, **settings: object) -> DebugExporter:
+    config = DebugExporter.Config.model_validate(settings)
+    return DebugExporter(config, context or make_context("exporters", "debug"), stream)  # type: ignore[arg-type]  # typeshed: TextIOBase is no TextIO
+
+
+async def shown(batch: Batch, verbosity: str) -> str:
+    stream = io.StringIO()
+    async with debug_exporter(stream, verbosity=verbosity) as exporter:
+        await exporter.export(batch)
+    return stream.getvalue()
+
+
+def node() -> Batch:
+    """Two GPUs with launch latencies as summaries, a utilization each, and two readings of the memory."""
+    metrics = MetricsData()
+    for index, uuid in enumerate(UUIDS):
+        resource = metrics.resource_metrics.add()
+        who: dict[str, Any] = {"host.name": "train-01", "hw.id": uuid, "index": index, "device": f"nvidia{index}"}
+        resource.resource.attributes.extend(key_values(who))
+        scope = resource.scope_metrics.add()
+        latency = scope.metrics.add(name="cuda.launch.latency", unit="s")
+        summary = latency.summary.data_points.add(count=1250, sum=0.009, time_unix_nano=NOON)
+        for quantile, value in ((1, 0.002), (0, 3.1e-6), (0.5, 6e-6), (0.999, 1.1e-4)):
+            summary.quantile_values.add(quantile=quantile, value=value)
+        utilization = scope.metrics.add(name="hw.gpu.utilization", unit="1")
+        task = key_values({"hw.gpu.task": "general", "hw.id": uuid})
+        utilization.gauge.data_points.add(as_double=0.97, attributes=task, time_unix_nano=NOON)
+        memory = scope.metrics.add(name="hw.gpu.memory.usage", unit="By")
+        for mebibytes in (2204, 73420):
+            memory.gauge.data_points.add(as_int=mebibytes * 2**20, time_unix_nano=NOON)
+    return Batch(metrics=metrics)
+
+
+def one_span() -> Batch:
+    traces = TracesData()
+    resource = traces.resource_spans.add()
+    resource.resource.attributes.extend(key_values({"service.name": "trainer"}))
+    span = resource.scope_spans.add().spans.add(name="train step", trace_id=b"\x01" * 16, span_id=b"\x02" * 8, kind=2)
+    span.start_time_unix_nano, span.end_time_unix_nano = NOON, NOON + 120_000_000
+    span.status.code, span.status.message = Status.STATUS_CODE_ERROR, "out of memory"
+    span.attributes.extend(key_values({"step": 7, "tags": ["a", "b"]}))
+    span.events.add(name="oom", time_unix_nano=NOON + 1, attributes=key_values({"bytes": 8}))
+    span.links.add(trace_id=b"\x03" * 16, span_id=b"\x04" * 8)
+    return Batch(spans=traces)
+
+
+async def test_basic_counts_as_otelcol_does() -> None:
+    both = Batch(metrics=node().edit_metrics(), spans=one_span().edit_spans())
+    assert await shown(both, "basic") == (
+        'Metrics {"resource metrics": 2, "metrics": 6, "data points": 8}\nTraces {"resource spans": 1, "spans": 1}\n'
+    )
+
+
+async def test_normal_is_a_table_a_metric_and_a_line_a_series() -> None:
+    assert await shown(node(), "normal") == (
+        "2023-11-15T12:00:00Z  host.name=train-01\n"
+        "cuda.launch.latency                count       mean        min        p50      p99.9        max\n"
+        "  index=0                          1,250    7.20 us    3.10 us    6.00 us     110 us    2.00 ms\n"
+        "  index=1                          1,250    7.20 us    3.10 us    6.00 us     110 us    2.00 ms\n"
+        "hw.gpu.utilization                 value\n"
+        "  index=0 hw.gpu.task=general     97.0 %\n"
+        "  index=1 hw.gpu.task=general     97.0 %\n"
+        "hw.gpu.memory.usage                value     points\n"
+        "  index=0                       71.7 GiB          2\n"
+        "  index=1                       71.7 GiB          2\n"
+        "\n"
+    )
+
+
+async def test_normal_keeps_a_long_id_that_alone_tells_series_apart_and_counts_up_in_order() -> None:
+    metrics = MetricsData()
+    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="errors", unit="{error}")
+    for number in (10, 9):
+        attributes = key_values({"uuid": f"GPU-5fd4f087-86f3-7a43-{number}", "op": "all reduce"})
+        metric.sum.data_points.add(as_int=number * 1000, attributes=attributes, time_unix_nano=NOON)
+    assert await shown(Batch(metrics=metrics), "normal") == (
+        '2023-11-15T12:00:00Z  op="all reduce"\n'
+        "errors                                value\n"
+        "  uuid=GPU-5fd4f087-86f3-7a43-9       9,000\n"
+        "  uuid=GPU-5fd4f087-86f3-7a43-10     10,000\n"
+        "\n"
+    )
+
+
+async def test_normal_shows_histograms_by_count_mean_and_range() -> None:
+    metrics = MetricsData()
+    scope = metrics.resource_metrics.add().scope_metrics.add()
+    explicit = scope.metrics.add(name="a", unit="s").histogram
+    explicit.data_points.add(count=4, sum=0.002, min=0.0001, max=0.001, time_unix_nano=NOON)
+    scope.metrics.add(name="b").exponential_histogram.data_points.add(time_unix_nano=NOON)
+    assert await shown(Batch(metrics=metrics), "normal") == (
+        "2023-11-15T12:00:00Z\n"
+        "a       count       mean        min        max\n"
+        "            4     500 us     100 us    1.00 ms\n"
+        "b       count\n"
+        "            0\n"
+        "\n"
+    )
+
+
+async def test_normal_shows_a_span_in_one_line() -> None:
+    assert await shown(one_span(), "normal") == (
+        '2023-11-15T12:00:00Z  "train step"  120 ms  error  service.name=trainer step=7 tags="[\\"a\\", \\"b\\"]" '
+        "trace_id=01010101010101010101010101010101 span_id=0202020202020202\n"
+    )
+
+
+async def test_detailed_shows_every_point_in_otelcols_layout() -> None:
+    metrics = MetricsData()
+    resource = metrics.resource_metrics.add(schema_url="https://example.org")
+    resource.resource.attributes.extend(key_values({"host.name": "train-01"}))
+    scope = resource.scope_metrics.add()
+    scope.scope.name, scope.scope.version = "zernel", "1.0"
+    steps = scope.metrics.add(name="steps", unit="{step}", description="Steps done")
+    steps.sum.is_monotonic = True
+    steps.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    attributes = key_values({"rank": 0, "ok": True, "name": "a", "loss": 0.5})
+    steps.sum.data_points.add(as_int=7, attributes=attributes, start_time_unix_nano=NOON - 10**9, time_unix_nano=NOON)
+    assert await shown(Batch(metrics=metrics), "detailed") == (
+        "ResourceMetrics #0\n"
+        "Resource SchemaURL: https://example.org\n"
+        "Resource attributes:\n"
+        "     -> host.name: Str(train-01)\n"
+        "ScopeMetrics #0\n"
+        "ScopeMetrics SchemaURL: \n"
+        "InstrumentationScope zernel 1.0\n"
+        "Metric #0\n"
+        "Descriptor:\n"
+        "     -> Name: steps\n"
+        "     -> Description: Steps done\n"
+        "     -> Unit: {step}\n"
+        "     -> DataType: Sum\n"
+        "     -> IsMonotonic: true\n"
+        "     -> AggregationTemporality: Cumulative\n"
+        "NumberDataPoints #0\n"
+        "Data point attributes:\n"
+        "     -> rank: Int(0)\n"
+        "     -> ok: Bool(true)\n"
+        "     -> name: Str(a)\n"
+        "     -> loss: Double(0.5)\n"
+        "StartTimestamp: 2023-11-15 11:59:59 +0000 UTC\n"
+        "Timestamp: 2023-11-15 12:00:00 +0000 UTC\n"
+        "Value: 7\n"
+    )
+
+
+async def test_detailed_shows_buckets_quantiles_and_exemplars() -> None:
+    metrics = MetricsData()
+    scope = metrics.resource_metrics.add().scope_metrics.add()
+    explicit = scope.metrics.add(name="explicit").histogram.data_points.add(count=3, sum=6.5, explicit_bounds=[1, 2])
+    explicit.bucket_counts.extend([0, 1, 2])
+    explicit.exemplars.add(as_double=1.5, trace_id=b"\x01" * 16, filtered_attributes=key_values({"step": 7}))
+    point = scope.metrics.add(name="exponential").exponential_histogram.data_points.add(count=6, zero_count=2)
+    point.positive.bucket_counts.extend([1, 2])
+    point.negative.bucket_counts.extend([1])
+    scope.metrics.add(name="summary").summary.data_points.add(count=1).quantile_values.add(quantile=0.99, value=3)
+    lines = (await shown(Batch(metrics=metrics), "detailed")).splitlines()
+    expected = [
+        "ExplicitBounds #1: 2.0",
+        "Buckets #2, Count: 2",
+        "Exemplar #0",
+        "     -> Trace ID: 01010101010101010101010101010101",
+        "     -> Value: 1.5",
+        "          -> step: Int(7)",
+        "Bucket [-2.000000, -1.000000), Count: 1",
+        "Bucket [0, 0], Count: 2",
+        "Bucket (1.000000, 2.000000], Count: 1",
+        "Bucket (2.000000, 4.000000], Count: 2",
+        "QuantileValue #0: Quantile 0.99, Value 3.0",
+    ]
+    assert [line for line in lines if line in expected] == expected
+
+
+async def test_detailed_shows_spans_with_events_and_links() -> None:
+    lines = (await shown(one_span(), "detailed")).splitlines()
+    expected = [
+        "ResourceSpans #0",
+        "Span #0",
+        "    Trace ID       : 01010101010101010101010101010101",
+        "    Parent ID      : ",
+        "    Kind           : Server",
+        "    End time       : 2023-11-15 12:00:00.12 +0000 UTC",
+        "    Status code    : Error",
+        "    Status message : out of memory",
+        '     -> tags: Slice(["a", "b"])',
+        "SpanEvent #0",
+        "     -> Timestamp: 2023-11-15 12:00:00.000000001 +0000 UTC",
+        "          -> bytes: Int(8)",
+        "SpanLink #0",
+        "     -> ID: 0404040404040404",
+    ]
+    assert [line for line in lines if line in expected] == expected
+
+
+@pytest.mark.parametrize("verbosity", ["basic", "normal", "detailed"])
+async def test_what_is_unknown_or_empty_is_shown_and_breaks_nothing(verbosity: str) -> None:
+    traces, metrics = TracesData(), MetricsData()
+    traces.resource_spans.add().scope_spans.add().spans.add(kind=99, end_time_unix_nano=2**64 - 1)
+    scope = metrics.resource_metrics.add().scope_metrics.add()
+    scope.metrics.add(name="without data")
+    scope.metrics.add(name="no value").gauge.data_points.add().attributes.add(key="empty")
+    for number in (float("nan"), float("inf"), -0.0, 1e300):
+        attributes = key_values({"number": number, "line": "a\nb"})
+        scope.metrics.add(name="odd", unit="s").gauge.data_points.add(as_double=number, attributes=attributes)
+    huge = scope.metrics.add(name="huge").exponential_histogram.data_points.add(scale=-(2**31))
+    huge.positive.offset = 2**31 - 1
+    huge.positive.bucket_counts.extend([1, 1])
+    assert await shown(Batch(metrics=metrics, spans=traces), verbosity)
+
+
+async def test_an_empty_batch_shows_nothing() -> None:
+    assert await shown(Batch(metrics=MetricsData(), spans=TracesData()), "normal") == ""
+
+
+@pytest.mark.parametrize(
+    ("initial", "thereafter", "shown_of_ten"), [(2, 1, 10), (2, 4, 4), (3, 0, 3), (0, 5, 2), (0, 0, 0)]
+)
+async def test_sampling_shows_the_first_of_each_second_then_every_nth(
+    initial: int, thereafter: int, shown_of_ten: int
+) -> None:
+    stream, clock = io.StringIO(), FakeClock()
+    context = make_context("exporters", "debug", clock=clock)
+    settings = {"sampling_initial": initial, "sampling_thereafter": thereafter}
+    async with debug_exporter(stream, context, **settings) as exporter:
+        for _ in range(2):
+            for _ in range(10):
+                await exporter.export(node())
+            clock.advance(1)
+    assert len(stream.getvalue().splitlines()) == 2 * shown_of_ten
+
+
+async def test_a_reader_that_leaves_costs_the_batches_after_it_and_nothing_else() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    stream = os.fdopen(writing, "w")
+    context = make_context("exporters", "debug")
+    async with debug_exporter(stream, context) as exporter:
+        with pytest.raises(Permanent, match="cannot write to stdout: Broken pipe"):
+            await exporter.export(node())
+        with pytest.raises(Permanent, match="stdout is closed"):
+            await exporter.export(node())
+    assert stream.closed
+    assert context.health.problems == {"exporters::debug": "cannot write to stdout: Broken pipe"}
+
+
+@pytest.mark.parametrize(("output", "others"), [("stdout", "err"), ("stderr", "out")])
+async def test_output_goes_where_it_is_configured(capsys: pytest.CaptureFixture[str], output: str, others: str) -> None:
+    config = DebugExporter.Config.model_validate({"output": output})
+    async with DebugExporter(config, make_context("exporters", "debug")) as exporter:
+        await exporter.export(node())
+    captured = capsys.readouterr()
+    assert getattr(captured, others) == ""
+    assert getattr(captured, output.removeprefix("std")).startswith("Metrics {")
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (6.1e-6, "s", "6.10 us"),
+        (3e-10, "s", "0.3 ns"),
+        (0.0, "s", "0 s"),
+        (-0.0123, "s", "-12.3 ms"),
+        (3600, "s", "3,600 s"),
+        (0.9712, "1", "97.1 %"),
+        (1, "1", "100 %"),
+        (73420 * 2**20, "By", "71.7 GiB"),
+        (12, "By", "12 B"),
+        (2.5e9, "By/s", "2.33 GiB/s"),
+        (412.3, "W", "412 W"),
+        (1.98e9, "Hz", "1.98 GHz"),
+        (66, "Cel", "66 °C"),
+        (1234567, "{error}", "1,234,567"),
+        (0.25, "", "0.25"),
+        (12.5, "V", "12.5 V"),
+        (float("nan"), "s", "nan"),
+    ],
+)
+def test_values_are_shown_in_their_handiest_unit(value: float, unit: str, text: str) -> None:
+    assert humane(value, unit) == text
