@@ -4,6 +4,7 @@ The SDK and its exporters are imported only by those who use them.
 """
 
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from otel_zernel import __version__
 from otel_zernel.config.telemetry import OtlpPush, PeriodicReader, PrometheusPull, TelemetrySettings
 from otel_zernel.config.types import Address
+from otel_zernel.exposition import Format, Options, Page, metrics_app
 from otel_zernel.serving import serve
 
 if TYPE_CHECKING:
@@ -57,18 +59,20 @@ async def _served(page: PrometheusPull, reader: "InMemoryMetricReader") -> Async
     from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-    from otel_zernel.exposition import Page, PageOptions, metrics_app
+    # The Collector's own page names its metrics without unit or `_total`.
+    options = Options(
+        translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
+    )
+    exposed = Page(options)
 
-    exposed = Page(PageOptions(with_type_suffix=False, with_units=False, without_scope_info=True))
-
-    def refresh() -> Page:
-        collected = reader.get_metrics_data()
-        if collected is not None:
-            exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()))
-        return exposed
+    def render(format_: Format) -> bytes:
+        now = time.monotonic()
+        if collected := reader.get_metrics_data():
+            exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()), now)
+        return exposed.render(format_, now)
 
     setting = "service::telemetry::metrics::readers"
-    async with serve(metrics_app(refresh), Address(page.host, page.port), setting) as address:
+    async with serve(metrics_app(render), Address(page.host, page.port), setting) as address:
         _logger.info("Serving the collector's own metrics on http://%s/metrics", address)
         yield address
 

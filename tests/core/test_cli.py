@@ -1,0 +1,97 @@
+"""The command line speaks like the Collector's: silence or `Error: …`, and status 1 for every mistake."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from otel_zernel.cli import main
+
+GOOD = """
+receivers: {csv: {files: [/data/*.csv], layout: dcgm}}
+exporters: {otlp_http: {endpoint: "http://localhost:4318", headers: {authorization: Bearer abc}}}
+service: {pipelines: {metrics: {receivers: [csv], exporters: [otlp_http]}}}
+"""
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> str:
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD)
+    return str(path)
+
+
+def test_validate_is_silent_about_a_good_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--config", good]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_validate_lists_every_mistake_with_path_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(GOOD.replace("layout: dcgm", "layuot: dcgm").replace("exporters: [otlp_http]", "exporters: [otlp]"))
+    assert main(["validate", "--config", str(bad)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    first, *mistakes = printed.err.splitlines()
+    assert first == "Error: invalid configuration:"
+    assert len(mistakes) == 2
+    assert 'receivers::csv::layuot: unknown key "layuot"; did you mean "layout"?' in mistakes[0]
+    assert mistakes[0].endswith(f"({bad}:2)")
+    assert 'service::pipelines::metrics: references exporter "otlp" which is not configured' in mistakes[1]
+
+
+def test_several_configurations_merge_and_set_goes_last(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    over = "yaml:receivers: {csv: {batch_size: 7}}"
+    arguments = ["--config", good, "--config", over, "--set", "receivers.csv.layout=wide"]
+    assert main(["print-config", *arguments]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["receivers"]["csv"] == {"files": ["/data/*.csv"], "layout": "wide", "batch_size": 7}
+
+
+def test_secrets_are_shown_only_on_request(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["print-config", "--config", good])
+    assert "abc" not in capsys.readouterr().out
+    main(["print-config", "--config", good, "--mode", "unredacted"])
+    assert "Bearer abc" in capsys.readouterr().out
+
+
+def test_components_lists_types_stability_and_aliases(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["components"]) == 0
+    listed = yaml.safe_load(capsys.readouterr().out)
+    exporters = {one["name"]: one for one in listed["exporters"]}
+    assert exporters["otlp_http"]["aliases"] == ["otlphttp"]
+    assert all(one["stability"] == "beta" for one in exporters.values())
+    assert "csv" in {one["name"] for one in listed["receivers"]}
+
+
+def test_a_sample_can_be_printed_and_used(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["components", "--sample", "percentiles"]) == 0
+    assert set(yaml.safe_load(capsys.readouterr().out)) == {"percentiles"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["rnu"], "invalid choice"),
+        (["run"], "--config"),
+        (["validate", "--config", "/no/such.yaml"], "/no/such.yaml"),
+        (["validate", "--confg", "x"], "--config"),
+        (["components", "--sample", "csvv"], "csvv"),
+        (["print-config", "--config", "yaml:{]"], "yaml"),
+    ],
+)
+def test_a_wrong_command_line_is_an_error_with_status_1(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as exited:
+        status = int(exited.code or 0)
+    printed = capsys.readouterr()
+    assert (status, printed.out) == (1, "")
+    assert printed.err.startswith("Error: ")
+    assert words in printed.err
+    assert "Traceback" not in printed.err

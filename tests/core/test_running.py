@@ -1,0 +1,164 @@
+"""The process as a user meets it: batch runs, signals, a taken port, a reload, no traceback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+ROWS = ["timestamp,gpu_id,hostname,gpu_utilization"]
+ROWS += [f"2026-01-01T00:00:{second:02d}Z,0,node,{second}" for second in range(10)]
+OWN_METRICS = (
+    "service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: localhost, port: %d}}}}]}}}"
+)
+TO_HTTP = (
+    "{exporters: {otlp_http: {endpoint: 'http://127.0.0.1:%d'}}, service: {pipelines: {p: {exporters: [otlp_http]}}}}"
+)
+QUIET = "service::telemetry::metrics::level=none"
+COMMAND = [sys.executable, "-m", "otel_zernel", "run"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A CSV of ten rows into a file of OTLP JSON."""
+    (tmp_path / "in.csv").write_text("\n".join(ROWS) + "\n")
+    path = tmp_path / "config.yaml"
+    path.write_text(f"""
+receivers: {{csv: {{files: [{tmp_path}/in.csv], layout: wide, follow: true}}}}
+exporters: {{file: {{path: {tmp_path}/out.jsonl, flush_interval: 10ms}}}}
+service: {{pipelines: {{p: {{receivers: [csv], exporters: [file]}}}}}}
+""")
+    return path
+
+
+@contextmanager
+def collector(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", Callable[[str], str]]]:
+    """A running collector, and a function that reads its log up to a line with the words."""
+    with subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True) as process:
+
+        def read_until(words: str) -> str:
+            assert process.stderr
+            for line in process.stderr:
+                if words in line:
+                    return line
+            raise AssertionError(f"ended without saying {words!r}")
+
+        try:
+            yield process, read_until
+        finally:
+            process.kill()
+
+
+def values(folder: Path) -> list[float]:
+    """Every value in the file of OTLP JSON."""
+    found = []
+    for line in (folder / "out.jsonl").read_text().splitlines():
+        for resource in json.loads(line)["resourceMetrics"]:
+            for metric in resource["scopeMetrics"][0]["metrics"]:
+                found += [point["asDouble"] for point in metric["gauge"]["dataPoints"]]
+    return sorted(found)
+
+
+def test_a_batch_run_ends_with_status_0_and_every_point_delivered(config: Path) -> None:
+    arguments = ["--config", str(config), "--set", "receivers.csv.follow=false", "--set", QUIET, "--exit-when-done"]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert values(config.parent) == [second / 100 for second in range(10)]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains_and_ends_with_status_0(config: Path, sent: signal.Signals) -> None:
+    with collector("--config", str(config), "--set", QUIET) as (process, read_until):
+        read_until("Everything is ready")
+        wait_for(lambda: (config.parent / "out.jsonl").exists() and len(values(config.parent)) == 10)
+        process.send_signal(sent)
+        assert sent.name in read_until("shutting down")
+        read_until("Stopped.")
+        assert process.wait(10) == 0
+
+
+def test_a_second_signal_stops_at_once_and_says_what_is_lost(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody_answers:
+        port = nobody_answers.getsockname()[1]
+        over = f"yaml:{TO_HTTP % port}"
+        with collector("--config", str(config), "--config", over, "--set", QUIET) as (process, read_until):
+            read_until("Everything is ready")
+            nobody_answers.accept()
+            process.send_signal(signal.SIGINT)
+            read_until("shutting down")
+            process.send_signal(signal.SIGINT)
+            assert "10 metric points" in read_until("could not deliver")
+            assert process.wait(5) == 128 + signal.SIGINT
+
+
+def test_a_taken_port_is_one_clear_sentence_and_status_1(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        over = f"yaml:{OWN_METRICS % port}"
+        arguments = ["--config", str(config), "--config", over]
+        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert f"cannot listen on localhost:{port}: another program has this port" in done.stderr
+
+
+def test_its_own_metrics_have_the_collectors_names(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    over = f"yaml:{OWN_METRICS % port}"
+    with collector("--config", str(config), "--config", over) as (_, read_until):
+        read_until("Everything is ready")
+        wait_for(lambda: (config.parent / "out.jsonl").exists() and len(values(config.parent)) == 10)
+        with urlopen(f"http://localhost:{port}/metrics") as page:
+            lines = page.read().decode().splitlines()
+    samples = {line.partition("{")[0].partition(" ")[0]: line.rpartition(" ")[2] for line in lines if line[0] != "#"}
+    assert samples["otelcol_receiver_accepted_metric_points"] == samples["otelcol_exporter_sent_metric_points"] == "10"
+    assert {"otelcol_exporter_queue_size", "otelcol_exporter_queue_capacity", "otelcol_process_uptime"} <= set(samples)
+    assert float(samples["otelcol_process_memory_rss"]) > 1e7
+
+
+def test_sighup_loads_a_good_configuration_and_refuses_a_wrong_one(config: Path) -> None:
+    with collector("--config", str(config), "--set", QUIET) as (process, read_until):
+        read_until("Everything is ready")
+        good = config.read_text()
+        config.write_text(good.replace("layout: wide", "layuot: wide"))
+        process.send_signal(signal.SIGHUP)
+        assert "stays" in read_until("Reload refused")
+        config.write_text(good.replace("out.jsonl", "second.jsonl"))
+        process.send_signal(signal.SIGHUP)
+        read_until("reloading")
+        read_until("Everything is ready")
+        wait_for((config.parent / "second.jsonl").exists)
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+def test_a_missing_file_is_one_clear_sentence_and_status_1(config: Path) -> None:
+    arguments = ["--config", str(config), "--set", QUIET, "--set", "receivers.csv.files=[/no/such.csv]"]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "/no/such.csv" in done.stderr.splitlines()[-1]
+
+
+def test_the_log_can_be_json(config: Path) -> None:
+    arguments = ["--set", "service::telemetry::logs::encoding=json", "--set", "receivers.csv.follow=false"]
+    command = [*COMMAND, "--config", str(config), *arguments, "--set", QUIET, "--exit-when-done"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, env=dict(os.environ))
+    assert all(json.loads(line)["level"] for line in done.stderr.splitlines())
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Returns once the condition is true."""
+    ends = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
