@@ -89,14 +89,16 @@ class Pipeline:
         return batches
 
     def _queue(self, batches: list[Batch]) -> list[tuple[Delivery, Batch]]:
+        """Queues each signal by itself: an exporter that fails on one must not repeat the other."""
         direct: list[tuple[Delivery, Batch]] = []
         for batch in batches:
             for delivery in self.deliveries:
-                wanted = _only(batch, delivery.exporter.signals)
-                if wanted.item_count and delivery.direct:
-                    direct.append((delivery, wanted))
-                elif wanted.item_count:
-                    delivery.put(wanted)
+                for signal in delivery.exporter.signals:
+                    wanted = _only(batch, frozenset({signal}))
+                    if wanted.item_count and delivery.direct:
+                        direct.append((delivery, wanted))
+                    elif wanted.item_count:
+                        delivery.put(wanted)
         return direct
 
 

@@ -161,6 +161,17 @@ async def test_a_pipeline_carries_only_the_signal_of_its_name() -> None:
         assert [(batch.point_count, batch.has_spans) for batch in it.sinks[0].batches] == [(1, False)]
 
 
+async def test_each_signal_of_a_batch_is_delivered_by_itself() -> None:
+    async with plant() as it:
+        delivery = await it.delivery()
+        traces = TracesData()
+        traces.resource_spans.add().scope_spans.add().spans.add(name="step")
+        await it.entrance(Pipeline("p", [], [delivery], BOTH))(Batch(metrics=batch_of(1.0).metrics, spans=traces))
+        await delivery.drain()
+        counts = [(batch.point_count, batch.span_count) for batch in it.sinks[0].batches]
+        assert sorted(counts) == [(0, 1), (1, 0)]
+
+
 async def test_without_a_queue_the_receiver_learns_that_its_batch_was_given_up() -> None:
     async with plant() as it:
         delivery = await it.delivery(enabled=False)
