@@ -1,9 +1,9 @@
 """What may be chosen about a page; names and defaults are those of otelcol's prometheus exporter."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, Self
 
 TranslationStrategy = Literal[
     "UnderscoreEscapingWithSuffixes",
@@ -55,3 +55,11 @@ class Options:
     def adds_suffixes(self) -> bool:
         """Whether names end in unit and `_total`."""
         return self.translation_strategy.endswith("WithSuffixes")
+
+    @property
+    def escaped(self) -> Self:
+        """The same with classic names."""
+        classic: TranslationStrategy = (
+            "UnderscoreEscapingWithSuffixes" if self.adds_suffixes else "UnderscoreEscapingWithoutSuffixes"
+        )
+        return replace(self, translation_strategy=classic)

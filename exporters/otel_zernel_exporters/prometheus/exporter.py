@@ -1,0 +1,57 @@
+"""The prometheus exporter."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Exporter
+from otel_zernel.config.types import Address
+from otel_zernel.exposition import Format, Page, metrics_app
+from otel_zernel.serving import serve
+from otel_zernel_exporters.prometheus.config import PrometheusConfig
+
+
+class PrometheusExporter(Exporter):
+    """Keeps the newest value of every series and shows it at `/metrics`."""
+
+    Config = PrometheusConfig
+    stability = "beta"
+    signals = frozenset({"metrics"})
+
+    def __init__(self, config: PrometheusConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.address: Address = config.endpoint
+        """Where it listens; while it runs with the real port, where 0 was configured."""
+        options = config.options
+        self._page = Page(options, context.drop, context.logger.warning)
+        self._classic = self._page if options.escapes else Page(options.escaped)
+        """For scrapers that know only the classic characters; the losses are the first page's to count."""
+        self._open_metrics = config.enable_open_metrics
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        app = metrics_app(self._render, openmetrics=self._open_metrics)
+        setting = f"{self.context.path}::endpoint"
+        self.address = await self._stack.enter_async_context(serve(app, self.address, setting))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def export(self, batch: Batch) -> None:
+        """Takes a batch's points into the page, in a thread: a large batch must not hold up the loop."""
+        await asyncio.to_thread(self._update, batch)
+
+    def _update(self, batch: Batch) -> None:
+        now = self.context.clock.monotonic()
+        self._page.update(batch.metrics, now)
+        if self._classic is not self._page:
+            self._classic.update(batch.metrics, now)
+
+    def _render(self, format_: Format) -> bytes:
+        page = self._page if format_.utf8 else self._classic
+        return page.render(format_, self.context.clock.monotonic())
