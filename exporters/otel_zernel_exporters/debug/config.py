@@ -10,10 +10,12 @@ Verbosity = Literal["basic", "normal", "detailed"]
 
 
 class DebugConfig(LocalExporterConfig):
-    """How much to show; names and defaults as in the OpenTelemetry Collector, but for `output`."""
+    """What to show; names and defaults as in the OpenTelemetry Collector, which has neither `metrics` nor `output`."""
 
     verbosity: Verbosity = "basic"
     """`basic`: counts, a line a batch. `normal`: a line a series, to be read. `detailed`: everything."""
+    metrics: tuple[str, ...] = ("*",)
+    """Names of the metrics to show, as globs."""
     sampling_initial: Annotated[int, Field(ge=0)] = 2
     """Batches shown in every second, before the rest of the second is sampled."""
     sampling_thereafter: Annotated[int, Field(ge=0)] = 1

@@ -4,7 +4,10 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Self, TextIO
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
@@ -52,7 +55,23 @@ class DebugExporter(Exporter):
 
     def _render(self, batch: Batch) -> Iterator[str]:
         layout = _LAYOUTS[self.config.verbosity]
-        if batch.point_count:
-            yield from layout.render_metrics(batch.metrics)
+        if batch.point_count and (metrics := self._chosen(batch.metrics)).resource_metrics:
+            yield from layout.render_metrics(metrics)
         if batch.span_count:
             yield from layout.render_spans(batch.spans)
+
+    def _chosen(self, metrics: MetricsData) -> MetricsData:
+        """The metrics to show: a copy without the others, unless all are."""
+        if "*" in self.config.metrics:
+            return metrics
+        chosen = MetricsData()
+        for resource in metrics.resource_metrics:
+            for scope in resource.scope_metrics:
+                wanted = [metric for metric in scope.metrics if self._is_wanted(metric.name)]
+                if wanted:
+                    piece = chosen.resource_metrics.add(resource=resource.resource, schema_url=resource.schema_url)
+                    piece.scope_metrics.add(scope=scope.scope, schema_url=scope.schema_url, metrics=wanted)
+        return chosen
+
+    def _is_wanted(self, name: str) -> bool:
+        return any(fnmatchcase(name, glob) for glob in self.config.metrics)

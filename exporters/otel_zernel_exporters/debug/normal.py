@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint, SummaryDataPoint
@@ -17,6 +18,8 @@ LONG = 20
 """Values with more characters, such as a GPU's UUID, go unsaid where series are told apart without them."""
 CELL = 9
 """The least width of a column, so that tables of different metrics line up."""
+HEADING = 120
+"""The most characters of what all series share."""
 
 Labels = dict[str, str]
 
@@ -40,7 +43,7 @@ def render_metrics(metrics: MetricsData) -> Iterator[str]:
         return
     shared = _shared([row.labels for row in rows])
     _shorten(rows, shared)
-    yield f"{utc(newest)}  {_labels(shared)}".rstrip()
+    yield shorten(f"{utc(newest)} {_labels(shared)}", HEADING, placeholder=" …")
     names = list(dict.fromkeys(row.metric for row in rows))
     width = max(len(name) for name in [*names, *("  " + _labels(row.labels) for row in rows)])
     for name in names:

@@ -25,9 +25,9 @@ def debug_exporter(stream: io.TextIOBase, context: Context | None = None, **sett
     return DebugExporter(config, context or make_context("exporters", "debug"), stream)  # type: ignore[arg-type]  # typeshed: TextIOBase is no TextIO
 
 
-async def shown(batch: Batch, verbosity: str) -> str:
+async def shown(batch: Batch, verbosity: str, **settings: Any) -> str:
     stream = io.StringIO()
-    async with debug_exporter(stream, verbosity=verbosity) as exporter:
+    async with debug_exporter(stream, verbosity=verbosity, **settings) as exporter:
         await exporter.export(batch)
     return stream.getvalue()
 
@@ -66,6 +66,16 @@ def one_span() -> Batch:
     return Batch(spans=traces)
 
 
+@pytest.mark.parametrize(
+    ("globs", "names"),
+    [(["cuda.*"], ["cuda.launch.latency"]), (["hw.gpu.u*", "*usage"], ["hw.gpu.utilization", "hw.gpu.memory.usage"])],
+)
+async def test_only_the_metrics_asked_for_are_shown(globs: list[str], names: list[str]) -> None:
+    lines = (await shown(node(), "normal", metrics=globs)).splitlines()
+    assert [line.split()[0] for line in lines[1:] if line and not line.startswith(" ")] == names
+    assert await shown(node(), "basic", metrics=["nothing"]) == ""
+
+
 async def test_basic_counts_as_otelcol_does() -> None:
     both = Batch(metrics=node().edit_metrics(), spans=one_span().edit_spans())
     assert await shown(both, "basic") == (
@@ -75,7 +85,7 @@ async def test_basic_counts_as_otelcol_does() -> None:
 
 async def test_normal_is_a_table_a_metric_and_a_line_a_series() -> None:
     assert await shown(node(), "normal") == (
-        "2023-11-15T12:00:00Z  host.name=train-01\n"
+        "2023-11-15T12:00:00Z host.name=train-01\n"
         "cuda.launch.latency                count       mean        min        p50      p99.9        max\n"
         "  index=0                          1,250    7.20 us    3.10 us    6.00 us     110 us    2.00 ms\n"
         "  index=1                          1,250    7.20 us    3.10 us    6.00 us     110 us    2.00 ms\n"
@@ -96,12 +106,21 @@ async def test_normal_keeps_a_long_id_that_alone_tells_series_apart_and_counts_u
         attributes = key_values({"uuid": f"GPU-5fd4f087-86f3-7a43-{number}", "op": "all reduce"})
         metric.sum.data_points.add(as_int=number * 1000, attributes=attributes, time_unix_nano=NOON)
     assert await shown(Batch(metrics=metrics), "normal") == (
-        '2023-11-15T12:00:00Z  op="all reduce"\n'
+        '2023-11-15T12:00:00Z op="all reduce"\n'
         "errors                                value\n"
         "  uuid=GPU-5fd4f087-86f3-7a43-9       9,000\n"
         "  uuid=GPU-5fd4f087-86f3-7a43-10     10,000\n"
         "\n"
     )
+
+
+async def test_normal_cuts_a_long_heading() -> None:
+    metrics = MetricsData()
+    resource = metrics.resource_metrics.add()
+    resource.resource.attributes.extend(key_values({f"attribute.{number}": "value" for number in range(20)}))
+    resource.scope_metrics.add().metrics.add(name="m").gauge.data_points.add(time_unix_nano=NOON)
+    heading, *_ = (await shown(Batch(metrics=metrics), "normal")).splitlines()
+    assert heading.endswith(" attribute.4=value …")
 
 
 async def test_normal_shows_histograms_by_count_mean_and_range() -> None:
