@@ -1,5 +1,6 @@
 """Peers of the OTLP exporters: a gRPC server and an HTTP server that keep what they get."""
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -51,10 +52,23 @@ def spans_batch() -> Batch:
 class GrpcSink:
     """An OTLP server that keeps what it gets, as bytes, and gives the answers it was told to, then good ones."""
 
+    services: list[str] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
     answers: deque[Message | Callable[[Any], Awaitable[None]]] = field(default_factory=deque)
     peers: list[dict[str, Any]] = field(default_factory=list)
+
+    _came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def next(self) -> None:
+        """Returns when a request has come since the last call."""
+        await self._came.wait()
+        self._came.clear()
+
+    def of(self, signal: str) -> list[bytes]:
+        """The requests of one signal: metrics or trace."""
+        named = zip(self.services, self.requests, strict=True)
+        return [request for service, request in named if service.startswith(signal)]
 
     @asynccontextmanager
     async def serve(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> AsyncIterator[int]:
@@ -73,7 +87,9 @@ class GrpcSink:
         response = RESPONSES[service]
 
         async def export(message: bytes, context: Any) -> Message:
+            self.services.append(service)
             self.requests.append(message)
+            self._came.set()
             self.metadata.append(dict(context.invocation_metadata()))
             self.peers.append(dict(context.auth_context()))
             answer = self.answers.popleft() if self.answers else response()
