@@ -67,7 +67,8 @@ sys.addaudithook(_watch)
 def meeting_nobody() -> Iterator[list[str]]:
     """What the code inside opened, connected or started."""
     global _watched
-    _watched = seen = []
+    seen: list[str] = []
+    _watched = seen
     try:
         yield seen
     finally:

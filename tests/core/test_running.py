@@ -91,12 +91,12 @@ def test_a_second_signal_stops_at_once_and_says_what_is_lost(config: Path) -> No
         over = f"yaml:{TO_HTTP % port}"
         with collector("--config", str(config), "--config", over, "--set", QUIET) as (process, read_until):
             read_until("Everything is ready")
-            nobody_answers.accept()
-            process.send_signal(signal.SIGINT)
-            read_until("shutting down")
-            process.send_signal(signal.SIGINT)
-            assert "10 metric points" in read_until("could not deliver")
-            assert process.wait(5) == 128 + signal.SIGINT
+            with nobody_answers.accept()[0]:
+                process.send_signal(signal.SIGINT)
+                read_until("shutting down")
+                process.send_signal(signal.SIGINT)
+                assert "10 metric points" in read_until("could not deliver")
+                assert process.wait(5) == 128 + signal.SIGINT
 
 
 def test_a_taken_port_is_one_clear_sentence_and_status_1(config: Path) -> None:
