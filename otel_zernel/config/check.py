@@ -224,4 +224,5 @@ def _sentence(located: _Located) -> str:
     if located.type in ("value_error", "assertion_error"):
         return one_line(error["ctx"]["error"])
     plain = re.sub(r"^\w+ should ", "must ", one_line(error["msg"]))
+    plain = plain.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
     return _SENTENCES.get(located.type, plain)

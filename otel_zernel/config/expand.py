@@ -132,7 +132,7 @@ class Expansion:
 
 def escape(text: str) -> str:
     """The text such that expansion gives it back."""
-    return _DOLLAR.sub("$$$$", text)
+    return _DOLLAR.sub("$$", text)
 
 
 def value_of(text: str) -> Any:

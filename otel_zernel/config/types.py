@@ -7,6 +7,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 1_000_000 * 3600.0
+"""Over a century, and what Go's own durations reach; timers take no more."""
 
 
 def parse_duration(value: object) -> float:
@@ -18,7 +20,10 @@ def parse_duration(value: object) -> float:
     text = str(value).strip()
     parts = _DURATION.findall(text)
     if text == "0" or (parts and "".join(parts) == text):
-        return sum(_part_seconds(part) for part in parts)
+        seconds = sum(_part_seconds(part) for part in parts)
+        if seconds > _LONGEST:
+            raise ValueError(f"a duration of more than {_LONGEST / 3600:.0f}h")
+        return seconds
     raise ValueError(f"not a duration: {text!r}; write 10s, 200ms or 1m30s")
 
 
@@ -29,10 +34,10 @@ def _part_seconds(part: str) -> float:
 
 def format_duration(seconds: float) -> str:
     """The duration in the largest unit that keeps it whole."""
-    for unit, size in (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+    for unit, size in (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
         if seconds >= size and abs(seconds / size - round(seconds / size)) < 1e-9:
             return f"{round(seconds / size)}{unit}"
-    return f"{seconds:g}s"
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="always")]

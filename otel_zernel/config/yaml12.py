@@ -27,8 +27,10 @@ MAX_ALIASED = 100_000
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"true|True|TRUE|false|False|FALSE")
-_INT = re.compile(r"[-+]?[0-9]{1,4000}|0o[0-7]{1,4000}|0x[0-9a-fA-F]{1,4000}")
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_LONGEST_NUMBER = 4000
+"""Characters. Python itself refuses to read an integer of more than 4,300 digits."""
 _TAGS = {"tag:yaml.org,2002:" + name: name for name in ("str", "null", "bool", "int", "float", "map", "seq")}
 
 
@@ -68,14 +70,18 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, name: str) -> Proble
     sentence = f"not valid YAML: {one_line(error.problem or error.context)}"
     if mark is None:
         return Problem("", sentence, name)
-    lines = text.split("\n")
-    if mark.line < len(lines) and lines[mark.line][mark.column : mark.column + 1] == "\t":
+    line = (*text.split("\n"), "")[mark.line]
+    if line[mark.column : mark.column + 1] == "\t":
         sentence += " (a tab; YAML is indented by spaces)"
+    if line[max(mark.column - 1, 0) : mark.column + 1] == "${":
+        sentence += " (inside [] and {}, ${...} needs quotes)"
     return Problem("", sentence, f"{name}:{mark.line + 1}:{mark.column + 1}")
 
 
 def read_scalar(text: str) -> Any:
     """The value of an unquoted scalar by the core schema."""
+    if len(text) > _LONGEST_NUMBER:
+        return text
     if _NULL.fullmatch(text):
         return None
     if _BOOL.fullmatch(text):
