@@ -31,7 +31,7 @@ class HealthCheckExtension(Extension):
     async def __aenter__(self) -> Self:
         server = serve(self._answer, self.config.endpoint, f"{self.context.path}::endpoint")
         self.address = await self._serving.enter_async_context(server)
-        self.context.logger.info("health check on http://%s%s", self.address, self.config.path)
+        self.context.logger.info("Serving health checks on http://%s%s", self.address, self.config.path)
         return self
 
     async def __aexit__(
@@ -53,7 +53,7 @@ class HealthCheckExtension(Extension):
             return 404, b'{"status":"Not found"}'
         if method not in ("GET", "HEAD"):
             return 405, b'{"status":"Method not allowed"}'
-        return (503 if self.context.health.up_since is None else 200), json.dumps(self._state()).encode()
+        return (503 if self.context.health.up_since is None else 200), _json(self._state())
 
     def _state(self) -> dict[str, Any]:
         health = self.context.health
@@ -69,6 +69,10 @@ class HealthCheckExtension(Extension):
         if health.problems:
             state["components"] = dict(health.problems)
         return state
+
+
+def _json(state: dict[str, Any]) -> bytes:
+    return json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def go_duration(seconds: float) -> str:

@@ -1,0 +1,56 @@
+"""The examples: valid, complete, and doing what they say."""
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.config.schema import read_settings
+from otel_zernel.registry import Registry
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+ENVIRONMENT = {"OTLP_ENDPOINT": "backend:4317", "OTLP_TOKEN": "secret"}
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_is_valid(path: Path) -> None:
+    settings = read_settings([str(path)], [], ENVIRONMENT, Registry.installed())
+    assert settings.pipelines
+    assert not settings.warnings
+
+
+def test_the_readme_names_every_example() -> None:
+    readme = (EXAMPLES / "README.md").read_text()
+    names = {path.name for path in EXAMPLES.iterdir() if path.is_file()} - {"README.md"}
+    assert [name for name in names if f"]({name})" not in readme] == []
+
+
+def test_the_example_data_is_what_its_script_makes() -> None:
+    script = runpy.run_path(str(EXAMPLES / "make_training_node.py"))
+    assert (EXAMPLES / "training_node.csv").read_bytes() == script["training_node"]().encode()
+
+
+def test_a_batch_of_the_quickstart_is_one_second_of_the_recording() -> None:
+    script = runpy.run_path(str(EXAMPLES / "make_training_node.py"))
+    settings = read_settings([str(EXAMPLES / "quickstart.yaml")], [], {}, Registry.installed())
+    rows = len(list(script["rows"]()))
+    assert rows / script["SECONDS"] == settings.receivers["csv"].config.model_dump()["batch_size"]
+
+
+def test_the_quickstart_shows_each_gpus_percentiles_and_the_throttled_one_stands_out() -> None:
+    overrides = (
+        *("receivers.csv.loop=false", "receivers.csv.interval=0s", "exporters.prometheus.endpoint=localhost:0"),
+        *("extensions.health_check.endpoint=localhost:0", "service.telemetry.metrics.level=none"),
+    )
+    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/quickstart.yaml"]
+    command += [part for override in overrides for part in ("--set", override)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    waits = done.stdout.partition("zernel.distributed.sync.wait")[2].splitlines()[1:9]
+    unit_of_median = {line.split()[0]: line.split()[7] for line in waits}
+    assert unit_of_median == {f"zernel.gpu.index={gpu}": "ms" for gpu in range(8)}
+    medians = {line.split()[0]: float(line.split()[6]) for line in waits}
+    assert min(medians, key=lambda gpu: medians[gpu]) == "zernel.gpu.index=5"
