@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from typing import Literal
 
@@ -28,6 +29,11 @@ _HOLES = np.dtype(
     [("start_tag", "u1"), ("start", "<u8"), ("time_tag", "u1"), ("time", "<u8"), ("value_tag", "u1"), ("value", "<f8")]
 )
 _TAGS = (0x11, 0x19, 0x21)
+
+
+# The field of a metric that holds the points, and what stands behind them there: temporality (2), is_monotonic (3).
+_CUMULATIVE = bytes((2 << 3, AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE))
+_DATA = {"gauge": (5, b""), "sum": (7, _CUMULATIVE + bytes((3 << 3, 1))), "up_down": (7, _CUMULATIVE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,13 @@ def key_values(attributes: Attributes) -> list[KeyValue]:
 
 def delimited(number: int, payload: bytes) -> bytes:
     """The payload as the length-delimited field `number` of the message around it."""
-    return bytes((number << 3 | 2,)) + _varint(len(payload)) + payload
+    size = len(payload)
+    key = number << 3 | 2
+    if size < 0x80:
+        return bytes((key, size)) + payload
+    if size < 0x4000:  # most of what is longer; this function decides how fast metrics are encoded
+        return bytes((key, size & 0x7F | 0x80, size >> 7)) + payload
+    return bytes((key,)) + _varint(size) + payload
 
 
 def _varint(value: int) -> bytes:
@@ -133,23 +145,24 @@ def _fill(holes: NDArray[np.void], times: NDArray[np.uint64] | int, values: NDAr
 
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
     """A metric of a `ScopeMetrics`, around its encoded points."""
-    header = delimited(1, descriptor.name.encode())
-    if descriptor.description:
-        header += delimited(2, descriptor.description.encode())
-    if descriptor.unit:
-        header += delimited(3, descriptor.unit.encode())
-    if descriptor.kind == "gauge":
-        return delimited(2, header + delimited(5, data_points))
-    cumulative = bytes((2 << 3, AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE))
-    monotonic = bytes((3 << 3, 1)) if descriptor.kind == "sum" else b""
-    return delimited(2, header + delimited(7, data_points + cumulative + monotonic))
+    number, trailer = _DATA[descriptor.kind]
+    return delimited(2, _metric_header(descriptor) + delimited(number, data_points + trailer))
+
+
+@lru_cache(maxsize=1024)
+def _metric_header(descriptor: Descriptor) -> bytes:
+    texts = (descriptor.name, descriptor.description, descriptor.unit)
+    return b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
 
 
 def encode_resource_metrics(resource: bytes, scope: Scope, metrics: Iterable[bytes]) -> bytes:
     """A `ResourceMetrics` of a `MetricsData`, around its encoded metrics."""
-    named = InstrumentationScope(name=scope.name, version=scope.version).SerializeToString()
-    body = delimited(1, named) + b"".join(metrics)
-    return delimited(1, delimited(1, resource) + delimited(2, body))
+    return delimited(1, delimited(1, resource) + delimited(2, _scope_header(scope) + b"".join(metrics)))
+
+
+@lru_cache(maxsize=128)
+def _scope_header(scope: Scope) -> bytes:
+    return delimited(1, InstrumentationScope(name=scope.name, version=scope.version).SerializeToString())
 
 
 class KnownSeries:
