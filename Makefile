@@ -17,6 +17,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Longer campaigns: SOAK_MINUTES of full load (10), a hundred stops, and every property with 5,000 examples.
+soak: $(STAMP)
+	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 

@@ -122,8 +122,7 @@ class Entrance:
         self._pipelines = tuple(pipelines)
         self._deliveries = {delivery for pipeline in pipelines for delivery in pipeline.deliveries}
         self._metrics = metrics
-        self.used = False
-        """Whether a batch has come through yet."""
+        self.accepted_points = self.accepted_spans = 0
 
     async def __call__(self, batch: Batch) -> None:
         try:
@@ -131,7 +130,8 @@ class Entrance:
         except Refused:
             self._metrics.refused(batch)
             raise
-        self.used = True
+        self.accepted_points += batch.point_count
+        self.accepted_spans += batch.span_count
         self._metrics.accepted(batch)
         direct = [sending for pipeline in self._pipelines for sending in pipeline.accept(batch.copy())]
         if not await send_all(direct):

@@ -81,6 +81,9 @@ class Service:
                 await asyncio.gather(*(delivery.drain() for delivery in graph.deliveries.values()))
         except TimeoutError:
             log_undelivered(self)
+        for receiver in graph.receivers:
+            points, spans = receiver.entrance.accepted_points, receiver.entrance.accepted_spans
+            _logger.info("Receiver %s: accepted %d metric points and %d spans.", receiver.context.id, points, spans)
         waiting = sum(sum(counts) for counts in self.undelivered().values())
         return Outcome(waiting, sum(delivery.lost for delivery in graph.deliveries.values()))
 

@@ -29,7 +29,7 @@ class Supervised:
             try:
                 await self.run_once(self.entrance)
             except CannotStart as error:
-                if not self.entrance.used:
+                if not (self.entrance.accepted_points or self.entrance.accepted_spans):
                     raise
                 self._trouble(f"stopped: {error}")
                 return
