@@ -1,0 +1,129 @@
+"""A registry of small components whose configurations have a bit of everything."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, model_validator
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import ComponentConfig, Emit, Exporter, Extension, Processor, Receiver
+from otel_zernel.config.load import load
+from otel_zernel.config.schema import Settings, validate
+from otel_zernel.config.types import Duration, ListenAddress, Ratio, Secret
+from otel_zernel.registry import Registry
+
+
+class Mapping(ComponentConfig):
+    timestamp: str
+    columns: dict[str, int] = Field(default_factory=dict)
+
+
+class InConfig(ComponentConfig):
+    interval: Duration = 60.0
+    layout: Literal["dcgm", "wide"] | Mapping = "dcgm"
+    tags: tuple[str, ...] = ()
+
+
+class In(Receiver):
+    Config = InConfig
+
+    async def run(self, emit: Emit) -> None: ...
+
+
+class MissingIn(In):
+    @classmethod
+    def missing(cls) -> str:
+        return "needs pyarrow: pip install 'otel-zernel[csv]'"
+
+
+class Through(Processor):
+    def process(self, batch: Batch) -> tuple[Batch]:
+        return (batch,)
+
+
+class Queue(ComponentConfig):
+    queue_size: Annotated[int, Field(ge=1)] = 1000
+    enabled: bool = True
+
+
+class OutConfig(ComponentConfig):
+    endpoint: str
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    token: Secret | None = None
+    queue: Queue = Queue()
+    ratio: Ratio = 1.0
+    listen: ListenAddress | None = None
+    path: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fall_back(cls, values: Any, info: ValidationInfo) -> Any:
+        endpoint = (info.context or {}).get("environ", {}).get("OTEL_ENDPOINT")
+        return {"endpoint": endpoint} | values if endpoint and isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _one_credential(self) -> "OutConfig":
+        if self.token and self.headers:
+            raise ValueError("token and headers exclude each other")
+        return self
+
+
+class Out(Exporter):
+    Config = OutConfig
+
+    async def export(self, batch: Batch) -> None: ...
+
+
+class MetricsOut(Exporter):
+    signals = frozenset({"metrics"})
+
+    async def export(self, batch: Batch) -> None: ...
+
+
+class CarelessConfig(ComponentConfig):
+    @model_validator(mode="before")
+    @classmethod
+    def _careless(cls, values: Any) -> Any:
+        return values["x"]
+
+
+class Careless(Extension):
+    Config = CarelessConfig
+
+
+class Health(Extension):
+    pass
+
+
+def broken() -> type[Extension]:
+    raise ImportError("No module named\n'nothing'")
+
+
+def proper() -> type[Out]:
+    return Out
+
+
+REGISTRY = Registry(
+    {
+        "receivers": {"in": lambda: In, "lame": lambda: MissingIn},
+        "processors": {"through": lambda: Through},
+        "exporters": {"out": proper, "out_grpc": proper, "metrics_out": lambda: MetricsOut},
+        "extensions": {"health": lambda: Health, "careless": lambda: Careless, "broken": broken},
+    }
+)
+
+MINIMAL = """
+receivers: {in: }
+exporters: {out: {endpoint: here}}
+service: {pipelines: {training: {receivers: [in], exporters: [out]}}}
+"""
+
+
+def settings_of(*texts: str, overrides: tuple[str, ...] = (), environ: dict[str, str] | None = None) -> Settings:
+    """The settings of YAML texts, each a `--config` of its own."""
+    environ = environ or {}
+    return validate(load([f"yaml:{text}" for text in texts], overrides, environ), REGISTRY, environ)
+
+
+def out_config(text: str, environ: dict[str, str] | None = None) -> Any:
+    """The `out` exporter's configuration with this flow mapping's options on top."""
+    return settings_of(MINIMAL, f"exporters: {{out: {text}}}", environ=environ).exporters["out"].config

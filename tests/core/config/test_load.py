@@ -1,0 +1,125 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel.config.load import load, merge
+from otel_zernel.errors import ConfigError
+
+
+def tree_of(*texts: str, overrides: tuple[str, ...] = (), environ: dict[str, str] | None = None) -> dict[str, Any]:
+    return load([f"yaml:{text}" for text in texts], overrides, environ or {}).tree
+
+
+def complaint(uri: str, *overrides: str, environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load([uri], overrides, environ or {})
+    return str(caught.value)
+
+
+def test_later_files_go_on_top_maps_merge_lists_replace_and_null_erases() -> None:
+    below = "a: {x: 1, y: [1, 2], z: {deep: 1}}\nb: 1"
+    above = "a: {y: [3], z: null}\nc: 2"
+    assert tree_of(below, above) == {"a": {"x": 1, "y": [3], "z": None}, "b": 1, "c": 2}
+
+
+def test_overrides_come_last_in_dots_or_colons() -> None:
+    tree = tree_of("a: {b: 1}", overrides=("a.b=2", "a::service.name=x", "a.c=[1, 2]", "d={e: f}", "a.b=3", "g="))
+    assert tree == {"a": {"b": 3, "service.name": "x", "c": [1, 2]}, "d": {"e": "f"}, "g": None}
+
+
+def test_an_override_keeps_its_text_until_null_erases_it() -> None:
+    assert load([], ["a.b=0123"], {}).originals == {("a", "b"): "0123"}
+    assert load([], ["a.b=0123", "a.b=null"], {}).originals == {}
+    assert load([], ["a.b=0123", "a=1"], {}).originals == {("a",): "1"}
+
+
+def test_a_configuration_comes_from_paths_and_schemes(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1")
+    uris = [str(tmp_path / "a.yaml"), f"file:{tmp_path}/a.yaml", "env:CONFIG", "yaml:c::d: 3"]
+    loaded = load(uris, ["e=5"], {"CONFIG": "b: ${env:X}", "X": "2"})
+    assert loaded.tree == {"a": 1, "b": 2, "c": {"d": 3}, "e": 5}
+    assert loaded.sources["a",] == f"{tmp_path}/a.yaml:1"
+    assert loaded.sources["b",] == "env:CONFIG:1"
+    assert loaded.sources["e",] == "--set e"
+
+
+def test_an_empty_file_says_nothing() -> None:
+    assert tree_of("", "# only a comment") == {}
+
+
+def test_a_value_knows_its_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a:\n  b: 1\n  c: {d: 1}\n")
+    (tmp_path / "b.yaml").write_text("\n\na: {b: 2}\n")
+    sources = load([f"{tmp_path}/a.yaml", f"{tmp_path}/b.yaml"], ["a.c=1"], {}).sources
+    assert sources["a", "b"] == f"{tmp_path}/b.yaml:3"
+    assert sources["a",] == f"{tmp_path}/a.yaml:1"
+    assert sources["a", "c"] == "--set a.c"
+    assert ("a", "c", "d") not in sources
+
+
+def test_an_unset_variable_warns_with_its_place() -> None:
+    loaded = load(["yaml:a: {b: 'x${NONE}'}"], [], {})
+    assert loaded.warnings == ('environment variable "NONE" is not set and counts as empty (yaml:1)',)
+
+
+@pytest.mark.parametrize(
+    ("uri", "sentence"),
+    [
+        ("/no/such.yaml", 'cannot read "/no/such.yaml": No such file or directory'),
+        ("/", 'cannot read "/": Is a directory'),
+        ("http://x/y", "No such file or directory"),
+        ("env:NONE", 'environment variable "NONE" is not set'),
+        ("yaml:[1]", "must be a mapping of sections"),
+        ("yaml:just text", "must be a mapping of sections"),
+        ("yaml:a: ${env:1}", 'a: "1" is no name of an environment variable'),
+        ("yaml:a: {b: [x, '${']}", "a::b::1: ${ is never closed by }"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_sentence(uri: str, sentence: str) -> None:
+    (line,) = complaint(uri).splitlines()
+    assert sentence in line
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(b"a: 1\nb: \xe9\n")
+    assert complaint(f"{tmp_path}/a.yaml") == f'cannot read "{tmp_path}/a.yaml": line 2 is not UTF-8 text'
+
+
+def test_all_sources_are_tried_before_the_mistakes_are_told() -> None:
+    assert len(complaint("/no/such.yaml", "novalue", "=x", "a..b=1").splitlines()) == 4
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+TREES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner), max_leaves=12
+)
+MAPS = st.dictionaries(st.sampled_from("abc"), TREES)
+
+
+def leaves(tree: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Everything that is no map, and the empty maps, by path."""
+    if not isinstance(tree, dict) or not tree:
+        return {path: tree}
+    return {place: leaf for key, value in tree.items() for place, leaf in leaves(value, (*path, key)).items()}
+
+
+@given(MAPS, MAPS)
+def test_the_upper_map_has_its_say_and_the_lower_what_it_left_alone(
+    below: dict[str, Any], above: dict[str, Any]
+) -> None:
+    merged = leaves(merge(below, above))
+    said = leaves(above)
+    assert {path: merged[path] for path, leaf in said.items() if leaf != {}} == {
+        path: leaf for path, leaf in said.items() if leaf != {}
+    }
+    for path, leaf in leaves(below).items():
+        if not any(path[: len(other)] == other[: len(path)] for other in said):
+            assert merged[path] == leaf
+
+
+@given(MAPS)
+def test_merging_with_nothing_or_itself_changes_nothing(tree: dict[str, Any]) -> None:
+    assert merge(tree, {}) == merge({}, tree) == merge(tree, tree) == tree

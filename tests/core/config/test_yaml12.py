@@ -1,0 +1,111 @@
+import contextlib
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel.config.yaml12 import MAX_TEXT, read_scalar, read_yaml
+from otel_zernel.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", "yes"),
+        ("off", "off"),
+        ("0123", 123),
+        ("10:30", "10:30"),
+        ("2001-01-01", "2001-01-01"),
+        ("1_000", "1_000"),
+        ("0b1", "0b1"),
+        ("0o17", 15),
+        ("0xFf", 255),
+        ("-7", -7),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("-.INF", -math.inf),
+        ("True", True),
+        ("tRUE", "tRUE"),
+        ("~", None),
+        ("", None),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
+    assert read_scalar(text) == value
+    assert type(read_scalar(text)) is type(value)
+
+
+def test_quotes_and_tags_decide_what_a_scalar_is() -> None:
+    value = read_yaml("- \"1\"\n- '1'\n- !!str 1\n- ! 1\n- !!float 1\n- !!int 0x1\n- |-\n  1\n", "x").value
+    assert value == ["1", "1", "1", "1", 1.0, 1, "1"]
+    assert type(value[4]) is float
+
+
+def test_every_value_has_the_line_of_its_key() -> None:
+    lines = read_yaml("a:\n  b: 1\n  c:\n    - 2\n    - {d: 3}\n", "x").lines
+    assert lines["a",] == 1
+    assert lines["a", "b"] == 2
+    assert lines["a", "c"] == 3
+    assert lines["a", "c", 1] == 5
+    assert lines["a", "c", 1, "d"] == 5
+
+
+def test_anchors_and_merge_keys_work_and_own_keys_win() -> None:
+    text = (
+        "base: &base {a: 1, b: 2}\nother: &other {b: 3, c: 4}\nx: {<<: *base, b: 5}\ny: {<<: [*base, *other]}\nz: *base"
+    )
+    value = read_yaml(text, "x").value
+    assert value["x"] == {"a": 1, "b": 5}
+    assert value["y"] == {"a": 1, "b": 2, "c": 4}
+    assert value["z"] == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a: 1\nb: 2\na: 3", 'key "a" is already there, in line 1 (f.yaml:3)'),
+        ("a:\n\tb: 1", "(a tab; YAML is indented by spaces) (f.yaml:2:1)"),
+        ("a: [", "not valid YAML: "),
+        ("a: [${env:X}]", "${...} needs quotes"),
+        ("a: 1\n---\nb: 2", "a second document (---) begins here; a configuration is one (f.yaml:2)"),
+        ("a: !python/object:os.system x", 'tag "!python/object:os.system" is not allowed (f.yaml:1)'),
+        ("a: !!int x", "this is no !!int (f.yaml:1)"),
+        ("a: !!map [1]", "this is no "),
+        ("a: *b", 'alias "b" has no anchor before it (f.yaml:1)'),
+        ("a: &a [*a]", 'alias "a" has no anchor before it (f.yaml:1)'),
+        ("a: {<<: 1}", "<< takes a mapping or a list of mappings (f.yaml:1)"),
+        ("{a: 1}: 2", "a key must be plain text"),
+        ("a\x01", "control characters"),
+        ("\udcff", "not UTF-8 text"),
+        ("[" * 10_000, "nested deeper than 100 levels"),
+        ("x" * (MAX_TEXT + 1), "longer than 4 MiB"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_yaml(text, "f.yaml")
+    (message,) = str(caught.value).splitlines()
+    assert sentence in message
+    assert "f.yaml" in message
+
+
+def test_all_duplicate_keys_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_yaml("a: 1\na: 2\nb: 1\nb: 2", "f.yaml")
+    assert len(caught.value.problems) == 2
+
+
+def test_aliases_cannot_blow_up() -> None:
+    laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+    laughs += "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+    with pytest.raises(ConfigError, match="aliases repeat too much"):
+        read_yaml(laughs, "f.yaml")
+
+
+@given(st.text() | st.text(alphabet="ab:{}[]&*!<-?|>'\"#%@,\n\t ~0123.\\x"))
+def test_any_text_is_a_value_or_a_config_error(text: str) -> None:
+    with contextlib.suppress(ConfigError):
+        read_yaml(text, "f.yaml")
