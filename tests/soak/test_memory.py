@@ -22,7 +22,9 @@ def test_resident_memory_stays_what_it_was_after_the_first_minute(tmp_path: Path
     config = f"""yaml:
 receivers: {{csv: {{files: [{tmp_path}/in.csv], layout: wide, loop: true, timestamps: now}}}}
 processors: {{percentiles: {{interval: 1s, window: 10s}}}}
-exporters: {{prometheus: {{endpoint: "localhost:0", metric_expiration: 30s}}, file: {{path: {tmp_path}/out.jsonl, rotation: {{max_megabytes: 10, max_backups: 1}}}}}}
+exporters:
+  prometheus: {{endpoint: "localhost:0", metric_expiration: 30s}}
+  file: {{path: {tmp_path}/out.jsonl, rotation: {{max_megabytes: 10, max_backups: 1}}}}
 service:
   telemetry: {{metrics: {{level: none}}}}
   pipelines: {{p: {{receivers: [csv], processors: [percentiles], exporters: [prometheus, file]}}}}
