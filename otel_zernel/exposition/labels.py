@@ -52,8 +52,8 @@ def _plain(value: AnyValue) -> Any:
 
 
 def labelled(attributes: Iterable[KeyValue], naming: Naming, prefix: str = "") -> list[Labelled]:
-    """The attributes with their labels' names, `prefix` in front of them. An empty value is no label to Prometheus."""
-    named = ((pair.key, naming.label(prefix + pair.key), value_text(pair.value)) for pair in attributes)
+    """The attributes, `prefix` in front of their names, with their labels. An empty value is no label to Prometheus."""
+    named = ((prefix + pair.key, naming.label(prefix + pair.key), value_text(pair.value)) for pair in attributes)
     return [one for one in named if one[2]]
 
 

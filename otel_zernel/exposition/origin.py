@@ -40,9 +40,12 @@ class Origin:
             self._shared += labelled(scope.scope.attributes, naming, "otel_scope_")
 
     def label_text(self, attributes: Iterable[KeyValue], reserved: str | None) -> str:
-        """The labels of a point. An attribute whose label is already given, or is `reserved`, is an `exported_` one."""
-        pairs = [self._freed(one, reserved) for one in (*self._shared, *labelled(attributes, self._naming))]
-        return label_text(joined(pairs) | self._fixed)
+        """The labels of a point, whose attributes go before the resource's of the same name.
+
+        An attribute whose label is already given, or is `reserved`, becomes an `exported_` one.
+        """
+        attributed = {one[0]: one for one in (*self._shared, *labelled(attributes, self._naming))}
+        return label_text(joined(self._freed(one, reserved) for one in attributed.values()) | self._fixed)
 
     def _freed(self, one: Labelled, reserved: str | None) -> Labelled:
         attribute, name, value = one

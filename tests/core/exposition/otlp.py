@@ -1,0 +1,155 @@
+"""Short ways to write OTLP metrics down."""
+
+from typing import Any
+
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    Exemplar,
+    ExponentialHistogram,
+    ExponentialHistogramDataPoint,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+    Summary,
+    SummaryDataPoint,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.points import Attributes, key_values
+
+CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+SECOND = 1_000_000_000
+NOW = 1_700_000_000 * SECOND
+
+
+def data(*metrics: Metric, resource: Attributes | None = None, scope: str = "", version: str = "") -> MetricsData:
+    scoped = ScopeMetrics(scope=InstrumentationScope(name=scope, version=version), metrics=metrics)
+    described = Resource(attributes=key_values(resource or {}))
+    return MetricsData(resource_metrics=[ResourceMetrics(resource=described, scope_metrics=[scoped])])
+
+
+def number(value: float, attributes: Attributes | None = None, time: int = NOW, **fields: Any) -> NumberDataPoint:
+    valued = {"as_int": value} if isinstance(value, int) else {"as_double": value}
+    return NumberDataPoint(attributes=key_values(attributes or {}), time_unix_nano=time, **valued, **fields)
+
+
+def ended(attributes: Attributes | None = None, time: int = NOW) -> NumberDataPoint:
+    return NumberDataPoint(attributes=key_values(attributes or {}), time_unix_nano=time, flags=ENDED)
+
+
+def gauge(name: str, *points: NumberDataPoint, unit: str = "", description: str = "") -> Metric:
+    return Metric(name=name, unit=unit, description=description, gauge=Gauge(data_points=points))
+
+
+def total(
+    name: str,
+    *points: NumberDataPoint,
+    unit: str = "",
+    monotonic: bool = True,
+    temporality: AggregationTemporality.ValueType = CUMULATIVE,
+    description: str = "",
+) -> Metric:
+    body = Sum(data_points=points, is_monotonic=monotonic, aggregation_temporality=temporality)
+    return Metric(name=name, unit=unit, description=description, sum=body)
+
+
+def histogram(
+    name: str,
+    bounds: list[float],
+    counts: list[int],
+    sum_: float | None = None,
+    *,
+    time: int = NOW,
+    unit: str = "s",
+    temporality: AggregationTemporality.ValueType = CUMULATIVE,
+    exemplars: tuple[Exemplar, ...] = (),
+) -> Metric:
+    point = HistogramDataPoint(
+        explicit_bounds=bounds, bucket_counts=counts, sum=sum_, time_unix_nano=time, exemplars=exemplars
+    )
+    point.count = sum(counts)
+    body = Histogram(data_points=[point], aggregation_temporality=temporality)
+    return Metric(name=name, unit=unit, histogram=body)
+
+
+def exponential(
+    name: str,
+    scale: int,
+    positive: tuple[int, list[int]] = (0, []),
+    negative: tuple[int, list[int]] = (0, []),
+    *,
+    zero_count: int = 0,
+    sum_: float | None = None,
+    time: int = NOW,
+    temporality: AggregationTemporality.ValueType = CUMULATIVE,
+) -> Metric:
+    buckets = ExponentialHistogramDataPoint.Buckets
+    point = ExponentialHistogramDataPoint(
+        scale=scale,
+        zero_count=zero_count,
+        positive=buckets(offset=positive[0], bucket_counts=positive[1]),
+        negative=buckets(offset=negative[0], bucket_counts=negative[1]),
+        count=zero_count + sum(positive[1]) + sum(negative[1]),
+        sum=sum_,
+        time_unix_nano=time,
+    )
+    body = ExponentialHistogram(data_points=[point], aggregation_temporality=temporality)
+    return Metric(name=name, unit="s", exponential_histogram=body)
+
+
+def summary(
+    name: str,
+    quantiles: dict[float, float],
+    count: int,
+    sum_: float,
+    attributes: Attributes | None = None,
+    *,
+    unit: str = "s",
+    time: int = NOW,
+) -> Metric:
+    values = [SummaryDataPoint.ValueAtQuantile(quantile=at, value=value) for at, value in quantiles.items()]
+    point = SummaryDataPoint(quantile_values=values, count=count, sum=sum_, time_unix_nano=time)
+    point.attributes.extend(key_values(attributes or {}))
+    return Metric(name=name, unit=unit, summary=Summary(data_points=[point]))
+
+
+def node() -> MetricsData:
+    """What a training node sends: every kind of point, two GPUs that share a host, odd values and labels."""
+    host: Attributes = {
+        "service.namespace": "training",
+        "service.name": "llm",
+        "service.instance.id": "node-1",
+        "host.name": "node-1",
+        "hw.vendor": "NVIDIA",
+    }
+    message = MetricsData()
+    for gpu in ("GPU-0", "GPU-1"):
+        of = {"hw.id": gpu}
+        metrics = (
+            gauge("hw.gpu.utilization", number(0.25, of), unit="1", description='Share of time a "kernel" ran.'),
+            gauge("hw.temperature", number(float("nan"), of), unit="Cel"),
+            gauge("hw.power", number(float("inf"), of), unit="W"),
+            total("hw.gpu.memory.usage", number(7 << 30, of), unit="By", monotonic=False),
+            total("hw.energy", number(1234.5, of), unit="J", description="Energy\\consumed\nsince boot."),
+            total("hw.gpu.io", number(10, {**of, "network.io.direction": "receive"}), unit="By"),
+        )
+        message.MergeFrom(data(*metrics, resource={**host, **of}, scope="nvml", version="1.0"))
+    latency = summary(
+        "zernel.cuda.launch.latency", {0: 1e-6, 0.5: 5e-6, 0.99: 2e-5, 1: 0.5}, 1000, 0.75, {"process.pid": 4242}
+    )
+    odd = gauge("zernel.odd", number(1, {"path": 'C:\\x "y"\n', "nul": "a\0b", "größe": "groß", "bool": True}))
+    trace = Exemplar(as_double=0.2, trace_id=bytes(range(16)), span_id=bytes(range(8)), time_unix_nano=NOW)
+    wait = histogram("zernel.dataloader.wait", [0.1, 0.5, 1.0], [3, 2, 1, 1], 4.5, exemplars=(trace,))
+    step = exponential("zernel.step.duration", 3, (-4, [1, 0, 5, 2]), zero_count=1, sum_=7.25)
+    message.MergeFrom(data(latency, odd, wait, step, resource=host, scope="zernel"))
+    return message
