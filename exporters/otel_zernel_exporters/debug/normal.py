@@ -94,8 +94,10 @@ def _quantile(quantile: float) -> str:
 
 def _shared(series: list[Labels]) -> Labels:
     """What all series have in common, in the order of the first."""
-    common = set.intersection(*(set(labels.items()) for labels in series))
-    return {key: value for key, value in series[0].items() if (key, value) in common}
+    shared = series[0]
+    for labels in series:
+        shared = {key: value for key, value in shared.items() if labels.get(key) == value}
+    return shared
 
 
 def _shorten(rows: list[Row], shared: Labels) -> None:

@@ -15,6 +15,10 @@ from otel_zernel.otlp_json import metrics_json, spans_json
 from otel_zernel_exporters.file.config import FileConfig
 from otel_zernel_exporters.file.record_file import RecordFile
 
+LINE_ITEMS = 1000
+"""Points or spans on one line at most: the interpreter's lock is held for as long as one takes, and many readers of logs
+take none over 1 MiB."""
+
 
 class FileExporter(Exporter):
     """Writes each batch whole before it takes the next; a batch the disk has no room for is tried again."""
@@ -68,11 +72,14 @@ class FileExporter(Exporter):
             self._file.write(record)
 
     def _encode(self, batch: Batch) -> Iterator[bytes]:
-        as_json = self.config.format == "json"
-        if batch.point_count:
-            yield metrics_json(batch.metrics) if as_json else batch.metrics_bytes()
-        if batch.span_count:
-            yield spans_json(batch.spans) if as_json else batch.spans_bytes()
+        if self.config.format == "proto":
+            yield from filter(None, (batch.metrics_bytes(), batch.spans_bytes()))
+            return
+        for piece in batch.split(LINE_ITEMS):
+            if piece.point_count:
+                yield metrics_json(piece.metrics)
+            if piece.span_count:
+                yield spans_json(piece.spans)
 
     def _frame(self, message: bytes) -> bytes:
         """JSON ends with its line; what is binary follows its length, 4 bytes big-endian, as in otelcol's files."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import zstandard
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from pydantic import ValidationError
 
@@ -58,6 +58,10 @@ def values(path: Path) -> list[int]:
     return [one.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_int for one in parsed]
 
 
+def all_metrics(batch: Batch) -> list[Metric]:
+    return [one for of in batch.metrics.resource_metrics for scope in of.scope_metrics for one in scope.metrics]
+
+
 def files(directory: Path, pattern: str) -> list[Path]:
     return sorted(directory.glob(pattern))
 
@@ -91,6 +95,17 @@ async def test_metrics_and_spans_of_one_batch_are_two_lines(tmp_path: Path) -> N
         await exporter.export(Batch(metrics=metrics_batch().edit_metrics(), spans=spans_batch().edit_spans()))
         await exporter.export(Batch())
     assert [set(json.loads(line)) for line in path.read_text().splitlines()] == [{"resourceMetrics"}, {"resourceSpans"}]
+
+
+async def test_a_large_batch_is_several_lines_that_hold_every_point_once(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    batch = Batch.join(metrics_batch(value) for value in range(2500))
+    async with file_exporter(path) as exporter:
+        await exporter.export(batch)
+    lines = [Batch(metrics=parse_metrics_json(line)) for line in path.read_bytes().splitlines()]
+    assert [line.point_count for line in lines] == [1000, 1000, 500]
+    found = [point.as_int for line in lines for metric in all_metrics(line) for point in metric.gauge.data_points]
+    assert found == list(range(2500))
 
 
 async def test_a_batch_can_be_read_as_soon_as_it_is_exported(tmp_path: Path) -> None:
