@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib.util
-import os
+from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -75,35 +75,34 @@ def spans_of(traces: TracesData) -> Counter[bytes]:
 
 
 @pytest.fixture
-async def rotel(unused_tcp_port_factory: Callable[[], int], tmp_path: Path) -> AsyncIterator[Rotel]:
-    program, sink = find_rotel(), GrpcSink()
+async def rotel(
+    peer: Callable[[str], Path], unused_tcp_port_factory: Callable[[], int], tmp_path: Path
+) -> AsyncIterator[Rotel]:
+    package = importlib.util.find_spec("rotel")
+    folder = Path(package.origin).parent if package and package.origin else Path()
+    program, sink = peer(str(folder / "rotel-agent")), GrpcSink()
     grpc, http = (f"127.0.0.1:{unused_tcp_port_factory()}" for _ in range(2))
     async with sink.serve() as port:
         arguments = ["--otlp-grpc-endpoint", grpc, "--otlp-http-endpoint", http, "--batch-timeout", "50ms"]
         arguments += ["--exporter", "otlp", "--otlp-exporter-endpoint", f"http://localhost:{port}"]
-        with (tmp_path / "rotel.log").open("w") as log:
+        with (tmp_path / "log").open("w") as log:
             process = await asyncio.create_subprocess_exec(program, "start", *arguments, stdout=log, stderr=log)
         try:
-            await asyncio.wait_for(asyncio.gather(listening(grpc), listening(http)), 20)
+            async with asyncio.timeout(20):
+                await listening(grpc, process, tmp_path / "log")
+                await listening(http, process, tmp_path / "log")
             yield Rotel(grpc, http, sink)
         finally:
-            process.terminate()
+            if process.returncode is None:
+                process.terminate()
             await process.wait()
 
 
-def find_rotel() -> Path:
-    package = importlib.util.find_spec("rotel")
-    if package is None or package.origin is None:
-        missing = "rotel is not installed: pip install rotel (it needs libpython3.11)"
-        if os.environ.get("REQUIRE_PEERS") == "1":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    return Path(package.origin).parent / "rotel-agent"
-
-
-async def listening(address: str) -> None:
+async def listening(address: str, process: Process, log: Path) -> None:
     host, _, port = address.partition(":")
     while True:
+        if process.returncode is not None:
+            pytest.fail(f"rotel ended by itself (it needs libpython3.11):\n{log.read_text()}")
         try:
             _, writer = await asyncio.open_connection(host, int(port))
         except ConnectionRefusedError:

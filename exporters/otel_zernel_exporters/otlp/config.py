@@ -120,7 +120,7 @@ class OtlpGrpcConfig(OtlpConfig):
     @field_validator("tls")
     @classmethod
     def _tls_is_possible(cls, tls: TlsConfig) -> TlsConfig:
-        if tls.insecure_skip_verify:
+        if tls.insecure_skip_verify and not tls.insecure:
             raise ValueError(
                 "insecure_skip_verify: gRPC for Python always verifies; name the server's certificate in ca_file "
                 "(and its name in server_name_override), or use otlp_http"
@@ -171,7 +171,7 @@ class OtlpHttpConfig(OtlpConfig):
                 raise ValueError("required; where to send, e.g. http://localhost:4318")
             return endpoint
         url = urlsplit(endpoint)
-        if url.scheme not in {"http", "https"} or not url.hostname:
+        if url.scheme not in {"http", "https"} or not url.hostname or url.port == 0:  # port: ValueError if too large
             raise ValueError(f"{endpoint!r} is no URL; write http://host:4318 or https://host:4318")
         if url.username or url.password:
             raise ValueError("a URL with a password in it gets printed; put an authorization into headers")

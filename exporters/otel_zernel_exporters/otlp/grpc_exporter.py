@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # importing gRPC costs 27 MB, and validating needs none of it
 # https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED besides, if the server says when.
 _RETRYABLE = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 
-_GRACE = 5.0
-"""Seconds that requests on a replaced channel get to finish."""
+_LONGEST_GRACE = 3600.0
+"""Seconds that requests on a replaced channel get to finish where they have no `timeout`."""
 
 
 class OtlpGrpcExporter(Exporter):
@@ -62,7 +62,7 @@ class OtlpGrpcExporter(Exporter):
     def _reconnect(self, pem: Pem) -> None:
         old, self._channel = self._channel, _open(self.config, pem)
         if old:
-            closing = asyncio.create_task(old.close(grace=_GRACE), name=f"close {self.context.id}")
+            closing = asyncio.create_task(old.close(grace=self.config.timeout or _LONGEST_GRACE))
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 

@@ -19,7 +19,7 @@ from google.rpc.status_pb2 import Status
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.signals import Response, Signal, note_partial_success, signals_of
 from otel_zernel_exporters.otlp.tls import TlsFiles, client_context, load_certificate
@@ -31,6 +31,7 @@ _MIB = 1 << 20
 _LONGEST_ANSWER = 64 * 1024
 """Bytes of an answer's body that are read; what is behind them is nobody's business."""
 
+_DAY = 86_400.0
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
 _CONTENT_TYPES = {"proto": "application/x-protobuf", "json": "application/json"}
 
@@ -75,17 +76,19 @@ class OtlpHttpExporter(Exporter):
             self._client = None
 
     async def export(self, batch: Batch) -> None:
-        if await self._tls.changed():
-            await self._reload()
+        if self._ssl and await self._tls.changed():
+            await asyncio.to_thread(self._reload, self._ssl)
         for signal in signals_of(batch):
             await self._send(signal, batch)
 
-    async def _reload(self) -> None:
+    def _reload(self, context: SSLContext) -> None:
         """New connections show the new certificate and trust the new authorities; open ones stay as they are."""
-        if self._ssl and self.config.tls.ca_file:
-            await asyncio.to_thread(self._ssl.load_verify_locations, self.config.tls.ca_file)
-        if self._ssl:
-            await asyncio.to_thread(load_certificate, self._ssl, self.config.tls, self._setting)
+        try:
+            if self.config.tls.ca_file:
+                context.load_verify_locations(self.config.tls.ca_file)
+            load_certificate(context, self.config.tls, self._setting)
+        except (CannotStart, OSError) as error:  # replaced again since they were checked
+            self.context.logger.warning("Could not take over the new TLS files: %s", error)
 
     def _headers(self) -> dict[str, str]:
         headers = {"user-agent": f"otel-zernel/{__version__}"}
@@ -174,7 +177,7 @@ def _retry_after(answer: "httpx.Response", now_ns: int) -> float | None:
     """Seconds of `Retry-After`, which is a number of them or a date (RFC 9110, 10.2.3)."""
     value = str(answer.headers.get("retry-after", "")).strip()
     if value.isdecimal():
-        return float(value)
+        return min(float(value), _DAY)
     with suppress(ValueError):
         return max(0.0, parsedate_to_datetime(value).timestamp() - now_ns / 1e9)
     return None

@@ -40,7 +40,9 @@ def test_a_grpc_endpoint_without_a_port_or_with_a_path_is_a_mistake(endpoint: st
     assert "endpoint: Value error" in mistakes(OtlpGrpcConfig, {"endpoint": endpoint})
 
 
-@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://localhost", "http://", "http://user:secret@tempo"])
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:4318", "ftp://localhost", "http://", "http://user:secret@tempo", "http://a:99999"]
+)
 def test_an_http_endpoint_is_a_url_without_a_password(endpoint: str) -> None:
     told = mistakes(OtlpHttpConfig, {"endpoint": endpoint})
     assert "endpoint: Value error" in told
