@@ -1,0 +1,163 @@
+"""What a histogram point says, explicit or exponential, in one form that can be subtracted and spread over values."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+import numpy as np
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
+
+from otel_zernel_processors.percentiles.hdr import LARGEST, Floats, Ints, Layout
+from otel_zernel_processors.percentiles.tally import Tally
+
+HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
+
+_ZERO = -(2**40)  # the key of an exponential histogram's zero bucket: below every index that a double can have
+_PLACES = 32  # a wide bucket's count goes to so many places of its range at most
+_TOO_MANY = 2**53  # counts from here on are not exact as doubles
+
+
+class _Limits(TypedDict, total=False):
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Counts by bucket. An explicit histogram has `bounds`, an exponential one a `scale`."""
+
+    buckets: Tally
+    """Keys are the positions of explicit buckets, or the indexes of exponential ones."""
+    sum: float | None
+    negative: int = 0
+    """How many values lie in buckets below zero; these have no keys."""
+    bounds: tuple[float, ...] = ()
+    scale: int | None = None
+    lowest: float = 0.0
+    """No value is smaller."""
+    highest: float = math.inf
+    """No value is larger; infinite if not known."""
+
+    @classmethod
+    def of(cls, point: HistogramPoint) -> "Distribution":
+        """What the point says. Raises `ValueError` if its fields contradict each other."""
+        if isinstance(point, HistogramDataPoint):
+            return _explicit(point)
+        return _exponential(point)
+
+    def since(self, earlier: "Distribution") -> "Distribution | None":
+        """What was added since an earlier state of the same histogram; None if it began anew in between."""
+        if self.scale is None or earlier.scale is None:
+            if self.bounds != earlier.bounds or self.scale != earlier.scale:
+                return None
+        elif self.scale > earlier.scale:
+            return None
+        else:
+            earlier = earlier._at_scale(self.scale)
+        added = Tally.merge([self.buckets, Tally(earlier.buckets.keys, -earlier.buckets.counts)])
+        negative = self.negative - earlier.negative
+        if negative < 0 or (added.counts < 0).any():
+            return None
+        total = None if self.sum is None or earlier.sum is None else max(self.sum - earlier.sum, 0.0)
+        return replace(self, buckets=added.where(added.counts > 0), negative=negative, sum=total)
+
+    def nothing(self) -> "Distribution":
+        """The same histogram, with nothing counted."""
+        return replace(self, buckets=Tally.merge([]), sum=0.0, negative=0)
+
+    def _at_scale(self, scale: int) -> "Distribution":
+        keys, by = self.buckets.keys, (self.scale or 0) - scale
+        coarse = np.where(keys == _ZERO, _ZERO, keys >> min(by, 62))
+        return replace(self, buckets=Tally.of(coarse, self.buckets.counts), scale=scale)
+
+    def ranges(self, per_unit: float) -> tuple[Ints, Ints]:
+        """The smallest and the largest integer each bucket counts, `per_unit` of them to the metric's unit."""
+        low, high = self._limits()
+        first = np.maximum(_floor(low * per_unit) + 1, np.rint(self.lowest * per_unit))
+        last = np.minimum(_floor(high * per_unit), np.rint(self.highest * per_unit))
+        last = np.where(np.isinf(last), first - 1, last)  # the last bucket, its highest value unknown: at its bound
+        last = np.clip(last, 0, LARGEST)
+        return np.clip(first, 0, last).astype(np.int64), last.astype(np.int64)
+
+    def _limits(self) -> tuple[Floats, Floats]:
+        """The bounds of each bucket: the first exclusive, the second inclusive."""
+        keys = self.buckets.keys
+        if self.scale is None:
+            edges = np.array([-np.inf, *self.bounds, np.inf])
+            return edges[keys], edges[keys + 1]
+        zero = keys == _ZERO
+        with np.errstate(over="ignore"):
+            low, high = (np.exp2(np.ldexp((keys + step).astype(np.float64), -self.scale)) for step in (0, 1))
+        return np.where(zero, -np.inf, low), np.where(zero, 0.0, high)
+
+
+def _explicit(point: HistogramDataPoint) -> Distribution:
+    bounds = np.array(point.explicit_bounds)
+    counts = _counts(point.bucket_counts)
+    if not (np.diff(bounds) > 0).all():
+        raise ValueError("a histogram's bounds ascend")
+    if len(counts) != len(bounds) + 1:
+        if len(counts) or len(bounds):
+            raise ValueError("a histogram has one bucket more than bounds")
+        counts = _counts([point.count])
+    limits = _known_limits(point)
+    if not len(bounds) and "highest" not in limits:  # one bucket for everything, of which only the mean is known
+        limits["lowest"] = limits["highest"] = max(point.sum / max(point.count, 1), 0.0)
+    below = np.searchsorted(bounds, 0.0)
+    keys = np.flatnonzero(counts)
+    keys = keys[keys >= below]
+    negative = int(counts[:below].sum())
+    return Distribution(Tally(keys, counts[keys]), _sum(point), negative, tuple(bounds.tolist()), **limits)
+
+
+def _exponential(point: ExponentialHistogramDataPoint) -> Distribution:
+    counts = _counts([point.zero_count, *point.positive.bucket_counts])
+    keys = np.arange(len(counts)) + point.positive.offset - 1
+    keys[0] = _ZERO
+    buckets = Tally(keys, counts).where(counts > 0)
+    negative = sum(point.negative.bucket_counts)
+    return Distribution(buckets, _sum(point), negative, (), point.scale, **_known_limits(point))
+
+
+def _counts(counts: Sequence[int]) -> Ints:
+    checked = np.array(counts, np.uint64)
+    if checked.max(initial=0) >= _TOO_MANY:
+        raise ValueError("a bucket's count is too large to be true")
+    return checked.astype(np.int64)
+
+
+def _sum(point: HistogramPoint) -> float | None:
+    return point.sum if point.HasField("sum") and math.isfinite(point.sum) else None
+
+
+def _known_limits(point: HistogramPoint) -> _Limits:
+    limits = _Limits()
+    if point.HasField("min") and point.min > 0:
+        limits["lowest"] = point.min
+    if point.HasField("max") and point.max >= 0:
+        limits["highest"] = point.max
+    return limits
+
+
+def _floor(values: Floats) -> Floats:
+    # A bound such as 1.023e-06 s is 1022.9999999999999 ns: what is an integer but for rounding is that integer.
+    nearest = np.rint(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values - nearest) <= 1e-15 * np.abs(values), nearest, np.floor(values))
+
+
+def spread(layout: Layout, first: Ints, last: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
+    """Spreads each bucket's count evenly over the integers from `first` to `last`.
+
+    Returns the bucket's position, a value and how often it counts. A bucket within one counter of the layout comes
+    out exact; a wider one goes to at most 32 places of its range.
+    """
+    counters = layout.index(last) - layout.index(first) + 1
+    places = np.minimum(np.minimum(counts, counters), _PLACES)
+    bucket = np.repeat(np.arange(len(counts)), places)
+    place = np.arange(len(bucket)) - np.repeat(np.cumsum(places) - places, places)
+    width = ((last - first + 1) / places)[bucket]
+    values = np.minimum(first[bucket] + ((place + 0.5) * width).astype(np.int64), last[bucket])
+    share, rest = np.divmod(counts, places)
+    return bucket, values, share[bucket] + (place < rest[bucket])

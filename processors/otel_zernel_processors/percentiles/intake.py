@@ -1,0 +1,190 @@
+"""Counts the points of metrics in the histograms of their series."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    ExponentialHistogram,
+    Histogram,
+    Metric,
+    NumberDataPoint,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.component import Context
+from otel_zernel.points import delimited
+from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.cumulative import Differences
+from otel_zernel_processors.percentiles.distribution import Distribution, HistogramPoint, spread
+from otel_zernel_processors.percentiles.hdr import Floats, Ints, Layout
+from otel_zernel_processors.percentiles.number_points import number_runs
+from otel_zernel_processors.percentiles.series import SeriesTable, Stream, encode_attributes
+from otel_zernel_processors.percentiles.window import Counts
+
+_NOWHERE = -1  # the slot of points that say they have no value
+_KNOWN_POINTS = 16  # forms of points remembered, for each series there may be
+
+MetricKey = tuple[bytes, bytes, str, str]
+"""Encoded resource, encoded scope, name and unit of a metric as it comes."""
+
+
+class Intake:
+    """Collects what a batch says about each series, and counts all of it at once."""
+
+    def __init__(self, config: PercentilesConfig, context: Context, table: SeriesTable, counts: Counts) -> None:
+        self._context = context
+        self._table = table
+        self._counts = counts
+        self._layout = Layout(significant_figures=config.significant_figures)
+        self._kept = None if config.group_by is None else frozenset(config.group_by)
+        self._clamped = context.meter.create_counter(
+            "zernel.percentiles.clamped", "{value}", "Values above max_value, counted as max_value."
+        )
+        self._differences = Differences(config.max_series)
+        self._known: dict[MetricKey, tuple[Stream, dict[bytes, int]]] = {}
+        self._known_points = 0
+        self._max_known_points = _KNOWN_POINTS * config.max_series
+        self._lost: Counter[str] = Counter()
+        self._slots: list[int] = []
+        self._runs: list[int] = []
+        self._doubles = bytearray()
+        self._spans: list[tuple[int, Distribution]] = []
+
+    def take(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> None:
+        """Collects the points of a gauge, sum or histogram."""
+        key = resource, scope, metric.name, metric.unit
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._stream(key, metric.description), {}
+        match metric.WhichOneof("data"):
+            case "gauge":
+                self._take_numbers(*known, metric.gauge.SerializeToString(), now_ns)
+            case "sum":
+                self._take_numbers(*known, metric.sum.SerializeToString(), now_ns)
+            case "histogram":
+                self._take_histogram(key, known[0], metric.histogram, now_ns)
+            case "exponential_histogram":
+                self._take_histogram(key, known[0], metric.exponential_histogram, now_ns)
+
+    def forget(self, before_ns: int) -> None:
+        """To be called when series have expired, `before_ns` being the time they were last seen at."""
+        self._known.clear()
+        self._known_points = 0
+        self._differences.expire(before_ns)
+
+    def _stream(self, key: MetricKey, description: str) -> Stream:
+        resource, scope, name, unit = key
+        attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
+        return Stream(b"".join(delimited(1, pair) for pair in attributes), scope, name, unit, description)
+
+    def _take_numbers(self, stream: Stream, slots: dict[bytes, int], encoded: bytes, now_ns: int) -> None:
+        for rest, doubles in number_runs(encoded):
+            slot = slots.get(rest)
+            if slot is None:
+                slot = self._find(stream, slots, rest, now_ns)
+            if slot is None:
+                self._lost["max_series"] += len(doubles) // 8
+            elif slot != _NOWHERE:
+                self._slots.append(slot)
+                self._runs.append(len(doubles) // 8)
+                self._doubles += doubles
+
+    def _find(self, stream: Stream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
+        point = NumberDataPoint.FromString(rest)
+        slot: int | None = _NOWHERE
+        if _has_value(point.flags):
+            slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
+        if slot is not None:
+            slots[rest] = slot
+            self._known_points += 1
+            if self._known_points > self._max_known_points:
+                self._known.clear()
+                self._known_points = 0
+        return slot
+
+    def _take_histogram(
+        self, key: MetricKey, stream: Stream, histogram: Histogram | ExponentialHistogram, now_ns: int
+    ) -> None:
+        temporality = histogram.aggregation_temporality
+        if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
+            self._lost["temporality"] += len(histogram.data_points)
+            return
+        cumulative = key if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE else None
+        for point in histogram.data_points:
+            if _has_value(point.flags):
+                reason = self._take_distribution(cumulative, stream, point, now_ns)
+                if reason:
+                    self._lost[reason] += 1
+
+    def _take_distribution(
+        self, cumulative: MetricKey | None, stream: Stream, point: HistogramPoint, now_ns: int
+    ) -> str | None:
+        """Collects one histogram point, or says why not."""
+        try:
+            distribution: Distribution | None = Distribution.of(point)
+        except (ValueError, OverflowError):
+            return "invalid"
+        if cumulative is not None and distribution is not None:
+            series = cumulative, encode_attributes(point.attributes, None)
+            distribution = self._differences.added(series, distribution, point.start_time_unix_nano, now_ns)
+        slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
+        if slot is None or distribution is None:
+            return "max_series"
+        self._spans.append((slot, distribution))
+        return None
+
+    def count(self, now_ns: int) -> bool:
+        """Counts all that was collected; whether that was anything."""
+        something = bool(self._slots or self._spans)
+        if self._slots:
+            slots = np.repeat(np.array(self._slots, np.int64), self._runs)
+            self._count_values(slots, np.frombuffer(bytes(self._doubles), "<f8"), now_ns)
+        if self._spans:
+            self._count_distributions(self._spans, now_ns)
+        self._slots, self._runs, self._doubles, self._spans = [], [], bytearray(), []
+        for reason, lost in (+self._lost).items():
+            self._context.drop(lost, reason)
+        self._lost.clear()
+        return something
+
+    def _count_values(self, slots: Ints, values: Floats, now_ns: int) -> None:
+        good = values >= 0
+        if not good.all():
+            self._lost["nan"] += int(np.isnan(values).sum())
+            self._lost["negative"] += int((values < 0).sum())
+            slots, values = slots[good], values[good]
+        units = np.rint(values * self._table.per_unit[slots])
+        over = units > self._table.limit[slots]
+        if over.any():
+            units[over] = self._table.limit[slots[over]]
+            values = np.where(over, units / self._table.per_unit[slots], values)
+            self._clamped.add(int(over.sum()))
+        self._add(slots, units.astype(np.int64), None, now_ns)
+        np.add.at(self._table.sum, slots, values)
+
+    def _count_distributions(self, spans: Sequence[tuple[int, Distribution]], now_ns: int) -> None:
+        slots = np.repeat([slot for slot, _ in spans], [len(one.buckets.keys) for _, one in spans]).astype(np.int64)
+        ranges = [one.ranges(float(self._table.per_unit[slot])) for slot, one in spans]
+        first, last = (np.concatenate(ends) for ends in zip(*ranges, strict=True))
+        counts = np.concatenate([one.buckets.counts for _, one in spans])
+        bucket, units, times = spread(self._layout, first, last, counts)
+        limit = self._table.limit[slots[bucket]].astype(np.int64)
+        if (units > limit).any():
+            self._clamped.add(int(times[units > limit].sum()))
+        self._add(slots[bucket], np.minimum(units, limit), times, now_ns)
+        for (slot, one), (low, high) in zip(spans, ranges, strict=True):
+            middle = float(((low + high) / 2 * one.buckets.counts).sum()) / self._table.per_unit[slot]
+            self._table.sum[slot] += middle if one.sum is None else one.sum
+            self._lost["negative"] += one.negative
+
+    def _add(self, slots: Ints, units: Ints, times: Ints | None, now_ns: int) -> None:
+        self._counts.add(slots, units, times)
+        np.add.at(self._table.count, slots, 1 if times is None else times)
+        self._table.last_ns[slots] = now_ns
+
+
+def _has_value(flags: int) -> bool:
+    return not flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK

@@ -1,0 +1,103 @@
+"""The percentiles processor: takes values out of batches, and emits summaries by the clock."""
+
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Processor
+from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.hdr import Layout
+from otel_zernel_processors.percentiles.intake import Intake
+from otel_zernel_processors.percentiles.report import Report
+from otel_zernel_processors.percentiles.series import SeriesTable
+from otel_zernel_processors.percentiles.window import Counts
+
+_TAKEN = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
+
+
+class PercentilesProcessor(Processor):
+    """Counts the values of each series in an HDR histogram, and emits their quantiles at an interval."""
+
+    Config = PercentilesConfig
+    stability = "beta"
+    signals = frozenset({"metrics"})
+
+    def __init__(self, config: PercentilesConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.interval = config.interval
+        self._idle_ns = round(config.idle_timeout * 1e9)
+        self._table = SeriesTable(config)
+        window_ns = None if config.window == "since_start" else round(config.window * 1e9)
+        layout = Layout(significant_figures=config.significant_figures)
+        self._counts = Counts(layout, window_ns, config.exponential_histogram)
+        self._intake = Intake(config, context, self._table, self._counts)
+        self._report = Report(config, self._table, self._counts)
+        self._unreported = False
+        self._named = lru_cache(4096)(self._is_named)
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        """Counts what is to be counted, and passes on the rest."""
+        found = self._count(batch.metrics)
+        if not found or self.config.pass_through:
+            return (batch,)
+        return self._rest(batch)
+
+    def tick(self, now_ns: int) -> Iterator[Batch]:
+        """The percentiles of every series."""
+        self._counts.close(now_ns)
+        self._expire(now_ns - self._idle_ns)
+        self._unreported = False
+        yield from self._report.batches(now_ns)
+
+    def flush(self) -> Iterable[Batch]:
+        """The percentiles, if values came since the last tick."""
+        return self.tick(self.context.clock.time_ns()) if self._unreported else ()
+
+    def _count(self, metrics: MetricsData) -> bool:
+        """Counts the points of the metrics that are taken; whether there were any."""
+        now_ns, found = self.context.clock.time_ns(), False
+        for resource in metrics.resource_metrics:
+            encoded_resource = resource.resource.SerializeToString()
+            for scope in resource.scope_metrics:
+                taken = [metric for metric in scope.metrics if self._takes(metric)]
+                if taken:
+                    found, encoded_scope = True, scope.scope.SerializeToString()
+                for metric in taken:
+                    self._intake.take(encoded_resource, encoded_scope, metric, now_ns)
+        if self._intake.count(now_ns):
+            self._unreported = True
+        return found
+
+    def _takes(self, metric: Metric) -> bool:
+        return self._named(metric.name) and metric.WhichOneof("data") in _TAKEN
+
+    def _is_named(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.config.metrics)
+
+    def _rest(self, batch: Batch) -> Iterator[Batch]:
+        """The batch without the metrics that were taken; nothing if it holds nothing else."""
+        metrics = batch.edit_metrics()
+        for resource in metrics.resource_metrics:
+            for scope in resource.scope_metrics:
+                _keep(scope.metrics, [not self._takes(metric) for metric in scope.metrics])
+            _keep(resource.scope_metrics, [len(scope.metrics) > 0 for scope in resource.scope_metrics])
+        _keep(metrics.resource_metrics, [len(resource.scope_metrics) > 0 for resource in metrics.resource_metrics])
+        if metrics.resource_metrics:
+            yield batch
+        elif batch.has_spans:
+            yield batch.only(spans=True)
+
+    def _expire(self, before_ns: int) -> None:
+        idle = self._table.expire(before_ns)
+        if len(idle):
+            self._counts.forget(idle)
+            self._intake.forget(before_ns)
+
+
+def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three repeated fields without a common type
+    for index in range(len(keep) - 1, -1, -1):
+        if not keep[index]:
+            del items[index]

@@ -1,0 +1,79 @@
+"""Turns the counts of all series into batches of summaries."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from otel_zernel.batch import Batch
+from otel_zernel_processors.percentiles import output
+from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.hdr import Ints
+from otel_zernel_processors.percentiles.series import Series, SeriesTable
+from otel_zernel_processors.percentiles.tally import Tally
+from otel_zernel_processors.percentiles.window import Counts
+
+_SLOTS = 256  # so many series are merged and encoded in one go, before others get their turn
+
+
+class Report:
+    """Writes the summaries, and the exponential histograms if wanted."""
+
+    def __init__(self, config: PercentilesConfig, table: SeriesTable, counts: Counts) -> None:
+        self._table = table
+        self._counts = counts
+        self._quantiles = sorted({0.0, *config.quantiles, 1.0})
+        self._suffix = ".percentiles" if config.pass_through else ""
+        self._histograms = config.exponential_histogram
+
+    def batches(self, now_ns: int) -> Iterator[Batch]:
+        """What is known of every series, some hundred series a batch."""
+        slots = np.sort(np.fromiter(self._table.series, np.int64))
+        for start in range(0, len(slots), _SLOTS):
+            yield self._batch(slots[start : start + _SLOTS], now_ns)
+
+    def _batch(self, slots: Ints, now_ns: int) -> Batch:
+        series = [self._table.series[slot] for slot in slots.tolist()]
+        summaries = self._summaries(slots, series, now_ns)
+        histograms = self._exponential_histograms(slots, series, now_ns) if self._histograms else []
+        metrics: list[tuple[Series, bytes]] = []
+        order = sorted(range(len(series)), key=lambda row: _order(series[row]))
+        for _, group in groupby(order, key=lambda row: series[row].stream):
+            rows = list(group)
+            one = series[rows[0]]
+            name = one.stream.name + self._suffix
+            metrics.append((one, output.summary(name, one, [summaries[row] for row in rows])))
+            if histograms:
+                points = [histograms[row] for row in rows]
+                metrics.append((one, output.exponential_histogram(f"{one.stream.name}.histogram", one, points)))
+        return output.batch(metrics, len(summaries) + len(histograms))
+
+    def _summaries(self, slots: Ints, series: Sequence[Series], now_ns: int) -> list[bytes]:
+        tally = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
+        totals, units = self._counts.quantiles(tally, slots, self._quantiles)
+        values = units / self._table.per_unit[slots, None]
+        points: dict[int, bytes] = {}
+        for some, quantiles in ((totals > 0, self._quantiles), (totals == 0, [])):
+            rows = np.flatnonzero(some)
+            chosen = [series[row] for row in rows.tolist()]
+            counts, sums = self._table.count[slots[rows]], self._table.sum[slots[rows]]
+            encoded = output.summary_points(chosen, now_ns, counts, sums, quantiles, values[rows][:, : len(quantiles)])
+            points.update(zip(rows.tolist(), encoded, strict=True))
+        return [points[row] for row in range(len(series))]
+
+    def _exponential_histograms(self, slots: Ints, series: Sequence[Series], now_ns: int) -> list[bytes]:
+        tally = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
+        return [self._exponential(tally, slot, one, now_ns) for slot, one in zip(slots.tolist(), series, strict=True)]
+
+    def _exponential(self, tally: Tally, slot: int, series: Series, now_ns: int) -> bytes:
+        layout, per_unit = self._counts.layout, float(self._table.per_unit[slot])
+        counted = self._counts.between(tally, slot, slot + 1)
+        index = counted.keys % layout.length
+        middles = (layout.lowest(index) + layout.highest_equivalent(index)) / 2 / per_unit
+        total = float(self._table.sum[slot])
+        return output.exponential_point(series, now_ns, total, middles, counted.counts, 0.5 / per_unit)
+
+
+def _order(series: Series) -> tuple[bytes, bytes, str, str]:
+    stream = series.stream
+    return stream.resource, stream.scope, stream.name, stream.unit

@@ -1,0 +1,80 @@
+"""Counters of many histograms in one sparse table: only counters that count something take room."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_processors.percentiles.hdr import Ints
+
+_DENSE = 8  # counting by bincount beats sorting while there are at most so many possible keys a value
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How often each key was counted: `keys` ascending and distinct, `counts` of the same shape (n,)."""
+
+    keys: Ints
+    counts: Ints
+
+    @classmethod
+    def of(cls, keys: Ints, weights: Ints | None = None) -> "Tally":
+        """Counts the keys, each once or `weights` times."""
+        if weights is not None:
+            return _sum_equal(keys, weights)
+        lowest = keys.min(initial=np.iinfo(np.int64).max)
+        if len(keys) and keys.max() - lowest < _DENSE * len(keys):
+            dense = np.bincount(keys - lowest)
+            found = np.flatnonzero(dense)
+            return cls(found + lowest, dense[found])
+        return cls(*np.unique(keys, return_counts=True))
+
+    @classmethod
+    def merge(cls, tallies: Sequence["Tally"]) -> "Tally":
+        """All counts together."""
+        if len(tallies) == 1:
+            return tallies[0]
+        empty = [np.empty(0, np.int64)]
+        keys = np.concatenate([tally.keys for tally in tallies] or empty)
+        return _sum_equal(keys, np.concatenate([tally.counts for tally in tallies] or empty))
+
+    def between(self, first: int, end: int) -> "Tally":
+        """The keys from `first` up to but not `end`."""
+        start, stop = np.searchsorted(self.keys, (first, end))
+        return Tally(self.keys[start:stop], self.counts[start:stop])
+
+    def where(self, keep: NDArray[np.bool_]) -> "Tally":
+        """The keys for which `keep`, shape (n,), is true."""
+        return Tally(self.keys[keep], self.counts[keep])
+
+
+def _sum_equal(keys: Ints, counts: Ints) -> Tally:
+    if not len(keys):
+        return Tally(keys, counts)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    return Tally(keys[starts], np.add.reduceat(counts[order], starts))
+
+
+@dataclass(slots=True)
+class Growing:
+    """A tally that is added to often: what is added waits until it is as much as what is there, and is merged then."""
+
+    merged: Tally = field(default_factory=lambda: Tally.merge([]))
+    waiting: list[Tally] = field(default_factory=list)
+    waiting_keys: int = 0
+
+    def add(self, tally: Tally) -> None:
+        self.waiting.append(tally)
+        self.waiting_keys += len(tally.keys)
+        if self.waiting_keys > max(len(self.merged.keys), 100_000):
+            self.settle()
+
+    def settle(self) -> Tally:
+        """The tally, with everything merged."""
+        if self.waiting:
+            self.merged = Tally.merge([self.merged, *self.waiting])
+            self.waiting, self.waiting_keys = [], 0
+        return self.merged

@@ -1,0 +1,113 @@
+"""A percentiles processor to test, and batches for it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, SummaryDataPoint
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context
+from otel_zernel.points import (
+    Attributes,
+    Descriptor,
+    Scope,
+    encode_metric,
+    encode_number_points,
+    encode_point_attributes,
+    encode_resource,
+    encode_resource_metrics,
+)
+from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_processors.percentiles import PercentilesProcessor
+
+RESOURCE: Attributes = {"host.name": "node-1", "gpu": 3}
+
+
+def gauge(
+    values: Sequence[float],
+    attributes: Attributes | None = None,
+    *,
+    name: str = "latency",
+    unit: str = "s",
+    resource: Attributes = RESOURCE,
+) -> Batch:
+    """A batch of one gauge with one series."""
+    points = encode_number_points(
+        encode_point_attributes(attributes or {}), np.full(len(values), 7, np.uint64), np.array(values, np.float64)
+    )
+    metric = encode_metric(Descriptor(name, unit, description="How long."), points)
+    encoded = encode_resource_metrics(encode_resource(resource), Scope("test", "1"), [metric])
+    return Batch.from_bytes(metrics=encoded)
+
+
+def of_metric(metric: Metric) -> Batch:
+    """A batch of one metric."""
+    metrics = MetricsData()
+    metrics.resource_metrics.add().scope_metrics.add().metrics.append(metric)
+    return Batch(metrics=metrics)
+
+
+def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
+    """All metrics of the batches, read from their encoding."""
+    return [
+        metric
+        for batch in batches
+        for resource in MetricsData.FromString(batch.metrics_bytes()).resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
+
+
+def quantiles(point: SummaryDataPoint) -> dict[float, float]:
+    return {at.quantile: at.value for at in point.quantile_values}
+
+
+@dataclass
+class Running:
+    """A percentiles processor and its world."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    clock: FakeClock = field(default_factory=FakeClock)
+    reader: InMemoryMetricReader = field(default_factory=InMemoryMetricReader)
+    context: Context = field(init=False)
+    processor: PercentilesProcessor = field(init=False)
+
+    def __post_init__(self) -> None:
+        meter = MeterProvider([self.reader], shutdown_on_exit=False).get_meter("test")
+        self.context = make_context("processors", "percentiles", clock=self.clock, meter=meter)
+        config = PercentilesProcessor.Config.model_validate(self.options)
+        self.processor = PercentilesProcessor(config, self.context)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        assert isinstance(self.context.drop, Dropped)
+        return dict(self.context.drop.counts)
+
+    @property
+    def clamped(self) -> int:
+        """What the processor's own metric of clamped values says."""
+        data = self.reader.get_metrics_data()
+        if data is None:
+            return 0
+        [metric] = data.resource_metrics[0].scope_metrics[0].metrics
+        return sum(int(point.value) for point in metric.data.data_points if isinstance(point, NumberDataPoint))
+
+    def process(self, *batches: Batch) -> list[Batch]:
+        return [out for batch in batches for out in self.processor.process(batch)]
+
+    def tick(self, seconds: float = 10) -> list[Metric]:
+        self.clock.advance(seconds)
+        return metrics_of(self.processor.tick(self.clock.time_ns()))
+
+    def points(self, seconds: float = 10) -> list[SummaryDataPoint]:
+        """The summary points of the next tick."""
+        return [point for metric in self.tick(seconds) for point in metric.summary.data_points]
+
+    def point(self, seconds: float = 10) -> SummaryDataPoint:
+        """The only summary point of the next tick."""
+        [point] = self.points(seconds)
+        return point

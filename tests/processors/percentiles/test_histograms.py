@@ -1,0 +1,208 @@
+"""Histograms in: counts go to the value range of their bucket."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+from otel_zernel_processors.percentiles.hdr import Layout
+from tests.processors.percentiles.running import Running, of_metric, quantiles
+
+DELTA, CUMULATIVE = 1, 2
+
+
+def explicit(
+    counts: list[int], bounds: list[float], *, temporality: int = DELTA, start: int = 1, **fields: float
+) -> Metric:
+    metric = Metric(name="latency", unit="s")
+    metric.histogram.aggregation_temporality = temporality  # type: ignore[assignment]  # an enum's number
+    metric.histogram.data_points.add(
+        bucket_counts=counts,
+        explicit_bounds=bounds,
+        count=sum(counts),
+        start_time_unix_nano=start,
+        **fields,  # sum, min and max
+    )
+    return metric
+
+
+def exponential(
+    counts: list[int],
+    *,
+    scale: int,
+    offset: int,
+    zero: int = 0,
+    negative: int = 0,
+    temporality: int = DELTA,
+    start: int = 1,
+) -> Metric:
+    metric = Metric(name="latency", unit="s")
+    metric.exponential_histogram.aggregation_temporality = temporality  # type: ignore[assignment]  # an enum's number
+    point = metric.exponential_histogram.data_points.add(
+        scale=scale, zero_count=zero, count=sum(counts) + zero + negative, sum=1.0, start_time_unix_nano=start
+    )
+    point.positive.offset = offset
+    point.positive.bucket_counts.extend(counts)
+    if negative:
+        point.negative.bucket_counts.append(negative)
+    return metric
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50))
+def test_buckets_bounded_by_hdr_counters_are_exact(values_ns: list[int]) -> None:
+    layout = Layout(10**9)
+    counts = layout.count(values_ns)
+    used = np.flatnonzero(counts)
+    # Each used counter is a bucket from the highest value of the counter before to its own highest value.
+    edges = sorted(
+        {*(layout.highest_equivalent(used[used > 0] - 1)).tolist(), *layout.highest_equivalent(used).tolist()}
+    )
+    bounds = [edge / 1e9 for edge in edges]
+    buckets = np.zeros(len(bounds) + 1, np.int64)
+    np.add.at(buckets, np.searchsorted(edges, layout.highest_equivalent(used)), counts[used])
+    running = Running()
+    running.process(of_metric(explicit(buckets.tolist(), bounds, sum=1.5)))
+    point = running.point()
+    assert (point.count, point.sum) == (len(values_ns), 1.5)
+    percentiles = {q: layout.percentiles(counts, [q * 100])[0] / 1e9 for q in quantiles(point)}
+    assert quantiles(point) == percentiles
+
+
+def test_a_wide_bucket_is_spread_evenly_within_the_known_smallest_and_largest_value() -> None:
+    running = Running({"quantiles": [0.25, 0.5, 0.75]})
+    running.process(of_metric(explicit([0, 1000, 0], [1.0, 2.0], sum=1500)))
+    expected = {0: 1, 0.25: 1.25, 0.5: 1.5, 0.75: 1.75, 1: 2}
+    assert quantiles(running.point()) == {q: pytest.approx(value, abs=1 / 32) for q, value in expected.items()}
+
+    running = Running({"quantiles": [0.5]})
+    running.process(of_metric(explicit([10, 0, 10], [1.0, 2.0], sum=30, min=0.5, max=3.0)))
+    assert quantiles(running.point()) == {q: pytest.approx(v, rel=0.06) for q, v in {0: 0.5, 0.5: 1, 1: 3}.items()}
+
+
+def test_the_open_ends_of_a_histogram_are_zero_and_its_last_bound_unless_it_says_more() -> None:
+    running = Running({"quantiles": []})
+    running.process(of_metric(explicit([1, 1], [1.0])))
+    assert quantiles(running.point()) == {0: pytest.approx(0.5, rel=1e-3), 1: pytest.approx(1, rel=1e-3)}
+
+
+def test_buckets_below_zero_are_dropped_and_counted() -> None:
+    running = Running()
+    running.process(of_metric(explicit([2, 3, 4, 5], [-2.0, -1.0, 0.0])))
+    assert running.dropped == {"negative": 5}
+    assert running.point().count == 9
+
+
+def test_counts_beyond_the_largest_value_are_clamped_and_counted() -> None:
+    running = Running()
+    running.process(of_metric(explicit([0, 0, 7], [1.0, 8000.0], sum=1.0)))
+    assert running.clamped == 7
+    assert quantiles(running.point())[1] == pytest.approx(3600, rel=1e-3)
+
+
+def test_a_histogram_without_buckets_counts_at_its_mean() -> None:
+    running = Running()
+    metric = explicit([], [], sum=12.0)
+    metric.histogram.data_points[0].count = 4
+    running.process(of_metric(metric))
+    point = running.point()
+    assert (point.count, point.sum) == (4, 12.0)
+    assert quantiles(point)[0.5] == pytest.approx(3, rel=1e-3)
+
+
+def test_a_histogram_without_a_sum_gets_one_from_the_middle_of_its_buckets() -> None:
+    running = Running()
+    running.process(of_metric(explicit([0, 10, 0], [1.0, 2.0])))
+    assert running.point().sum == pytest.approx(15)
+
+
+def test_exponential_buckets_go_to_their_range_and_the_zero_bucket_to_zero() -> None:
+    running = Running({"quantiles": [0.5]})
+    running.process(of_metric(exponential([4], scale=0, offset=3, zero=2)))  # (8, 16]
+    point = running.point()
+    assert (point.count, point.sum) == (6, 1.0)
+    found = quantiles(point)
+    assert found[0] == 0
+    assert 8 < found[0.5] < found[1] <= 16.02
+
+
+def test_negative_exponential_buckets_are_dropped_and_counted() -> None:
+    running = Running()
+    running.process(of_metric(exponential([1], scale=2, offset=0, negative=3)))
+    assert running.dropped == {"negative": 3}
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.integers(-10, 20), st.integers(-4000, 4000))
+def test_any_exponential_histogram_is_counted_whole(counts: list[int], scale: int, offset: int) -> None:
+    running = Running()
+    running.process(of_metric(exponential(counts, scale=scale, offset=offset)))
+    assert running.point().count == sum(counts)
+
+
+def test_a_cumulative_histogram_counts_what_it_gained() -> None:
+    running = Running()
+    send = [([1, 1], 1, 1.0), ([3, 1], 1, 2.5), ([3, 1], 1, 2.5), ([1, 0], running.clock.time_ns() + 1, 0.5)]
+    counted = []
+    for counts, start, total in send:
+        running.process(of_metric(explicit(counts, [1.0], temporality=CUMULATIVE, start=start, sum=total)))
+        point = running.point()
+        counted.append((point.count, point.sum))
+    assert counted == [(0, 0), (2, 1.5), (2, 1.5), (3, 2.0)]
+
+
+def test_a_cumulative_series_that_began_after_the_first_batch_counts_from_its_first_point() -> None:
+    running = Running()
+    running.process(of_metric(explicit([1], [], temporality=CUMULATIVE, start=running.clock.time_ns(), sum=1)))
+    metric = explicit([5], [], temporality=CUMULATIVE, start=running.clock.time_ns() + 1, sum=5)
+    metric.name = "other"
+    running.process(of_metric(metric))
+    assert sorted(point.count for point in running.points()) == [0, 5]
+
+
+def test_a_cumulative_exponential_histogram_may_grow_coarser() -> None:
+    running = Running()
+    running.process(of_metric(exponential([1, 1, 1, 1], scale=1, offset=0, zero=1, temporality=CUMULATIVE)))
+    running.process(of_metric(exponential([2, 4], scale=0, offset=0, zero=2, temporality=CUMULATIVE)))
+    point = running.point()
+    assert point.count == 3
+    assert quantiles(point)[0] == 0
+    assert 2 < quantiles(point)[1] <= 4.01
+
+
+def test_a_decrease_is_a_reset_even_without_a_new_start() -> None:
+    running = Running()
+    running.process(of_metric(explicit([9], [], temporality=CUMULATIVE, sum=9)))
+    running.process(of_metric(explicit([2], [], temporality=CUMULATIVE, sum=2)))
+    assert running.point().count == 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        (explicit([1], [], temporality=0), "temporality"),
+        (explicit([1, 2, 3], [1.0]), "invalid"),
+        (explicit([1, 2, 3], [2.0, 1.0]), "invalid"),
+        (explicit([1, 2, 3], [1.0, float("nan")]), "invalid"),
+        (explicit([2**63, 1], [1.0]), "invalid"),
+    ],
+)
+def test_a_histogram_that_makes_no_sense_is_dropped_and_counted(metric: Metric, reason: str) -> None:
+    running = Running()
+    running.process(of_metric(metric))
+    assert running.dropped == {reason: 1}
+
+
+def test_cumulative_series_beyond_the_limit_are_dropped_and_counted() -> None:
+    running = Running({"max_series": 1})
+    first, second = (explicit([1], [], temporality=CUMULATIVE) for _ in range(2))
+    second.name = "other"
+    running.process(of_metric(first), of_metric(second))
+    assert running.dropped == {"max_series": 1}
+
+
+def test_a_histogram_without_recorded_value_is_skipped() -> None:
+    running = Running()
+    metric = explicit([1], [])
+    metric.histogram.data_points[0].flags = 1
+    running.process(of_metric(metric))
+    assert running.points() == []

@@ -1,0 +1,279 @@
+"""What goes into the percentiles processor comes out as summaries."""
+
+import numpy as np
+import pytest
+from hdrh.histogram import HdrHistogram
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Summary
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from pydantic import ValidationError
+
+from otel_zernel.batch import Batch
+from otel_zernel_processors.percentiles import PercentilesProcessor
+from tests.processors.percentiles.running import Running, gauge, metrics_of, of_metric, quantiles
+
+SECOND = 1_000_000_000
+
+
+def test_a_gauge_becomes_a_summary_with_its_name_unit_description_resource_and_scope() -> None:
+    running = Running()
+    assert running.process(gauge([0.001, 0.002, 0.003], {"pid": 7, "api": "driver"})) == []
+    running.clock.advance(10)
+    [batch] = running.processor.tick(running.clock.time_ns())
+    assert batch.point_count == 1
+    [resource] = MetricsData.FromString(batch.metrics_bytes()).resource_metrics
+    assert {pair.key for pair in resource.resource.attributes} == {"host.name", "gpu"}
+    [scope] = resource.scope_metrics
+    assert (scope.scope.name, scope.scope.version) == ("test", "1")
+    [metric] = scope.metrics
+    assert (metric.name, metric.unit, metric.description) == ("latency", "s", "How long.")
+    [point] = metric.summary.data_points
+    assert [pair.key for pair in point.attributes] == ["api", "pid"]
+    assert point.count == 3
+    assert point.sum == pytest.approx(0.006)
+    assert point.start_time_unix_nano == running.clock.time_ns() - 10 * SECOND
+    assert point.time_unix_nano == running.clock.time_ns()
+    assert list(quantiles(point)) == [0, 0.5, 0.9, 0.99, 0.999, 1]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.floats(0, 3600), min_size=1, max_size=50), min_size=1, max_size=5),
+    st.lists(st.floats(0, 1), min_size=1, max_size=5),
+)
+def test_quantiles_are_those_that_hdrhistogram_finds(batches: list[list[float]], wanted: list[float]) -> None:
+    running = Running({"quantiles": wanted, "significant_figures": 2})
+    theirs = HdrHistogram(1, 3600 * SECOND, 2)
+    for values in batches:
+        running.process(gauge(values))
+        for value in values:
+            theirs.record_value(round(value * 1e9))
+    expected = {q: theirs.get_value_at_percentile(q * 100) / 1e9 for q in {0.0, *wanted, 1.0}}
+    assert quantiles(running.point()) == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 10)), max_size=80))
+def test_points_of_many_series_in_any_order_are_counted_each_in_its_own(points: list[tuple[int, float]]) -> None:
+    running = Running()
+    metric = Metric(name="latency", unit="s")
+    for series, value in points:
+        point = metric.gauge.data_points.add(time_unix_nano=1, as_double=value)
+        point.attributes.add(key="series").value.int_value = series
+    running.process(of_metric(metric))
+    found = {point.attributes[0].value.int_value: point for point in running.points()}
+    expected = {series: [value for which, value in points if which == series] for series, _ in points}
+    assert {series: point.count for series, point in found.items()} == {key: len(v) for key, v in expected.items()}
+    assert {series: point.sum for series, point in found.items()} == pytest.approx(
+        {key: sum(values) for key, values in expected.items()}
+    )
+
+
+def test_sums_count_as_samples_and_integers_and_doubles_alike() -> None:
+    running = Running()
+    metric = Metric(name="size", unit="By")
+    metric.sum.is_monotonic = True
+    metric.sum.data_points.add(as_int=5)
+    metric.sum.data_points.add(as_double=7.0, time_unix_nano=3, start_time_unix_nano=2)
+    metric.sum.data_points.add(as_int=11, time_unix_nano=3).exemplars.add(as_int=11)
+    metric.sum.data_points.add(as_double=13.0, time_unix_nano=3).exemplars.add(as_double=13)
+    running.process(of_metric(metric))
+    point = running.point()
+    assert (point.count, point.sum) == (4, 36)
+    assert quantiles(point)[0] == 5
+    assert quantiles(point)[1] == 13
+
+
+def test_points_without_a_value_are_no_samples() -> None:
+    running = Running()
+    metric = Metric(name="size", unit="By")
+    metric.gauge.data_points.add(as_double=0.0, flags=1)
+    metric.gauge.data_points.add(time_unix_nano=3)
+    metric.gauge.data_points.add()
+    running.process(of_metric(metric))
+    assert running.points() == []
+    assert running.dropped == {}
+
+
+def test_the_order_of_attributes_does_not_matter() -> None:
+    running = Running()
+    running.process(gauge([1], {"a": "x", "b": "y"}), gauge([2], {"b": "y", "a": "x"}))
+    assert running.point().count == 2
+
+
+def test_nan_and_negative_values_are_dropped_and_counted() -> None:
+    running = Running()
+    running.process(gauge([1.0, float("nan"), -1.0, -0.0, float("-inf")]))
+    assert running.dropped == {"nan": 1, "negative": 2}
+    point = running.point()
+    assert (point.count, point.sum) == (2, 1.0)
+
+
+def test_values_out_of_range_count_as_the_largest_and_are_counted() -> None:
+    running = Running()
+    running.process(gauge([1.0, 7200.0, float("inf")]))
+    assert running.clamped == 2
+    point = running.point()
+    assert (point.count, point.sum) == (3, 7201.0)
+    assert quantiles(point)[1] == pytest.approx(3600, rel=1e-3)
+
+
+def test_resolution_and_max_value_can_be_chosen() -> None:
+    running = Running({"resolution": 0.5, "max_value": 100})
+    running.process(gauge([0.2, 0.3, 99, 101], unit="Cel"))
+    assert quantiles(running.point()) == {0: 0, 0.5: 0.5, 0.9: 100, 0.99: 100, 0.999: 100, 1: 100}
+
+
+def test_a_window_rolls_while_count_and_sum_grow() -> None:
+    running = Running({"window": "20s"})
+    running.process(gauge([1]))
+    assert quantiles(running.point())[1] == pytest.approx(1, rel=1e-3)
+    running.process(gauge([2]))
+    assert quantiles(running.point())[0] == pytest.approx(1, rel=1e-3)
+    running.process(gauge([4]))
+    point = running.point()
+    assert quantiles(point)[0] == pytest.approx(2, rel=1e-3)
+    assert (point.count, point.sum) == (3, 7)
+    running.tick()
+    point = running.point()
+    assert (point.count, point.sum, quantiles(point)) == (3, 7, {})
+
+
+def test_since_start_forgets_nothing() -> None:
+    running = Running({"window": "since_start"})
+    running.process(gauge([1]))
+    for _ in range(5):
+        running.tick()
+    running.process(gauge([2]))
+    point = running.point()
+    assert point.count == 2
+    assert quantiles(point)[0] == pytest.approx(1, rel=1e-3)
+
+
+def test_metrics_not_selected_pass_as_the_very_bytes_that_came() -> None:
+    running = Running({"metrics": ["other.*"]})
+    batch = gauge([1.0])
+    before = batch.metrics_bytes()
+    [after] = running.process(batch)
+    assert after.metrics_bytes() is before
+    assert running.tick() == []
+
+
+def test_only_selected_metrics_are_taken_out_of_a_batch() -> None:
+    running = Running({"metrics": ["a.*", "b"]})
+    batch = Batch.join([gauge([1], name=name) for name in ("a.x", "b", "c", "a.y", "bb")])
+    assert [metric.name for metric in metrics_of(running.process(batch))] == ["c", "bb"]
+    assert [metric.name for metric in running.tick()] == ["a.x", "a.y", "b"]
+
+
+def test_a_copy_of_the_batch_in_another_pipeline_keeps_its_metrics() -> None:
+    running = Running()
+    batch = gauge([1.0])
+    other = batch.copy()
+    running.process(batch)
+    assert other.point_count == 1
+
+
+def test_summaries_and_spans_pass_through() -> None:
+    running = Running()
+    summary = of_metric(Metric(name="latency", summary=Summary()))
+    [passed] = running.process(summary)
+    assert passed is summary
+    spans = TracesData()
+    spans.resource_spans.add().scope_spans.add().spans.add(name="step")
+    [passed] = running.process(Batch(metrics=gauge([1]).metrics, spans=spans))
+    assert (passed.span_count, passed.has_metrics) == (1, False)
+
+
+def test_input_passed_through_keeps_its_name_and_the_percentiles_get_another() -> None:
+    running = Running({"pass_through": True})
+    batch = gauge([1.0])
+    [passed] = running.process(batch)
+    assert passed is batch
+    assert [metric.name for metric in running.tick()] == ["latency.percentiles"]
+
+
+def test_group_by_keeps_the_named_attributes_of_points_and_resources() -> None:
+    running = Running({"group_by": ["pid", "host.name"]})
+    running.process(
+        gauge([1], {"pid": 1, "api": "x"}, resource={"host.name": "a", "gpu": 0}),
+        gauge([2], {"pid": 1, "api": "y"}, resource={"host.name": "a", "gpu": 1}),
+        gauge([3], {"pid": 2, "api": "y"}, resource={"host.name": "a", "gpu": 1}),
+    )
+    points = running.points()
+    assert [(point.attributes[0].value.int_value, point.sum) for point in points] == [(1, 3), (2, 3)]
+    assert all(len(point.attributes) == 1 for point in points)
+
+
+def test_series_beyond_the_limit_are_dropped_and_counted() -> None:
+    running = Running({"max_series": 2})
+    for pid in range(4):
+        running.process(gauge([1, 2, 3], {"pid": pid}))
+    running.process(gauge([1], {"pid": 0}))
+    assert running.dropped == {"max_series": 6}
+    assert [point.count for point in running.points()] == [4, 3]
+
+
+def test_idle_series_are_forgotten_and_make_room() -> None:
+    running = Running({"max_series": 1, "idle_timeout": "15s", "window": "since_start"})
+    running.process(gauge([1.0], {"pid": 1}))
+    assert running.point().count == 1
+    assert running.points() == []
+    running.process(gauge([2.0], {"pid": 2}))
+    point = running.point()
+    assert (point.count, point.sum) == (1, 2)
+    assert quantiles(point)[0] == pytest.approx(2, rel=1e-3)
+
+
+def test_points_of_endless_variety_grouped_together_take_bounded_memory() -> None:
+    running = Running({"group_by": [], "max_series": 1})
+    for request in range(100):
+        running.process(gauge([1.0], {"request": request}, resource={}))
+    assert running.point().count == 100
+    assert sum(len(slots) for _, slots in running.processor._intake._known.values()) <= 16
+
+
+def test_flush_emits_what_no_tick_has_and_only_once() -> None:
+    running = Running()
+    assert list(running.processor.flush()) == []
+    running.process(gauge([1.0]))
+    running.tick()
+    assert list(running.processor.flush()) == []
+    running.process(gauge([2.0]))
+    [metric] = metrics_of(running.processor.flush())
+    assert metric.summary.data_points[0].count == 2
+    assert list(running.processor.flush()) == []
+
+
+def test_more_series_than_fit_one_batch_are_all_emitted() -> None:
+    running = Running()
+    for pid in range(600):
+        running.process(gauge([pid], {"pid": pid}))
+    points = running.points()
+    assert sorted(point.sum for point in points) == list(range(600))
+    assert all(quantiles(point)[0.5] == pytest.approx(point.sum, rel=1e-3) for point in points)
+
+
+def test_many_batches_are_merged_without_losing_a_value() -> None:
+    running = Running({"window": "since_start", "significant_figures": 5})
+    values = np.random.default_rng(0).lognormal(-8, 2, (30, 20_000))
+    for some in values:
+        running.process(gauge(some.tolist()))
+    point = running.point()
+    assert point.count == values.size
+    assert quantiles(point)[0.5] == pytest.approx(np.quantile(values, 0.5), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"window": "5s"}, "the window must be at least as long as the interval"),
+        ({"resolution": 1e-9, "max_value": 1e30}, "must be 2 to"),
+        ({"quantiles": [1.5]}, "less than or equal to 1"),
+        ({"significant_figures": 6}, "less than or equal to 5"),
+        ({"interval": "0s"}, "greater than 0"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_a_reason(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        PercentilesProcessor.Config.model_validate(options)
