@@ -1,0 +1,136 @@
+"""CSV to encoded OTLP: a million rows of dcgm-exporter's layout, against `csv.reader` that merely reads them."""
+
+import asyncio
+import csv
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+
+from benchmarks import Row
+
+ROWS = 1_000_000
+GPUS = 247
+FIELDS = (
+    "GPU_UTIL",
+    "MEM_COPY_UTIL",
+    "ENC_UTIL",
+    "DEC_UTIL",
+    "FB_FREE",
+    "FB_USED",
+    "GPU_TEMP",
+    "MEM_CLOCK",
+    "SM_CLOCK",
+    "POWER_USAGE",
+)
+MEMORY_BAR = 300
+
+
+def run() -> list[Row]:
+    """Both programs in a fresh process each, one after the other, on one file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "dcgm.csv"
+        size = write(path, ROWS)
+        reading = _measure("read", path)
+        receiving = _measure("receive", path)
+    if receiving["points"] != ROWS:
+        raise AssertionError(f"{ROWS} rows made {receiving['points']} points")
+    ratio = reading["seconds"] / receiving["seconds"]
+    rss = receiving["rss"]
+    return [
+        Row("csv.reader merely reading 1 M rows of dcgm CSV", f"{ROWS / reading['seconds'] / 1e3:.0f} k rows/s"),
+        Row("csv receiver to encoded OTLP", f"{ROWS / receiving['seconds'] / 1e3:.0f} k rows/s"),
+        Row("csv receiver / csv.reader", f"{ratio:.1f} x", "at least 1 x", ratio >= 1),
+        Row("peak RSS of the receiver's process", f"{rss:.0f} MB", f"at most {MEMORY_BAR} MB", rss <= MEMORY_BAR),
+        Row("bytes of CSV and of OTLP a row", f"{size / ROWS:.0f} -> {receiving['bytes'] / ROWS:.0f}"),
+    ]
+
+
+def write(path: Path, rows: int) -> int:
+    """Writes scrapes of 247 GPUs with 10 metrics each, as dcgm-exporter's users record them; returns the bytes."""
+    chance = random.Random(1)
+    series = [_series(chance, field, gpu) for field in FIELDS for gpu in range(GPUS)]
+    start = datetime(2025, 7, 18, 20, 42, 34, tzinfo=UTC)
+    header = "timestamp,metric_name,gpu_id,device,uuid,modelName,Hostname,container,pod,namespace,value,labels_raw\n"
+    with path.open("w") as file:
+        file.write(header)
+        for scrape in range(-(-rows // len(series))):
+            stamp = f"{start + timedelta(seconds=15 * scrape):%Y-%m-%dT%H:%M:%SZ}"
+            left = min(len(series), rows - scrape * len(series))
+            file.writelines(
+                f'"{stamp}",{before}"{chance.random() * 700:.6g}",{after}' for before, after in series[:left]
+            )
+    return path.stat().st_size
+
+
+def _series(chance: random.Random, field: str, gpu: int) -> tuple[str, str]:
+    """The columns before and behind the value."""
+    random_hex = f"{random.Random(gpu).getrandbits(128):032x}"
+    uuid = f"GPU-{random_hex[:8]}-{random_hex[8:12]}-{random_hex[12:16]}-{random_hex[16:20]}-{random_hex[20:]}"
+    name, host, index, model = (
+        f"DCGM_FI_DEV_{field}",
+        f"mtv5-dgx1-hgpu-{gpu // 8:03d}",
+        gpu % 8,
+        "NVIDIA H100 80GB HBM3",
+    )
+    labels = {
+        "DCGM_FI_DRIVER_VERSION": "535.129.03",
+        "Hostname": host,
+        "UUID": uuid,
+        "__name__": name,
+        "device": f"nvidia{index}",
+        "gpu": str(index),
+        "instance": f"{host}:9400",
+        "job": "dgx_dcgm_exporter",
+        "modelName": model,
+    }
+    raw = ",".join(f'{label}=""{value}""' for label, value in labels.items())
+    return f'"{name}","{index}","nvidia{index}","{uuid}","{model}","{host}","","","",', f'"{raw}"\n'
+
+
+def _measure(what: str, path: Path) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.csv_to_otlp", what, str(path)], check=True, stdout=subprocess.PIPE
+    )
+    return dict(json.loads(done.stdout))
+
+
+def _read(path: Path) -> dict[str, float]:
+    start = time.perf_counter()
+    with path.open(newline="") as file:
+        rows = sum(1 for _ in csv.reader(file))
+    return {"seconds": time.perf_counter() - start, "points": rows - 1}
+
+
+async def _receive(path: Path) -> dict[str, float]:
+    """From the start of `run` to the last encoded batch; what only imports is not counted, its memory is."""
+    import pyarrow.csv  # noqa: F401
+
+    from otel_zernel.batch import Batch
+    from otel_zernel.clock import SystemClock
+    from otel_zernel.testing import make_context
+    from otel_zernel_receivers.csv import CsvReceiver
+
+    total = {"points": 0, "bytes": 0}
+
+    async def count(batch: Batch) -> None:
+        total["points"] += batch.point_count
+        total["bytes"] += len(batch.metrics_bytes())
+
+    config = CsvReceiver.Config.model_validate({"files": [str(path)]})
+    start = time.perf_counter()
+    await CsvReceiver(config, make_context(clock=SystemClock())).run(count)
+    seconds = time.perf_counter() - start
+    # On Linux in KiB, on macOS in bytes.
+    rss = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"seconds": seconds, "rss": rss / 1e6, **total}
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[2])
+    print(json.dumps(_read(file) if sys.argv[1] == "read" else asyncio.run(_receive(file))))

@@ -1,0 +1,124 @@
+"""Where the bytes come from: files, plain or compressed, and the standard input."""
+
+import glob
+import gzip
+import io
+import os
+import select
+import threading
+import zlib
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import zstandard
+
+from otel_zernel_receivers.csv.config import STDIN
+from otel_zernel_receivers.csv.lines import Read
+
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_POLL = 0.1
+"""Seconds that a read of the standard input waits for data."""
+
+READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+"""What opening and reading may raise, compressed or not."""
+
+
+class Source:
+    """An open file or standard input. `read` gives its bytes decompressed; closing it twice is safe."""
+
+    def __init__(self, read: Read, *closing: Any) -> None:
+        self.read = read
+        self._stack = ExitStack()
+        for one in closing:
+            self._stack.callback(one.close)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def expand(patterns: Iterable[str]) -> list[str]:
+    """The files behind paths and globs, each glob's sorted, none twice. Raises `FileNotFoundError` for a vain glob."""
+    files: dict[str, None] = {}
+    for pattern in patterns:
+        found = [pattern]
+        if glob.has_magic(pattern) and not Path(pattern).exists():
+            found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())  # noqa: PTH207 # absolute patterns
+            if not found:
+                raise FileNotFoundError(f"no file matches {pattern}")
+        files.update(dict.fromkeys(found))
+    return list(files)
+
+
+def open_source(name: str, stop: threading.Event) -> Source:
+    """Opens a file or the standard input, decompressing what its first bytes say is gzip or zstd.
+
+    Raises one of `READ_ERRORS`. `stop` ends the waiting for more standard input.
+    """
+    if name == STDIN:
+        stdin = StandardInput(0, stop)
+        return _decompressing(stdin, stdin.magic()) or Source(stdin.poll)
+    file = Path(name).open("rb")
+    return _decompressing(file, magic_of(file)) or Source(file.read, file)
+
+
+def magic_of(file: BinaryIO) -> bytes:
+    """The first bytes of a file at its beginning. Leaves it there."""
+    magic = file.read(len(_ZSTD))
+    file.seek(0)
+    return magic
+
+
+def is_compressed(magic: bytes) -> bool:
+    return magic.startswith((_GZIP, _ZSTD))
+
+
+def _decompressing(file: BinaryIO | io.RawIOBase, magic: bytes) -> Source | None:
+    if magic.startswith(_GZIP):
+        unzipped = gzip.GzipFile(fileobj=file)  # type: ignore[arg-type]  # a raw file has all it needs
+        return Source(unzipped.read, file, unzipped)
+    if magic.startswith(_ZSTD):
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)  # type: ignore[arg-type]
+        return Source(reader.read, file, reader)
+    return None
+
+
+class StandardInput(io.RawIOBase):
+    """A descriptor that is waited for in short steps, so that no thread hangs in it for ever. Closing leaves it open."""
+
+    def __init__(self, descriptor: int, stop: threading.Event) -> None:
+        self._descriptor = descriptor
+        self._stop = stop
+        self._held = b""
+
+    def magic(self) -> bytes:
+        """The first bytes, waiting until they are there or the input ends."""
+        while len(self._held) < len(_ZSTD) and (data := self._wait(2**16)):
+            self._held += data
+        return self._held[: len(_ZSTD)]
+
+    def poll(self, size: int) -> bytes | None:
+        """At most `size` bytes, empty at the end; None if none come soon."""
+        if self._held:
+            data, self._held = self._held[:size], self._held[size:]
+            return data
+        return self._poll(size)
+
+    def _poll(self, size: int) -> bytes | None:
+        ready, _, _ = select.select([self._descriptor], [], [], _POLL)
+        return os.read(self._descriptor, size) if ready else None
+
+    def _wait(self, size: int) -> bytes:
+        while (data := self._poll(size)) is None:
+            if self._stop.is_set():
+                return b""
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = (self.poll(len(buffer)) if self._held else None) or self._wait(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)

@@ -1,0 +1,36 @@
+"""Times as they stand in CSV files."""
+
+import re
+from datetime import datetime
+
+# RFC 3339, also with a space for the T and without a zone (then UTC).
+_CALENDAR = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII)
+_UNIX = re.compile(r"(\d{1,20})(?:\.(\d{1,9})\d*)?", re.ASCII)
+# Below the first bound a number is in s, below the next in ms, and so on: each unit covers the years 1973 to 5138.
+_UNIX_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
+
+
+def parse_time(text: str) -> int:
+    """ns since 1970 of an RFC 3339 time, `YYYY-MM-DD HH:MM:SS[.f]` (UTC), or a Unix time in s, ms, us or ns.
+
+    Exact to the ns. Raises `ValueError` for anything else, and outside of what OTLP holds (1970 to 2554).
+    """
+    text = text.strip()
+    if found := _CALENDAR.fullmatch(text):
+        date, clock, fraction, zone = found.groups()
+        moment = datetime.fromisoformat(f"{date}T{clock}{(zone or 'Z').upper()}")
+        ns = int(moment.timestamp()) * 10**9 + _fraction(fraction, 10**9)
+    elif found := _UNIX.fullmatch(text):
+        whole = int(found[1])
+        unit = next((ns for bound, ns in _UNIX_UNITS if whole < bound), 1)
+        ns = whole * unit + _fraction(found[2], unit)
+    else:
+        raise ValueError(f"not a time: {text[:40]!r}")
+    if not 0 < ns < 2**64:
+        raise ValueError(f"out of range: {text[:40]!r}")
+    return ns
+
+
+def _fraction(digits: str | None, unit: int) -> int:
+    """The digits behind the point, in ns."""
+    return int(digits.ljust(9, "0")) * unit // 10**9 if digits else 0
