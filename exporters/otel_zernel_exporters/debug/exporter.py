@@ -5,6 +5,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from io import TextIOWrapper
 from typing import Self, TextIO
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
@@ -34,6 +35,8 @@ class DebugExporter(Exporter):
     async def __aenter__(self) -> Self:
         if self._stream is None:
             self._stream = sys.stdout if self.config.output == "stdout" else sys.stderr
+        if isinstance(self._stream, TextIOWrapper):
+            self._stream.reconfigure(errors="backslashreplace")  # a terminal need not know every character
         return self
 
     async def export(self, batch: Batch) -> None:

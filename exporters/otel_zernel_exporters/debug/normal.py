@@ -63,7 +63,9 @@ def _rows(metrics: MetricsData) -> tuple[list[Row], int]:
                 key = metric.name, frozenset(labels.items())
                 series.setdefault(key, (metric, who, labels, []))[-1].append(point)
                 newest = max(newest, point.time_unix_nano)
-    rows = [Row(metric.name, who, labels, _cells(metric, same)) for metric, who, labels, same in series.values()]
+    rows = [
+        Row(_quoted(metric.name), who, labels, _cells(metric, same)) for metric, who, labels, same in series.values()
+    ]
     return rows, newest
 
 
@@ -135,8 +137,11 @@ def _labels(labels: Labels) -> str:
     return " ".join(f"{key}={_quoted(value)}" for key, value in labels.items())
 
 
-def _quoted(value: str) -> str:
-    return value if value and value.isprintable() and " " not in value else json.dumps(value, ensure_ascii=False)
+def _quoted(text: str) -> str:
+    """The text as it is if it is a word, else in quotes; what could upset a terminal is escaped."""
+    if not text.isprintable():
+        return json.dumps(text)
+    return text if text and " " not in text else json.dumps(text, ensure_ascii=False)
 
 
 def render_spans(traces: TracesData) -> Iterator[str]:

@@ -16,7 +16,7 @@ from otel_zernel_exporters.file.config import FileConfig
 from otel_zernel_exporters.file.record_file import RecordFile
 
 LINE_ITEMS = 1000
-"""Points or spans on one line at most: the interpreter's lock is held for as long as one takes, and many readers of logs
+"""Points or spans on one line at most: a line is encoded without letting the event loop in, and many readers of logs
 take none over 1 MiB."""
 
 

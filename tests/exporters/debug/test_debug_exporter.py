@@ -253,6 +253,20 @@ async def test_an_empty_batch_shows_nothing() -> None:
     assert await shown(Batch(metrics=MetricsData(), spans=TracesData()), "normal") == ""
 
 
+async def test_characters_that_the_terminal_lacks_are_escaped() -> None:
+    written = io.BytesIO()
+    metrics = MetricsData()
+    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="t\x1b[2J", unit="Cel")
+    metric.gauge.data_points.add(as_int=66, time_unix_nano=NOON)
+    async with debug_exporter(io.TextIOWrapper(written, "ascii"), verbosity="normal") as exporter:
+        await exporter.export(Batch(metrics=metrics))
+        assert written.getvalue().splitlines()[1:] == [
+            rb'"t\u001b[2J"      value',
+            rb"                  66 \xb0C",
+            b"",
+        ]
+
+
 @pytest.mark.parametrize(
     ("initial", "thereafter", "shown_of_ten"), [(2, 1, 10), (2, 4, 4), (3, 0, 3), (0, 5, 2), (0, 0, 0)]
 )
