@@ -12,7 +12,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import Permanent
 from otel_zernel_exporters.debug import basic, detailed, normal
 from otel_zernel_exporters.debug.config import DebugConfig
 from otel_zernel_exporters.debug.sampling import Sampler
@@ -46,15 +45,20 @@ class DebugExporter(Exporter):
     def _write(self, batch: Batch) -> None:
         stream = self._stream
         if stream is None or stream.closed:
-            raise Permanent(f"{self.config.output} is closed")
+            self.context.drop(batch.item_count, "output_closed")
+            return
         try:
             stream.writelines(f"{line}\n" for line in self._render(batch))
             stream.flush()
         except OSError as error:
-            self.context.report(f"cannot write to {self.config.output}: {error.strerror}")
-            with contextlib.suppress(OSError):  # else Python writes the rest again at exit, and fails loudly
-                stream.close()
-            raise Permanent(f"cannot write to {self.config.output}: {error.strerror}") from error
+            self._close(stream, f"Cannot write to {self.config.output} any more: {error.strerror}")
+            self.context.drop(batch.item_count, "output_closed")
+
+    def _close(self, stream: TextIO, problem: str) -> None:
+        self.context.logger.error("%s; what follows is dropped", problem)
+        self.context.report(problem)
+        with contextlib.suppress(OSError):  # left open, Python would write the rest at exit and fail loudly
+            stream.close()
 
     def _render(self, batch: Batch) -> Iterator[str]:
         layout = _LAYOUTS[self.config.verbosity]
