@@ -35,6 +35,7 @@ class PrometheusExporter(Exporter):
         app = metrics_app(self._render, openmetrics=self._open_metrics)
         setting = f"{self.context.path}::endpoint"
         self.address = await self._stack.enter_async_context(serve(app, self.address, setting))
+        self.context.logger.info("Serving metrics on http://%s/metrics", self.address)
         return self
 
     async def __aexit__(
