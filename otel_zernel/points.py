@@ -145,14 +145,19 @@ def _fill(holes: NDArray[np.void], times: NDArray[np.uint64] | int, values: NDAr
 
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
     """A metric of a `ScopeMetrics`, around its encoded points."""
+    _, trailer = _DATA[descriptor.kind]
+    return _metric_prefix(descriptor, len(data_points)) + data_points + trailer
+
+
+@lru_cache(maxsize=8192)
+def _metric_prefix(descriptor: Descriptor, size: int) -> bytes:
+    """What stands before `size` bytes of points: of one metric there are few sizes."""
     number, trailer = _DATA[descriptor.kind]
-    return delimited(2, _metric_header(descriptor) + delimited(number, data_points + trailer))
-
-
-@lru_cache(maxsize=1024)
-def _metric_header(descriptor: Descriptor) -> bytes:
     texts = (descriptor.name, descriptor.description, descriptor.unit)
-    return b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
+    header = b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
+    data = delimited(number, bytes(size) + trailer)
+    metric = delimited(2, header + data)
+    return metric[: len(metric) - size - len(trailer)]
 
 
 def encode_resource_metrics(resource: bytes, scope: Scope, metrics: Iterable[bytes]) -> bytes:
