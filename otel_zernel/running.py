@@ -23,6 +23,7 @@ def run(read_settings: ReadSettings, *, exit_when_done: bool = False) -> int:
 
     Raises `ConfigError` or `CannotStart` if it cannot start.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes to stderr what the exporter logs better
     settings = read_settings()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(Process(read_settings, exit_when_done).run(settings))
