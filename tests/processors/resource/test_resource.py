@@ -1,0 +1,198 @@
+"""The resource processor's actions and detectors."""
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from pydantic import ValidationError
+
+from otel_zernel.batch import Batch
+from otel_zernel.points import AttributeValue, key_values
+from otel_zernel.testing import make_context
+from otel_zernel_processors.resource import ResourceProcessor
+from otel_zernel_processors.resource.detect import World
+
+LINUX = platform.uname_result("Linux", "node-1", "6.1", "#1", "x86_64")
+
+
+def world(tmp_path: Path | None = None, **environ: str) -> World:
+    """A machine named node-1, with a machine-id if there is a place for it."""
+    machine_id = (tmp_path or Path("/nonexistent")) / "machine-id"
+    if tmp_path:
+        machine_id.write_text("0123abcd\n")
+    return World(environ, lambda: LINUX, machine_id, lambda: 42, "/usr/bin/python3")
+
+
+def processor(options: Mapping[str, Any], where: World | None = None) -> ResourceProcessor:
+    config = ResourceProcessor.Config.model_validate(options)
+    return ResourceProcessor(config, make_context("processors", "resource"), where or world())
+
+
+def of_resources(*resources: Mapping[str, AttributeValue]) -> Batch:
+    """A batch of metrics, one for each resource."""
+    metrics = MetricsData()
+    for attributes in resources:
+        holder = metrics.resource_metrics.add(resource=Resource(attributes=key_values(attributes)))
+        holder.scope_metrics.add().metrics.add(name="up").gauge.data_points.add(as_double=1)
+    return Batch.from_bytes(metrics=metrics.SerializeToString())
+
+
+def _plain(value: AnyValue) -> object:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_plain(item) for item in value.array_value.values]
+    return getattr(value, kind) if kind else None
+
+
+def attributes_of(batch: Batch) -> list[dict[str, object]]:
+    """Those of each resource, read from the batch's encoding."""
+    metrics = MetricsData.FromString(batch.metrics_bytes())
+    return [{pair.key: _plain(pair.value) for pair in one.resource.attributes} for one in metrics.resource_metrics]
+
+
+def after(
+    options: Mapping[str, Any], attributes: Mapping[str, AttributeValue], where: World | None = None
+) -> dict[str, object]:
+    """A resource's attributes after the processor."""
+    [batch] = processor(options, where).process(of_resources(attributes))
+    [found] = attributes_of(batch)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("action", "missing", "present"),
+    [
+        ({"action": "upsert", "value": 1}, {"k": 1}, {"k": 1}),
+        ({"action": "insert", "value": 1}, {"k": 1}, {"k": 0}),
+        ({"action": "update", "value": 1}, {}, {"k": 1}),
+        ({"action": "delete"}, {}, {}),
+        ({"value": 1}, {"k": 1}, {"k": 1}),
+    ],
+)
+def test_each_action_on_a_missing_and_a_present_attribute(
+    action: dict[str, Any], missing: dict[str, object], present: dict[str, object]
+) -> None:
+    options = {"attributes": [{"key": "k", **action}]}
+    assert after(options, {"other": "x"}) == {"other": "x", **missing}
+    assert after(options, {"k": 0, "other": "x"}) == {"other": "x", **present}
+
+
+@given(st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text(), st.lists(st.text(), max_size=3)))
+def test_values_keep_their_type(value: object) -> None:
+    found = after({"attributes": [{"key": "k", "value": value}]}, {})["k"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_actions_apply_in_order_and_see_what_came_before() -> None:
+    actions = [
+        {"key": "b", "from_attribute": "a"},
+        {"key": "a", "action": "delete"},
+        {"key": "c", "from_attribute": "a"},
+        {"key": "b", "value": "new", "action": "insert"},
+    ]
+    assert after({"attributes": actions}, {"a": "old"}) == {"b": "old"}
+
+
+def test_a_batch_that_does_not_change_goes_on_as_the_bytes_that_came() -> None:
+    batch = of_resources({"k": 1}, {"k": 1, "x": "y"})
+    before = batch.metrics_bytes()
+    [passed] = processor({"attributes": [{"key": "k", "value": 1}, {"key": "gone", "action": "delete"}]}).process(batch)
+    assert passed.metrics_bytes() is before
+
+
+def test_only_the_resources_that_change_are_touched() -> None:
+    [batch] = processor({"attributes": [{"key": "k", "value": 1}]}).process(of_resources({"k": 1}, {}, {"k": 2}))
+    assert attributes_of(batch) == [{"k": 1}] * 3
+    assert batch.point_count == 3
+
+
+def test_a_copy_in_another_pipeline_is_not_changed() -> None:
+    batch = of_resources({})
+    other = batch.copy()
+    processor({"attributes": [{"key": "k", "value": 1}]}).process(batch)
+    assert attributes_of(other) == [{}]
+
+
+def test_spans_get_the_same_attributes() -> None:
+    spans = TracesData()
+    spans.resource_spans.add().scope_spans.add().spans.add(name="step")
+    [batch] = processor({"detect": ["env"]}, world(OTEL_SERVICE_NAME="trainer")).process(Batch(spans=spans))
+    [resource] = TracesData.FromString(batch.spans_bytes()).resource_spans
+    assert resource.resource.attributes[0].value.string_value == "trainer"
+    assert not batch.has_metrics
+
+
+def test_env_reads_percent_encoded_attributes_and_the_service_name() -> None:
+    where = world(
+        OTEL_RESOURCE_ATTRIBUTES="k8s.pod.name=pod-1, a%20b=c%2Cd%3D ,,service.name=x", OTEL_SERVICE_NAME="trainer"
+    )
+    assert after({"detect": ["env"]}, {}, where) == {
+        "k8s.pod.name": "pod-1",
+        "a b": "c,d=",
+        "service.name": "trainer",
+    }
+
+
+def test_a_malformed_part_of_the_environment_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    where = world(OTEL_RESOURCE_ATTRIBUTES="good=1,bad,=worse")
+    assert after({"detect": ["env"]}, {}, where) == {"good": "1"}
+    assert [record.args for record in caplog.records] == [("bad",), ("=worse",)]
+
+
+def test_host_finds_the_machine_and_its_id_if_it_has_one(tmp_path: Path) -> None:
+    expected = {"host.name": "node-1", "host.arch": "amd64", "os.type": "linux"}
+    assert after({"detect": ["host"]}, {}) == expected
+    assert after({"detect": ["host"]}, {}, world(tmp_path)) == {**expected, "host.id": "0123abcd"}
+
+
+def test_process_finds_the_collector() -> None:
+    found = after({"detect": ["process"]}, {})
+    assert found["process.pid"] == 42
+    assert found["process.executable.name"] == "python3"
+    assert found["process.runtime.version"] == platform.python_version()
+
+
+def test_detected_attributes_override_unless_told_not_to_and_the_first_detector_counts() -> None:
+    where = world(OTEL_RESOURCE_ATTRIBUTES="host.name=from-env")
+    options = {"detect": ["env", "host"]}
+    assert after(options, {"host.name": "own"}, where)["host.name"] == "from-env"
+    assert after({**options, "detect": ["host", "env"]}, {}, where)["host.name"] == "node-1"
+    assert after({**options, "override": False}, {"host.name": "own"}, where)["host.name"] == "own"
+
+
+def test_the_world_is_looked_at_when_the_first_batch_comes_and_never_again() -> None:
+    looks = []
+
+    def uname() -> platform.uname_result:
+        looks.append(1)
+        return LINUX
+
+    one = processor({"detect": ["host"]}, World({}, uname, Path("/nonexistent")))
+    assert looks == []
+    for name in "ab":
+        list(one.process(of_resources({"name": name})))
+    assert looks == [1]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({}, "nothing to do"),
+        ({"attributes": [{"key": "k"}]}, "k: upsert needs either a value or from_attribute"),
+        ({"attributes": [{"key": "k", "value": 1, "from_attribute": "x"}]}, "needs either"),
+        ({"attributes": [{"key": "k", "value": 1, "action": "delete"}]}, "k: delete takes no value"),
+        ({"detect": ["gcp"]}, "'env', 'host' or 'process'"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_a_reason(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        ResourceProcessor.Config.model_validate(options)
