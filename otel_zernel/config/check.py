@@ -166,24 +166,26 @@ def _replaced(tree: Any, place: Path, value: Any) -> Any:
 
 
 def _findings(located: list[_Located], path: Path) -> list[Finding]:
-    found = [Finding((*path, *one.place), _sentence(one)) for one in located if one.branch is None]
-    unions = {one.branch[0]: None for one in located if one.branch}
-    for place in unions:
-        members: dict[str, list[_Located]] = {}
-        for one in located:
-            if one.branch and one.branch[0] == place:
-                members.setdefault(one.branch[1], []).append(one)
-        found += _union_findings(list(members.values()), (*path, *place), path)
+    found: list[Finding] = []
+    unions: dict[Path, dict[str, list[_Located]]] = {}
+    for one in located:
+        if one.branch is None:
+            found.append(Finding((*path, *one.place), _sentence(one)))
+        else:
+            place, member = one.branch
+            unions.setdefault(place, {}).setdefault(member, []).append(one)
+    for place, members in unions.items():
+        found += _union_findings(list(members.values()), place, path)
     return list(dict.fromkeys(found))
 
 
 def _union_findings(members: list[list[_Located]], place: Path, path: Path) -> list[Finding]:
     """What the member says that the value comes closest to, if it fits one at least in kind; else what all say."""
-    close = [complaints for complaints in members if all(len(path) + len(one.place) > len(place) for one in complaints)]
+    close = [complaints for complaints in members if all(len(one.place) > len(place) for one in complaints)]
     if close:
         return [Finding((*path, *one.place), _sentence(one)) for one in min(close, key=len)]
     sentences = dict.fromkeys(_sentence(one) for complaints in members for one in complaints)
-    return [Finding(place, ", or ".join(sentences))]
+    return [Finding((*path, *place), ", or ".join(sentences))]
 
 
 _SENTENCES = {
@@ -198,6 +200,7 @@ _SENTENCES = {
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
     "none_required": "must be null",
+    "path_type": "must be a path",
     "dict_type": "must be a mapping",
     "mapping_type": "must be a mapping",
     "model_type": "must be a mapping",

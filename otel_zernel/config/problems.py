@@ -4,16 +4,18 @@ import json
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
+_LONGEST = 300
+"""Characters of one thing in a sentence."""
+
 
 def quoted(text: str) -> str:
-    """The text in double quotes, on one line, safe for any terminal."""
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    """The text in double quotes, on one line, safe for any terminal, shortened where it is endless."""
+    return json.dumps(_short(text), ensure_ascii=not text.isprintable())
 
 
 def one_line(thing: object) -> str:
     """The thing's text on one line, shortened where it is endless."""
-    text = " ".join(str(thing).split())
-    return text if len(text) <= 300 else f"{text[:300]}…"
+    return _short(" ".join(str(thing).split()))
 
 
 def suggestion(word: str, valid: Collection[str], noun: str) -> str:
@@ -25,4 +27,8 @@ def suggestion(word: str, valid: Collection[str], noun: str) -> str:
 
 def joined(path: Iterable[str | int]) -> str:
     """The path as users read it: `receivers::csv::files::0`."""
-    return "::".join(str(part) if str(part).isprintable() else quoted(str(part)) for part in path)
+    return "::".join(_short(text) if text.isprintable() else quoted(text) for text in map(str, path))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -110,7 +110,7 @@ class _Validation:
         self._loaded = loaded
         self._registry = registry
         self._context = {"environ": environ}
-        self._components: dict[Kind, dict[str, ComponentSettings]] = {}
+        self._classes: dict[tuple[Kind, str], ComponentClass] = {}
         self._used: dict[tuple[Kind, str], None] = {}
         self.findings: list[Finding] = []
 
@@ -128,15 +128,16 @@ class _Validation:
         for section in self._loaded.tree:
             if section not in SECTIONS:
                 self._find((section,), f"unknown section{suggestion(section, SECTIONS, 'sections')}")
-        self._components = {kind: self._section(kind) for kind in KINDS}
+        components = {kind: self._section(kind) for kind in KINDS}
         tree = self._mapping(("service",), self._loaded.tree.get("service"))
-        service = self._check(ServiceSection, tree, ("service",)) or ServiceSection()
-        extensions_path = ("service", "extensions")
-        extensions = self._references("extensions", tree.get("extensions"), extensions_path, extensions_path)
+        checked = self._check(ServiceSection, tree, ("service",))
+        service = checked or ServiceSection()
+        listed = checked.extensions if checked else tree.get("extensions")
+        extensions = self._references("extensions", listed, ("service", "extensions"), ("service", "extensions"))
         pipelines = self._pipelines(tree.get("pipelines"))
         self._check_installed()
         return Settings(
-            **self._components,
+            **components,
             pipelines=pipelines,
             extensions_enabled=extensions,
             telemetry=service.telemetry,
@@ -173,6 +174,7 @@ class _Validation:
         except ConfigError as error:
             self._find(path, error.problems[0].message)
             return None
+        self._classes[kind, id_] = cls
         config = self._check(cls.Config, {} if value is None else value, path)
         return ComponentSettings(kind, id_, type_, cls, config) if config else None
 
@@ -198,8 +200,8 @@ class _Validation:
         }
 
     def _pipeline(self, id_: str, value: Any, path: Path) -> PipelineSettings:
-        self._check(PipelineSection, {} if value is None else value, path)
-        tree = value if isinstance(value, dict) else {}
+        checked = self._check(PipelineSection, {} if value is None else value, path)
+        tree = checked.model_dump() if checked else value if isinstance(value, dict) else {}
         pipeline = PipelineSettings(
             id_,
             self._references("receivers", tree.get("receivers"), path, (*path, "receivers")),
@@ -215,24 +217,23 @@ class _Validation:
 
     def _check_ends(self, tree: Mapping[str, Any], path: Path) -> None:
         for kind in ("receivers", "exporters"):
-            if not tree.get(kind) and isinstance(tree.get(kind), list | None):
+            if not tree.get(kind) and isinstance(tree.get(kind), list | tuple | None):
                 self._find(path, f"must have at least one {kind[:-1]}")
 
     def _check_signals(self, pipeline: PipelineSettings, path: Path) -> None:
         """A component has to know one at least of the signals; the pipeline spares it the other."""
         for kind in PIPELINE_KINDS:
             for id_ in getattr(pipeline, kind):
-                one = self._components[kind].get(id_)
-                if one and pipeline.signals and not one.cls.signals & pipeline.signals:
+                cls = self._classes.get((kind, id_))
+                if cls and pipeline.signals and not cls.signals & pipeline.signals:
                     verb = "make" if kind == "receivers" else "take"
-                    self._find(
-                        path, f"{kind[:-1]} {quoted(id_)} does not {verb} {' or '.join(sorted(pipeline.signals))}"
-                    )
+                    signals = " or ".join(sorted(pipeline.signals))
+                    self._find(path, f"{kind[:-1]} {quoted(id_)} does not {verb} {signals}")
 
     def _references(self, kind: Kind, value: Any, path: Path, list_path: Path) -> tuple[str, ...]:
         """The ids in a list of references; what is wrong with them belongs to `path`."""
         configured = self._mapping((kind,), self._loaded.tree.get(kind))
-        ids = tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+        ids = tuple(one for one in value if isinstance(one, str)) if isinstance(value, list | tuple) else ()
         for index, id_ in enumerate(ids):
             place = (*list_path, index)
             if id_ in ids[:index]:
@@ -246,9 +247,16 @@ class _Validation:
     def _check_installed(self) -> None:
         """Asks every used component for an optional package that lacks."""
         for kind, id_ in self._used:
-            one = self._components[kind].get(id_)
-            if one and (sentence := one.cls.missing()):
+            cls = self._classes.get((kind, id_))
+            if cls and (sentence := _missing(cls)):
                 self._find((kind, id_), one_line(sentence))
+
+
+def _missing(cls: ComponentClass) -> str | None:
+    try:
+        return cls.missing()
+    except Exception as error:  # noqa: BLE001  # a stranger's check may raise anything
+        return f"cannot say whether it has all it needs: {type(error).__name__}: {error}"
 
 
 def _problem(finding: Finding, sources: Mapping[Path, str]) -> Problem:

@@ -70,7 +70,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, name: str) -> Proble
     sentence = f"not valid YAML: {one_line(error.problem or error.context)}"
     if mark is None:
         return Problem("", sentence, name)
-    line = (*text.split("\n"), "")[mark.line]
+    line = "".join(text.splitlines()[mark.line : mark.line + 1])
     if line[mark.column : mark.column + 1] == "\t":
         sentence += " (a tab; YAML is indented by spaces)"
     if line[max(mark.column - 1, 0) : mark.column + 1] == "${":

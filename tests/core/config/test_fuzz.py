@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_zernel.config.load import load
@@ -48,7 +48,6 @@ def answer_is_plain(uris: list[str], overrides: list[str], environ: dict[str, st
         assert problem.message.strip()
 
 
-@settings(max_examples=300)
 @given(SECTIONS, SECTIONS, st.dictionaries(st.sampled_from("XY"), st.text(max_size=10) | WORDS))
 def test_any_tree_is_settings_or_sentences(below: Any, above: Any, environ: dict[str, str]) -> None:
     answer_is_plain([f"yaml:{dump(below)}", f"yaml:{MINIMAL}", f"yaml:{dump(above)}"], [], environ)

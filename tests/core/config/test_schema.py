@@ -213,6 +213,13 @@ def test_an_exporter_must_take_what_its_pipeline_carries() -> None:
     ]
 
 
+def test_a_mistake_in_an_exporter_does_not_hide_one_in_its_pipeline() -> None:
+    text = (
+        "exporters: {metrics_out: {x: 1}}\nservice: {pipelines: {traces: {receivers: [in], exporters: [metrics_out]}}}"
+    )
+    assert len(complaints(MINIMAL, text)) == 2
+
+
 def test_a_missing_package_matters_only_to_those_who_use_it() -> None:
     assert settings_of(MINIMAL, "receivers: {lame: }")
     used = "receivers: {lame: }\nservice: {pipelines: {training: {receivers: [lame]}}}"
@@ -222,6 +229,14 @@ def test_a_missing_package_matters_only_to_those_who_use_it() -> None:
 def test_extensions_are_enabled_by_reference() -> None:
     settings = settings_of(MINIMAL, "extensions: {health: , health/2: }\nservice: {extensions: [health/2]}")
     assert settings.extensions_enabled == ("health/2",)
+
+
+def test_references_may_come_by_expansion() -> None:
+    parts = "extensions: {health: }\nprocessors: {through: , 'through/2': }"
+    text = "service: {extensions: ['${E}'], pipelines: {training: {processors: '${P}'}}}"
+    settings = settings_of(MINIMAL, parts, text, environ={"E": "health", "P": "[through, through/2]"})
+    assert settings.extensions_enabled == ("health",)
+    assert settings.pipelines["training"].processors == ("through", "through/2")
 
 
 def test_own_metrics_go_out_as_in_otelcol() -> None:
@@ -265,11 +280,11 @@ def test_all_mistakes_are_told_at_once_in_the_files_order(tmp_path: Path) -> Non
     file.write_text(MISTAKEN)
     with pytest.raises(ConfigError) as caught:
         validate(load([str(file)], [], {}), REGISTRY, {})
-    assert str(caught.value).replace(f"{file}:", "line ").splitlines() == [
-        'service::pipelines::training: references exporter "nop" which is not configured; valid exporters: out (line 7)',
-        "receivers::in::interval: a duration needs a unit: 5s, 5ms, 5m (line 10)",
-        'receivers::in::tag: unknown key "tag"; did you mean "tags"? valid keys: interval, layout, tags (line 11)',
-        "exporters::out::endpoint: required (line 13)",
+    assert str(caught.value).replace(f"{file}:", "").splitlines() == [
+        'service::pipelines::training: references exporter "nop" which is not configured; valid exporters: out (7)',
+        "receivers::in::interval: a duration needs a unit: 5s, 5ms, 5m (10)",
+        'receivers::in::tag: unknown key "tag"; did you mean "tags"? valid keys: interval, layout, tags (11)',
+        "exporters::out::endpoint: required (13)",
     ]
 
 
