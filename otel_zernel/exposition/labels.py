@@ -22,11 +22,8 @@ def spell(value: float) -> str:
 
 
 def escape(text: str, *, quotes: bool = True) -> str:
-    """The inside of a quoted string, or of a HELP comment, where the older format leaves `quotes` alone.
-
-    A NUL, which Prometheus takes for the end of the page, becomes a replacement character.
-    """
-    escaped = text.replace("\\", r"\\").replace("\n", r"\n").replace("\0", "\ufffd")
+    """The inside of a quoted string, or of a HELP comment, where the older format leaves `quotes` alone."""
+    escaped = text.replace("\\", r"\\").replace("\n", r"\n")
     return escaped.replace('"', r"\"") if quotes else escaped
 
 

@@ -48,10 +48,9 @@ _CLASSIC_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 def unit_words(unit: str) -> tuple[str, str]:
     """A UCUM unit in words, split at the slash: `By/s` is (`bytes`, `per_second`). `{annotations}` say nothing."""
-    main, _, per = _ANNOTATION.sub("", unit).partition("/")
-    main, per = main.strip(), per.strip()
-    words = _underscored(_UNITS.get(main, main))
-    return words, f"per_{_underscored(_PER.get(per, per))}" if per else ""
+    main, _, per = (part.strip() for part in _ANNOTATION.sub("", unit).partition("/"))
+    per = _underscored(_PER.get(per, per))
+    return _underscored(_UNITS.get(main, main)), f"per_{per}" if per else ""
 
 
 def _underscored(text: str) -> str:

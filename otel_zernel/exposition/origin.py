@@ -26,13 +26,13 @@ class Origin:
         attributes = resource.resource.attributes
         self.target = _target(attributes) if options.target_labels else {}
         """`job` and `instance`, where the resource has them."""
-        constant = {naming.label(name): value for name, value in options.const_labels.items()}
+        self.constant = {naming.label(name): value for name, value in options.const_labels.items()}
         described = [one for one in attributes if not options.target_labels or one.key not in _SERVICE]
-        self.info = joined(labelled(described, naming)) | constant
+        self.info = joined(labelled(described, naming))
         """The resource's other attributes, as labels of `target_info`."""
         self.streams: dict[StreamKey, Stream] = {}
         self._naming = naming
-        self._fixed = constant | self.target
+        self._fixed = self.constant | self.target
         kept = [one for one in attributes if one.key in options.resource_constant_labels]
         self._shared = labelled(kept, naming)
         if not options.without_scope_info:
@@ -80,5 +80,5 @@ def target_infos(origins: Iterable[Origin], *, target_labels: bool) -> list[str]
         if origin.target or not target_labels:
             key = label_text(origin.target)
             _, known = common.get(key, ({}, origin.info))
-            common[key] = origin.target, dict(known.items() & origin.info.items())
-    return [label_text(info | target) for target, info in common.values() if info]
+            common[key] = origin.constant | origin.target, dict(known.items() & origin.info.items())
+    return [label_text(info | fixed) for fixed, info in common.values() if info]

@@ -110,7 +110,7 @@ class Counter(Number):
 
 
 class Distribution(Series):
-    """What has several lines. The sum is the last of them, so that it can be missing."""
+    """What has several lines. Count and sum are the last of them, so that they can be missing."""
 
     __slots__ = ("exemplars", "prefixes", "shape", "values")
 
@@ -131,13 +131,13 @@ class Distribution(Series):
         for index, (prefix, value) in enumerate(zip(self.prefixes, self.values, strict=False)):
             yield prefix, value, self.exemplars.get(index)
 
-    def _show(self, shape: list[float], values: list[float], total: float | None) -> None:
-        """Sets what is shown. A sum that may fall would look like a restart to Prometheus, and is left out."""
+    def _show(self, shape: list[float], values: list[float]) -> None:
+        """Sets what is shown: a value for each of the shape's lines, and for count and sum, if they are there."""
         if shape != self.shape:
             self.shape = shape
             self.prefixes = [*self._shaped(shape), self._line("_count"), self._line("_sum")]
             self.exemplars = {}
-        self.values = [*values, total] if total is not None and total >= 0 else values
+        self.values = values
 
     def _shaped(self, shape: list[float]) -> list[str]:
         """The beginnings of the lines in front of count and sum."""
@@ -156,10 +156,11 @@ class Summary(Distribution):
 
     def absorb(self, point: SummaryDataPoint, delta: bool) -> None:
         quantiles = {one.quantile: one.value for one in point.quantile_values}
-        if not all(0 <= quantile <= 1 for quantile in quantiles):
+        if not all(0 <= quantile <= 1 and not value < 0 for quantile, value in quantiles.items()):
             raise Malformed
         shape = sorted(quantiles)
-        self._show(shape, [*(quantiles[quantile] for quantile in shape), point.count], point.sum)
+        shown = [*(quantiles[quantile] for quantile in shape), point.count]
+        self._show(shape, [*shown, point.sum] if point.sum >= 0 else shown)
 
     def _shaped(self, shape: list[float]) -> list[str]:
         return [self._line("", f'quantile="{repr(quantile).removesuffix(".0")}"') for quantile in shape]
@@ -173,8 +174,12 @@ class Buckets(Distribution):
     own_label = "le"
 
     def _show_buckets(self, bounds: list[float], totals: list[int], total: float | None) -> None:
-        falls = bool(bounds) and bounds[0] < 0
-        self._show(bounds, [*totals, totals[-1]], None if falls else total)
+        """Shows `total`, the sum, with a count: both or none (OpenMetrics 1.0, "Histogram").
+
+        A sum that may fall, because values may be negative, would look like a restart, and is left out.
+        """
+        grows = total is not None and total >= 0 and not (bounds and bounds[0] < 0)
+        self._show(bounds, [*totals, totals[-1], total] if total is not None and grows else [*totals])
 
     def _keep(self, exemplars: Sequence[Exemplar]) -> None:
         """Keeps the greatest of each bucket."""

@@ -78,7 +78,7 @@ class Stream:
             name=naming.family(name, unit, is_gauge=kind == "gauge", is_counter=family_type == "counter"),
             kind=family_type,
             unit=naming.unit(unit, is_gauge=kind == "gauge"),
-            help=metric.description or f"OpenTelemetry metric {name}{f' in {unit}' if unit else ''}.",
+            help=metric.description.strip() or f"OpenTelemetry metric {name}{f' in {unit}' if unit else ''}.",
             delta=temporality == _DELTA,
             unspecified=temporality == _UNSPECIFIED,
             series_type=series_type,

@@ -136,7 +136,7 @@ def node() -> MetricsData:
     for gpu in ("GPU-0", "GPU-1"):
         of = {"hw.id": gpu}
         metrics = (
-            gauge("hw.gpu.utilization", number(0.25, of), unit="1", description='Share of time a "kernel" ran.'),
+            gauge("hw.gpu.utilization", number(0.25, of), unit="1", description='Share of time\0 a "kernel" ran.'),
             gauge("hw.temperature", number(float("nan"), of), unit="Cel"),
             gauge("hw.power", number(float("inf"), of), unit="W"),
             total("hw.gpu.memory.usage", number(7 << 30, of), unit="By", monotonic=False),

@@ -1,0 +1,56 @@
+"""Summaries, histograms and exemplars."""
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
+
+from otel_zernel.points import key_values
+from tests.core.exposition.otlp import (
+    NOW,
+    histogram,
+    number,
+    summary,
+    total,
+)
+from tests.core.exposition.shown import OPENMETRICS, Shown
+
+
+def test_a_summary_has_its_quantiles_from_least_to_greatest(shown: Shown) -> None:
+    shown.update(summary("zernel.cuda.launch.latency", {1: 0.5, 0.99: 0.25, 0: 0.125}, 3, 0.875, {"process.pid": 7}))
+    name, pid = "zernel_cuda_launch_latency_seconds", 'process_pid="7"'
+    assert shown.lines() == [
+        f'{name}{{{pid},quantile="0"}} 0.125',
+        f'{name}{{{pid},quantile="0.99"}} 0.25',
+        f'{name}{{{pid},quantile="1"}} 0.5',
+        f"{name}_count{{{pid}}} 3",
+        f"{name}_sum{{{pid}}} 0.875",
+    ]
+    assert f"# TYPE {name} summary\n" in shown.text()
+
+
+def test_a_histogram_without_buckets_has_count_and_sum(shown: Shown) -> None:
+    shown.update(histogram("a", [], [4], 2.0, unit=""))
+    assert shown.lines() == ['a_bucket{le="+Inf"} 4', "a_count 4", "a_sum 2.0"]
+
+
+@pytest.mark.parametrize(("bounds", "sum_"), [([-1.0, 1.0], 3.0), ([1.0, 2.0], -3.0), ([1.0, 2.0], None)])
+def test_a_sum_that_may_fall_is_left_out_with_its_count(shown: Shown, bounds: list[float], sum_: float | None) -> None:
+    shown.update(histogram("a", bounds, [1, 1, 1], sum_))
+    assert shown.lines()[-1] == 'a_seconds_bucket{le="+Inf"} 3'
+
+
+def test_exemplars_are_in_openmetrics_only_the_greatest_of_a_bucket(shown: Shown) -> None:
+    values = [Exemplar(as_double=value, trace_id=bytes([round(value * 10)] * 16)) for value in (0.2, 0.4, 0.3)]
+    values.append(Exemplar(as_int=7, time_unix_nano=NOW, filtered_attributes=key_values({"step": 3})))
+    shown.update(histogram("a", [0.5, 1.0], [3, 0, 1], exemplars=tuple(values), unit=""))
+    assert shown.lines(OPENMETRICS) == [
+        f'a_bucket{{le="0.5"}} 3 # {{trace_id="{"04" * 16}"}} 0.4',
+        'a_bucket{le="1.0"} 3',
+        'a_bucket{le="+Inf"} 4 # {step="3"} 7 1700000000.000',
+    ]
+    assert not any("#" in line for line in shown.lines())
+
+
+def test_an_exemplar_whose_labels_are_too_long_keeps_its_ids(shown: Shown) -> None:
+    exemplar = Exemplar(as_int=1, span_id=b"12345678", filtered_attributes=key_values({"long": "x" * 128}))
+    shown.update(total("a", number(1, exemplars=[exemplar])))
+    assert shown.lines(OPENMETRICS) == ['a_total 1 # {span_id="3132333435363738"} 1']

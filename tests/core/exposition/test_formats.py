@@ -1,0 +1,51 @@
+"""Which format a scraper gets."""
+
+import pytest
+
+from otel_zernel.exposition import Format, negotiate
+from otel_zernel.exposition.formats import accepts_gzip
+
+TEXT, OPENMETRICS = Format(), Format(openmetrics=True)
+PROMETHEUS_2 = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+PROMETHEUS_3 = (
+    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+    "application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,"
+    "text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+)
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", TEXT),
+        ("*/*", TEXT),
+        ("application/json", TEXT),
+        ("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", TEXT),
+        (PROMETHEUS_2, OPENMETRICS),
+        (PROMETHEUS_3, Format(openmetrics=True, utf8=True)),
+        ("text/plain;version=1.0.0;escaping=allow-utf-8", Format(utf8=True)),
+        ("text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5", TEXT),
+        ("application/openmetrics-text", OPENMETRICS),
+        ("application/openmetrics-text; version=2.0.0", TEXT),
+        ("application/openmetrics-text;q=0", TEXT),
+        ("application/openmetrics-text;q=nonsense,,;", TEXT),
+    ],
+)
+def test_the_accept_header_chooses_the_format(accept: str, expected: Format) -> None:
+    assert negotiate(accept) == expected
+
+
+def test_openmetrics_is_not_served_when_it_is_off() -> None:
+    assert negotiate(PROMETHEUS_2, openmetrics=False) == TEXT
+    assert negotiate(PROMETHEUS_3, openmetrics=False) == Format(utf8=True)
+
+
+@pytest.mark.parametrize(
+    ("accept_encoding", "expected"),
+    [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("", False), ("identity", False)],
+)
+def test_gzip_needs_to_be_asked_for(accept_encoding: str, expected: bool) -> None:
+    assert accepts_gzip(accept_encoding) is expected

@@ -1,0 +1,94 @@
+"""What comes late, adds up, ends or expires."""
+
+import pytest
+
+from tests.core.exposition.otlp import (
+    DELTA,
+    NOW,
+    SECOND,
+    ended,
+    exponential,
+    gauge,
+    histogram,
+    node,
+    number,
+    total,
+)
+from tests.core.exposition.shown import Shown
+
+
+def test_every_stale_series_goes_at_once(shown: Shown) -> None:
+    shown.update(*(gauge(f"old.{n}", number(1)) for n in range(3)), total("old.total", number(1)), now=0)
+    shown.update(gauge("young", number(1)), now=200)
+    assert len(shown.lines(now=300)) == 5
+    assert shown.lines(now=301) == ["young 1"]
+    assert shown.lines(now=501) == []
+
+
+def test_a_point_keeps_its_series_alive(shown: Shown) -> None:
+    for now in (0, 200, 400):
+        shown.update(gauge("a", number(1)), now=now)
+    assert shown.lines(now=600) == ["a 1"]
+
+
+def test_nothing_is_kept_of_what_has_gone(shown: Shown) -> None:
+    shown.page.update(node(), 0)
+    shown.page.expire(301)
+    assert not shown.page._origins
+    assert not shown.page._families
+    assert not shown.page._owners
+
+
+def test_a_series_that_ended_goes_now(shown: Shown) -> None:
+    shown.update(gauge("a", number(1, {"n": 1}), number(2, {"n": 2})))
+    shown.update(gauge("a", ended({"n": 1}), ended({"n": 3})))
+    assert shown.lines() == ['a{n="2"} 2']
+    shown.update(gauge("a", number(3, {"n": 1})))
+    assert shown.lines() == ['a{n="2"} 2', 'a{n="1"} 3']
+
+
+def test_older_points_are_ignored_and_counted(shown: Shown) -> None:
+    for value, time in ((1, NOW), (2, NOW + SECOND), (3, NOW), (4, 0), (5, NOW + SECOND)):
+        shown.update(gauge("a", number(value, time=time)))
+    assert shown.lines() == ["a 5"]
+    assert shown.dropped.counts == {"out_of_order": 1}
+
+
+@pytest.mark.parametrize(("monotonic", "name"), [(True, "a_total"), (False, "a")])
+def test_delta_sums_add_up(shown: Shown, monotonic: bool, name: str) -> None:
+    for value, time in ((1, 1), (2, 2), (4, 4)):
+        shown.update(total("a", number(value, time=time), monotonic=monotonic, temporality=DELTA))
+    assert shown.lines() == [f"{name} 7"]
+
+
+def test_a_repeated_delta_counts_once(shown: Shown) -> None:
+    for _ in range(2):
+        shown.update(total("a", number(3), temporality=DELTA))
+    assert shown.lines() == ["a_total 3"]
+    assert shown.dropped.counts == {"out_of_order": 1}
+
+
+def test_delta_histograms_add_up(shown: Shown) -> None:
+    for time in (1, 2):
+        shown.update(histogram("a", [1.0], [1, 2], 5.0, time=time, temporality=DELTA, unit=""))
+    assert shown.lines() == ['a_bucket{le="1.0"} 2', 'a_bucket{le="+Inf"} 6', "a_count 6", "a_sum 10.0"]
+
+
+def test_a_delta_histogram_with_other_bounds_starts_anew(shown: Shown) -> None:
+    shown.update(histogram("a", [1.0], [1, 2], 5.0, time=1, temporality=DELTA))
+    shown.update(histogram("a", [2.0], [1, 0], 1.0, time=2, temporality=DELTA))
+    assert shown.lines()[0] == 'a_seconds_bucket{le="2.0"} 1'
+    assert shown.lines()[-1] == "a_seconds_sum 1.0"
+
+
+def test_delta_exponential_histograms_add_up_at_the_coarser_scale(shown: Shown) -> None:
+    shown.update(exponential("a", 1, (0, [1, 1]), sum_=1.0, time=1, temporality=DELTA))
+    shown.update(exponential("a", 0, (0, [1]), sum_=2.0, time=2, temporality=DELTA))
+    assert shown.lines() == [
+        'a_seconds_bucket{le="0.0"} 0',
+        'a_seconds_bucket{le="1.0"} 0',
+        'a_seconds_bucket{le="2.0"} 3',
+        'a_seconds_bucket{le="+Inf"} 3',
+        "a_seconds_count 3",
+        "a_seconds_sum 3.0",
+    ]
