@@ -1,5 +1,6 @@
 """The csv receiver's configuration."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -45,11 +46,11 @@ class Columns(ComponentConfig):
 
     timestamp: Column | None = None
     """The column of the time; may lack with `timestamps: now`."""
-    resource: dict[Name, Column] = {}
+    resource: Mapping[Name, Column] = Field(default_factory=dict)
     """Resource attributes and their columns."""
-    attributes: dict[Name, Column] = {}
+    attributes: Mapping[Name, Column] = Field(default_factory=dict)
     """Point attributes and their columns."""
-    metrics: dict[Column, MetricColumn] = {}
+    metrics: Mapping[Column, MetricColumn] = Field(default_factory=dict)
     """Wide: the columns that hold numbers."""
     metric: Column | None = None
     """Long: the column that holds the metric's name."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from otel_zernel.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
@@ -154,12 +155,18 @@ class DcgmLayout(Layout):
             labels, flawed = {}, True
         for repeated in _REPEATED:
             labels.pop(repeated, None)
-        resource = _resource(texts, labels)
+        resource = _encoded(tuple(_resource(texts, labels).items()))
         name = texts["metric_name"]
         measure = FIELDS.get(name) or Measure(Descriptor(name))
         attributes = {"hw.id": texts["uuid"] or texts["gpu_id"], **labels, **measure.attributes}
-        series = Series(encode_resource(resource), SCOPE, measure.descriptor, encode_point_attributes(attributes))
+        series = Series(resource, SCOPE, measure.descriptor, encode_point_attributes(attributes))
         return Stream(series, measure.scale, flawed)
+
+
+@lru_cache(maxsize=4096)
+def _encoded(resource: tuple[tuple[str, AttributeValue], ...]) -> bytes:
+    """A GPU's resource is the same for all of its metrics."""
+    return encode_resource(dict(resource))
 
 
 def _resource(texts: Mapping[str, str], labels: dict[str, str]) -> dict[str, AttributeValue]:

@@ -65,7 +65,7 @@ class Encoder:
             self._forget()
         groups, keys = _group(rows.texts, len(rows))
         slots = [self._slots.get(key) or self._new_slots(key, plan) for key in keys]
-        order = np.lexsort((times, groups))
+        order = _order(groups, times)
         metrics: defaultdict[_Place, list[bytes]] = defaultdict(list)
         points = flawed = 0
         for number, values in enumerate(rows.numbers):
@@ -116,6 +116,13 @@ def _factors(scale: float) -> tuple[float, float]:
     return (1.0, float(divisor)) if divisor > 1 and 1 / divisor == scale else (scale, 1.0)
 
 
+def _order(groups: NDArray[np.int64], times: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """The rows by group, and by time in each; by their order in the file where times are equal."""
+    if np.all(times[1:] >= times[:-1]):
+        return np.argsort(groups, kind="stable")
+    return np.lexsort((times, groups))
+
+
 def _scaled(values: NDArray[np.float64], slots: Sequence[_Slot], groups: NDArray[np.int64]) -> NDArray[np.float64]:
     multipliers = np.array([slot.multiplier for slot in slots], np.float64)
     divisors = np.array([slot.divisor for slot in slots], np.float64)
@@ -128,6 +135,8 @@ def _group(texts: Sequence[Texts], count: int) -> tuple[NDArray[np.int64], list[
     """For each of `count` rows the number of its group, shape (count,), and for each group the texts it shares."""
     codes, size = np.zeros(count, np.int64), 1
     for text in texts:
+        if len(text.values) == 1:
+            continue
         if size * len(text.values) > 2**62:
             _, codes = np.unique(codes, return_inverse=True)
             size = count

@@ -88,7 +88,7 @@ class Follower:
 class _GrowingFile:
     def __init__(self, reader: Reader, name: str) -> None:
         with readable(name):
-            self._file = Path(name).open("rb", buffering=0)
+            self._file = Path(name).open("rb", buffering=0)  # noqa: SIM115  # `close` closes it
             status = os.fstat(self._file.fileno())
             compressed = is_compressed(magic_of(self._file))
         self.identity = (status.st_dev, status.st_ino)

@@ -39,7 +39,7 @@ class Lines:
 
 
 class LineReader:
-    """Cuts a stream into lines, in bounded memory: of a line longer than `MAX_LINE` only so much, and a byte, is kept."""
+    """Cuts a stream into lines, in bounded memory: of one longer than `MAX_LINE` only so much, and a byte, is kept."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -65,7 +65,7 @@ class LineReader:
         self._number += 1
 
     def blocks(self, size: int) -> Iterator[Lines | None]:
-        """The rest in blocks of `size` lines, or less: at the end, from 8 MiB on, and before a None, which says: later."""
+        """The rest in blocks of `size` lines, or less: at the end, from 8 MiB on, and before a None (nothing now)."""
         data: bytes | None = self._head
         self._head = b""
         while True:

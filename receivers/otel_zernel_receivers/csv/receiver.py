@@ -3,20 +3,22 @@
 import asyncio
 import importlib.util
 import threading
-from collections.abc import AsyncGenerator, Generator, Iterator
-from contextlib import AbstractContextManager, aclosing, nullcontext
-from typing import BinaryIO, ClassVar, cast
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import BinaryIO, ClassVar, TypeVar, cast
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist, Receiver, Signal
 from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel_receivers.csv.config import Columns, CsvConfig
-from otel_zernel_receivers.csv.conversion import Conversion, Parsed
+from otel_zernel_receivers.csv.conversion import Conversion
 from otel_zernel_receivers.csv.dcgm import DcgmLayout
 from otel_zernel_receivers.csv.follow import Follower
 from otel_zernel_receivers.csv.layouts import Layout, OwnLongLayout, OwnWideLayout
 from otel_zernel_receivers.csv.reader import Block, Reader, Unreadable
 from otel_zernel_receivers.csv.wide import WideLayout
+
+T = TypeVar("T")
 
 
 class _Ended:
@@ -53,36 +55,28 @@ class CsvReceiver(Receiver):
         at the start."""
         self._stop.clear()
         insist = Insist(emit, self.context.clock)
-        conversion = Conversion(self.config, self._layout, self.context)
         try:
-            await asyncio.to_thread(self._check)
-            async with aclosing(self._one_ahead(conversion)) as blocks:
-                async for block in blocks:
-                    if block is None:
+            await self._in_thread(self._check)
+            with closing(self._batches()) as batches:
+                while not isinstance(batch := await self._in_thread(lambda: next(batches, _ENDED)), _Ended):
+                    if batch is None:
                         await self.context.clock.sleep(POLL)
-                    else:
-                        await self._deliver(await asyncio.to_thread(conversion.encode, block), insist)
+                    elif batch.point_count:
+                        await self._deliver(batch, insist)
         except Unreadable as problem:
             raise CannotStart(f"{self.context.path}: {problem}") from problem
 
-    async def _one_ahead(self, conversion: Conversion) -> AsyncGenerator[Parsed | None, None]:
-        """Reads and parses in a thread, a block ahead of what is being encoded and delivered."""
-        blocks = self._parsed(conversion)
-        coming = asyncio.ensure_future(asyncio.to_thread(next, blocks, _ENDED))
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Does the work in a thread. When cancelled, it still waits for the work to end, which it soon does."""
+        working = asyncio.ensure_future(asyncio.to_thread(work))
         try:
-            while not isinstance(block := await asyncio.shield(coming), _Ended):
-                coming = asyncio.ensure_future(asyncio.to_thread(next, blocks, _ENDED))
-                yield block
-        finally:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
             self._stop.set()
-            await asyncio.wait([coming])  # soon: a block takes milliseconds, and `stop` ends all waiting
-            if not coming.cancelled():
-                coming.exception()
-            blocks.close()
+            await asyncio.wait([working])
+            raise
 
     async def _deliver(self, batch: Batch, emit: Emit) -> None:
-        if not batch.point_count:
-            return
         try:
             await emit(batch)
         except Rejected as rejected:  # who rejected it has counted it
@@ -97,11 +91,12 @@ class CsvReceiver(Receiver):
             for name in self._reader.expand(self.config.files):
                 self._reader.check(name)
 
-    def _parsed(self, conversion: Conversion) -> Generator[Parsed | None, None, None]:
-        """Reads and parses block by block; None when there is nothing now."""
+    def _batches(self) -> Generator[Batch | None, None, None]:
+        """Reads and converts block by block; None when there is nothing now."""
         with self._rejects() as rejects:
+            conversion = Conversion(self.config, self._layout, self.context, rejects)
             for block in self._blocks():
-                yield conversion.parse(block, rejects) if block else None
+                yield conversion.batch(block) if block else None
 
     def _blocks(self) -> Iterator[Block | None]:
         if self.config.follow:

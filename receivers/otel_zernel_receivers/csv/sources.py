@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import zstandard
 
@@ -58,8 +58,8 @@ def open_source(name: str, stop: threading.Event) -> Source:
     """
     if name == STDIN:
         stdin = StandardInput(0, stop)
-        return _decompressing(stdin, stdin.magic()) or Source(stdin.poll)
-    file = Path(name).open("rb")
+        return _decompressing(cast("BinaryIO", stdin), stdin.magic()) or Source(stdin.poll)
+    file = Path(name).open("rb")  # noqa: SIM115  # the Source closes it
     return _decompressing(file, magic_of(file)) or Source(file.read, file)
 
 
@@ -74,18 +74,18 @@ def is_compressed(magic: bytes) -> bool:
     return magic.startswith((_GZIP, _ZSTD))
 
 
-def _decompressing(file: BinaryIO | io.RawIOBase, magic: bytes) -> Source | None:
+def _decompressing(file: BinaryIO, magic: bytes) -> Source | None:
     if magic.startswith(_GZIP):
-        unzipped = gzip.GzipFile(fileobj=file)  # type: ignore[arg-type]  # a raw file has all it needs
+        unzipped = gzip.GzipFile(fileobj=file)
         return Source(unzipped.read, file, unzipped)
     if magic.startswith(_ZSTD):
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)  # type: ignore[arg-type]
+        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
         return Source(reader.read, file, reader)
     return None
 
 
 class StandardInput(io.RawIOBase):
-    """A descriptor that is waited for in short steps, so that no thread hangs in it for ever. Closing leaves it open."""
+    """A descriptor that is waited for in short steps, so that no thread hangs in it; closing this leaves it open."""
 
     def __init__(self, descriptor: int, stop: threading.Event) -> None:
         self._descriptor = descriptor
