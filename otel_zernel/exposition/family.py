@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 
 from otel_zernel.exposition.formats import Format
 from otel_zernel.exposition.labels import escape, label_text, quoted_name, spell, value_text
 from otel_zernel.exposition.names import classic_label
-from otel_zernel.exposition.series import Distribution, Number, Series, exemplar_value
+from otel_zernel.exposition.series import Number, Series, exemplar_value
 from otel_zernel.exposition.stream import FamilyType
 
 _EXEMPLAR_LENGTH = 128
@@ -41,23 +42,17 @@ class Family:
             name, type_ = (name, "unknown") if shorter == name or clashes else (shorter, type_)
         return header(name, type_, self.help, self.unit, format_)
 
-    def lines(self, format_: Format, *, send_timestamps: bool) -> str:
+    def lines(self, format_: Format, *, send_timestamps: bool) -> list[str]:
         """The samples: beginnings that are ready-made, and the values of now."""
         series = list(self.series.values())
         if send_timestamps or (format_.openmetrics and any(one.has_exemplars for one in series)):
-            return "".join(_decorated(series, format_, send_timestamps))
+            return list(_decorated(series, format_, send_timestamps))
         if self.type in ("gauge", "counter"):
-            pairs = [(one.prefix, one.value) for one in series if isinstance(one, Number)]
-        else:
-            pairs = [
-                pair
-                for one in series
-                if isinstance(one, Distribution)
-                for pair in zip(one.prefixes, one.values, strict=False)
-            ]
-        if math.isfinite(sum([value for _, value in pairs])):
-            return "".join([f"{prefix}{value!r}\n" for prefix, value in pairs])
-        return "".join([f"{prefix}{spell(value)}\n" for prefix, value in pairs])
+            numbers = cast("list[Number]", series)
+            if math.isfinite(sum([one.value for one in numbers])):
+                return [f"{one.prefix}{one.value!r}\n" for one in numbers]
+            return [f"{one.prefix}{spell(one.value)}\n" for one in numbers]
+        return [f"{prefix}{spell(value)}\n" for one in series for prefix, value, _ in one.samples()]
 
 
 def header(name: str, type_: str, help_: str, unit: str, format_: Format) -> str:

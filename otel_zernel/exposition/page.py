@@ -81,8 +81,10 @@ class Page:
         """The page, without what has expired `now`."""
         with self._lock:
             self._expire(now)
-            parts = [self._info_text(format_), *(self._family_text(one, format_) for one in self._families.values())]
-        return "".join([*parts, "# EOF\n" if format_.openmetrics else ""]).encode()
+            lines = self._info_lines(format_)
+            for family in self._families.values():
+                lines += self._family_lines(family, format_)
+        return "".join([*lines, "# EOF\n" if format_.openmetrics else ""]).encode()
 
     def expire(self, now: float) -> None:
         """Removes all that had no point for `metric_expiration`."""
@@ -228,20 +230,20 @@ class Page:
             if not origin.streams:
                 del self._origins[key]
 
-    def _info_text(self, format_: Format) -> str:
+    def _info_lines(self, format_: Format) -> list[str]:
         if self._infos is None:
             live = [one for one in self._origins.values() if any(stream.known for stream in one.streams.values())]
             self._infos = target_infos(live, target_labels=self._options.target_labels)
         if not self._infos:
-            return ""
+            return []
         name, type_ = ("target", "info") if format_.openmetrics else (_INFO, "gauge")
         lines = [f"{sample(_INFO, labels)}1\n" for labels in self._infos]
-        return header(name, type_, "What is known of a target besides job and instance.", "", format_) + "".join(lines)
+        return [header(name, type_, "What is known of a target besides job and instance.", "", format_), *lines]
 
-    def _family_text(self, family: Family, format_: Format) -> str:
+    def _family_lines(self, family: Family, format_: Format) -> list[str]:
         if not family.series:
-            return ""
+            return []
         shorter = self._owners.get(family.name.removesuffix("_total"))
         clashes = shorter is not None and shorter is not family and bool(shorter.series)
         lines = family.lines(format_, send_timestamps=self._options.send_timestamps)
-        return family.header(format_, clashes=clashes) + lines
+        return [family.header(format_, clashes=clashes), *lines]

@@ -1,0 +1,130 @@
+"""The prometheus exporter, as its users and Prometheus meet it."""
+
+import asyncio
+import gzip
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import ValidationError
+
+from otel_zernel.batch import Batch
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_exporters.prometheus import PrometheusExporter
+from tests.core.exposition.otlp import data, gauge, node, number
+
+OPENMETRICS = {"accept": "application/openmetrics-text;version=1.0.0"}
+
+
+def exporter(clock: FakeClock | None = None, **config: Any) -> PrometheusExporter:
+    settings = PrometheusExporter.Config.model_validate({"endpoint": "127.0.0.1:0", **config})
+    return PrometheusExporter(settings, make_context("exporters", "prometheus", clock=clock))
+
+
+async def get(one: PrometheusExporter, path: str = "/metrics", **headers: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=f"http://{one.address}") as client:
+        return await client.get(path, headers=headers)
+
+
+async def test_what_is_exported_is_on_the_page() -> None:
+    async with exporter(label_names={"process.pid": "pid"}) as one:
+        await one.export(Batch(node()))
+        page = (await get(one)).text
+    scope = 'otel_scope_name="zernel"'
+    labels = f'instance="node-1",job="training/llm",{scope},pid="4242"'
+    assert f'zernel_cuda_launch_latency_seconds{{{labels},quantile="0.99"}} 2e-05\n' in page
+    assert "# TYPE hw_energy_joules_total counter\n" in page
+    assert "hw_gpu_memory_usage_bytes{" in page
+
+
+async def test_health_is_ok() -> None:
+    async with exporter() as one:
+        assert (await get(one, "/health")).text == "ok"
+
+
+async def test_openmetrics_can_be_turned_off() -> None:
+    async with exporter() as on, exporter(enable_open_metrics=False) as off:
+        assert (await get(on, **OPENMETRICS)).text == "# EOF\n"
+        assert (await get(off, **OPENMETRICS)).text == ""
+
+
+async def test_the_page_is_compressed_on_the_wire() -> None:
+    async with exporter() as one:
+        await one.export(Batch(node()))
+        async with httpx.AsyncClient() as client, client.stream("GET", f"http://{one.address}/metrics") as response:
+            raw = b"".join([chunk async for chunk in response.aiter_raw()])
+    assert b"hw_power_watts" in gzip.decompress(raw)
+
+
+async def test_series_expire_by_the_collectors_clock() -> None:
+    clock = FakeClock()
+    async with exporter(clock, metric_expiration="1m") as one:
+        await one.export(Batch(data(gauge("a", number(1)))))
+        clock.advance(60)
+        assert "\na 1\n" in (await get(one)).text
+        clock.advance(1)
+        assert (await get(one)).text == ""
+
+
+async def test_losses_are_counted_where_the_collector_counts_them() -> None:
+    async with exporter() as one:
+        for gpu in ("0", "1"):
+            await one.export(Batch(data(gauge("a", number(1)), resource={"hw.id": gpu})))
+    assert one.context.drop.counts == {"collision": 1}  # type: ignore[attr-defined]  # make_context's counter
+
+
+async def test_utf8_names_are_for_those_who_ask_for_them() -> None:
+    async with exporter(translation_strategy="NoUTF8EscapingWithSuffixes") as one:
+        await one.export(Batch(data(gauge("hw.power", number(1), unit="W"))))
+        modern = await get(one, accept="text/plain;version=1.0.0;escaping=allow-utf-8")
+        assert modern.headers["content-type"] == "text/plain; version=1.0.0; charset=utf-8; escaping=allow-utf-8"
+        assert '{"hw.power_watts"} 1\n' in modern.text
+        assert "\nhw_power_watts 1\n" in (await get(one)).text
+
+
+async def test_a_taken_port_is_one_clear_sentence() -> None:
+    async with exporter() as first:
+        with pytest.raises(
+            CannotStart, match=rf"exporters::prometheus::endpoint: cannot listen on .*:{first.address.port}"
+        ):
+            await exporter(endpoint=str(first.address)).__aenter__()
+
+
+async def test_a_port_is_free_again_after_leaving() -> None:
+    async with exporter() as one:
+        address = str(one.address)
+    async with exporter(endpoint=address) as one:
+        assert (await get(one)).status_code == 200
+
+
+async def test_scrapes_and_batches_at_the_same_time_see_whole_pages() -> None:
+    batches = [
+        Batch(data(*(gauge(f"a{n}", number(version, time=version)) for n in range(200)))) for version in range(1, 30)
+    ]
+    async with exporter() as one:
+        await one.export(batches[0])
+
+        async def feed() -> None:
+            for batch in batches[1:]:
+                await one.export(batch)
+
+        async def scrape() -> list[str]:
+            return [(await get(one)).text for _ in range(5)]
+
+        _, pages = await asyncio.gather(feed(), scrape())
+    for page in pages:
+        values = {line.split()[1] for line in page.splitlines() if not line.startswith("#")}
+        assert len(values) == 1
+
+
+@pytest.mark.parametrize("label", ["__name__", "0day", "a.b", ""])
+def test_a_chosen_label_must_be_one_of_prometheus(label: str) -> None:
+    with pytest.raises(ValidationError, match="is no label"):
+        exporter(label_names={"process.pid": label})
+
+
+def test_the_default_endpoint_is_local() -> None:
+    config = PrometheusExporter.Config.model_validate({})
+    assert isinstance(config, PrometheusExporter.Config)
+    assert config.model_dump()["endpoint"] == "localhost:9091"
