@@ -1,4 +1,4 @@
-"""The log is the Collector's: tab-separated or JSON lines, with a component's fields, thinned when it repeats itself."""
+"""The log is the Collector's: console or JSON lines with a component's fields, thinned when it repeats itself."""
 
 import io
 import json
