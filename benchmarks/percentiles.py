@@ -67,6 +67,7 @@ def _counted(seconds: Floats) -> list[int]:
     """From seconds to percentiles, as the processor does it."""
     counts, slots = Counts(Layout(), None, since_start=True), np.zeros(len(seconds), np.int64)
     counts.add(slots, np.rint(seconds * 1e9).astype(np.int64))
+    counts.close()
     _, values = counts.quantiles(counts.in_window(0, 1), slots[:1], QUANTILES)
     return [int(value) for value in values[0]]
 

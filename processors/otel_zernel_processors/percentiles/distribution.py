@@ -73,9 +73,10 @@ class Distribution:
 
     def ranges(self, per_unit: float) -> tuple[Ints, Ints]:
         """The smallest and the largest integer each bucket counts, `per_unit` of them to the metric's unit."""
-        low, high = self._limits()
-        first = np.maximum(_floor(low * per_unit) + 1, np.rint(self.lowest * per_unit))
-        last = np.minimum(_floor(high * per_unit), np.rint(self.highest * per_unit))
+        with np.errstate(over="ignore", invalid="ignore"):  # bounds may be infinite
+            low, high = self._limits()
+            first = np.maximum(_floor(low * per_unit) + 1, np.rint(self.lowest * per_unit))
+            last = np.minimum(_floor(high * per_unit), np.rint(self.highest * per_unit))
         last = np.where(np.isinf(last), first - 1, last)  # the last bucket, its highest value unknown: at its bound
         last = np.clip(last, 0, LARGEST)
         return np.clip(first, 0, last).astype(np.int64), last.astype(np.int64)
@@ -87,8 +88,7 @@ class Distribution:
             edges = np.array([-np.inf, *self.bounds, np.inf])
             return edges[keys], edges[keys + 1]
         zero = keys == _ZERO
-        with np.errstate(over="ignore"):
-            low, high = (np.exp2(np.ldexp((keys + step).astype(np.float64), -self.scale)) for step in (0, 1))
+        low, high = (np.exp2(np.ldexp((keys + step).astype(np.float64), -self.scale)) for step in (0, 1))
         return np.where(zero, -np.inf, low), np.where(zero, 0.0, high)
 
 
@@ -143,8 +143,7 @@ def _known_limits(point: HistogramPoint) -> _Limits:
 def _floor(values: Floats) -> Floats:
     # A bound such as 1.023e-06 s is 1022.9999999999999 ns: what is an integer but for rounding is that integer.
     nearest = np.rint(values)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.abs(values - nearest) <= 1e-15 * np.abs(values), nearest, np.floor(values))
+    return np.where(np.abs(values - nearest) <= 1e-15 * np.abs(values), nearest, np.floor(values))
 
 
 def spread(layout: Layout, first: Ints, last: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:

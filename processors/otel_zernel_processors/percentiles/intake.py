@@ -25,7 +25,7 @@ from otel_zernel_processors.percentiles.series import SeriesTable, Stream, encod
 from otel_zernel_processors.percentiles.window import Counts
 
 _NOWHERE = -1  # the slot of points that say they have no value
-_KNOWN_POINTS = 16  # forms of points remembered, for each series there may be
+_KNOWN = 4  # forms of metrics and points remembered, for each series there may be
 
 MetricKey = tuple[bytes, bytes, str, str]
 """Encoded resource, encoded scope, name and unit of a metric as it comes."""
@@ -45,8 +45,8 @@ class Intake:
         )
         self._differences = Differences(config.max_series)
         self._known: dict[MetricKey, tuple[Stream, dict[bytes, int]]] = {}
-        self._known_points = 0
-        self._max_known_points = _KNOWN_POINTS * config.max_series
+        self._known_size = 0
+        self._max_known = _KNOWN * config.max_series
         self._lost: Counter[str] = Counter()
         self._slots: list[int] = []
         self._runs: list[int] = []
@@ -56,9 +56,7 @@ class Intake:
     def take(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> None:
         """Collects the points of a gauge, sum or histogram."""
         key = resource, scope, metric.name, metric.unit
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._stream(key, metric.description), {}
+        known = self._known.get(key) or self._meet(key, metric.description)
         match metric.WhichOneof("data"):
             case "gauge":
                 self._take_numbers(*known, metric.gauge.SerializeToString(), now_ns)
@@ -69,16 +67,26 @@ class Intake:
             case "exponential_histogram":
                 self._take_histogram(key, known[0], metric.exponential_histogram, now_ns)
 
-    def forget(self, before_ns: int) -> None:
-        """To be called when series have expired, `before_ns` being the time they were last seen at."""
-        self._known.clear()
-        self._known_points = 0
+    def expire(self, before_ns: int, slots_gone: bool) -> None:
+        """Forgets cumulative series last seen before, and which points belong to which slot if any slot is free now."""
         self._differences.expire(before_ns)
+        if slots_gone:
+            self._known.clear()
+            self._known_size = 0
 
-    def _stream(self, key: MetricKey, description: str) -> Stream:
+    def _meet(self, key: MetricKey, description: str) -> tuple[Stream, dict[bytes, int]]:
+        self._make_room()
         resource, scope, name, unit = key
         attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
-        return Stream(b"".join(delimited(1, pair) for pair in attributes), scope, name, unit, description)
+        encoded = b"".join(delimited(1, pair) for pair in attributes)
+        known = self._known[key] = Stream(encoded, scope, name, unit, description), {}
+        return known
+
+    def _make_room(self) -> None:
+        self._known_size += 1
+        if self._known_size > self._max_known:
+            self._known.clear()
+            self._known_size = 1
 
     def _take_numbers(self, stream: Stream, slots: dict[bytes, int], encoded: bytes, now_ns: int) -> None:
         for rest, doubles in number_runs(encoded):
@@ -98,11 +106,8 @@ class Intake:
         if _has_value(point.flags):
             slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
         if slot is not None:
+            self._make_room()
             slots[rest] = slot
-            self._known_points += 1
-            if self._known_points > self._max_known_points:
-                self._known.clear()
-                self._known_points = 0
         return slot
 
     def _take_histogram(
@@ -156,7 +161,8 @@ class Intake:
             self._lost["nan"] += int(np.isnan(values).sum())
             self._lost["negative"] += int((values < 0).sum())
             slots, values = slots[good], values[good]
-        units = np.rint(values * self._table.per_unit[slots])
+        with np.errstate(over="ignore"):
+            units = np.rint(values * self._table.per_unit[slots])
         over = units > self._table.limit[slots]
         if over.any():
             units[over] = self._table.limit[slots[over]]

@@ -1,5 +1,6 @@
 """The percentiles processor: takes values out of batches, and emits summaries by the clock."""
 
+import math
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -30,9 +31,9 @@ class PercentilesProcessor(Processor):
         self.interval = config.interval
         self._idle_ns = round(config.idle_timeout * 1e9)
         self._table = SeriesTable(config)
-        window_ns = None if config.window == "since_start" else round(config.window * 1e9)
+        steps = None if config.window == "since_start" else math.ceil(config.window / config.interval)
         layout = Layout(significant_figures=config.significant_figures)
-        self._counts = Counts(layout, window_ns, config.exponential_histogram)
+        self._counts = Counts(layout, steps, config.exponential_histogram)
         self._intake = Intake(config, context, self._table, self._counts)
         self._report = Report(config, self._table, self._counts)
         self._unreported = False
@@ -47,7 +48,7 @@ class PercentilesProcessor(Processor):
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """The percentiles of every series."""
-        self._counts.close(now_ns)
+        self._counts.close()
         self._expire(now_ns - self._idle_ns)
         self._unreported = False
         yield from self._report.batches(now_ns)
@@ -94,7 +95,7 @@ class PercentilesProcessor(Processor):
         idle = self._table.expire(before_ns)
         if len(idle):
             self._counts.forget(idle)
-            self._intake.forget(before_ns)
+        self._intake.expire(before_ns, slots_gone=len(idle) > 0)
 
 
 def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three repeated fields without a common type

@@ -10,10 +10,12 @@ from otel_zernel_processors.percentiles import output
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.hdr import Ints
 from otel_zernel_processors.percentiles.series import Series, SeriesTable
-from otel_zernel_processors.percentiles.tally import Tally
 from otel_zernel_processors.percentiles.window import Counts
 
-_SLOTS = 256  # so many series are merged and encoded in one go, before others get their turn
+# So much is merged and encoded in one go, before others get their turn: about 5 ms of work.
+_SERIES = 256
+_SERIES_WITH_HISTOGRAMS = 64
+_COUNTERS = 200_000
 
 
 class Report:
@@ -27,10 +29,13 @@ class Report:
         self._histograms = config.exponential_histogram
 
     def batches(self, now_ns: int) -> Iterator[Batch]:
-        """What is known of every series, some hundred series a batch."""
+        """What is known of every series, some series a batch."""
         slots = np.sort(np.fromiter(self._table.series, np.int64))
-        for start in range(0, len(slots), _SLOTS):
-            yield self._batch(slots[start : start + _SLOTS], now_ns)
+        most = _SERIES_WITH_HISTOGRAMS if self._histograms else _SERIES
+        pieces = max(len(slots) // most, self._counts.size() // _COUNTERS) + 1
+        for piece in np.array_split(slots, pieces):
+            if len(piece):
+                yield self._batch(piece, now_ns)
 
     def _batch(self, slots: Ints, now_ns: int) -> Batch:
         series = [self._table.series[slot] for slot in slots.tolist()]
@@ -63,15 +68,13 @@ class Report:
 
     def _exponential_histograms(self, slots: Ints, series: Sequence[Series], now_ns: int) -> list[bytes]:
         tally = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
-        return [self._exponential(tally, slot, one, now_ns) for slot, one in zip(slots.tolist(), series, strict=True)]
-
-    def _exponential(self, tally: Tally, slot: int, series: Series, now_ns: int) -> bytes:
-        layout, per_unit = self._counts.layout, float(self._table.per_unit[slot])
-        counted = self._counts.between(tally, slot, slot + 1)
-        index = counted.keys % layout.length
-        middles = (layout.lowest(index) + layout.highest_equivalent(index)) / 2 / per_unit
-        total = float(self._table.sum[slot])
-        return output.exponential_point(series, now_ns, total, middles, counted.counts, 0.5 / per_unit)
+        middles, per_unit = self._counts.middles(tally), self._table.per_unit[slots]
+        points = []
+        for row, (start, end) in enumerate(zip(*self._counts.spans(tally, slots), strict=True)):
+            values, counts = middles[start:end] / per_unit[row], tally.counts[start:end]
+            total = float(self._table.sum[slots[row]])
+            points.append(output.exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row]))
+        return points
 
 
 def _order(series: Series) -> tuple[bytes, bytes, str, str]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from otel_zernel_processors.percentiles.hdr import Ints
 
 _DENSE = 8  # counting by bincount beats sorting while there are at most so many possible keys a value
+_WAITING = 100_000  # keys that may wait in any case; merging them takes some ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,12 @@ class Tally:
         """Counts the keys, each once or `weights` times."""
         if weights is not None:
             return _sum_equal(keys, weights)
-        lowest = keys.min(initial=np.iinfo(np.int64).max)
-        if len(keys) and keys.max() - lowest < _DENSE * len(keys):
-            dense = np.bincount(keys - lowest)
-            found = np.flatnonzero(dense)
-            return cls(found + lowest, dense[found])
-        return cls(*np.unique(keys, return_counts=True))
+        lowest, span = (keys.min(), np.ptp(keys)) if len(keys) else (0, 0)
+        if span >= _DENSE * len(keys):
+            return cls(*np.unique(keys, return_counts=True))
+        dense = np.bincount(keys - lowest)
+        found = np.flatnonzero(dense)
+        return cls(found + lowest, dense[found])
 
     @classmethod
     def merge(cls, tallies: Sequence["Tally"]) -> "Tally":
@@ -54,7 +55,7 @@ def _sum_equal(keys: Ints, counts: Ints) -> Tally:
         return Tally(keys, counts)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
     return Tally(keys[starts], np.add.reduceat(counts[order], starts))
 
 
@@ -66,10 +67,13 @@ class Growing:
     waiting: list[Tally] = field(default_factory=list)
     waiting_keys: int = 0
 
+    def __len__(self) -> int:
+        return len(self.merged.keys) + self.waiting_keys
+
     def add(self, tally: Tally) -> None:
         self.waiting.append(tally)
         self.waiting_keys += len(tally.keys)
-        if self.waiting_keys > max(len(self.merged.keys), 100_000):
+        if self.waiting_keys > max(len(self.merged.keys), _WAITING):
             self.settle()
 
     def settle(self) -> Tally:
@@ -78,3 +82,7 @@ class Growing:
             self.merged = Tally.merge([self.merged, *self.waiting])
             self.waiting, self.waiting_keys = [], 0
         return self.merged
+
+    def between(self, first: int, end: int) -> Tally:
+        """As `Tally.between`, merging no more than that."""
+        return Tally.merge([tally.between(first, end) for tally in (self.merged, *self.waiting)])

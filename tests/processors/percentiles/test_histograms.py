@@ -100,6 +100,13 @@ def test_counts_beyond_the_largest_value_are_clamped_and_counted() -> None:
     assert quantiles(running.point())[1] == pytest.approx(3600, rel=1e-3)
 
 
+def test_bounds_beyond_all_bounds_are_clamped() -> None:
+    running = Running()
+    running.process(of_metric(explicit([0, 0, 2, 3], [1.0, 1e305, float("inf")])))
+    running.process(of_metric(exponential([1, 1], scale=0, offset=1022)))
+    assert running.point().count == 7
+
+
 def test_a_histogram_without_buckets_counts_at_its_mean() -> None:
     running = Running()
     metric = explicit([], [], sum=12.0)
@@ -190,6 +197,20 @@ def test_a_histogram_that_makes_no_sense_is_dropped_and_counted(metric: Metric, 
     running = Running()
     running.process(of_metric(metric))
     assert running.dropped == {reason: 1}
+
+
+def test_cumulative_series_that_ended_make_room_although_their_group_lives_on() -> None:
+    running = Running({"max_series": 1, "group_by": [], "idle_timeout": "15s"})
+    for pod in range(3):
+        metric = explicit([1], [], temporality=CUMULATIVE, sum=1)
+        metric.histogram.data_points[0].attributes.add(key="pod").value.int_value = pod
+        running.process(of_metric(metric))
+        metric.histogram.data_points[0].bucket_counts[0] = 3
+        running.process(of_metric(metric))
+        assert running.point().count == 3 * pod + 2
+        running.process(of_metric(explicit([1], [], sum=1)))
+        running.point()
+    assert running.dropped == {}
 
 
 def test_cumulative_series_beyond_the_limit_are_dropped_and_counted() -> None:
