@@ -16,6 +16,7 @@ from benchmarks import Row
 
 ROWS = 1_000_000
 GPUS = 247
+TURNS = 3
 FIELDS = (
     "GPU_UTIL",
     "MEM_COPY_UTIL",
@@ -32,16 +33,16 @@ MEMORY_BAR = 300
 
 
 def run() -> list[Row]:
-    """Both programs in a fresh process each, one after the other, on one file."""
+    """Both programs on one file, in turns, each time in a fresh process; the best of their runs count."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "dcgm.csv"
         size = write(path, ROWS)
-        reading = _measure("read", path)
-        receiving = _measure("receive", path)
+        turns = [(_measure("read", path), _measure("receive", path)) for _ in range(TURNS)]
+    reading, receiving = (min(runs, key=lambda one: one["seconds"]) for runs in zip(*turns, strict=True))
     if receiving["points"] != ROWS:
         raise AssertionError(f"{ROWS} rows made {receiving['points']} points")
     ratio = reading["seconds"] / receiving["seconds"]
-    rss = receiving["rss"]
+    rss = max(run["rss"] for _, run in turns)
     return [
         Row("csv.reader merely reading 1 M rows of dcgm CSV", f"{ROWS / reading['seconds'] / 1e3:.0f} k rows/s"),
         Row("csv receiver to encoded OTLP", f"{ROWS / receiving['seconds'] / 1e3:.0f} k rows/s"),

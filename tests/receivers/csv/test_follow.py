@@ -1,0 +1,134 @@
+"""Following files that grow, rotate and are truncated: nothing lost, nothing twice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import Downstream
+from tests.receivers.csv.running import points_of, receiver
+
+LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}
+HEADER = "t,m,v\n"
+
+
+class Followed:
+    """A running receiver's downstream, to be waited for."""
+
+    def __init__(self) -> None:
+        self._downstream = Downstream()
+        self._came = asyncio.Condition()
+
+    async def __call__(self, batch: Batch) -> None:
+        async with self._came:
+            await self._downstream(batch)
+            self._came.notify_all()
+
+    async def values(self, count: int) -> list[float]:
+        """The values, once there are `count` of them or more."""
+        async with self._came:
+            await self._came.wait_for(lambda: self._downstream.point_count >= count)
+        return [value for _, _, value in points_of(self._downstream)]
+
+
+@asynccontextmanager
+async def following(*files: Path) -> AsyncIterator[Followed]:
+    followed = Followed()
+    follow = receiver(files=[str(path) for path in files], layout=LAYOUT, follow=True)
+    running = asyncio.create_task(follow.run(followed))
+    try:
+        yield followed
+    finally:
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+def row(value: int) -> str:
+    return f"1752871354,x,{value}\n"
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+async def test_rows_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("")
+    async with following(path) as followed:
+        append(path, HEADER + row(1) + "1752871354,x,")
+        assert await followed.values(1) == [1]
+        append(path, "2\n")
+        assert await followed.values(2) == [1, 2]
+
+
+async def test_rotation_by_rename_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    path, old = tmp_path / "a.csv", tmp_path / "a.csv.1"
+    path.write_text(HEADER + row(1))
+    async with following(path) as followed:
+        await followed.values(1)
+        path.rename(old)
+        append(old, row(2))
+        await followed.values(2)
+        path.write_text(HEADER + row(3))
+        assert await followed.values(3) == [1, 2, 3]
+
+
+async def test_the_last_line_of_a_file_that_is_gone_comes_without_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + row(1) + row(2).rstrip())
+    async with following(path) as followed:
+        await followed.values(1)
+        path.unlink()
+        assert await followed.values(2) == [1, 2]
+
+
+async def test_a_glob_takes_up_new_files_and_knows_renamed_ones_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + row(1))
+    async with following(tmp_path / "*.csv") as followed:
+        await followed.values(1)
+        path.rename(tmp_path / "b.csv")
+        (tmp_path / "c.csv").write_text(HEADER + row(2))
+        assert await followed.values(2) == [1, 2]
+
+
+@pytest.mark.parametrize("header", [HEADER, ""], ids=["with a header", "without"])
+async def test_a_truncated_file_is_read_from_its_new_beginning(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + row(1) + row(2))
+    async with following(path) as followed:
+        await followed.values(2)
+        path.write_text("")
+        await followed.values(2)
+        append(path, header + row(3))
+        assert await followed.values(3) == [1, 2, 3]
+
+
+async def test_a_stray_file_is_told_and_does_not_stop_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + row(1))
+    async with following(tmp_path / "*.csv") as followed:
+        await followed.values(1)
+        (tmp_path / "b.csv").write_text("nonsense\n")
+        append(path, row(2))
+        assert await followed.values(2) == [1, 2]
+    assert caplog.messages == [
+        f"the header of {tmp_path / 'b.csv'} has no column 't' and no column 'm' and no column 'v'"
+    ]
+
+
+async def test_what_cannot_be_followed_is_named_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with pytest.raises(CannotStart, match=r"cannot read .*a\.csv: No such file"):
+        await receiver(files=[str(path)], layout=LAYOUT, follow=True).run(Downstream())
+    path.write_bytes(b"\x1f\x8b")
+    with pytest.raises(CannotStart, match="it is compressed"):
+        await receiver(files=[str(path)], layout=LAYOUT, follow=True).run(Downstream())

@@ -1,0 +1,149 @@
+"""What columns become: names, units, resources."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.batch import points
+from otel_zernel.points import Descriptor
+from otel_zernel_receivers.csv.dcgm import FIELDS
+from tests.receivers.csv.running import Receive, attributes
+
+REAL = Path(__file__).parents[4] / "shared/data/dcgm_metrics_20250718_134233.csv"
+DCGM = "timestamp,metric_name,gpu_id,device,uuid,modelName,Hostname,container,pod,namespace,value,labels_raw\n"
+TIME = 1_752_871_354 * 10**9
+
+
+def row(metric: str, value: object, labels: str = "", container: str = "") -> str:
+    quoted = labels.replace('"', '""')
+    return f'1752871354,{metric},3,nvidia3,GPU-a,H100,node-1,{container},,,{value},"{quoted}"\n'
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="the recorded DCGM file is not in ../shared/data")
+async def test_the_recorded_dcgm_file_comes_through_whole(receive: Receive) -> None:
+    run = await receive(files=[str(REAL)])
+    resources = [attributes(one.resource) for batch in run.downstream.batches for one in batch.metrics.resource_metrics]
+    assert run.downstream.point_count == 2470
+    assert run.dropped == {}
+    assert len({resource["hw.id"] for resource in resources}) == len(resources) == 247
+    assert len({resource["host.name"] for resource in resources}) == 31
+    assert Counter(name for name, _, _ in run.points) == {
+        "hw.gpu.utilization": 741,
+        "zernel.gpu.clock": 494,
+        "hw.gpu.memory.usage": 247,
+        "zernel.gpu.memory.free": 247,
+        "zernel.gpu.memory.bandwidth.utilization": 247,
+        "hw.temperature": 247,
+        "hw.power": 247,
+    }
+    assert all(0 <= value <= 1 for name, _, value in run.points if name == "hw.gpu.utilization")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name", "unit", "expected"),
+    [
+        ("DCGM_FI_DEV_GPU_UTIL", 57, "hw.gpu.utilization", "1", 0.57),
+        ("DCGM_FI_DEV_FB_USED", 56357, "hw.gpu.memory.usage", "By", 56357 * 2**20),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1234567, "hw.energy", "J", 1234.567),
+        ("DCGM_FI_DEV_SM_CLOCK", 1980, "zernel.gpu.clock", "Hz", 1.98e9),
+        ("DCGM_FI_DEV_PCIE_TX_THROUGHPUT", 12, "zernel.gpu.pcie.throughput", "By/s", 12000),
+        ("DCGM_FI_PROF_SM_OCCUPANCY", 0.25, "zernel.gpu.sm.occupancy", "1", 0.25),
+        ("zernel.cuda.launch.latency", 6.5e-6, "zernel.cuda.launch.latency", "s", 6.5e-6),
+        ("DCGM_FI_SOMETHING_NEW", 42.5, "DCGM_FI_SOMETHING_NEW", "", 42.5),
+    ],
+)
+async def test_values_get_opentelemetrys_names_and_units(
+    receive: Receive, field: str, value: float, name: str, unit: str, expected: float
+) -> None:
+    run = await receive(DCGM + row(field, value))
+    metric = run.downstream.batches[0].metrics.resource_metrics[0].scope_metrics[0].metrics[0]
+    assert (metric.name, metric.unit) == (name, unit)
+    assert run.points == [(name, TIME, expected)]
+
+
+def test_no_two_dcgm_fields_make_one_series() -> None:
+    series = [(one.descriptor, tuple(one.attributes.items())) for one in FIELDS.values()]
+    assert len(set(series)) == len(series)
+
+
+def test_a_metric_has_one_unit_and_kind() -> None:
+    kinds: dict[str, Descriptor] = {}
+    for one in FIELDS.values():
+        assert kinds.setdefault(one.descriptor.name, one.descriptor) == one.descriptor
+
+
+async def test_the_resource_says_which_gpu_and_the_point_what_else_the_labels_say(receive: Receive) -> None:
+    labels = (
+        'DCGM_FI_DRIVER_VERSION="535",Hostname="node-1",UUID="GPU-a",__name__="x",device="nvidia3",gpu="3",'
+        'instance="node-1:9400",job="dcgm",modelName="H100",GPU_I_ID="7",pod="trainer-0"'
+    )
+    run = await receive(DCGM + row("DCGM_FI_DEV_GPU_TEMP", 61, labels, container="train"))
+    (of_gpu,) = run.downstream.batches[0].metrics.resource_metrics
+    assert of_gpu.scope_metrics[0].scope.name == "otel_zernel_receivers.csv"
+    assert attributes(of_gpu.resource) == {
+        "service.name": "dcgm",
+        "service.instance.id": "node-1:9400",
+        "host.name": "node-1",
+        "hw.type": "gpu",
+        "hw.vendor": "NVIDIA",
+        "hw.id": "GPU-a",
+        "hw.model": "H100",
+        "hw.driver_version": "535",
+        "zernel.gpu.index": 3,
+        "zernel.gpu.device": "nvidia3",
+        "k8s.container.name": "train",
+        "k8s.pod.name": "trainer-0",
+    }
+    (point,) = points(of_gpu.scope_metrics[0].metrics[0])
+    assert attributes(point) == {"hw.id": "GPU-a", "GPU_I_ID": "7", "hw.sensor_location": "gpu"}
+
+
+async def test_broken_labels_cost_the_labels_only(receive: Receive) -> None:
+    run = await receive(DCGM + row("DCGM_FI_DEV_GPU_TEMP", 61, 'job="x'))
+    (of_gpu,) = run.downstream.batches[0].metrics.resource_metrics
+    assert attributes(of_gpu.resource)["service.instance.id"] == "node-1"
+    assert run.points == [("hw.temperature", TIME, 61)]
+    assert run.dropped == {}
+
+
+async def test_columns_may_stand_in_any_order_and_others_between_them(receive: Receive) -> None:
+    header = "\ufeffextra,value,uuid,Hostname,gpu_id,metric_name,timestamp\r\n"
+    run = await receive(header + "?,61,GPU-a,node-1,0,DCGM_FI_DEV_GPU_TEMP,1752871354\r\n")
+    assert run.points == [("hw.temperature", TIME, 61)]
+
+
+async def test_the_wide_layout_makes_a_point_of_each_filled_cell(receive: Receive) -> None:
+    header = "timestamp,gpu_id,hostname,gpu_utilization,memory_utilization,memory_used_mb,temperature,power_draw\n"
+    run = await receive(header + "1752871354,0,node-1,50,25,1024,,99.5\n1752871355,0,node-1,x,,,,\n", layout="wide")
+    assert run.points == [
+        ("hw.gpu.utilization", TIME, 0.5),
+        ("zernel.gpu.memory.bandwidth.utilization", TIME, 0.25),
+        ("hw.gpu.memory.usage", TIME, 2**30),
+        ("hw.power", TIME, 99.5),
+    ]
+    assert run.dropped == {"not a number": 1}
+    resource = attributes(run.downstream.batches[0].metrics.resource_metrics[0].resource)
+    assert (resource["hw.id"], resource["service.instance.id"], resource["zernel.gpu.index"]) == ("0", "node-1", 0)
+
+
+async def test_a_wide_mapping_of_ones_own(receive: Receive) -> None:
+    layout = {
+        "timestamp": "time",
+        "resource": {"host.name": "node"},
+        "attributes": {"cpu": "core"},
+        "metrics": {"busy": {"name": "cpu.busy", "unit": "1", "scale": 0.01}, "joules": {"unit": "J", "type": "sum"}},
+    }
+    run = await receive("time;node;core;busy;joules\n1752871354;n1;;7;3\n", layout=layout, delimiter=";")
+    assert run.points == [("cpu.busy", TIME, 0.07), ("joules", TIME, 3)]
+    (resource,) = run.downstream.batches[0].metrics.resource_metrics
+    busy, joules = resource.scope_metrics[0].metrics
+    assert attributes(resource.resource) == {"host.name": "n1"}
+    assert attributes(points(busy)[0]) == {}
+    assert (busy.unit, joules.unit, joules.sum.is_monotonic) == ("1", "J", True)
+
+
+async def test_a_long_mapping_of_ones_own(receive: Receive) -> None:
+    layout = {"timestamp": "t", "attributes": {"pid": "p"}, "metric": "m", "value": "v"}
+    run = await receive("t,p,m,v\n1752871354,7,a,1\n1752871354,7,b,2\n1752871354,8,a,3\n", layout=layout)
+    assert sorted(run.points) == [("a", TIME, 1), ("a", TIME, 3), ("b", TIME, 2)]

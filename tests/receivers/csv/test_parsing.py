@@ -1,0 +1,97 @@
+"""The fast parser and the plain one: the same rows where both have an answer, and only good ones."""
+
+import csv
+import io
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from otel_zernel_receivers.csv.fast import parse_block
+from otel_zernel_receivers.csv.layouts import Plan
+from otel_zernel_receivers.csv.lines import MAX_LINE, LineReader, Lines
+from otel_zernel_receivers.csv.plain import parse_lines
+from otel_zernel_receivers.csv.rows import Rows
+
+PLAN = Plan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=False)
+SPARSE = Plan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=True)
+TIMES = st.sampled_from(["2025-07-18T20:42:34Z", "1752871354", "2025-07-18 20:42:34.5"])
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"))
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.integers().map(str).filter(
+    lambda n: len(n) < 99
+)
+ROWS = st.lists(st.tuples(TIMES, TEXTS, TEXTS, NUMBERS), min_size=1)
+# Fragments that meet in broken files.
+BYTES = st.lists(
+    st.sampled_from(
+        [b",", b'"', b'""', b"\n", b"\r", b"\r\n", b"1", b"-.5e3", b"nan", b" ", b"\xff", b"\0", b"\xc3\xa9"]
+    )
+    | st.just(b"2025-07-18T20:42:34Z,")
+    | st.just(b'1752871354,"x",y,1\n')
+).map(b"".join)
+
+
+def lines_of(data: bytes) -> Lines | None:
+    stream = io.BytesIO(data)
+    return next(LineReader(stream.read).blocks(1_000_000), None)
+
+
+def plain(rows: Rows) -> list[tuple[object, ...]]:
+    """Rows as tuples, with the texts and bits they stand for."""
+    assert rows.times is not None
+    texts = [[text.values[code] for code in text.codes] for text in rows.texts]
+    numbers = [column.view(np.uint64).tolist() for column in rows.numbers]
+    return list(zip(rows.lines.tolist(), rows.times.tolist(), *texts, *numbers, strict=True))
+
+
+@given(ROWS, st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]))
+def test_good_rows_are_the_same_by_both_parsers(rows: list[tuple[str, ...]], end: str, quoting: int) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator=end, quoting=quoting).writerows(rows)  # type: ignore[arg-type]  # an int will do
+    lines = lines_of(file.getvalue().encode())
+    assert lines is not None
+    fast = parse_block(lines, PLAN, ",")
+    slow, bad = parse_lines(lines, PLAN, ",")
+    assert fast is not None
+    assert not bad
+    assert plain(fast) == plain(slow)
+    assert [(row[2], row[3]) for row in plain(slow)] == [row[1:3] for row in rows]
+    assert slow.numbers[0].tolist() == [float(row[3]) for row in rows]
+
+
+@given(BYTES, st.sampled_from([PLAN, SPARSE]))
+@example(b'1752871354,"a\n1752871354,b",c,1\n', PLAN)
+@example(b'1752871354,"a""b,c,1\n', PLAN)
+@example(b"1752871354,a,b,\n", SPARSE)
+@example(b'1752871354,"a"b"c,b,1\n', PLAN)
+def test_whatever_the_bytes_the_fast_parser_agrees_or_abstains(data: bytes, plan: Plan) -> None:
+    lines = lines_of(data)
+    if lines is None:
+        return
+    slow, bad = parse_lines(lines, plan, ",")
+    fast = parse_block(lines, plan, ",")
+    if fast is not None:
+        assert not bad
+        assert plain(fast) == plain(slow)
+    blank = sum(not line.strip(b"\r\n") for line in lines)
+    assert len(slow) + len(bad) + blank == len(lines.ends)
+
+
+@given(st.lists(st.binary(max_size=9)), st.integers(1, 5))
+def test_blocks_are_the_stream_whatever_its_pieces(pieces: list[bytes], size: int) -> None:
+    stream = iter([piece for piece in pieces if piece])
+    blocks = [block for block in LineReader(lambda _: next(stream, b"")).blocks(size) if block]
+    data = b"".join(pieces)
+    whole = data if not data or data.endswith(b"\n") else data + b"\n"
+    assert b"".join(block.data for block in blocks) == whole
+    assert [line for block in blocks for line in block] == [line + b"\n" for line in whole.split(b"\n")[:-1]]
+    assert all(len(block.ends) == size for block in blocks[:-1])
+    assert [block.first for block in blocks] == [1 + size * number for number in range(len(blocks))]
+
+
+def test_a_line_without_end_is_read_in_bounded_memory() -> None:
+    pieces = iter([b"x" * 100_000] * 50 + [b"x\nnext\n"])
+    reader = LineReader(lambda _: next(pieces, b""))
+    (block,) = [block for block in reader.blocks(10) if block]
+    assert [len(line) for line in block] == [MAX_LINE + 2, 5]
+    assert [row.reason for row in parse_lines(block, PLAN, ",")[1]] == ["line too long", "wrong column count"]

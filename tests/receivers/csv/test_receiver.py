@@ -1,0 +1,279 @@
+"""What the receiver promises: nothing lost, bad rows alone pay, sentences for users."""
+
+import asyncio
+import gzip
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from otel_zernel.batch import Batch
+from otel_zernel.errors import CannotStart, Rejected
+from otel_zernel.testing import Downstream, FakeClock, make_context
+from otel_zernel_receivers.csv import CsvReceiver
+from tests.receivers.csv.running import Receive, Run, points_of, receiver
+
+LAYOUT = {"timestamp": "t", "attributes": {"k": "k"}, "metric": "m", "value": "v"}
+HEADER = "t,k,m,v\n"
+SECOND = 10**9
+START = 1_752_871_354
+
+
+def rows(count: int, first: int = 0) -> str:
+    return "".join(f"{START + index},a,x,{index}\n" for index in range(first, first + count))
+
+
+def values(run: Run) -> list[float]:
+    return [value for _, _, value in run.points]
+
+
+async def test_batches_hold_as_many_rows_as_configured(receive: Receive) -> None:
+    run = await receive(HEADER + rows(25), layout=LAYOUT, batch_size=10)
+    assert [batch.point_count for batch in run.downstream.batches] == [10, 10, 5]
+    assert run.points == [("x", (START + index) * SECOND, index) for index in range(25)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b"1752871354,a,x", "wrong column count"),
+        (b"1752871354,a,x,1,2", "wrong column count"),
+        (b"1752871354,a,x,one", "not a number"),
+        (b"1752871354,a,x,", "not a number"),
+        (b"1752871354,a,x,NaN", "not a number"),
+        (b"1752871354,a,x,1e999", "not a number"),
+        (b"yesterday,a,x,1", "bad time"),
+        (b'1752871354,"a,x,1', "broken quote"),
+        (b"1752871354,a\rb,x,1", "stray carriage return"),
+        (b"1752871354,\xff,x,1", "not UTF-8"),
+        (b"1752871354,%b,x,1" % (b"y" * 200_000), "line too long"),
+    ],
+)
+async def test_a_bad_row_costs_itself_only(
+    receive: Receive, tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes, reason: str
+) -> None:
+    rejects = tmp_path / "rejects.csv"
+    content = (HEADER + rows(2)).encode() + bad + b"\n" + rows(2, first=2).encode()
+    run = await receive(content, layout=LAYOUT, rejects=str(rejects))
+    assert values(run) == [0, 1, 2, 3]
+    assert run.dropped == {reason: 1}
+    assert caplog.messages == [f"{tmp_path / 'input.csv'}:4: bad row: {reason}"]
+    assert rejects.read_bytes() == bad[: 128 * 1024] + b"\n"
+
+
+async def test_blank_lines_and_a_missing_last_line_end_are_no_mistake(receive: Receive) -> None:
+    run = await receive(HEADER + "\n" + rows(1) + "\r\n" + rows(1, first=1).rstrip("\n"), layout=LAYOUT)
+    assert values(run) == [0, 1]
+    assert run.dropped == {}
+
+
+async def test_a_series_is_sorted_by_time_and_each_series_keeps_its_values(receive: Receive) -> None:
+    text = f"{START + 2},a,x,2\n{START},b,x,10\n{START + 1},a,x,1\n"
+    run = await receive(HEADER + text, layout=LAYOUT)
+    assert values(run) == [1, 2, 10]
+
+
+@given(st.binary())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+def test_a_file_of_any_bytes_is_rows_rejects_or_one_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "fuzz.csv"
+    for head in (b"", HEADER.encode()):
+        path.write_bytes(head + content)
+        problem = ""
+        try:
+            asyncio.run(receiver(files=[str(path)], layout=LAYOUT).run(Downstream()))
+        except CannotStart as error:
+            problem = str(error)
+        assert "\n" not in problem
+        assert not problem or str(path) in problem
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lambda data: zstandard.compress(data)], ids=["gzip", "zstd"])
+async def test_compressed_files_are_told_by_their_first_bytes(receive: Receive, compress) -> None:  # type: ignore[no-untyped-def]
+    run = await receive(compress((HEADER + rows(50)).encode()) + compress(rows(50, first=50).encode()), layout=LAYOUT)
+    assert values(run) == list(range(100))
+
+
+async def test_a_glob_reads_its_files_in_order_each_with_a_header_of_its_own(receive: Receive, tmp_path: Path) -> None:
+    (tmp_path / "b.csv").write_text("v,m,k,t\n2,x,a,1752871355\n")
+    (tmp_path / "a.csv").write_text(HEADER + rows(2))
+    run = await receive(files=[str(tmp_path / "*.csv"), str(tmp_path / "a.csv")], layout=LAYOUT)
+    assert values(run) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read {path}: No such file or directory"),
+        (b"", "{path} has no header: its first line is empty"),
+        (b"t,k,v\n", "the header of {path} has no column 'm'"),
+        (b"a,b\n", "the header of {path} has no column 't' and no column 'k' and no column 'm' and no column 'v'"),
+        (b'"t,k,m,v\n', "the header of {path} is no CSV (broken quote)"),
+        (b"\x1f\x8bnonsense", "cannot read {path}: Unknown compression method"),
+        (b"\x28\xb5\x2f\xfdnonsense", "cannot read {path}: zstd decompress error"),
+    ],
+)
+async def test_what_cannot_be_read_is_named_before_anything_is_emitted(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    good, path = tmp_path / "a.csv", tmp_path / "b.csv"
+    good.write_text(HEADER + rows(1))
+    if content is not None:
+        path.write_bytes(content)
+    downstream = Downstream()
+    with pytest.raises(CannotStart) as caught:
+        await receiver(files=[str(good), str(path)], layout=LAYOUT).run(downstream)
+    assert str(caught.value).startswith("receivers::csv: " + message.format(path=path))
+    assert not downstream.batches
+
+
+async def test_a_vain_glob_and_an_unwritable_rejects_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match=r"no file matches .*\*\.csv"):
+        await receiver(files=[str(tmp_path / "*.csv")]).run(Downstream())
+    (tmp_path / "a.csv").write_text(HEADER)
+    with pytest.raises(CannotStart, match="rejects: cannot write"):
+        await receiver(files=[str(tmp_path / "a.csv")], layout=LAYOUT, rejects=str(tmp_path)).run(Downstream())
+
+
+async def test_now_gives_each_row_a_later_nanosecond(receive: Receive) -> None:
+    run = await receive(HEADER + rows(5), layout=LAYOUT, timestamps="now", batch_size=2)
+    start = FakeClock().time_ns()
+    assert [time for _, time, _ in run.points] == [start + index for index in range(5)]
+
+
+async def test_shards_part_the_rows_between_them(receive: Receive) -> None:
+    content = HEADER + rows(5) + "bad\n\n" + rows(6, first=7)
+    runs = [
+        await receive(content, layout=LAYOUT, batch_size=4, shard={"index": index, "count": 3}) for index in range(3)
+    ]
+    assert [values(run) for run in runs] == [[0, 3, 9, 12], [1, 4, 7, 10], [2, 8, 11]]
+    assert [run.dropped for run in runs] == [{}, {}, {"wrong column count": 1}]
+
+
+class Enough(Exception):
+    """Raised downstream to end a receiver that never ends."""
+
+
+async def test_loop_starts_again_and_interval_is_the_pause_between_batches(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + rows(4))
+    clock, times = FakeClock(), []
+
+    async def emit(batch: Batch) -> None:
+        times.append(clock.monotonic())
+        if len(times) == 5:
+            raise Enough
+
+    config = {"files": [str(path)], "layout": LAYOUT, "loop": True, "interval": "5s", "batch_size": 2}
+    with pytest.raises(Enough):
+        await receiver(make_context(clock=clock), **config).run(emit)
+    assert [later - earlier >= 5 for earlier, later in pairwise(times)] == [True] * 4
+
+
+async def test_back_pressure_loses_nothing_and_a_rejection_does_not_end_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + rows(30))
+    downstream = Downstream(refuse=7)
+    await receiver(files=[str(path)], layout=LAYOUT, batch_size=10).run(downstream)
+    assert [value for _, _, value in points_of(downstream)] == list(range(30))
+
+    offered = []
+
+    async def reject(batch: Batch) -> None:
+        offered.append(batch.point_count)
+        raise Rejected("no")
+
+    await receiver(files=[str(path)], layout=LAYOUT, batch_size=10).run(reject)
+    assert offered == [10, 10, 10]
+
+
+async def test_a_bounded_cache_forgets_and_goes_on(receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otel_zernel_receivers.csv.encoding.MAX_SERIES", 3)
+    text = "".join(f"{START},{index},x,{index}\n" for index in range(20))
+    run = await receive(HEADER + text * 2, layout=LAYOUT, batch_size=20)
+    assert sorted(values(run)) == sorted([*range(20)] * 2)
+
+
+async def test_cancelled_while_it_loops_it_returns_and_closes_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + rows(1))
+    began = asyncio.Event()
+
+    async def emit(batch: Batch) -> None:
+        began.set()
+        await asyncio.sleep(0)
+
+    running = asyncio.create_task(receiver(files=[str(path)], layout=LAYOUT, loop=True).run(emit))
+    await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+STDIN_PROGRAM = f"""
+import asyncio
+from tests.receivers.csv.running import points_of, receiver
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+
+async def emit(batch):
+    print(batch.point_count, flush=True)
+
+async def main():
+    config = dict(files=["-"], layout={LAYOUT!r})
+    running = asyncio.ensure_future(receiver(make_context(clock=SystemClock()), **config).run(emit))
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler({signal.SIGTERM.value}, running.cancel)
+    await asyncio.wait([running])
+    print("cancelled" if running.cancelled() else running.exception() or "ended", flush=True)
+
+asyncio.run(main())
+"""
+
+
+def stdin_program() -> subprocess.Popen[bytes]:
+    root = Path(__file__).parents[3]
+    paths = os.pathsep.join([str(root), str(root / "receivers")])
+    return subprocess.Popen(
+        [sys.executable, "-c", STDIN_PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+def test_standard_input_is_emitted_as_it_comes_and_does_not_hold_up_the_end() -> None:
+    with stdin_program() as program:
+        assert program.stdin
+        assert program.stdout
+        program.stdin.write((HEADER + rows(3)).encode())
+        program.stdin.flush()
+        assert program.stdout.readline() == b"3\n"
+        program.send_signal(signal.SIGTERM)
+        assert program.stdout.readline() == b"cancelled\n"
+        assert program.wait() == 0
+
+
+def test_standard_input_may_be_compressed_and_ends() -> None:
+    with stdin_program() as program:
+        output, _ = program.communicate(gzip.compress((HEADER + rows(3)).encode()))
+    assert output == b"3\nended\n"
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CsvReceiver.missing() is None
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install 'otel-zernel[csv]'" in str(CsvReceiver.missing())
+
+
+def test_validation_does_not_load_pyarrow() -> None:
+    program = "import sys, otel_zernel_receivers.csv; sys.exit('pyarrow' in sys.modules)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", program], env=env, check=False).returncode == 0
