@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench docs peers soak clean
+.PHONY: run test lint bench docs peers bpf soak clean
 
 run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
@@ -26,6 +26,10 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
+
+# Only after a change in bpf/: the objects are in the repository. Needs clang, llvm and libbpf-dev.
+bpf:
+	$(MAKE) -C bpf
 
 peers: $(STAMP)
 	sh tests/interop/install-peers.sh $(BIN)/pip

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What could not be counted, and why. User space reads the counters by mmap. */
+#pragma once
+
+enum loss {
+	NO_PROCESS_ROW,	 /* the process table is full */
+	NO_SERIES_SLOT,	 /* the series table is full */
+	NO_START,	 /* a return whose call began before the probe was there */
+	TOO_DEEP,	 /* more probed calls inside each other than a thread has frames */
+	NO_THREAD,	 /* no memory for a thread's state */
+	LOSSES = 16,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LOSSES);
+	__type(key, __u32);
+	__type(value, __u64);
+} losses SEC(".maps");
+
+static __noinline void lose(__u32 reason)
+{
+	__u64 *count = bpf_map_lookup_elem(&losses, &reason);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Who calls: a row for each process, and for each thread a place to keep what it is doing.
+ *
+ * A process gets its row with its first probed call, so nothing is missed until user space has looked at it. Its end
+ * only marks the row; user space reads the last counts, then gives row and slots back. */
+#pragma once
+
+#define OPERATIONS 64
+#define PHASES 8
+
+enum state {
+	FREE,
+	LIVE,
+	IGNORED, /* by the verdict of user space: not counted */
+	ENDED,
+};
+
+struct process {
+	__u64 began;	  /* ns of the boot clock's monotonic part: the first call seen */
+	__u32 pid;	  /* in the collector's pid namespace */
+	__u32 tgid;	  /* in the initial one */
+	__u32 generation; /* of the row: counts the processes that had it */
+	__u32 state;
+	__u32 phase;	  /* what the process as a whole is doing */
+	__u32 reserved;
+	char name[16];
+	__u32 slots[OPERATIONS * PHASES]; /* of its series: number + 1, or 0 */
+};
+
+/* A probed call that has not returned yet. */
+struct frame {
+	__u64 start;
+	__u64 sp; /* at entry; tells the frames of one thread apart */
+	__u64 argument[2];
+	__u32 flags;
+	__u32 phase;
+};
+
+#define FRAMES 4
+
+struct thread {
+	__u32 row;
+	__u32 generation; /* of the row when it was looked up; 0: not yet */
+	__u32 foreign;	  /* lives outside the collector's pid namespace */
+	__u32 depth;
+	struct frame frames[FRAMES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct process);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} row_of_tgid SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} free_rows SEC(".maps");
+
+/* Task storage goes with its thread: nothing to clean up, and never full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+static __always_inline struct thread *current_thread(void)
+{
+	struct thread *thread =
+		bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!thread)
+		lose(NO_THREAD);
+	return thread;
+}
+
+static __always_inline __u32 current_tgid(void)
+{
+	return bpf_get_current_pid_tgid() >> 32;
+}
+
+static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
+{
+	struct process *process;
+
+	if (bpf_map_pop_elem(&free_rows, row))
+		return -1;
+	process = bpf_map_lookup_elem(&processes, row);
+	if (!process)
+		return -1;
+	process->began = bpf_ktime_get_ns();
+	process->tgid = tgid;
+	process->pid = pid;
+	process->phase = 0;
+	bpf_get_current_comm(process->name, sizeof(process->name));
+	process->generation++;
+	process->state = LIVE;
+	if (!bpf_map_update_elem(&row_of_tgid, &tgid, row, BPF_NOEXIST))
+		return 0;
+	process->state = FREE; /* another thread of the process was first */
+	bpf_map_push_elem(&free_rows, row, 0);
+	return -1;
+}
+
+/* Looks the thread's process up, or gives it a row. */
+static __noinline int find_row(struct thread *thread)
+{
+	struct bpf_pidns_info ids;
+	struct process *process;
+	__u32 tgid = current_tgid(), row, *found;
+
+	if (bpf_get_ns_current_pid_tgid(settings.pid_namespace_device, settings.pid_namespace_inode, &ids, sizeof(ids))) {
+		thread->foreign = 1; /* for good: no task changes its own pid namespace */
+		return -1;
+	}
+	found = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+	if (found) {
+		row = *found;
+	} else if (claim_row(tgid, ids.tgid, &row)) {
+		found = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+		if (!found) {
+			lose(NO_PROCESS_ROW);
+			return -1;
+		}
+		row = *found;
+	}
+	process = bpf_map_lookup_elem(&processes, &row);
+	if (!process)
+		return -1;
+	thread->row = row;
+	thread->generation = process->generation;
+	return 0;
+}
+
+static __always_inline int is_current(const struct process *process, const struct thread *thread)
+{
+	return process && process->generation == thread->generation &&
+	       (process->state == LIVE || process->state == IGNORED);
+}
+
+/* The thread's process, or null if it is not counted. */
+static __always_inline struct process *process_of(struct thread *thread)
+{
+	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+
+	if (!is_current(process, thread)) {
+		if (thread->foreign || find_row(thread))
+			return 0;
+		process = bpf_map_lookup_elem(&processes, &thread->row);
+	}
+	return process && process->state == LIVE ? process : 0;
+}
+
+/* The process is over, or has become another program. Threads that outlive the first one claim a new row. */
+static __always_inline void end_process(void)
+{
+	__u32 tgid = current_tgid(), *row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+	struct process *process = row ? bpf_map_lookup_elem(&processes, row) : 0;
+
+	if (!process)
+		return;
+	bpf_map_delete_elem(&row_of_tgid, &tgid);
+	process->state = ENDED;
+}
+
+SEC("raw_tp/sched_process_exit")
+int process_exit(void *ctx)
+{
+	if ((__u32)bpf_get_current_pid_tgid() == current_tgid())
+		end_process();
+	return 0;
+}
+
+SEC("raw_tp/sched_process_exec")
+int process_exec(void *ctx)
+{
+	end_process();
+	return 0;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* A probed thread's registers. The kernel's own headers for them exist for one architecture at a time; the layouts
+ * here are ABI (asm/ptrace.h). */
+#pragma once
+
+#if defined(__TARGET_ARCH_x86)
+
+struct registers {
+	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+#define ARGUMENTS_IN_REGISTERS 6
+#define RETURN_ADDRESS_SIZE 8 /* the return address lies on the stack */
+
+static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
+{
+	switch (number) {
+	case 1: return regs->di;
+	case 2: return regs->si;
+	case 3: return regs->dx;
+	case 4: return regs->cx;
+	case 5: return regs->r8;
+	default: return regs->r9;
+	}
+}
+
+static __always_inline __u64 result_of(const struct registers *regs)
+{
+	return regs->ax;
+}
+
+#elif defined(__TARGET_ARCH_arm64)
+
+struct registers {
+	__u64 x[31], sp, pc, pstate;
+};
+
+#define ARGUMENTS_IN_REGISTERS 8
+#define RETURN_ADDRESS_SIZE 0 /* the return address lies in x30 */
+
+static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
+{
+	switch (number) {
+	case 1: return regs->x[0];
+	case 2: return regs->x[1];
+	case 3: return regs->x[2];
+	case 4: return regs->x[3];
+	case 5: return regs->x[4];
+	case 6: return regs->x[5];
+	case 7: return regs->x[6];
+	default: return regs->x[7];
+	}
+}
+
+static __always_inline __u64 result_of(const struct registers *regs)
+{
+	return regs->x[0];
+}
+
+#endif
+
+/* An argument at a function's entry, the first being number 1. */
+static __always_inline __u64 argument(const struct registers *regs, __u32 number)
+{
+	__u64 value = 0;
+
+	if (number <= ARGUMENTS_IN_REGISTERS)
+		return register_argument(regs, number);
+	bpf_probe_read_user(&value, sizeof(value),
+			    (void *)(regs->sp + RETURN_ADDRESS_SIZE + 8 * (number - ARGUMENTS_IN_REGISTERS - 1)));
+	return value;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The series {process, operation, phase}: an HDR histogram each, in dense arrays that user space maps.
+ *
+ * Counters only grow (modulo 2^32) and are never cleared: readers take differences. A slot changes its owner only after
+ * user space has read it for the last time. */
+#pragma once
+
+struct slot {
+	__u64 count;
+	__u64 sum;
+	__u64 highest;
+	__u64 bytes;
+	__u64 errors;
+	__u32 row;	 /* of the process */
+	__u16 operation;
+	__u16 phase;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct slot);
+} slots SEC(".maps");
+
+/* settings.hdr_length counters for each slot. Two to an element, since the kernel rounds elements up to 8 bytes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32[2]);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_STACK);
+	__uint(max_entries, 1);
+	__type(value, __u32);
+} free_slots SEC(".maps");
+
+/* Gives the series a slot and returns its number + 1, or 0 if there is none left. */
+static __noinline __u32 claim_slot(struct thread *thread, __u32 operation, __u32 phase)
+{
+	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+	__u32 number, first, cell = operation * PHASES + phase;
+	struct slot *slot;
+
+	if (!process || cell >= OPERATIONS * PHASES)
+		return 0;
+	if (bpf_map_pop_elem(&free_slots, &number)) {
+		lose(NO_SERIES_SLOT);
+		return 0;
+	}
+	slot = bpf_map_lookup_elem(&slots, &number);
+	if (!slot)
+		return 0;
+	slot->row = thread->row;
+	slot->operation = operation;
+	slot->phase = phase;
+	first = __sync_val_compare_and_swap(&process->slots[cell], 0, number + 1);
+	if (!first)
+		return number + 1;
+	bpf_map_push_elem(&free_slots, &number, 0); /* another thread was first */
+	return first;
+}
+
+static __always_inline struct slot *slot_of(struct process *process, struct thread *thread, __u32 operation,
+					    __u32 phase, __u32 *number)
+{
+	__u32 taken = process->slots[(operation * PHASES + phase) & (OPERATIONS * PHASES - 1)];
+
+	if (!taken)
+		taken = claim_slot(thread, operation, phase);
+	*number = taken - 1;
+	return taken ? bpf_map_lookup_elem(&slots, number) : 0;
+}
+
+static __always_inline void raise_highest(struct slot *slot, __u64 value)
+{
+#pragma unroll
+	for (int attempt = 0; attempt < 4; attempt++) {
+		__u64 highest = slot->highest;
+
+		if (value <= highest || __sync_val_compare_and_swap(&slot->highest, highest, value) == highest)
+			return;
+	}
+}
+
+/* The histogram's counter comes first and `count` last: a reader that sees `count` move sees all of the value. */
+static __always_inline void record(struct slot *slot, __u32 number, __u64 value)
+{
+	__u32 index = number * settings.hdr_length + hdr_index(value), pair = index / 2;
+	__u32 *two = bpf_map_lookup_elem(&counters, &pair);
+
+	if (two)
+		__sync_fetch_and_add(&two[index & 1], 1);
+	__sync_fetch_and_add(&slot->sum, value);
+	raise_highest(slot, value);
+	__sync_fetch_and_add(&slot->count, 1);
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* All programs share one set of maps, so they are one object. */
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+#include "settings.bpf.h"
+#include "registers.bpf.h"
+#include "losses.bpf.h"
+#include "hdr.bpf.h"
+#include "process.bpf.h"
+#include "series.bpf.h"
+#include "call.bpf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+/* The digest of the sources, for the test that the committed objects are made of them. */
+const char SOURCES[] SEC("sources") = SOURCE_DIGEST;

@@ -1,0 +1,93 @@
+"""Attaching programs to functions in the best way the kernel has.
+
+A session is one program for entry and return, and costs least; uprobe.multi takes two; perf links take two system calls
+per function and are slow to attach.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+
+from otel_zernel_receivers.ebpf.libbpf import Link, Object, attach_multi, attach_session
+from otel_zernel_receivers.ebpf.probes import Probe
+
+
+class Mode(StrEnum):
+    """Ways to attach, best first."""
+
+    SESSION = "session"
+    MULTI = "multi"
+    PERF = "perf"
+
+
+LIFECYCLE = ("process_exit", "process_exec")
+"""Programs on raw tracepoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A probe and where its function is in a file."""
+
+    probe: Probe
+    offset: int
+
+
+def prepare(bpf: Object, mode: Mode) -> None:
+    """Readies the programs for the way they will be attached; before loading."""
+    for program in bpf.programs.values():
+        if program.name in LIFECYCLE or mode is Mode.PERF:
+            continue
+        if mode is Mode.SESSION:
+            program.prepare_session()
+        else:
+            program.prepare_multi()
+
+
+def attach_lifecycle(bpf: Object) -> Link:
+    """Attaches what watches processes come and go."""
+    return _together(bpf.programs[name].attach() for name in LIFECYCLE)
+
+
+def attach(bpf: Object, mode: Mode, path: str, places: Iterable[Place]) -> Link:
+    """Attaches to functions of one file, for every process that maps it. Raises BpfError; then nothing is attached."""
+    by_program: defaultdict[str, list[Place]] = defaultdict(list)
+    for place in places:
+        by_program[place.probe.program].append(place)
+    return _together(link for program, group in by_program.items() for link in _ATTACH[mode](bpf, program, path, group))
+
+
+def _together(links: Iterable[Link]) -> Link:
+    """One link of all, or none of them."""
+    with ExitStack() as stack:
+        for link in links:
+            stack.callback(link.close)
+        return Link(stack.pop_all().close)
+
+
+def _attach_session(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
+    yield attach_session(bpf.programs[program], path, *_offsets_and_cookies(places))
+
+
+# Returns are attached first: a return without an entry is noticed, an entry without a return stays open.
+
+
+def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
+    where = _offsets_and_cookies(places)
+    yield attach_multi(bpf.programs[f"{program}_return"], path, *where, at_return=True)
+    yield attach_multi(bpf.programs[f"{program}_entry"], path, *where, at_return=False)
+
+
+def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
+    for end in ("return", "entry"):
+        of_end = bpf.programs[f"{program}_{end}"]
+        for place in places:
+            yield of_end.attach_perf(path, place.offset, place.probe.cookie, at_return=end == "return")
+
+
+def _offsets_and_cookies(places: Sequence[Place]) -> tuple[list[int], list[int]]:
+    return [place.offset for place in places], [place.probe.cookie for place in places]
+
+
+_ATTACH = {Mode.SESSION: _attach_session, Mode.MULTI: _attach_multi, Mode.PERF: _attach_perf}

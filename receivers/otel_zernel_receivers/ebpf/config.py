@@ -1,0 +1,23 @@
+"""The configuration of the ebpf receiver."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from otel_zernel.component import ComponentConfig
+from otel_zernel.config.types import PositiveDuration
+
+
+class EbpfConfig(ComponentConfig):
+    """What to watch, how closely, and how much memory that may take."""
+
+    interval: PositiveDuration = 1.0
+    """Seconds between two readings of the kernel's counters."""
+    rescan_interval: PositiveDuration = 5.0
+    """Seconds between two looks for new programs and libraries; also between two tries where eBPF does not work."""
+    significant_figures: Literal[2, 3] = 2
+    """Decimal digits of a latency that are kept: 2 takes 18 kB for a series, 3 takes 135 kB."""
+    max_processes: Annotated[int, Field(ge=1, le=65536)] = 256
+    """Processes counted at the same time; calls of further ones are counted as lost."""
+    max_series: Annotated[int, Field(ge=1, le=65536)] = 1024
+    """Series (process, operation, phase) counted at the same time; calls of further ones are counted as lost."""

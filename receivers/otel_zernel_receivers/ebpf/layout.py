@@ -1,0 +1,69 @@
+"""The BPF side's numbers and structs as numpy sees them: bpf/process.bpf.h, series.bpf.h, losses.bpf.h, settings.bpf.h.
+
+A test compares every field with the types that the objects carry.
+"""
+
+import struct
+from enum import IntEnum
+
+import numpy as np
+
+OPERATIONS = 64
+PHASES = 8
+UNUSED = 0
+"""The state of a process's slot for a series that it does not have; else the slot's number + 1."""
+
+
+class State(IntEnum):
+    """Of a row of the process table."""
+
+    FREE = 0
+    LIVE = 1
+    IGNORED = 2
+    ENDED = 3
+
+
+class Loss(IntEnum):
+    """Why something could not be counted."""
+
+    NO_PROCESS_ROW = 0
+    NO_SERIES_SLOT = 1
+    NO_START = 2
+    TOO_DEEP = 3
+    NO_THREAD = 4
+
+
+LOSSES = 16
+
+PROCESS = np.dtype(
+    [
+        ("began", "<u8"),
+        ("pid", "<u4"),
+        ("tgid", "<u4"),
+        ("generation", "<u4"),
+        ("state", "<u4"),
+        ("phase", "<u4"),
+        ("reserved", "<u4"),
+        ("name", "S16"),
+        ("slots", "<u4", (OPERATIONS * PHASES,)),
+    ]
+)
+
+SLOT = np.dtype(
+    [
+        ("count", "<u8"),
+        ("sum", "<u8"),
+        ("highest", "<u8"),
+        ("bytes", "<u8"),
+        ("errors", "<u8"),
+        ("row", "<u4"),
+        ("operation", "<u2"),
+        ("phase", "<u2"),
+    ]
+)
+
+COUNTERS_PER_ELEMENT = 2
+
+SETTINGS = struct.Struct("<QQII")
+NUMBER = struct.Struct("<I")
+"""Rows, slots and process ids as keys and values of maps."""

@@ -1,0 +1,117 @@
+"""Loading the BPF side in the best way that works here: tried on a function of our own, not guessed from versions."""
+
+import os
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_lifecycle, prepare
+from otel_zernel_receivers.ebpf.calibration import PROBE, OwnFunction
+from otel_zernel_receivers.ebpf.hdr import Layout
+from otel_zernel_receivers.ebpf.layout import SETTINGS
+from otel_zernel_receivers.ebpf.libbpf import BpfError, Link, Object
+from otel_zernel_receivers.ebpf.probes import Operation
+from otel_zernel_receivers.ebpf.table import Reading, SeriesTable, size_maps
+
+_TRIAL_CALLS = 7
+_CALIBRATION_CALLS = 2000
+_CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_ADMIN": 21}
+
+
+class Unavailable(Exception):
+    """eBPF does not work here. One sentence that says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept in the kernel."""
+
+    max_processes: int = 256
+    max_series: int = 1024
+    layout: Layout = field(default_factory=Layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The BPF side at work."""
+
+    bpf: Object
+    mode: Mode
+    table: SeriesTable
+    lifecycle: Link
+    floor_ns: int
+    """What a call that does nothing reads: the median."""
+    reasons: tuple[str, ...]
+    """Why no better mode was taken."""
+
+    def close(self) -> None:
+        """Detaches and unloads."""
+        self.lifecycle.close()
+        self.bpf.close()
+
+
+def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
+    """Loads by the first of the modes that counts calls exactly. Raises Unavailable."""
+    reasons: list[str] = []
+    for mode in modes:
+        for variant in _variants(mode):
+            try:
+                return _load(limits, mode, variant, tuple(reasons))
+            except OSError as error:
+                reasons.append(f"{mode} ({variant}): {error}")
+    raise Unavailable(_explain(reasons))
+
+
+def _variants(mode: Mode) -> tuple[str, ...]:
+    """The objects for a mode, the likely one first: Linux 7.0 changed the kfuncs of sessions."""
+    if mode is not Mode.SESSION:
+        return ("classic",)
+    major = int(platform.release().split(".")[0])
+    return ("session_ctx", "session") if major >= 7 else ("session", "session_ctx")
+
+
+def _load(limits: Limits, mode: Mode, variant: str, reasons: tuple[str, ...]) -> Loaded:
+    bpf = Object(Path(__file__).parent / "objects" / platform.machine() / f"{variant}.bpf.o")
+    try:
+        size_maps(bpf.maps, limits.max_processes, limits.max_series, limits.layout)
+        namespace = Path("/proc/self/ns/pid").stat()
+        layout = limits.layout
+        bpf.constants.initialize(SETTINGS.pack(namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length))
+        prepare(bpf, mode)
+        bpf.load()
+        table = SeriesTable(bpf.maps, layout)
+        floor_ns = _calibrate(bpf, mode, table, layout)
+        return Loaded(bpf, mode, table, attach_lifecycle(bpf), floor_ns, reasons)
+    except BaseException:
+        bpf.close()
+        raise
+
+
+def _calibrate(bpf: Object, mode: Mode, table: SeriesTable, layout: Layout) -> int:
+    with OwnFunction() as function:
+        link = attach(bpf, mode, function.path, [Place(PROBE, function.offset)])
+        try:
+            function.call(_TRIAL_CALLS)
+            seen = sum(int(reading.counts.sum()) for reading in _calibration(table))
+            if seen != _TRIAL_CALLS:
+                raise BpfError(0, f"attached, but saw {seen} of {_TRIAL_CALLS} calls")
+            function.call(_CALIBRATION_CALLS)
+            (reading,) = _calibration(table)
+        finally:
+            link.close()
+    middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
+    lowest, _ = layout.ranges(middle)
+    return int(lowest)
+
+
+def _calibration(table: SeriesTable) -> list[Reading]:
+    return [reading for reading in table.read() if reading.operation == Operation.CALIBRATION]
+
+
+def _explain(reasons: list[str]) -> str:
+    effective = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff"))
+    held = int(effective.split()[1], 16)
+    lacking = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
+    if "CAP_BPF" in lacking or "CAP_PERFMON" in lacking:
+        return f"eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks {', '.join(lacking)}"
+    return f"eBPF does not work on this kernel ({os.uname().release}): {'; '.join(reasons)}"

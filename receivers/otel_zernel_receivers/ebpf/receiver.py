@@ -1,0 +1,89 @@
+"""The ebpf receiver."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from otel_zernel.component import Emit, Insist, Receiver, Signal
+from otel_zernel.errors import Refused, Rejected
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+
+if TYPE_CHECKING:  # what works on Linux alone is imported when it runs
+    from otel_zernel_receivers.ebpf.watch import Watch
+
+T = TypeVar("T")
+
+
+class EbpfReceiver(Receiver):
+    """Watches CUDA, NCCL and PyTorch in running processes from the kernel, and changes nothing in them."""
+
+    Config = EbpfConfig
+    stability = "beta"
+    signals: ClassVar[frozenset[Signal]] = frozenset({"metrics"})
+
+    @classmethod
+    def missing(cls) -> str | None:
+        from otel_zernel_receivers.ebpf import libbpf
+
+        return libbpf.missing()
+
+    async def run(self, emit: Emit) -> None:
+        """Emits what the kernel has counted, every `interval`. Where eBPF does not work it says so in health, and tries
+        again."""
+        from otel_zernel_receivers.ebpf.loading import Unavailable
+
+        while True:
+            try:
+                await self._watch(emit)
+            except Unavailable as problem:
+                self.context.report(str(problem))
+                self.context.logger.warning("Disabled for now: %s", problem)
+                await self.context.clock.sleep(self.config.rescan_interval)
+
+    async def _watch(self, emit: Emit) -> None:
+        from otel_zernel_receivers.ebpf.watch import Watch
+
+        watch = Watch(self.config, self.context)
+        await _in_thread(watch.open)
+        try:
+            self.context.report(None)
+            await self._follow(watch, emit)
+        finally:
+            await _in_thread(watch.close)
+
+    async def _follow(self, watch: "Watch", emit: Emit) -> None:
+        """Attaches and reads until cancelled, then reads once more."""
+        clock, insist = self.context.clock, Insist(emit, self.context.clock)
+        rescan_at = clock.monotonic()
+        try:
+            while True:
+                if clock.monotonic() >= rescan_at:
+                    rescan_at = clock.monotonic() + self.config.rescan_interval
+                    await _in_thread(watch.attach)
+                await clock.sleep(self.config.interval)
+                await self._hand_on(watch, insist)
+        except asyncio.CancelledError:
+            await self._hand_on(watch, emit)
+            raise
+
+    async def _hand_on(self, watch: "Watch", emit: Emit) -> None:
+        batch = await _in_thread(watch.read)
+        if not batch.item_count:
+            return
+        try:
+            await emit(batch)
+        except Rejected as rejected:  # who rejected it has counted it
+            self.context.logger.warning("downstream rejected %d items: %s", batch.item_count, rejected)
+        except Refused:  # only at the end: until then, `Insist` waits and the kernel goes on counting
+            self.context.drop(batch.item_count, "refused")
+        watch.taken()
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Does the work in a thread. When cancelled, it still waits for the work to end, which it soon does."""
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.gather(working, return_exceptions=True)
+        raise

@@ -1,0 +1,64 @@
+"""Kernel launches of a program that runs already, counted in the kernel."""
+
+import asyncio
+import logging
+
+import numpy as np
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, metrics_of
+
+LAUNCH = "zernel.cuda.launch.latency"
+
+
+def test_every_launch_of_every_thread_is_counted(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=2000 threads=8")
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 16_000
+
+
+def test_a_point_is_a_delta_with_the_bounds_of_an_hdr_histogram(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=1000")
+        first = watch.read()
+        watch.taken()
+        program.do("cudaLaunchKernel times=500")
+        second = watch.read()
+    (before,) = histogram_points(first, LAUNCH, process_pid=program.pid)
+    (point,) = histogram_points(second, LAUNCH, process_pid=program.pid)
+    assert metrics_of(second)[LAUNCH].unit == "s"
+    assert point.start_time_unix_nano == before.time_unix_nano < point.time_unix_nano
+    assert point.count == sum(point.bucket_counts) == 500
+    assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
+    assert (np.diff(point.explicit_bounds) > 0).all()
+    assert attributes_of(point)["zernel_phase"] == "unknown"
+
+
+async def test_a_receiver_emits_what_a_running_program_does(
+    loadable: None, standin: Standin, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "otel_zernel")
+    config = EbpfConfig.model_validate({"interval": "20ms", "rescan_interval": "20ms"})
+    receiver = EbpfReceiver(config, make_context(clock=SystemClock()))
+    downstream = Downstream(refuse=3)
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        running = asyncio.create_task(receiver.run(downstream))
+        await until(lambda: str(standin.cudart) in caplog.text)
+        program.do("cudaLaunchKernel times=300")
+        await until(lambda: downstream.batches)
+        program.do("cudaLaunchKernel times=200")
+        running.cancel()
+        await asyncio.wait([running])
+    assert sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches) == 500

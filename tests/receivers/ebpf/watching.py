@@ -1,0 +1,86 @@
+"""A watch at work in a test, and what its metrics say."""
+
+import functools
+import os
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.attaching import Mode
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.loading import Limits, Unavailable, load
+from otel_zernel_receivers.ebpf.watch import Watch
+
+
+@functools.cache
+def why_not(mode: Mode) -> str | None:
+    """Why the mode does not work here: tried with a probe and seven calls, not guessed."""
+    try:
+        load(Limits(max_processes=8, max_series=8), (mode,)).close()
+    except (Unavailable, OSError) as missing:
+        return str(missing)
+    return None
+
+
+@pytest.fixture(params=list(Mode))
+def mode(request: pytest.FixtureRequest) -> Mode:
+    """Each way to attach in turn; skips those that do not work here."""
+    return _require(request.param)
+
+
+@pytest.fixture
+def loadable() -> None:
+    """Skips where the best way to attach does not work."""
+    _require(Mode.SESSION)
+
+
+def _require(mode: Mode) -> Mode:
+    if reason := why_not(mode):
+        required = "1" in (os.environ.get("REQUIRE_BPF"), os.environ.get("REQUIRE_PEERS"))
+        (pytest.fail if required else pytest.skip)(f"no eBPF by {mode}: {reason}")
+    return mode
+
+
+@pytest.fixture
+def watch(loadable: None) -> Iterator[Watch]:
+    """A watch by sessions with the default configuration."""
+    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()))
+    try:
+        watch.open()
+        yield watch
+    finally:
+        watch.close()
+
+
+def metrics_of(batch: Batch) -> dict[str, Metric]:
+    """The metrics of a batch by name."""
+    return {
+        metric.name: metric
+        for resource in batch.metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def histogram_points(batch: Batch, name: str, **attributes: object) -> list[HistogramDataPoint]:
+    """The points of a histogram that have these attributes (`_` for `.` in their names)."""
+    metric = metrics_of(batch).get(name)
+    points = metric.histogram.data_points if metric else []
+    return [point for point in points if attributes.items() <= attributes_of(point).items()]
+
+
+def attributes_of(point: HistogramDataPoint) -> dict[str, object]:
+    """A point's attributes, `_` for `.` in their names."""
+    return {
+        pair.key.replace(".", "_"): getattr(pair.value, str(pair.value.WhichOneof("value")))
+        for pair in point.attributes
+    }
+
+
+def calls(batch: Batch, name: str, **attributes: object) -> int:
+    """How many calls the histogram's points count in all."""
+    return sum(point.count for point in histogram_points(batch, name, **attributes))
