@@ -1,0 +1,215 @@
+"""CUDA and NCCL without a GPU: stand-in libraries, and a program whose every call is known.
+
+    standin = build(folder)                      # raises NoCompiler where cc is missing
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        program.do("cudaLaunchKernel times=100 work=20000")
+        program.do("cudaDeviceSynchronize")
+    program.calls("cudaLaunchKernel")            # structured array: start, end, size, pointer, pid, tid, ...
+
+`program.c` describes the commands. What is called inside of a call is not in the log, but follows from it: a runtime
+call makes one driver call of the same kind if it succeeds (an invalid function or copy kind fails before), and libnccl,
+by its private copy of the runtime, makes one `cuLaunchKernelEx` for a collective outside of a group and one for the
+outermost `ncclGroupEnd` of a group that is not empty.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+Prologue = Literal["push", "endbr64", "stepped"]
+
+SOURCES = Path(__file__).parent
+
+RECORD = np.dtype(
+    [
+        ("start", "u8"),
+        ("end", "u8"),
+        ("size", "u8"),
+        ("pointer", "u8"),
+        ("pid", "u4"),
+        ("tid", "u4"),
+        ("result", "i4"),
+        ("device", "i4"),
+        ("name", "S32"),
+    ]
+)
+"""`struct record` of program.c."""
+
+_COMMON = "-std=gnu11 -O2 -g1 -fPIC -pthread -Wall -Werror -fno-optimize-sibling-calls -fno-ipa-icf -fno-shrink-wrap"
+_PROLOGUES: dict[Prologue, str] = {
+    "push": "-fno-omit-frame-pointer -fcf-protection=none",
+    "endbr64": "-fno-omit-frame-pointer -fcf-protection=full",
+    "stepped": "-fsplit-stack -fcf-protection=none",  # every function begins by comparing the stack pointer
+}
+
+Calls = npt.NDArray[Any]
+"""Calls as records of `RECORD`, in the order in which they began."""
+
+
+class NoCompiler(Exception):
+    """There is no C compiler to build the stand-ins with."""
+
+
+@dataclass(frozen=True)
+class Standin:
+    """The built files, all in one folder; they find each other there."""
+
+    folder: Path
+
+    @property
+    def cudart(self) -> Path:
+        return self.folder / "libcudart.so.12"
+
+    @property
+    def cuda(self) -> Path:
+        return self.folder / "libcuda.so.1"
+
+    @property
+    def nccl(self) -> Path:
+        return self.folder / "libnccl.so.2"
+
+    @property
+    def program(self) -> Path:
+        return self.folder / "program"
+
+    @property
+    def static_program(self) -> Path:
+        """The program with the runtime linked into it, whose symbols it exports; it needs no `load` for them."""
+        return self.folder / "static_program"
+
+    def start(
+        self,
+        program: Path | None = None,
+        *,
+        wrapper: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        capacity: int = 1 << 20,
+    ) -> "Program":
+        """Starts the program (behind `wrapper`, such as unshare), which then waits for commands.
+
+        Its log takes `capacity` calls; a call more ends the program, so that no log is silently incomplete.
+        """
+        log = self.folder / f"log-{os.urandom(6).hex()}"
+        with log.open("wb") as file:
+            file.truncate((capacity + 1) * RECORD.itemsize)
+        process = subprocess.Popen(
+            [*wrapper, str(program or self.program), str(log)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={**os.environ, **(environment or {})},
+        )
+        return Program(process, log)
+
+    def run(self, script: str, **options: Any) -> "Program":
+        """Runs the commands of `script`, a line each or divided by `;`, to the end. Options are those of `start`."""
+        with self.start(**options) as program:
+            for line in filter(None, map(str.strip, script.replace(";", "\n").splitlines())):
+                program.do(line)
+        return program
+
+
+@dataclass
+class Program:
+    """A running program. Leaving its context ends it; the log can be read at any time, after its end too."""
+
+    process: subprocess.Popen[str]
+    _log: Path
+    _answers_due: int = field(default=0, init=False)
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process that was started; behind a forking wrapper `log["pid"]` knows better."""
+        return self.process.pid
+
+    def do(self, command: str) -> None:
+        """Has `command` executed, and returns when it is."""
+        self.send(command)
+        self.wait()
+
+    def send(self, command: str) -> None:
+        """Has `command` executed after those sent before, without waiting for it."""
+        assert self.process.stdin
+        self.process.stdin.write(command + "\n")
+        self._answers_due += 1
+
+    def wait(self) -> None:
+        """Returns when every command sent is executed. Raises RuntimeError if one could not be."""
+        assert self.process.stdout
+        while self._answers_due:
+            answer = self.process.stdout.readline().strip()
+            if answer != "done":
+                raise RuntimeError(answer or f"the program ended with status {self.process.wait()}")
+            self._answers_due -= 1
+
+    def kill(self) -> None:
+        """SIGKILL, whatever the program is doing."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    @property
+    def log(self) -> Calls:
+        """Every call so far. One still running, or cut off by a signal, has `end` 0."""
+        with self._log.open("rb") as file:
+            count = int.from_bytes(file.read(8), "little")
+            file.seek(RECORD.itemsize)
+            return np.fromfile(file, RECORD, count)
+
+    def calls(self, *names: str) -> Calls:
+        """The calls of these functions."""
+        log = self.log
+        return log[np.isin(log["name"], [name.encode() for name in names])]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self.process.stdin
+        assert self.process.stdout
+        if kind:
+            self.process.kill()
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def build(folder: Path, prologue: Prologue = "push") -> Standin:
+    """Builds everything into `folder`, with functions that begin as `prologue` says. Takes two seconds."""
+    compiler = shutil.which("cc")
+    if not compiler:
+        raise NoCompiler("cc is not installed")
+    folder.mkdir(parents=True, exist_ok=True)
+    cc = [compiler, *_COMMON.split(), *_PROLOGUES[prologue].split()]
+    standin = Standin(folder)
+    _library(cc, standin.cuda, ["driver.c"], "{ global: cu*; local: *; };")
+    _library(cc, standin.cudart, ["runtime.c"], "libcudart.so.12 { global: cuda*; local: *; };")
+    _library(cc, standin.nccl, ["nccl.c", "runtime.c"], "{ global: nccl*; pnccl*; local: *; };")
+    _link(cc, standin.program, ["program.c"])
+    _link(cc, standin.static_program, ["program.c", "runtime.c"], "-rdynamic")
+    return standin
+
+
+def _library(cc: list[str], path: Path, sources: list[str], exports: str) -> None:
+    """A shared library that exports what the version script `exports` says."""
+    script = path.with_suffix(".exports")
+    script.write_text(exports)
+    _link(cc, path, sources, "-shared", f"-Wl,-soname,{path.name}", f"-Wl,--version-script,{script}")
+
+
+def _link(cc: list[str], path: Path, sources: list[str], *options: str) -> None:
+    """Compiles and links `sources`; the result looks for libraries in its own folder."""
+    files = [str(SOURCES / source) for source in sources]
+    subprocess.run([*cc, *files, *options, "-Wl,-rpath,$ORIGIN", "-ldl", "-o", str(path)], check=True)

@@ -1,0 +1,548 @@
+/* A job that does what its standard input says and logs every call it makes.
+ *
+ *     program LOG < script
+ *
+ * A line of the script is `load LIBRARY`, `sleep ms=N`, or the name of a CUDA or NCCL function with what it needs:
+ *
+ *     cudaLaunchKernel work=20000 stream=1 times=100 threads=8
+ *     cudaMalloc size=4096 times=3
+ *     cudaFree times=3
+ *
+ * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
+ * work (ns on the device), stream, event, comm (numbers of one's own choice; stream 0 is the default stream), size, kind,
+ * device, count, type, ranks, rank, null=1 (a null kernel, graph or communicator: the call fails).
+ * Every kind of allocation has a stack of its own, from which its free takes the latest; a free of an empty stack frees
+ * an address that was never given out.
+ *
+ * After each line the program answers `done`. LOG is a shared mapping, so calls that were begun before a SIGKILL are
+ * in it. `struct record` says what is known of a call. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "standin.h"
+
+struct record {
+    uint64_t start, end; /* CLOCK_MONOTONIC, ns, just around the call; end is 0 while the call runs */
+    uint64_t size;       /* bytes copied, allocated or freed; elements x element size of a collective */
+    uint64_t pointer;    /* address that was allocated or freed, or the communicator */
+    uint32_t pid, tid;
+    int32_t result;
+    int32_t device; /* that cudaSetDevice last chose in this thread */
+    char name[32];
+};
+
+struct options {
+    long times, threads, forks, work, stream, event, comm, size, kind, device, count, type, ranks, rank, null;
+};
+
+typedef void function(const struct options *, struct record *);
+
+static struct record *records; /* the first one's `start` counts the others */
+static uint64_t capacity;
+static __thread int device;
+
+static void fail(const char *what, const char *which)
+{
+    printf("error: %s %s\n", what, which);
+    exit(1);
+}
+
+static uint64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ULL + t.tv_nsec;
+}
+
+static void open_log(const char *path)
+{
+    struct stat status;
+    int fd = open(path, O_RDWR);
+    if (fd < 0 || fstat(fd, &status))
+        fail("cannot open the log", path);
+    records = mmap(NULL, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (records == MAP_FAILED)
+        fail("cannot map the log", path);
+    capacity = status.st_size / sizeof *records;
+    close(fd);
+}
+
+static struct record *next_record(const char *name)
+{
+    uint64_t index = __atomic_add_fetch(&records[0].start, 1, __ATOMIC_SEQ_CST);
+    if (index >= capacity)
+        fail("the log is full at", name);
+    struct record *record = &records[index];
+    record->pid = getpid();
+    record->tid = gettid();
+    record->device = device;
+    strncpy(record->name, name, sizeof record->name - 1);
+    return record;
+}
+
+static void *symbol(const char *name)
+{
+    void *found = dlsym(RTLD_DEFAULT, name);
+    if (!found)
+        fail("no loaded library has", name);
+    return found;
+}
+
+#define API(name)                    \
+    ({                               \
+        static __typeof__(&name) f;  \
+        if (!f)                      \
+            f = symbol(#name);       \
+        f;                           \
+    })
+
+#define CALL(record, name, ...)                  \
+    do {                                         \
+        __typeof__(&name) f = API(name);         \
+        (record)->start = now();                 \
+        (record)->result = f(__VA_ARGS__);       \
+        (record)->end = now();                   \
+    } while (0)
+
+/* Things with a number, made when first asked for */
+
+enum { NUMBERS = 64 };
+
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static CUstream streams[NUMBERS];
+static CUevent events[NUMBERS];
+static ncclComm_t comms[NUMBERS];
+
+static CUstream stream(const struct options *o)
+{
+    pthread_mutex_lock(&making);
+    CUstream *made = &streams[o->stream % NUMBERS];
+    if (!*made && made != streams) {
+        if (dlsym(RTLD_DEFAULT, "cudaStreamCreate"))
+            API(cudaStreamCreate)(made);
+        else
+            API(cuStreamCreate)(made, 0);
+    }
+    pthread_mutex_unlock(&making);
+    return *made;
+}
+
+static CUevent event(const struct options *o)
+{
+    pthread_mutex_lock(&making);
+    CUevent *made = &events[o->event % NUMBERS];
+    if (!*made)
+        API(cudaEventCreate)(made);
+    pthread_mutex_unlock(&making);
+    return *made;
+}
+
+/* Launches */
+
+static void *kernel(const struct options *o) { return o->null ? NULL : (void *)kernel; }
+
+#define WORK(o)                   \
+    uint64_t work = (o)->work;    \
+    void *args[] = {&work}
+
+static const dim3 one = {1, 1, 1};
+
+static void launch_kernel(const struct options *o, struct record *r)
+{
+    WORK(o);
+    CUstream on = stream(o);
+    CALL(r, cudaLaunchKernel, kernel(o), one, one, args, 0, on);
+}
+
+static void launch_kernel_ptsz(const struct options *o, struct record *r)
+{
+    WORK(o);
+    CUstream on = stream(o);
+    CALL(r, cudaLaunchKernel_ptsz, kernel(o), one, one, args, 0, on);
+}
+
+static void launch_cooperative_kernel(const struct options *o, struct record *r)
+{
+    WORK(o);
+    CUstream on = stream(o);
+    CALL(r, cudaLaunchCooperativeKernel, kernel(o), one, one, args, 0, on);
+}
+
+static void launch_kernel_ex(const struct options *o, struct record *r)
+{
+    WORK(o);
+    cudaLaunchConfig_t config = {one, one, 0, stream(o)};
+    CALL(r, cudaLaunchKernelExC, &config, kernel(o), args);
+}
+
+static void launch_graph(const struct options *o, struct record *r)
+{
+    WORK(o);
+    (void)args;
+    CUstream on = stream(o);
+    CALL(r, cudaGraphLaunch, o->null ? NULL : &work, on);
+}
+
+static void driver_launch_kernel(const struct options *o, struct record *r)
+{
+    WORK(o);
+    CUstream on = stream(o);
+    CALL(r, cuLaunchKernel, kernel(o), 1, 1, 1, 1, 1, 1, 0, on, args, NULL);
+}
+
+static void driver_launch_kernel_ex(const struct options *o, struct record *r)
+{
+    WORK(o);
+    CUlaunchConfig config = {1, 1, 1, 1, 1, 1, 0, stream(o)};
+    CALL(r, cuLaunchKernelEx, &config, kernel(o), args, NULL);
+}
+
+static void driver_launch_graph(const struct options *o, struct record *r)
+{
+    WORK(o);
+    (void)args;
+    CUstream on = stream(o);
+    CALL(r, cuGraphLaunch, o->null ? NULL : &work, on);
+}
+
+/* Waits, events, devices */
+
+static void stream_synchronize(const struct options *o, struct record *r)
+{
+    CUstream on = stream(o);
+    CALL(r, cudaStreamSynchronize, on);
+}
+
+static void driver_stream_synchronize(const struct options *o, struct record *r)
+{
+    CUstream on = stream(o);
+    CALL(r, cuStreamSynchronize, on);
+}
+
+static void device_synchronize(const struct options *o, struct record *r) { CALL(r, cudaDeviceSynchronize); }
+static void context_synchronize(const struct options *o, struct record *r) { CALL(r, cuCtxSynchronize); }
+
+static void event_record(const struct options *o, struct record *r)
+{
+    CUevent of = event(o);
+    CUstream on = stream(o);
+    CALL(r, cudaEventRecord, of, on);
+}
+
+static void event_query(const struct options *o, struct record *r)
+{
+    CUevent of = event(o);
+    CALL(r, cudaEventQuery, of);
+}
+
+static void event_synchronize(const struct options *o, struct record *r)
+{
+    CUevent of = event(o);
+    CALL(r, cudaEventSynchronize, of);
+}
+
+static void set_device(const struct options *o, struct record *r)
+{
+    CALL(r, cudaSetDevice, o->device);
+    if (!r->result)
+        r->device = device = o->device;
+}
+
+/* Copies */
+
+static void copy(const struct options *o, struct record *r)
+{
+    r->size = o->size;
+    CALL(r, cudaMemcpy, NULL, NULL, o->size, o->kind);
+}
+
+static void copy_async(const struct options *o, struct record *r)
+{
+    r->size = o->size;
+    CUstream on = stream(o);
+    CALL(r, cudaMemcpyAsync, NULL, NULL, o->size, o->kind, on);
+}
+
+static void driver_copy_to_device(const struct options *o, struct record *r)
+{
+    r->size = o->size;
+    CUstream on = stream(o);
+    CALL(r, cuMemcpyHtoDAsync_v2, 0, NULL, o->size, on);
+}
+
+/* Memory */
+
+struct allocation {
+    uint64_t pointer, size;
+    struct allocation *below;
+};
+
+enum heap { RUNTIME, RUNTIME_ASYNC, DRIVER, DRIVER_ASYNC, PHYSICAL, HEAPS };
+
+static struct allocation *heaps[HEAPS];
+static pthread_mutex_t heaps_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void push(enum heap heap, uint64_t pointer, struct record *r)
+{
+    if (r->result)
+        return;
+    struct allocation *top = malloc(sizeof *top);
+    r->pointer = pointer;
+    pthread_mutex_lock(&heaps_lock);
+    *top = (struct allocation){pointer, r->size, heaps[heap]};
+    heaps[heap] = top;
+    pthread_mutex_unlock(&heaps_lock);
+}
+
+static uint64_t pop(enum heap heap, struct record *r)
+{
+    pthread_mutex_lock(&heaps_lock);
+    struct allocation *top = heaps[heap];
+    if (top)
+        heaps[heap] = top->below;
+    pthread_mutex_unlock(&heaps_lock);
+    r->pointer = top ? top->pointer : 0xbad;
+    r->size = top ? top->size : 0;
+    free(top);
+    return r->pointer;
+}
+
+#define ALLOCATE(handler, name, heap, type, ...)                      \
+    static void handler(const struct options *o, struct record *r)    \
+    {                                                                 \
+        type pointer = 0;                                             \
+        r->size = o->size;                                            \
+        CALL(r, name, &pointer, o->size, ##__VA_ARGS__);              \
+        push(heap, (uint64_t)pointer, r);                             \
+    }
+
+#define FREE(handler, name, heap, type, ...)                          \
+    static void handler(const struct options *o, struct record *r)    \
+    {                                                                 \
+        type pointer = (type)pop(heap, r);                            \
+        CALL(r, name, pointer, ##__VA_ARGS__);                        \
+    }
+
+ALLOCATE(allocate, cudaMalloc, RUNTIME, void *)
+ALLOCATE(allocate_managed, cudaMallocManaged, RUNTIME, void *, 1)
+ALLOCATE(allocate_async, cudaMallocAsync, RUNTIME_ASYNC, void *, streams[o->stream])
+ALLOCATE(driver_allocate, cuMemAlloc_v2, DRIVER, CUdeviceptr)
+ALLOCATE(driver_allocate_async, cuMemAllocAsync, DRIVER_ASYNC, CUdeviceptr, streams[o->stream])
+ALLOCATE(create_physical, cuMemCreate, PHYSICAL, CUmemGenericAllocationHandle, NULL, 0)
+FREE(release, cudaFree, RUNTIME, void *)
+FREE(release_async, cudaFreeAsync, RUNTIME_ASYNC, void *, streams[o->stream])
+FREE(driver_release, cuMemFree_v2, DRIVER, CUdeviceptr)
+FREE(driver_release_async, cuMemFreeAsync, DRIVER_ASYNC, CUdeviceptr, streams[o->stream])
+FREE(release_physical, cuMemRelease, PHYSICAL, CUmemGenericAllocationHandle)
+
+/* NCCL */
+
+static ncclComm_t communicator(const struct options *o, struct record *r)
+{
+    static const uint8_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    ncclComm_t comm = o->null ? NULL : comms[o->comm % NUMBERS];
+    r->pointer = (uint64_t)comm;
+    r->size = o->count * sizes[o->type % sizeof sizes];
+    return comm;
+}
+
+static void init_rank(const struct options *o, struct record *r)
+{
+    ncclUniqueId id;
+    API(ncclGetUniqueId)(&id);
+    CALL(r, ncclCommInitRank, &comms[o->comm % NUMBERS], o->ranks, id, o->rank);
+    r->pointer = (uint64_t)comms[o->comm % NUMBERS];
+}
+
+static void init_rank_config(const struct options *o, struct record *r)
+{
+    ncclUniqueId id;
+    API(ncclGetUniqueId)(&id);
+    CALL(r, ncclCommInitRankConfig, &comms[o->comm % NUMBERS], o->ranks, id, o->rank, NULL);
+    r->pointer = (uint64_t)comms[o->comm % NUMBERS];
+}
+
+/* Communicator `comm` gives birth to the one with the next number. */
+static void split(const struct options *o, struct record *r)
+{
+    ncclComm_t *made = &comms[(o->comm + 1) % NUMBERS];
+    CALL(r, ncclCommSplit, communicator(o, r), 0, o->rank, made, NULL);
+    r->pointer = (uint64_t)*made;
+}
+
+static void destroy(const struct options *o, struct record *r) { CALL(r, ncclCommDestroy, communicator(o, r)); }
+static void abort_communicator(const struct options *o, struct record *r) { CALL(r, ncclCommAbort, communicator(o, r)); }
+static void group_start(const struct options *o, struct record *r) { CALL(r, ncclGroupStart); }
+static void group_end(const struct options *o, struct record *r) { CALL(r, ncclGroupEnd); }
+
+#define COLLECTIVE(handler, name, ...)                                \
+    static void handler(const struct options *o, struct record *r)    \
+    {                                                                 \
+        ncclComm_t comm = communicator(o, r);                         \
+        CUstream on = stream(o);                                      \
+        CALL(r, name, __VA_ARGS__, comm, on);                         \
+    }
+
+COLLECTIVE(all_reduce, ncclAllReduce, NULL, NULL, o->count, o->type, 0)
+COLLECTIVE(reduce_scatter, ncclReduceScatter, NULL, NULL, o->count, o->type, 0)
+COLLECTIVE(all_gather, ncclAllGather, NULL, NULL, o->count, o->type)
+COLLECTIVE(broadcast, ncclBroadcast, NULL, NULL, o->count, o->type, 0)
+COLLECTIVE(reduce, ncclReduce, NULL, NULL, o->count, o->type, 0, 0)
+COLLECTIVE(send_to, ncclSend, NULL, o->count, o->type, 0)
+COLLECTIVE(receive_from, ncclRecv, NULL, o->count, o->type, 0)
+
+/* The script */
+
+static const struct { const char *name; function *call; } functions[] = {
+    {"cudaLaunchKernel", launch_kernel},
+    {"cudaLaunchKernel_ptsz", launch_kernel_ptsz},
+    {"cudaLaunchCooperativeKernel", launch_cooperative_kernel},
+    {"cudaLaunchKernelExC", launch_kernel_ex},
+    {"cudaGraphLaunch", launch_graph},
+    {"cuLaunchKernel", driver_launch_kernel},
+    {"cuLaunchKernelEx", driver_launch_kernel_ex},
+    {"cuGraphLaunch", driver_launch_graph},
+    {"cudaStreamSynchronize", stream_synchronize},
+    {"cudaDeviceSynchronize", device_synchronize},
+    {"cuStreamSynchronize", driver_stream_synchronize},
+    {"cuCtxSynchronize", context_synchronize},
+    {"cudaEventRecord", event_record},
+    {"cudaEventQuery", event_query},
+    {"cudaEventSynchronize", event_synchronize},
+    {"cudaSetDevice", set_device},
+    {"cudaMemcpy", copy},
+    {"cudaMemcpyAsync", copy_async},
+    {"cuMemcpyHtoDAsync_v2", driver_copy_to_device},
+    {"cudaMalloc", allocate},
+    {"cudaMallocManaged", allocate_managed},
+    {"cudaMallocAsync", allocate_async},
+    {"cuMemAlloc_v2", driver_allocate},
+    {"cuMemAllocAsync", driver_allocate_async},
+    {"cuMemCreate", create_physical},
+    {"cudaFree", release},
+    {"cudaFreeAsync", release_async},
+    {"cuMemFree_v2", driver_release},
+    {"cuMemFreeAsync", driver_release_async},
+    {"cuMemRelease", release_physical},
+    {"ncclCommInitRank", init_rank},
+    {"ncclCommInitRankConfig", init_rank_config},
+    {"ncclCommSplit", split},
+    {"ncclCommDestroy", destroy},
+    {"ncclCommAbort", abort_communicator},
+    {"ncclGroupStart", group_start},
+    {"ncclGroupEnd", group_end},
+    {"ncclAllReduce", all_reduce},
+    {"ncclReduceScatter", reduce_scatter},
+    {"ncclAllGather", all_gather},
+    {"ncclBroadcast", broadcast},
+    {"ncclReduce", reduce},
+    {"ncclSend", send_to},
+    {"ncclRecv", receive_from},
+};
+
+static struct options parse(char *words)
+{
+    struct options o = {.times = 1, .threads = 1, .ranks = 1, .size = 1, .kind = cudaMemcpyHostToDevice, .type = 7};
+    const struct { const char *key; long *value; } keys[] = {
+        {"times", &o.times}, {"threads", &o.threads}, {"forks", &o.forks}, {"work", &o.work},   {"stream", &o.stream},
+        {"event", &o.event}, {"comm", &o.comm},       {"size", &o.size},   {"kind", &o.kind},   {"device", &o.device},
+        {"count", &o.count}, {"type", &o.type},       {"ranks", &o.ranks}, {"rank", &o.rank},   {"null", &o.null},
+        {"ms", &o.times},
+    };
+    for (char *word; (word = strsep(&words, " "));) {
+        char *key = strsep(&word, "=");
+        size_t i = 0;
+        while (i < sizeof keys / sizeof *keys && strcmp(keys[i].key, key))
+            i++;
+        if (!word || i == sizeof keys / sizeof *keys)
+            fail("not an option:", key);
+        *keys[i].value = strtol(word, NULL, 0);
+    }
+    return o;
+}
+
+struct job { const char *name; function *call; struct options options; };
+
+static void *repeat(void *argument)
+{
+    struct job *job = argument;
+    for (long i = 0; i < job->options.times; i++)
+        job->call(&job->options, next_record(job->name));
+    return NULL;
+}
+
+static void in_threads(struct job *job)
+{
+    if (job->options.threads == 1) {
+        repeat(job);
+        return;
+    }
+    pthread_t threads[job->options.threads];
+    for (long i = 0; i < job->options.threads; i++)
+        pthread_create(&threads[i], NULL, repeat, job);
+    for (long i = 0; i < job->options.threads; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void in_children(struct job *job)
+{
+    for (long i = 0; i < job->options.forks; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            in_threads(job);
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+    }
+}
+
+static void run(const char *name, char *words)
+{
+    if (!strcmp(name, "load")) {
+        if (!words || !dlopen(words, RTLD_NOW | RTLD_GLOBAL))
+            fail("cannot load", words ? dlerror() : "nothing");
+        return;
+    }
+    struct job job = {name, NULL, parse(words)};
+    if (!strcmp(name, "sleep")) {
+        usleep(job.options.times * 1000);
+        return;
+    }
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (!strcmp(functions[i].name, name))
+            job.call = functions[i].call;
+    if (!job.call)
+        fail("no such command:", name);
+    if (job.options.forks)
+        in_children(&job);
+    else
+        in_threads(&job);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2)
+        fail("usage:", "program LOG < script");
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    open_log(argv[1]);
+    for (char line[256]; fgets(line, sizeof line, stdin);) {
+        char *words = line;
+        line[strcspn(line, "\n")] = 0;
+        char *name = strsep(&words, " ");
+        if (*name) {
+            run(name, words);
+            puts("done");
+        }
+    }
+    return 0;
+}
