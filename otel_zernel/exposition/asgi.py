@@ -15,6 +15,8 @@ Header = tuple[bytes, bytes]
 
 _SMALL = 1024
 """Bytes up to which compression costs more than it saves."""
+_CHUNK = 1 << 18
+"""Bytes written at once, so that a page of megabytes does not hold up the loop."""
 _PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 
 
@@ -25,7 +27,10 @@ def metrics_app(render: Callable[[Format], bytes], *, openmetrics: bool = True) 
         status, body, headers = await respond(scope)
         length = (b"content-length", str(len(body)).encode())
         await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+        sent = 0 if scope["method"] == "HEAD" else len(body)
+        for at in range(0, sent, _CHUNK):
+            await send({"type": "http.response.body", "body": body[at : at + _CHUNK], "more_body": True})
+        await send({"type": "http.response.body"})
 
     async def respond(scope: Scope) -> tuple[int, bytes, list[Header]]:
         if scope["path"] not in ("/metrics", "/health"):

@@ -22,7 +22,7 @@ class Family:
     """The series of one name."""
 
     name: str
-    type: FamilyType
+    kind: FamilyType
     unit: str
     help: str
     samples: tuple[str, ...]
@@ -36,7 +36,7 @@ class Family:
         OpenMetrics leaves `_total` out of a counter's name. A counter whose name has none, or whose shorter name is
         another family's (`clashes`), is of unknown type there.
         """
-        name, type_ = self.name, str(self.type)
+        name, type_ = self.name, str(self.kind)
         if format_.openmetrics and type_ == "counter":
             shorter = name.removesuffix("_total")
             name, type_ = (name, "unknown") if shorter == name or clashes else (shorter, type_)
@@ -47,7 +47,7 @@ class Family:
         series = list(self.series.values())
         if send_timestamps or (format_.openmetrics and any(one.has_exemplars for one in series)):
             return list(_decorated(series, format_, send_timestamps))
-        if self.type in ("gauge", "counter"):
+        if self.kind in ("gauge", "counter"):
             numbers = cast("list[Number]", series)
             if math.isfinite(sum([one.value for one in numbers])):
                 return [f"{one.prefix}{one.value!r}\n" for one in numbers]

@@ -27,12 +27,12 @@ class Origin:
         self.target = _target(attributes) if options.target_labels else {}
         """`job` and `instance`, where the resource has them."""
         self.constant = {naming.label(name): value for name, value in options.const_labels.items()}
-        described = [one for one in attributes if not options.target_labels or one.key not in _SERVICE]
-        self.info = joined(labelled(described, naming))
-        """The resource's other attributes, as labels of `target_info`."""
         self.streams: dict[StreamKey, Stream] = {}
         self._naming = naming
         self._fixed = self.constant | self.target
+        described = [one for one in attributes if not options.target_labels or one.key not in _SERVICE]
+        self.info = joined(self._freed(one) for one in labelled(described, naming))
+        """The resource's other attributes, as labels of `target_info`."""
         kept = [one for one in attributes if one.key in options.resource_constant_labels]
         self._shared = labelled(kept, naming)
         if not options.without_scope_info:
@@ -47,7 +47,7 @@ class Origin:
         attributed = {one[0]: one for one in (*self._shared, *labelled(attributes, self._naming))}
         return label_text(joined(self._freed(one, reserved) for one in attributed.values()) | self._fixed)
 
-    def _freed(self, one: Labelled, reserved: str | None) -> Labelled:
+    def _freed(self, one: Labelled, reserved: str | None = None) -> Labelled:
         attribute, name, value = one
         taken = name == reserved or name in self._fixed
         return (attribute, f"exported_{name}", value) if taken else one

@@ -20,7 +20,7 @@ from otel_zernel.exposition.names import Naming
 from otel_zernel.exposition.options import Options
 from otel_zernel.exposition.origin import Origin, target_infos
 from otel_zernel.exposition.series import Malformed, Series
-from otel_zernel.exposition.stream import Stream, attributes_key, stream_key
+from otel_zernel.exposition.stream import Stream, stream_key
 
 _NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _ALIASES = 4
@@ -41,7 +41,7 @@ class Page:
     - `type_conflict`: another metric has this name, with another type or unit
     - `collision`: another series has these labels; the newer of the two is kept
     - `out_of_order`: older than what is shown, or a delta that overlaps it
-    - `malformed`: negative counters, bounds that don't ascend, quantiles beyond 0 and 1
+    - `malformed`: negative counters, bounds that don't ascend, quantiles beyond 0 and 1 or of negative values
     - `no_temporality`: a sum or histogram that doesn't say if it is cumulative
     - `bad_name`: no character of the name is one of Prometheus's
     """
@@ -123,7 +123,7 @@ class Page:
         family = self._families.get(stream.name)
         if family is None or not family.series:
             return self._new_family(stream)
-        if family.type != stream.kind or (family.unit and stream.unit and family.unit != stream.unit):
+        if family.kind != stream.kind or (family.unit and stream.unit and family.unit != stream.unit):
             return None
         return family
 
@@ -149,10 +149,10 @@ class Page:
         known, key_of, delta = stream.known, stream.key, stream.delta
         late = malformed = 0
         for point in points:
-            key = key_of(point)
             if point.flags & _NO_RECORDED_VALUE:
-                self._end(stream, point)
+                self._end(stream, family, point)
                 continue
+            key = key_of(point)
             series = known.get(key) or self._admit(stream, family, point, key)
             if series is None:
                 continue
@@ -173,10 +173,10 @@ class Page:
         if malformed:
             self._drop(malformed, "malformed")
 
-    def _end(self, stream: Stream, point: Any) -> None:
+    def _end(self, stream: Stream, family: Family, point: Any) -> None:
         """Removes the series of a point that says there is no value any more."""
-        series = stream.known.get(attributes_key(point.attributes))
-        if series is not None:
+        series = family.series.get(stream.label_text(point.attributes))
+        if series is not None and series.stream is stream:
             self._remove(series)
 
     def _admit(self, stream: Stream, family: Family, point: Any, key: bytes) -> Series | None:

@@ -47,6 +47,11 @@ def test_info_goes_with_the_last_series(shown: Shown) -> None:
     assert shown.lines() == []
 
 
+def test_a_resources_own_job_gives_way_to_the_target(shown: Shown) -> None:
+    shown.update(gauge("a", number(1)), resource={"service.name": "app", "job": "slurm-7"})
+    assert shown.lines() == ['target_info{exported_job="slurm-7",job="app"} 1', 'a{job="app"} 1']
+
+
 def test_a_page_about_its_own_program_has_no_target_labels() -> None:
     shown = Shown(target_labels=False)
     shown.update(gauge("a", number(1)), resource=HOST)
