@@ -20,7 +20,10 @@ _LAYOUTS = {"basic": basic, "normal": normal, "detailed": detailed}
 
 
 class DebugExporter(Exporter):
-    """Shows batches on stdout or stderr. Once nobody reads there, batches are dropped and counted."""
+    """Shows what flows: counts, tables to be read, or everything.
+
+    Once nobody reads there, batches are dropped and counted.
+    """
 
     Config = DebugConfig
     stability = "beta"

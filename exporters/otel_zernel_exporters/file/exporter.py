@@ -21,7 +21,10 @@ take none over 1 MiB."""
 
 
 class FileExporter(Exporter):
-    """Writes each batch whole before it takes the next; a batch the disk has no room for is tried again."""
+    """Writes OTLP to a file, as lines of JSON or as protobuf.
+
+    Writes each batch whole before it takes the next; a batch the disk has no room for is tried again.
+    """
 
     Config = FileConfig
     stability = "beta"

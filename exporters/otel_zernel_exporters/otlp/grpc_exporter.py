@@ -28,7 +28,7 @@ _LONGEST_GRACE = 3600.0
 
 
 class OtlpGrpcExporter(Exporter):
-    """Sends batches as they are encoded, a request for each signal."""
+    """Sends OTLP by gRPC: batches as they are encoded, a request for each signal."""
 
     Config = OtlpGrpcConfig
     stability = "beta"

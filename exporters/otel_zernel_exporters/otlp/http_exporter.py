@@ -45,7 +45,7 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class OtlpHttpExporter(Exporter):
-    """Posts batches, a request for each signal."""
+    """Sends OTLP by HTTP, in protobuf or JSON: a request for each signal."""
 
     Config = OtlpHttpConfig
     stability = "beta"

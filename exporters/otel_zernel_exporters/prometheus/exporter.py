@@ -14,7 +14,7 @@ from otel_zernel_exporters.prometheus.config import PrometheusConfig
 
 
 class PrometheusExporter(Exporter):
-    """Keeps the newest value of every series and shows it at `/metrics`."""
+    """Serves the newest value of every series to Prometheus, at `/metrics`."""
 
     Config = PrometheusConfig
     stability = "beta"

@@ -18,7 +18,7 @@ _REMEMBERED = 4096  # resources whose outcome is kept, so that each is worked on
 
 
 class ResourceProcessor(Processor):
-    """Does the configured actions to the resource of everything that passes."""
+    """Sets and removes resource attributes; detects those of host, process and environment."""
 
     Config = ResourceConfig
     stability = "beta"
