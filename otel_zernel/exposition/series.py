@@ -106,7 +106,7 @@ class Counter(Number):
             raise Malformed
         self.value = self.value + value if delta else value
         if point.exemplars:
-            self.exemplar = max(point.exemplars, key=exemplar_value)
+            self.exemplar = _copied(max(point.exemplars, key=exemplar_value))
 
 
 class Distribution(Series):
@@ -184,7 +184,7 @@ class Buckets(Distribution):
     def _keep(self, exemplars: Sequence[Exemplar]) -> None:
         """Keeps the greatest of each bucket."""
         for exemplar in sorted(exemplars, key=exemplar_value):
-            self.exemplars[bisect_left(self.shape or [], exemplar_value(exemplar))] = exemplar
+            self.exemplars[bisect_left(self.shape or [], exemplar_value(exemplar))] = _copied(exemplar)
 
     def _shaped(self, shape: list[float]) -> list[str]:
         return [self._line("_bucket", f'le="{spell(bound)}"') for bound in (*shape, math.inf)]
@@ -242,6 +242,13 @@ class Exponentials(Buckets):
 def exemplar_value(exemplar: Exemplar) -> float:
     """An exemplar's value, a float or an integer."""
     return exemplar.as_double or exemplar.as_int
+
+
+def _copied(exemplar: Exemplar) -> Exemplar:
+    """A copy, for a part of a batch keeps the whole batch in memory."""
+    twin = Exemplar()
+    twin.CopyFrom(exemplar)
+    return twin
 
 
 def _check_bounds(bounds: list[float]) -> None:
