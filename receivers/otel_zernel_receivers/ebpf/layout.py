@@ -62,6 +62,9 @@ SLOT = np.dtype(
     ]
 )
 
+STRUCTS = {"process": PROCESS, "slot": SLOT}
+"""By the names in C."""
+
 COUNTERS_PER_ELEMENT = 2
 
 SETTINGS = struct.Struct("<QQII")
