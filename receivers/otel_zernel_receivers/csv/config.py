@@ -64,6 +64,13 @@ class Columns(ComponentConfig):
             raise ValueError("give either `metrics` (a column each), or both `metric` and `value` (a row each)")
         return self
 
+    @model_validator(mode="after")
+    def _texts_are_no_numbers(self) -> Self:
+        texts = {self.timestamp, self.metric, *self.resource.values(), *self.attributes.values()}
+        if both := sorted(texts & {self.value, *self.metrics} - {None}):
+            raise ValueError(f"column {both[0]!r} cannot hold a number and something else too")
+        return self
+
 
 def _named_or_columns(value: Any, columns: Any) -> Any:
     """Decides by the input's shape, so that a mistake is reported once and at its own path."""

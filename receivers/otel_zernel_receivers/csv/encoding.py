@@ -63,16 +63,21 @@ class Encoder:
         if plan != self._plan:
             self._plan = plan
             self._forget()
-        groups, keys = _group(rows.texts, len(rows))
+        codes = _codes(rows.texts, len(rows))
+        order = _order(codes, times)
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))  # of each run of rows with the same texts
+        runs = np.diff(starts, append=len(order))
+        keys = _keys(rows.texts, order[starts])
         slots = [self._slots.get(key) or self._new_slots(key, plan) for key in keys]
-        order = _order(groups, times)
+        times = times[order]
         metrics: defaultdict[_Place, list[bytes]] = defaultdict(list)
         points = flawed = 0
-        for number, values in enumerate(rows.numbers):
-            chosen = order[~np.isnan(values[order])]
-            mine = [of_group[number] for of_group in slots]
-            tails = number_point_tails(times[chosen], _scaled(values[chosen], mine, groups[chosen]))
-            ends = np.searchsorted(groups[chosen], np.arange(1, len(mine) + 1)).tolist()
+        for number, column in enumerate(rows.numbers):
+            mine = [of_run[number] for of_run in slots]
+            values = _scaled(column[order], mine, runs)
+            filled = ~np.isnan(values)
+            tails = number_point_tails(times[filled], values[filled])
+            ends = np.cumsum(filled)[starts + runs - 1].tolist()
             start = 0
             for slot, end in zip(mine, ends, strict=True):
                 if end > start:
@@ -112,36 +117,40 @@ def _message(metrics: Mapping[_Place, Sequence[bytes]]) -> bytes:
 
 def _factors(scale: float) -> tuple[float, float]:
     """Multiplier and divisor of a scale. One that is 1/n divides: then 57 % is 0.57, not 0.5700000000000001."""
-    divisor = round(1 / scale) if 0 < scale < 1 else 1
+    divisor = round(1 / scale) if 1e-15 < scale < 1 else 1
     return (1.0, float(divisor)) if divisor > 1 and 1 / divisor == scale else (scale, 1.0)
 
 
-def _order(groups: NDArray[np.int64], times: NDArray[np.uint64]) -> NDArray[np.intp]:
-    """The rows by group, and by time in each; by their order in the file where times are equal."""
-    if np.all(times[1:] >= times[:-1]):
-        return np.argsort(groups, kind="stable")
-    return np.lexsort((times, groups))
-
-
-def _scaled(values: NDArray[np.float64], slots: Sequence[_Slot], groups: NDArray[np.int64]) -> NDArray[np.float64]:
-    multipliers = np.array([slot.multiplier for slot in slots], np.float64)
-    divisors = np.array([slot.divisor for slot in slots], np.float64)
-    with np.errstate(over="ignore"):  # an overflow is inf, which OTLP holds
-        scaled: NDArray[np.float64] = values * multipliers[groups] / divisors[groups]
-    return scaled
-
-
-def _group(texts: Sequence[Texts], count: int) -> tuple[NDArray[np.int64], list[tuple[str, ...]]]:
-    """For each of `count` rows the number of its group, shape (count,), and for each group the texts it shares."""
+def _codes(texts: Sequence[Texts], count: int) -> NDArray[np.int64]:
+    """A number for each of `count` rows, shape (count,): the same for rows with the same texts, and for no others."""
     codes, size = np.zeros(count, np.int64), 1
     for text in texts:
-        if len(text.values) == 1:
-            continue
         if size * len(text.values) > 2**62:
             _, codes = np.unique(codes, return_inverse=True)
             size = count
-        codes = codes * len(text.values) + text.codes
-        size *= len(text.values)
-    _, first, groups = np.unique(codes, return_index=True, return_inverse=True)
-    columns = [[text.values[code] for code in text.codes[first].tolist()] for text in texts]
-    return groups.astype(np.int64), list(zip(*columns, strict=True)) if columns else [()] * len(first)
+        if len(text.values) > 1:
+            codes = codes * len(text.values) + text.codes
+            size *= len(text.values)
+    return codes
+
+
+def _order(codes: NDArray[np.int64], times: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """The rows by code, then by time, then by their order in the file."""
+    if np.all(times[1:] >= times[:-1]):
+        return np.argsort(codes, kind="stable")
+    return np.lexsort((times, codes))
+
+
+def _keys(texts: Sequence[Texts], rows: NDArray[np.intp]) -> list[tuple[str, ...]]:
+    """The texts of the chosen rows."""
+    columns = [[text.values[code] for code in text.codes[rows].tolist()] for text in texts]
+    return list(zip(*columns, strict=True)) if columns else [()] * len(rows)
+
+
+def _scaled(values: NDArray[np.float64], slots: Sequence[_Slot], runs: NDArray[np.intp]) -> NDArray[np.float64]:
+    """The values in their metrics' units; `slots` are those of `runs` of so many values."""
+    multipliers = np.array([slot.multiplier for slot in slots], np.float64)
+    divisors = np.array([slot.divisor for slot in slots], np.float64)
+    with np.errstate(over="ignore"):  # an overflow is inf, which OTLP holds
+        scaled: NDArray[np.float64] = values * np.repeat(multipliers, runs) / np.repeat(divisors, runs)
+    return scaled

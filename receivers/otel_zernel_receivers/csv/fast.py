@@ -18,7 +18,7 @@ def parse_block(lines: Lines, plan: Plan, delimiter: str) -> Rows | None:
         return None
     try:
         table = _read(data, plan, delimiter)
-    except pyarrow.ArrowInvalid:
+    except pyarrow.ArrowException:
         return None
     # Fewer rows than lines: a quote was not closed in its line, or a line is blank.
     if table.num_rows != len(lines.ends):

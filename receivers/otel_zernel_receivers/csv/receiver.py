@@ -73,7 +73,7 @@ class CsvReceiver(Receiver):
             return await asyncio.shield(working)
         except asyncio.CancelledError:
             self._stop.set()
-            await asyncio.wait([working])
+            await asyncio.gather(working, return_exceptions=True)
             raise
 
     async def _deliver(self, batch: Batch, emit: Emit) -> None:
@@ -95,18 +95,23 @@ class CsvReceiver(Receiver):
         """Reads and converts block by block; None when there is nothing now."""
         with self._rejects() as rejects:
             conversion = Conversion(self.config, self._layout, self.context, rejects)
-            for block in self._blocks():
-                yield conversion.batch(block) if block else None
+            while True:
+                points = 0
+                for block in self._blocks():
+                    batch = conversion.batch(block) if block else None
+                    points += batch.point_count if batch else 0
+                    yield batch
+                if not self.config.loop:
+                    return
+                if not points:
+                    yield None  # files without a good row must not make it spin
 
     def _blocks(self) -> Iterator[Block | None]:
+        """The files' blocks, once."""
         if self.config.follow:
             yield from self._follower().blocks()
-        while True:
-            for name in self._reader.expand(self.config.files):
-                yield from self._reader.read(name)
-            if not self.config.loop:
-                return
-            yield None  # files without rows must not make it spin
+        for name in self._reader.expand(self.config.files):
+            yield from self._reader.read(name)
 
     def _follower(self) -> Follower:
         return Follower(self._reader, self.config.files, self.context.clock.monotonic, self.context.logger.warning)

@@ -20,6 +20,7 @@ OWN = {"timestamp": "t", "metrics": {"x": {}}}
         ({"layout": {"timestamp": "t", "metric": "m"}}, ("layout",), "give either `metrics`"),
         ({"layout": {"metrics": {"x": {}}}}, (), "needs a `timestamp` column"),
         ({"layout": {**OWN, "metrics": {"x": {"type": "counter"}}}}, ("layout", "metrics", "x", "type"), "'gauge'"),
+        ({"layout": {**OWN, "attributes": {"a": "x"}}}, ("layout",), "column 'x' cannot hold a number and"),
         ({"shard": {"index": 2, "count": 2}}, ("shard",), "less than count"),
         ({"loop": True, "follow": True}, (), "exclude each other"),
         ({"files": ["-"], "loop": True}, (), "ends once"),

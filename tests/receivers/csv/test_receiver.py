@@ -277,3 +277,30 @@ def test_validation_does_not_load_pyarrow() -> None:
     program = "import sys, otel_zernel_receivers.csv; sys.exit('pyarrow' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", program], env=env, check=False).returncode == 0
+
+
+async def test_a_loop_pauses_only_when_there_is_nothing_to_loop_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    clock = FakeClock()
+    count = 0
+
+    async def emit(batch: Batch) -> None:
+        nonlocal count
+        count += 1
+        if count == 10:
+            raise Enough
+
+    path.write_text(HEADER + rows(1))
+    with pytest.raises(Enough):
+        await receiver(make_context(clock=clock), files=[str(path)], layout=LAYOUT, loop=True).run(emit)
+    assert clock.monotonic() == 0
+
+    path.write_text(HEADER)
+    running = asyncio.create_task(
+        receiver(make_context(clock=clock), files=[str(path)], layout=LAYOUT, loop=True).run(emit)
+    )
+    while clock.monotonic() == 0:  # noqa: ASYNC110  # the clock has no event for it
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
