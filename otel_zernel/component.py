@@ -127,7 +127,11 @@ class Processor(Component, ABC):
 
     @abstractmethod
     def process(self, batch: Batch) -> Iterable[Batch]:
-        """What goes on downstream in place of `batch`. It owns the batch and may edit it."""
+        """What goes on downstream in place of `batch`. It owns the batch and may edit it.
+
+        Work of over 10 ms is done in pieces: a generator that yields between them, if need be an empty batch, lets
+        others have the event loop meanwhile.
+        """
 
     def tick(self, now_ns: int) -> Iterable[Batch]:
         """What is due by the clock, `now_ns` being its wall-clock time."""

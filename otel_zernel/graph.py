@@ -1,5 +1,6 @@
 """Every component of a configuration that a pipeline uses, constructed and wired; nothing here starts anything."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ class Graph:
         self._meters = meters
         self._instruments = instruments
         self._clock = clock
+        self._working = asyncio.Lock()
         self.extensions: list[Extension] = [
             self._build("extensions", settings.extensions[id_]) for id_ in settings.extensions_enabled
         ]
@@ -56,7 +58,7 @@ class Graph:
     def _pipeline(self, pipeline: PipelineSettings) -> Pipeline:
         stages = [self._stage(id_, pipeline.id) for id_ in pipeline.processors]
         deliveries = [self.deliveries[id_] for id_ in pipeline.exporters]
-        return Pipeline(pipeline.id, stages, deliveries, pipeline.signals)
+        return Pipeline(pipeline.id, stages, deliveries, pipeline.signals, self._working)
 
     def _stage(self, id_: str, pipeline: str) -> Stage:
         processor: Processor = self._build("processors", self._settings.processors[id_])

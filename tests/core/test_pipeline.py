@@ -1,7 +1,8 @@
 """Batches go to all exporters or to none, through the processors once, and no component's bug stops them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -10,12 +11,13 @@ from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import ComponentConfig, Insist, Processor, Signal
+from otel_zernel.component import ComponentConfig, Context, Insist, Processor, Signal
 from otel_zernel.delivery import Delivery
 from otel_zernel.errors import Permanent, Refused, Rejected
 from otel_zernel.pipeline import Entrance, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import Dropped, FakeClock, make_context, until
+from otel_zernel.turns import LONGEST
 from tests.core.parts import Doubler, Keeper, Sink, SinkConfig, Ticker, batch_of, values_of
 
 INSTRUMENTS = Instruments(NoOpMeter("test"))
@@ -32,11 +34,17 @@ class Plant:
     def __init__(self, stack: AsyncExitStack) -> None:
         self.stack = stack
         self.sinks: list[Sink] = []
+        self.working = asyncio.Lock()
 
     async def delivery(self, **sending_queue: Any) -> Delivery:
         config = SinkConfig.model_validate({"sending_queue": {"num_consumers": 1, **sending_queue}})
         self.sinks.append(Sink(config, make_context("exporters", f"sink/{len(self.sinks)}")))
         return await self.stack.enter_async_context(Delivery(self.sinks[-1], INSTRUMENTS.exporter("sink")))
+
+    def pipeline(
+        self, name: str, stages: list[Stage], deliveries: list[Delivery], signals: frozenset[Signal] = BOTH
+    ) -> Pipeline:
+        return Pipeline(name, stages, deliveries, signals, self.working)
 
     def entrance(self, *pipelines: Pipeline) -> Entrance:
         return Entrance(pipelines, INSTRUMENTS.receiver("source", ""))
@@ -51,7 +59,7 @@ async def plant() -> AsyncIterator[Plant]:
 async def test_processors_are_applied_in_order_and_every_exporter_gets_the_result() -> None:
     async with plant() as it:
         deliveries = [await it.delivery(), await it.delivery()]
-        emit = it.entrance(Pipeline("p", [stage_of(Doubler), stage_of(Doubler)], deliveries, BOTH))
+        emit = it.entrance(it.pipeline("p", [stage_of(Doubler), stage_of(Doubler)], deliveries))
         await emit(batch_of(1.0))
         await asyncio.gather(*(delivery.drain() for delivery in deliveries))
         assert [values_of(sink.batches) for sink in it.sinks] == [[4.0], [4.0]]
@@ -60,9 +68,7 @@ async def test_processors_are_applied_in_order_and_every_exporter_gets_the_resul
 async def test_each_pipeline_of_a_receiver_has_a_batch_of_its_own() -> None:
     async with plant() as it:
         plain, doubled = await it.delivery(), await it.delivery()
-        emit = it.entrance(
-            Pipeline("doubled", [stage_of(Doubler)], [doubled], BOTH), Pipeline("plain", [], [plain], BOTH)
-        )
+        emit = it.entrance(it.pipeline("doubled", [stage_of(Doubler)], [doubled]), it.pipeline("plain", [], [plain]))
         await emit(batch_of(1.0))
         await asyncio.gather(plain.drain(), doubled.drain())
         assert [values_of(sink.batches) for sink in it.sinks] == [[1.0], [2.0]]
@@ -73,7 +79,7 @@ async def test_a_full_queue_refuses_before_any_processor_or_exporter_sees_the_ba
         roomy, tight = await it.delivery(), await it.delivery(queue_size=1)
         it.sinks[1].gate = asyncio.Event()
         keeper = stage_of(Keeper)
-        emit = it.entrance(Pipeline("keeping", [keeper], [roomy], BOTH), Pipeline("tight", [], [tight], BOTH))
+        emit = it.entrance(it.pipeline("keeping", [keeper], [roomy]), it.pipeline("tight", [], [tight]))
         await emit(batch_of(1.0))
         await until(lambda: it.sinks[1].attempts)
         await emit(batch_of(2.0))
@@ -90,7 +96,7 @@ async def test_block_on_overflow_waits_for_room_in_place_of_refusing() -> None:
         delivery = await it.delivery(queue_size=1, block_on_overflow=True)
         sink = it.sinks[0]
         sink.gate = asyncio.Event()
-        emit = it.entrance(Pipeline("p", [], [delivery], BOTH))
+        emit = it.entrance(it.pipeline("p", [], [delivery]))
         await emit(batch_of(1.0))
         await until(lambda: sink.attempts)
         await emit(batch_of(2.0))
@@ -106,7 +112,7 @@ async def test_block_on_overflow_waits_for_room_in_place_of_refusing() -> None:
 async def test_insisting_offers_a_refused_batch_until_it_is_taken_once() -> None:
     async with plant() as it:
         delivery = await it.delivery(queue_size=1)
-        emit = Insist(it.entrance(Pipeline("p", [], [delivery], BOTH)), FakeClock())
+        emit = Insist(it.entrance(it.pipeline("p", [], [delivery])), FakeClock())
         for value in range(50):
             await emit(batch_of(float(value)))
         await delivery.drain()
@@ -117,7 +123,7 @@ async def test_a_batch_that_breaks_a_processor_is_counted_and_the_next_passes() 
     async with plant() as it:
         delivery = await it.delivery()
         stage = stage_of(Doubler)
-        emit = it.entrance(Pipeline("p", [stage], [delivery], BOTH))
+        emit = it.entrance(it.pipeline("p", [stage], [delivery]))
         await emit(batch_of(-1.0, 1.0))
         await emit(batch_of(3.0))
         await delivery.drain()
@@ -129,7 +135,7 @@ async def test_a_batch_that_breaks_a_processor_is_counted_and_the_next_passes() 
 async def test_flush_brings_out_what_a_processor_holds_through_those_behind_it() -> None:
     async with plant() as it:
         delivery = await it.delivery()
-        pipeline = Pipeline("p", [stage_of(Keeper), stage_of(Doubler)], [delivery], BOTH)
+        pipeline = it.pipeline("p", [stage_of(Keeper), stage_of(Doubler)], [delivery])
         await it.entrance(pipeline)(batch_of(1.0))
         assert not len(delivery.queue)
         await pipeline.flush()
@@ -141,7 +147,7 @@ async def test_flush_brings_out_what_a_processor_holds_through_those_behind_it()
 async def test_a_processor_ticks_by_the_clock() -> None:
     async with plant() as it:
         delivery = await it.delivery()
-        pipeline = Pipeline("p", [stage_of(Ticker), stage_of(Doubler)], [delivery], BOTH)
+        pipeline = it.pipeline("p", [stage_of(Ticker), stage_of(Doubler)], [delivery])
         await it.entrance(pipeline)(batch_of(1.0, 2.0))
         ticking = asyncio.create_task(pipeline.run_ticks())
         await until(lambda: len(it.sinks[0].batches) >= 3)
@@ -152,7 +158,7 @@ async def test_a_processor_ticks_by_the_clock() -> None:
 async def test_a_pipeline_carries_only_the_signal_of_its_name() -> None:
     async with plant() as it:
         delivery = await it.delivery()
-        emit = it.entrance(Pipeline("metrics/a", [], [delivery], frozenset({"metrics"})))
+        emit = it.entrance(it.pipeline("metrics/a", [], [delivery], frozenset({"metrics"})))
         traces = TracesData()
         traces.resource_spans.add().scope_spans.add().spans.add(name="step")
         await emit(Batch(metrics=batch_of(1.0).metrics, spans=traces))
@@ -161,12 +167,57 @@ async def test_a_pipeline_carries_only_the_signal_of_its_name() -> None:
         assert [(batch.point_count, batch.has_spans) for batch in it.sinks[0].batches] == [(1, False)]
 
 
+class Pausing(Processor):
+    """Works on each batch in pieces, and notes when it is called in the middle of one."""
+
+    def __init__(self, config: ComponentConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.inside = False
+        self.interrupted = 0
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        self.interrupted += self.inside
+        self.inside = True
+        for _ in range(3):
+            ends = time.perf_counter() + LONGEST
+            while time.perf_counter() < ends:
+                pass
+            yield Batch()
+        self.inside = False
+        yield batch
+
+
+async def test_a_processor_that_pauses_in_a_batch_is_not_called_with_another() -> None:
+    async with plant() as it:
+        delivery = await it.delivery()
+        pausing = stage_of(Pausing)
+        emit = it.entrance(it.pipeline("p", [pausing], [delivery]))
+        await asyncio.gather(emit(batch_of(1.0)), emit(batch_of(2.0)), emit(batch_of(3.0)))
+        await delivery.drain()
+        assert isinstance(pausing.processor, Pausing)
+        assert pausing.processor.interrupted == 0
+        assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
+
+
+async def test_a_receiver_that_is_cancelled_in_the_middle_of_a_batch_leaves_it_whole() -> None:
+    async with plant() as it:
+        deliveries = [await it.delivery(), await it.delivery()]
+        pipelines = [it.pipeline(f"p{n}", [stage_of(Pausing)], [deliveries[n]]) for n in range(2)]
+        emitting = asyncio.create_task(Entrance(pipelines, INSTRUMENTS.receiver("source", ""))(batch_of(1.0)))
+        await asyncio.sleep(0)
+        emitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await emitting
+        await asyncio.gather(*(delivery.drain() for delivery in deliveries))
+        assert [values_of(sink.batches) for sink in it.sinks] == [[1.0], [1.0]]
+
+
 async def test_each_signal_of_a_batch_is_delivered_by_itself() -> None:
     async with plant() as it:
         delivery = await it.delivery()
         traces = TracesData()
         traces.resource_spans.add().scope_spans.add().spans.add(name="step")
-        await it.entrance(Pipeline("p", [], [delivery], BOTH))(Batch(metrics=batch_of(1.0).metrics, spans=traces))
+        await it.entrance(it.pipeline("p", [], [delivery]))(Batch(metrics=batch_of(1.0).metrics, spans=traces))
         await delivery.drain()
         counts = [(batch.point_count, batch.span_count) for batch in it.sinks[0].batches]
         assert sorted(counts) == [(0, 1), (1, 0)]
@@ -176,7 +227,7 @@ async def test_without_a_queue_the_receiver_learns_that_its_batch_was_given_up()
     async with plant() as it:
         delivery = await it.delivery(enabled=False)
         it.sinks[0].failures = [Permanent("never")]
-        emit = it.entrance(Pipeline("p", [], [delivery], BOTH))
+        emit = it.entrance(it.pipeline("p", [], [delivery]))
         with pytest.raises(Rejected):
             await emit(batch_of(1.0))
         await emit(batch_of(2.0))

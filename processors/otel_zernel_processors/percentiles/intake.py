@@ -53,6 +53,11 @@ class Intake:
         self._doubles = bytearray()
         self._spans: list[tuple[int, Distribution]] = []
 
+    @property
+    def waiting(self) -> int:
+        """How many runs of points, and histogram points, are collected and not yet counted."""
+        return len(self._slots) + len(self._spans)
+
     def take(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> None:
         """Collects the points of a gauge, sum or histogram."""
         key = resource, scope, metric.name, metric.unit

@@ -1,7 +1,7 @@
 """The percentiles processor: takes values out of batches, and emits summaries by the clock."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -15,6 +15,9 @@ from otel_zernel_processors.percentiles.intake import Intake
 from otel_zernel_processors.percentiles.report import Report
 from otel_zernel_processors.percentiles.series import SeriesTable
 from otel_zernel_processors.percentiles.window import Counts
+
+_PIECE = 500
+"""Runs of points that are counted at once: about 5 ms of work where every series is new."""
 
 _TAKEN = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 
@@ -39,12 +42,13 @@ class PercentilesProcessor(Processor):
         self._unreported = False
         self._named = lru_cache(4096)(self._is_named)
 
-    def process(self, batch: Batch) -> Iterable[Batch]:
-        """Counts what is to be counted, and passes on the rest."""
-        found = self._count(batch.metrics)
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """Counts what is to be counted, and passes on the rest. Between pieces of work comes an empty batch."""
+        found = yield from self._count(batch.metrics)
         if not found or self.config.pass_through:
-            return (batch,)
-        return self._rest(batch)
+            yield batch
+        else:
+            yield from self._rest(batch)
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """The percentiles of every series."""
@@ -57,8 +61,8 @@ class PercentilesProcessor(Processor):
         """The percentiles, if values came since the last tick."""
         return self.tick(self.context.clock.time_ns()) if self._unreported else ()
 
-    def _count(self, metrics: MetricsData) -> bool:
-        """Counts the points of the metrics that are taken; whether there were any."""
+    def _count(self, metrics: MetricsData) -> Generator[Batch, None, bool]:
+        """Counts the points of the metrics that are taken; returns whether there were any."""
         now_ns, found = self.context.clock.time_ns(), False
         for resource in metrics.resource_metrics:
             encoded_resource = resource.resource.SerializeToString()
@@ -68,8 +72,10 @@ class PercentilesProcessor(Processor):
                     found, encoded_scope = True, scope.scope.SerializeToString()
                 for metric in taken:
                     self._intake.take(encoded_resource, encoded_scope, metric, now_ns)
-        if self._intake.count(now_ns):
-            self._unreported = True
+                    if self._intake.waiting >= _PIECE:
+                        self._unreported |= self._intake.count(now_ns)
+                        yield Batch()
+        self._unreported |= self._intake.count(now_ns)
         return found
 
     def _takes(self, metric: Metric) -> bool:

@@ -105,3 +105,8 @@ def test_a_label_is_legal_and_never_reserved(attribute: str) -> None:
 def test_label_names_go_before_the_rule() -> None:
     naming = Naming(Options(label_names={"process.pid": "pid"}))
     assert [naming.label(one) for one in ("process.pid", "process.id", "0day")] == ["pid", "process_id", "key_0day"]
+
+
+def test_untranslated_labels_are_not_reserved_either() -> None:
+    naming = Naming(Options(translation_strategy="NoTranslation"))
+    assert [naming.label(one) for one in ("a.b", "_a", "__name__", "__", "")] == ["a.b", "_a", "_name__", "_", "_"]

@@ -1,0 +1,46 @@
+"""Long work gives others the loop, and a cancellation does not leave it half done."""
+
+import asyncio
+import time
+
+import pytest
+
+from otel_zernel.turns import LONGEST, Turns
+
+
+async def work(done: list[int], pieces: int) -> None:
+    with Turns() as turns:
+        for piece in range(pieces):
+            ends = time.perf_counter() + LONGEST
+            while time.perf_counter() < ends:
+                pass
+            done.append(piece)
+            await turns.give()
+
+
+async def test_others_run_between_the_pieces() -> None:
+    done: list[int] = []
+    seen: list[int] = []
+
+    async def watch() -> None:
+        while len(done) < 5:
+            seen.append(len(done))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(work(done, 5), watch())
+    assert set(seen) >= {1, 2, 3, 4}
+
+
+async def test_a_cancellation_waits_for_the_end_of_the_work() -> None:
+    done: list[int] = []
+    working = asyncio.create_task(work(done, 5))
+    await asyncio.sleep(0)  # the first piece
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert done == [0, 1, 2, 3, 4]
+
+
+async def test_an_error_in_the_work_outweighs_a_cancellation() -> None:
+    with pytest.raises(ValueError, match="broken"), Turns():
+        raise ValueError("broken")
