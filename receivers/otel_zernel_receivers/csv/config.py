@@ -67,7 +67,7 @@ class Columns(ComponentConfig):
     @model_validator(mode="after")
     def _texts_are_no_numbers(self) -> Self:
         texts = {self.timestamp, self.metric, *self.resource.values(), *self.attributes.values()}
-        if both := sorted(texts & {self.value, *self.metrics} - {None}):
+        if both := [column for column in (self.value, *self.metrics) if column and column in texts]:
             raise ValueError(f"column {both[0]!r} cannot hold a number and something else too")
         return self
 

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import threading
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from typing import BinaryIO, ClassVar, TypeVar, cast
 
@@ -56,9 +57,10 @@ class CsvReceiver(Receiver):
         self._stop.clear()
         insist = Insist(emit, self.context.clock)
         try:
-            await self._in_thread(self._check)
-            with closing(self._batches()) as batches:
-                while not isinstance(batch := await self._in_thread(lambda: next(batches, _ENDED)), _Ended):
+            # One thread for all of it: in those of asyncio's pool, memory and caches would be cold by turns.
+            with ThreadPoolExecutor(1, self.context.id) as thread, closing(self._batches()) as batches:
+                await self._in(thread, self._check)
+                while not isinstance(batch := await self._in(thread, lambda: next(batches, _ENDED)), _Ended):
                     if batch is None:
                         await self.context.clock.sleep(POLL)
                     elif batch.point_count:
@@ -66,9 +68,9 @@ class CsvReceiver(Receiver):
         except Unreadable as problem:
             raise CannotStart(f"{self.context.path}: {problem}") from problem
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Does the work in a thread. When cancelled, it still waits for the work to end, which it soon does."""
-        working = asyncio.ensure_future(asyncio.to_thread(work))
+    async def _in(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        """Does the work in the thread. When cancelled, it still waits for the work to end, which it soon does."""
+        working = asyncio.get_running_loop().run_in_executor(thread, work)
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
