@@ -1,0 +1,99 @@
+"""What a process's phases add up to: since the start, and over the window."""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from otel_zernel_processors.phases.ledger import PHASES
+from otel_zernel_processors.phases.timeline import ClosedStep
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over one interval, or over the window."""
+
+    phase_ns: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    """By kind."""
+    duration_ns: int = 0
+    """Of training steps and accumulations."""
+    duration_squares: int = 0
+
+    def add(self, other: "Tally") -> None:
+        self.phase_ns.update(other.phase_ns)
+        self.steps.update(other.steps)
+        self.duration_ns += other.duration_ns
+        self.duration_squares += other.duration_squares
+
+    @property
+    def trained(self) -> int:
+        """How many steps had a backward pass."""
+        return self.steps["training"] + self.steps["accumulation"]
+
+    def fraction(self, phase: str) -> float:
+        """The phase's share of all time, 0 to 1; 0 if there is none."""
+        total = self.phase_ns.total()
+        return self.phase_ns[phase] / total if total else 0.0
+
+    @property
+    def jitter(self) -> float:
+        """The coefficient of variation of the training steps' durations."""
+        if self.trained < 2 or not self.duration_ns:
+            return 0.0
+        mean = self.duration_ns / self.trained
+        variance = self.duration_squares / self.trained - mean**2
+        return float(max(variance, 0.0) ** 0.5 / mean)
+
+
+class Account:
+    """The sums of one process. Times are whole ns, so that they add up exactly."""
+
+    def __init__(self, window_intervals: int) -> None:
+        self.phase_ns: Counter[tuple[str, str]] = Counter()
+        """By phase and source."""
+        self.steps: Counter[str] = Counter()
+        self.epochs = 0
+        self.lossy_steps = 0
+        self.transitions = 0
+        self.overlap_ns = 0
+        self.phase = "unknown"
+        """The last one known."""
+        self.source = "scopes"
+        self.open = Tally()
+        self._window: deque[Tally] = deque(maxlen=window_intervals)
+
+    def add_step(self, closed: ClosedStep) -> None:
+        """Adds a step by scopes."""
+        step = closed.step
+        for piece in closed.ledger.pieces:
+            self.add_time(piece.phase, "scopes", piece.end - piece.start)
+        self.overlap_ns += closed.ledger.overlap_ns
+        self.steps[step.kind] += 1
+        self.epochs += step.ends_epoch
+        self.lossy_steps += step.lossy
+        self.open.steps[step.kind] += 1
+        if step.trains and step.kind != "unfinished":
+            duration = step.end - step.start
+            self.open.duration_ns += duration
+            self.open.duration_squares += duration**2
+
+    def add_time(self, phase: str, source: str, duration_ns: int) -> None:
+        """Adds time in a phase; one that differs from the last is a transition."""
+        self.phase_ns[phase, source] += duration_ns
+        self.open.phase_ns[phase] += duration_ns
+        self.transitions += phase != self.phase
+        self.phase, self.source = phase, source
+
+    def close(self) -> Tally:
+        """Ends an interval: the sums over the window."""
+        self._window.append(self.open)
+        self.open = Tally()
+        return total(self._window)
+
+
+def total(tallies: Iterable[Tally]) -> Tally:
+    """The sum of tallies."""
+    whole = Tally(phase_ns=Counter(dict.fromkeys(PHASES, 0)))
+    for tally in tallies:
+        whole.add(tally)
+    return whole

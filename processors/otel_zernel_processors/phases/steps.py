@@ -1,0 +1,127 @@
+"""Where one step ends and the next begins, and what kind of step it is."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from otel_zernel_processors.phases.marks import WORK, Mark
+
+StepKind = Literal["training", "accumulation", "evaluation", "between", "unfinished"]
+"""`training` has an optimizer's step, `accumulation` only a backward pass, `evaluation` neither. `between` is what lies
+between a loop's end and the next batch. `unfinished` was cut off: the process ended, or became too much to hold."""
+
+_LOADS = 31
+"""How many loads tell what is usual."""
+_UNUSUAL = 4
+"""The end of a loader's data takes this many times less than a load, or, with workers to be ended, more."""
+
+
+@dataclass(slots=True)
+class Step:
+    """From one batch to the next, with everything its thread did: [start, end) in ns."""
+
+    start: int
+    end: int
+    kind: StepKind = "unfinished"
+    marks: list[Mark] = field(default_factory=list)
+    opened_by: Mark | None = None
+    """The load whose batch this step works on."""
+    loads: int = 0
+    """How many loads in a row end the step: more than one at the end of a loader, or with several loaders."""
+    ends_epoch: bool = False
+    lossy: bool = False
+    """Whether events were lost in it: what nothing covers is unknown."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether a backward pass or an optimizer ran in it."""
+        return any(mark.kind in WORK for mark in self.marks)
+
+
+class StepCutter:
+    """Cuts the marks of one training thread, fed in the order of their ends, into steps.
+
+    A step lasts from one DataLoader return to the next. At the end of its data a loader is asked once more, which
+    returns nothing; that return looks like any other, so what it was shows only by what follows: a step waits for the
+    next one before its kind is known.
+    """
+
+    def __init__(self, bridge_ns: int) -> None:
+        """Loads less than `bridge_ns` apart, with nothing between them, are one: several loaders, or an end and a
+        new beginning."""
+        self._bridge_ns = bridge_ns
+        self._open: Step | None = None
+        self._held: Step | None = None
+        self._before: Step | None = None
+        self._loads: deque[int] = deque(maxlen=_LOADS)
+
+    @property
+    def pending(self) -> int:
+        """How many marks are held."""
+        return sum(len(step.marks) for step in (self._open, self._held) if step)
+
+    def feed(self, mark: Mark) -> Iterator[Step]:
+        """The steps whose kind is known now that this mark, of the training thread, has been seen."""
+        step = self._open
+        if step is None:
+            if mark.kind == "data_loading":
+                self._open = Step(mark.end, mark.end, opened_by=mark)
+            return
+        step.marks.append(mark)
+        step.end = mark.end
+        if mark.kind == "data_loading":
+            self._open = Step(mark.end, mark.end, opened_by=mark)
+            step.loads = 1
+            if not self._continues(step, mark):
+                yield from self._hold(step)
+
+    def end(self) -> Iterator[Step]:
+        """What is left, the last step unfinished."""
+        if self._held:
+            yield self._known(self._held, None)
+        if self._open and self._open.end > self._open.start:
+            self._open.kind = "unfinished"
+            yield self._open
+        self._open = self._held = None
+
+    def _continues(self, step: Step, load: Mark) -> bool:
+        """Adds the step to the one before it if it is but the space between two loads."""
+        held = self._held
+        if held is None or len(step.marks) > 1 or load.start - step.start >= self._bridge_ns:
+            return False
+        held.end = load.end
+        held.marks.append(load)
+        held.loads += 1
+        return True
+
+    def _hold(self, step: Step) -> Iterator[Step]:
+        held, self._held = self._held, step
+        if held:
+            yield self._known(held, step)
+
+    def _known(self, step: Step, after: Step | None) -> Step:
+        step.kind = self._kind(step, after)
+        before, self._before = self._before, step
+        if step.trains and step.opened_by:
+            self._loads.append(step.opened_by.end - step.opened_by.start)
+        if step.kind == "between":
+            step.ends_epoch = before is not None and before.trains
+        elif step.trains:
+            step.ends_epoch = step.loads > 1 and before is not None and before.trains and before.loads == 1
+        return step
+
+    def _kind(self, step: Step, after: Step | None) -> StepKind:
+        if step.trains:
+            return "training" if any(mark.kind == "optimizer" for mark in step.marks) else "accumulation"
+        ends_here = (after is None or after.trains) and step.loads == 1
+        return "between" if ends_here or self._begins_with_an_end(step) else "evaluation"
+
+    def _begins_with_an_end(self, step: Step) -> bool:
+        """Whether the return that begins this step, the first after training, brought no batch."""
+        load = step.opened_by
+        if load is None or len(self._loads) < 3 or not (self._before and self._before.trains):
+            return False
+        usual, took = median(self._loads), load.end - load.start
+        return took * _UNUSUAL < usual or ("MultiProcessing" in load.name and took > usual * _UNUSUAL)

@@ -1,0 +1,108 @@
+"""A training process for the tests: spans in the form of docs/spans.md."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+
+from otel_zernel.batch import Batch
+from otel_zernel.points import AttributeValue, key_values
+
+MS = 1_000_000
+START = 1_700_000_000_000_000_000
+NAMES = {
+    "data_loading": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+    "optimizer": "Optimizer.step#AdamW.step",
+    "zero_grad": "Optimizer.zero_grad#AdamW.zero_grad",
+    "backward": "backward",
+}
+
+
+def resource_of(pid: int = 42, created: str = "2026-01-01T00:00:00Z", **more: AttributeValue) -> Resource:
+    """The resource of a training process."""
+    known: dict[str, AttributeValue] = {"process.pid": pid, "process.creation.time": created, "host.name": "node"}
+    extra = {key.replace("_", "."): value for key, value in more.items()}
+    return Resource(attributes=key_values({**known, **extra}))
+
+
+def span_of(kind: str, start: float, end: float, *, name: str = "", thread: int = 1, **more: AttributeValue) -> Span:
+    """A span from `start` to `end`, in ms since START."""
+    extra = {f"zernel.{key}".replace("_", "."): value for key, value in more.items()}
+    return Span(
+        name=name or NAMES.get(kind, kind),
+        start_time_unix_nano=START + round(start * MS),
+        end_time_unix_nano=START + round(end * MS),
+        attributes=key_values({"zernel.interval": kind, "thread.id": thread, **extra}),
+    )
+
+
+def batch_of(spans: Iterable[Span], resource: Resource | None = None) -> Batch:
+    """A batch as the eBPF receiver emits it."""
+    scope = ScopeSpans(scope=InstrumentationScope(name="otel_zernel_receivers.ebpf"), spans=spans)
+    return Batch(
+        spans=TracesData(resource_spans=[ResourceSpans(resource=resource or resource_of(), scope_spans=[scope])])
+    )
+
+
+@dataclass
+class Loop:
+    """A training loop that writes down what it does; times in ms."""
+
+    now: float = 0.0
+    thread: int = 1
+    spans: list[Span] = field(default_factory=list)
+
+    def do(self, kind: str, lasts: float, **more: Any) -> "Loop":
+        """Spends time on something that has a span."""
+        self.spans.append(span_of(kind, self.now, self.now + lasts, thread=self.thread, **more))
+        return self.wait(lasts)
+
+    def wait(self, lasts: float) -> "Loop":
+        """Spends time on something that has none."""
+        self.now += lasts
+        return self
+
+    def load(self, lasts: float = 5.0) -> "Loop":
+        return self.do("data_loading", lasts)
+
+    def train(self, forward: float = 10.0, backward: float = 12.0, optimizer: float = 4.0, tail: float = 0.1) -> "Loop":
+        """A step's work behind its load: forward, backward, optimizer, zero_grad (1 ms) and a little Python."""
+        self.wait(forward).do("backward", backward)
+        return self.do("optimizer", optimizer).do("zero_grad", 1.0).wait(tail)
+
+    def steps(self, count: int, **lasts: float) -> "Loop":
+        """Whole steps."""
+        for _ in range(count):
+            self.load().train(**lasts)
+        return self
+
+
+def values_of(batches: Iterable[Batch], name: str) -> list[tuple[dict[str, AttributeValue], float]]:
+    """The attributes and the value of each number point of a metric, in order."""
+    return [
+        (attributes_of(point.attributes), point.as_int or point.as_double)
+        for metric in metrics_of(batches, name)
+        for point in (metric.sum.data_points or metric.gauge.data_points)
+    ]
+
+
+def metrics_of(batches: Iterable[Batch], name: str) -> Iterator[Any]:
+    """The metrics of this name."""
+    for batch in batches:
+        for resource in batch.metrics.resource_metrics:
+            for scope in resource.scope_metrics:
+                yield from (metric for metric in scope.metrics if metric.name == name)
+
+
+def spans_of(batches: Iterable[Batch]) -> list[Span]:
+    """All spans."""
+    scopes = (scope for batch in batches for resource in batch.spans.resource_spans for scope in resource.scope_spans)
+    return [span for scope in scopes for span in scope.spans]
+
+
+def attributes_of(attributes: Iterable[Any]) -> dict[str, AttributeValue]:
+    """Attributes as a dict."""
+    return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in attributes}
