@@ -107,10 +107,13 @@ class Naming:
         return f"_{named}" if self._options.escapes and named[0].isdigit() else named
 
     def _label(self, attribute: str) -> str:
+        """The label of an attribute; never a `__reserved` one."""
         chosen = self._options.label_names.get(attribute)
         if chosen is not None:
             return chosen
-        return classic_label(attribute) if self._options.escapes else attribute or "_"
+        if self._options.escapes:
+            return classic_label(attribute)
+        return "_" + attribute.lstrip("_") if attribute.startswith("__") or not attribute else attribute
 
 
 def _with_suffixes(name: str, unit: str, *, is_gauge: bool, is_counter: bool) -> str:
@@ -118,7 +121,7 @@ def _with_suffixes(name: str, unit: str, *, is_gauge: bool, is_counter: bool) ->
     if last:
         name = _without_word(name, last)
     for words in unit_words(unit):
-        if words and f"_{words}_" not in f"_{name}_":
+        if words not in ("", last) and f"_{words}_" not in f"_{name}_":
             name = f"{name}_{words}"
     return f"{name}_{last}".lstrip("_") if last else name
 
