@@ -1,0 +1,69 @@
+"""One process's folder in /proc, read in bounded pieces.
+
+Everything raises OSError when the process is gone or may not be looked at, unless it says otherwise.
+"""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+_MAX_MAPS = 16 << 20  # a process may have 65,530 mappings, unless told otherwise
+_MAX_ENVIRONMENT = 1 << 20
+_MAX_VALUE = 256
+_MAX_LINE = 4096
+
+
+class ProcessFolder:
+    """What /proc tells of process `pid`."""
+
+    def __init__(self, proc_root: Path, pid: int) -> None:
+        self.pid = pid
+        self._path = proc_root / str(pid)
+
+    @cached_property
+    def maps(self) -> bytes:
+        """The address space; empty for threads of the kernel."""
+        return self._read("maps", _MAX_MAPS)
+
+    def start_time(self) -> int:
+        """When the process was started, in clock ticks since boot."""
+        stat = self._read("stat", _MAX_LINE)
+        return int(stat[stat.rindex(b")") :].split()[20])  # field 22 of proc_pid_stat(5); a name may hold anything
+
+    @cached_property
+    def name(self) -> str:
+        """The name that the kernel keeps, 15 characters at most."""
+        return os.fsdecode(self._read("comm", _MAX_LINE).removesuffix(b"\n"))
+
+    @cached_property
+    def executable(self) -> str:
+        """The path of the executable in the process's mount namespace; empty where /proc does not tell."""
+        with suppress(OSError):
+            return str((self._path / "exe").readlink()).removesuffix(" (deleted)")
+        return ""
+
+    @cached_property
+    def cgroup(self) -> str:
+        """The path of the control group; with several hierarchies (version 1) the longest, as the most telling."""
+        lines = os.fsdecode(self._read("cgroup", _MAX_LINE)).splitlines()
+        return max((line.split(":", 2)[2] for line in lines if line.count(":") >= 2), key=len, default="")
+
+    def environment(self, names: Collection[str]) -> dict[str, str]:
+        """The variables `names` that the process was started with; none of those that may not be read."""
+        with suppress(PermissionError):
+            variables = self._read("environ", _MAX_ENVIRONMENT).split(b"\0")
+            pairs = (os.fsdecode(variable).partition("=") for variable in variables)
+            return {name: value[:_MAX_VALUE] for name, _, value in pairs if name in names}
+        return {}
+
+    def _read(self, name: str, limit: int) -> bytes:
+        with (self._path / name).open("rb", buffering=0) as file:
+            chunks = iter(lambda: file.read(1 << 16), b"")
+            content = bytearray()
+            for chunk in chunks:
+                content += chunk
+                if len(content) >= limit:
+                    break
+            return bytes(content[:limit])
