@@ -63,7 +63,7 @@ async def _served(page: PrometheusPull, reader: "InMemoryMetricReader") -> Async
     options = Options(
         translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
     )
-    exposed = Page(options)
+    exposed = Page(options, warn=_logger.warning)
 
     def render(format_: Format) -> bytes:
         now = time.monotonic()
