@@ -1,5 +1,6 @@
 """Prints a configuration as it was understood: `print-config`."""
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -14,6 +15,8 @@ from otel_zernel.config.yaml12 import read_scalar
 from otel_zernel.registry import KINDS
 
 REDACTED = "[REDACTED]"
+_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""What YAML 1.1 takes for line breaks besides the usual ones."""
 
 
 def show(loaded: Loaded, settings: Settings, redacted: bool) -> str:
@@ -63,7 +66,10 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = None if isinstance(read_scalar(text), str) else "'"
+    if _LINE_BREAKS.search(text):
+        style = '"'  # the one style that escapes them; in the others they read as a space
+    else:
+        style = None if isinstance(read_scalar(text), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

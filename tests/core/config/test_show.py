@@ -1,7 +1,7 @@
 from typing import Any
 
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel.config.load import load
@@ -62,5 +62,7 @@ TREES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st
 
 
 @given(TREES)
+@example("\x85")
+@example(["a\u2028b", "\u2029"])
 def test_a_dumped_tree_reads_as_itself(tree: Any) -> None:
     assert read_yaml(dump(tree), "x").value == tree
