@@ -66,11 +66,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=_style(text))
+
+
+def _style(text: str) -> str | None:
     if _LINE_BREAKS.search(text):
-        style = '"'  # the one style that escapes them; in the others they read as a space
-    else:
-        style = None if isinstance(read_scalar(text), str) else "'"
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        return '"'  # the one style that escapes them; in the others they read as a space
+    return None if isinstance(read_scalar(text), str) else "'"
 
 
 _Dumper.add_representer(str, _represent_text)
