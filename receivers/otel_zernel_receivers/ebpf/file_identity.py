@@ -25,7 +25,7 @@ class FileIdentity(NamedTuple):
     device: int
     inode: int
     layer: bytes = b""
-    """The handle of the file below an overlay, with its time of change; empty on other file systems."""
+    """On overlayfs, the handle of the file below with its time of change; device and inode are 0 then."""
 
     @property
     def on_overlay(self) -> bool:
@@ -46,7 +46,7 @@ def identity_of(fd: int) -> FileIdentity:
         return FileIdentity(status.st_dev, status.st_ino)
     # A file whose mode or owner a container changed is a copy of its own, but still has the handle of its origin. Only
     # its time of change tells the two apart.
-    return FileIdentity(0, status.st_ino, handle + status.st_ctime_ns.to_bytes(8, "little", signed=True))
+    return FileIdentity(0, 0, handle + status.st_ctime_ns.to_bytes(8, "little", signed=True))
 
 
 def _overlay_handle(fd: int) -> bytes:

@@ -74,16 +74,19 @@ def executable_mappings(maps: bytes) -> list[Mapping]:
 
 def locate(proc_root: Path, pid: int, mapping: Mapping) -> LocatedFile:
     """Where the collector can open a mapped file. Raises OSError where it cannot."""
-    process = f"{proc_root}/{pid}"
-    if not mapping.deleted:
-        source = f"{process}/root{mapping.path}"
-        with suppress(FileNotFoundError):
-            identity = _identity_at(source)
-            if identity.inode == mapping.inode or identity.on_overlay:
-                return LocatedFile(identity, source)
-    first = mapping.ranges[0]
-    source = f"{process}/map_files/{first.start:x}-{first.end:x}"
-    return LocatedFile(_identity_at(source), source)
+    path, link = f"{proc_root}/{pid}/root{mapping.path}", _link_to(proc_root, pid, mapping)
+    if mapping.deleted:
+        return _located(link)
+    with suppress(FileNotFoundError), _opened(path) as fd:
+        if os.fstat(fd).st_ino == mapping.inode:
+            return LocatedFile(identity_of(fd), path)
+    try:
+        return _located(link)
+    except OSError:
+        file = _located(path)
+        if not file.identity.on_overlay:  # an overlay's maps and files may differ in their inode numbers
+            raise
+        return file
 
 
 @contextmanager
@@ -107,9 +110,14 @@ def code_at(proc_root: Path, pid: int, mapping: Mapping, offset: int, size: int)
     return None
 
 
-def _identity_at(path: str) -> FileIdentity:
-    with _opened(path) as fd:
-        return identity_of(fd)
+def _link_to(proc_root: Path, pid: int, mapping: Mapping) -> str:
+    first = mapping.ranges[0]
+    return f"{proc_root}/{pid}/map_files/{first.start:x}-{first.end:x}"
+
+
+def _located(source: str) -> LocatedFile:
+    with _opened(source) as fd:
+        return LocatedFile(identity_of(fd), source)
 
 
 @contextmanager

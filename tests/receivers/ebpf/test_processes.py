@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_zernel_receivers.ebpf.file_identity import FileIdentity, identity_of
 from otel_zernel_receivers.ebpf.mappings import open_located
 from otel_zernel_receivers.ebpf.processes import Library, ProcessId, Reason, Scanner, Selection
 from tests.receivers.ebpf.fake_proc import FakeProc
@@ -17,6 +18,11 @@ CUDART = "/usr/lib/libcudart.so.12"
 @pytest.fixture
 def proc(tmp_path: Path) -> FakeProc:
     return FakeProc(tmp_path)
+
+
+def identity_at(path: Path) -> FileIdentity:
+    with path.open("rb") as file:
+        return identity_of(file.fileno())
 
 
 def pids(scanner: Scanner) -> list[int]:
@@ -92,7 +98,7 @@ def test_a_deleted_library_is_opened_by_its_mapping(proc: FakeProc, tmp_path: Pa
     (used,) = Scanner(proc.root).scan().processes[0].files
     assert used.mapping.deleted
     assert used.mapping.path == CUDART
-    assert used.identity.inode == kept.stat().st_ino
+    assert used.identity == identity_at(kept)
 
 
 def test_a_replaced_library_is_opened_by_its_mapping(proc: FakeProc, tmp_path: Path) -> None:
@@ -102,7 +108,7 @@ def test_a_replaced_library_is_opened_by_its_mapping(proc: FakeProc, tmp_path: P
     (proc.root / "7/map_files/7000-8000").symlink_to(kept)
     (used,) = Scanner(proc.root).scan().processes[0].files
     assert not used.mapping.deleted
-    assert used.identity.inode == kept.stat().st_ino
+    assert used.identity == identity_at(kept)
 
 
 def test_a_file_out_of_reach_is_counted_and_its_process_kept(proc: FakeProc) -> None:
