@@ -1,43 +1,45 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A function's entry and return, joined into one call.
- *
- * Three variants from one source, since a session (one program for both ends, Linux 6.13) costs a fifth less than two
- * programs, and Linux 7.0 changed the kfunc that tells the ends apart:
- *   SESSION      one program; bpf_session_is_return()
- *   SESSION_CTX  one program; bpf_session_is_return(ctx)
- *   (neither)    an entry and a return program, for uprobe.multi (6.6) and perf links (5.15) */
+/* A function's entry and return, joined into one call. */
 #pragma once
 
-/* What user space says of a probed function, in its attach cookie. */
+/* What user space says of a probed function, in its attach cookie: flags, and the positions of arguments. */
 #define OPERATION_OF(flags) ((flags) & 0xff)
-#define ARGUMENT_OF(flags, nth) (((flags) >> (8 + 4 * (nth))) & 0xf)
-#define IS_RUNTIME (1u << 24) /* of CUDA's runtime API */
-#define IS_DRIVER (1u << 25)  /* of CUDA's driver API */
+#define KIND_OF(flags) (((flags) >> 8) & 0xff)
+#define IS_RUNTIME (1u << 24)  /* of CUDA's runtime API */
+#define IS_DRIVER (1u << 25)   /* of CUDA's driver API */
+#define IS_BLOCKING (1u << 26) /* a copy that also waits for the GPU */
+#define IS_HANDLE (1u << 27)   /* of memory that has a handle in place of an address */
 
-#if defined(SESSION) || defined(SESSION_CTX)
+/* What is to be done at a call's ends. */
+enum kind {
+	CALL,
+	COPY,
+	ALLOCATE,
+	RELEASE,
+	DEVICE,
+};
 
-#if defined(SESSION_CTX)
-extern _Bool bpf_session_is_return(void *ctx) __ksym;
-#define is_return(ctx) bpf_session_is_return(ctx)
-#else
-extern _Bool bpf_session_is_return(void) __ksym;
-#define is_return(ctx) bpf_session_is_return()
-#endif
+/* A probe's hit: one end of a call. */
+struct hit {
+	struct registers *regs;
+	struct thread *thread;
+	__u64 time;
+	__u32 flags;
+	__u32 positions;
+};
 
-/* A session whose entry answers 1 gets no return: the second trap is saved. */
-#define PROBE(name)                                                                  \
-	SEC("uprobe") int name(struct registers *ctx)                                \
-	{                                                                            \
-		return is_return(ctx) ? on_##name##_return(ctx) : on_##name##_entry(ctx); \
-	}
+/* The nth argument that this kind of call needs; 0 if the function has none. */
+static __always_inline __u64 wanted_argument(const struct hit *hit, __u32 nth)
+{
+	__u32 position = hit->positions >> (4 * nth) & 0xf;
 
-#else
+	return position ? argument(hit->regs, position) : 0;
+}
 
-#define PROBE(name)                                                                                \
-	SEC("uprobe") int name##_entry(struct registers *ctx) { on_##name##_entry(ctx); return 0; } \
-	SEC("uretprobe") int name##_return(struct registers *ctx) { on_##name##_return(ctx); return 0; }
-
-#endif
+static __always_inline int has_failed(const struct hit *hit)
+{
+	return !!(__u32)result_of(hit->regs);
+}
 
 /* The runtime API is made of driver calls; those are no calls of the program's own. */
 static __always_inline int is_inside_runtime(const struct thread *thread)
@@ -63,14 +65,15 @@ static __always_inline void discard_abandoned(struct thread *thread, __u64 sp)
 }
 
 /* The frame of a call that begins, or null if it is not counted. */
-static __always_inline struct frame *begin_call(struct registers *ctx, struct thread *thread)
+static __always_inline struct frame *begin_call(struct hit *hit)
 {
-	__u32 flags = bpf_get_attach_cookie(ctx), depth;
+	struct thread *thread = hit->thread;
 	struct process *process;
 	struct frame *frame;
+	__u32 depth;
 
-	discard_abandoned(thread, ctx->sp);
-	if (flags & IS_DRIVER && is_inside_runtime(thread))
+	discard_abandoned(thread, hit->regs->sp);
+	if (hit->flags & IS_DRIVER && is_inside_runtime(thread))
 		return 0;
 	process = process_of(thread);
 	if (!process)
@@ -82,50 +85,42 @@ static __always_inline struct frame *begin_call(struct registers *ctx, struct th
 	}
 	frame = &thread->frames[depth];
 	thread->depth = depth + 1;
-	frame->sp = ctx->sp;
-	frame->flags = flags;
+	frame->sp = hit->regs->sp;
+	frame->flags = hit->flags;
 	frame->phase = process->phase & (PHASES - 1);
 	return frame;
 }
 
-/* The frame of the call that returns; null if its entry was not counted. */
-static __always_inline struct frame *end_call(struct registers *ctx, struct thread *thread)
+/* A return without an entry: deliberate for driver calls within runtime calls and processes that are not counted,
+ * else the call began before the probe was there. */
+static __always_inline void miss(struct hit *hit)
 {
-	__u64 sp = ctx->sp - RETURN_ADDRESS_SIZE;
+	if (!(hit->flags & IS_DRIVER && is_inside_runtime(hit->thread)) && hit->thread->depth < FRAMES &&
+	    process_of(hit->thread))
+		lose(NO_START);
+}
+
+/* The frame of the call that returns; null if its entry was not counted. */
+static __always_inline struct frame *end_call(struct hit *hit)
+{
+	struct thread *thread = hit->thread;
+	__u64 sp = hit->regs->sp - RETURN_ADDRESS_SIZE;
 	__u32 top;
 
 	discard_abandoned(thread, sp - 1);
 	top = thread->depth - 1;
-	if (top >= FRAMES || thread->frames[top].sp != sp)
+	if (top >= FRAMES || thread->frames[top].sp != sp) {
+		miss(hit);
 		return 0;
+	}
 	thread->depth = top;
+	if (has_failed(hit))
+		count_error(thread, hit->flags & (IS_RUNTIME | IS_DRIVER), result_of(hit->regs));
 	return &thread->frames[top];
 }
 
-/* A return without an entry: deliberate for driver calls within runtime calls and processes that are not counted,
- * else the call began before the probe was there. */
-static __always_inline void miss(struct registers *ctx, struct thread *thread)
-{
-	__u32 flags = bpf_get_attach_cookie(ctx);
-
-	if (!(flags & IS_DRIVER && is_inside_runtime(thread)) && thread->depth < FRAMES && process_of(thread))
-		lose(NO_START);
-}
-
-static __always_inline int on_call_entry(struct registers *ctx)
-{
-	struct thread *thread = current_thread();
-	struct frame *frame = thread ? begin_call(ctx, thread) : 0;
-
-	if (!frame)
-		return 1;
-	frame->start = bpf_ktime_get_ns();
-	return 0;
-}
-
-/* Counts the call of `frame` in its series. Returns the slot, for what else there is to add. */
-static __always_inline struct slot *count_call(struct registers *ctx, struct thread *thread, struct frame *frame,
-					       __u64 now)
+/* Counts a duration in the thread's series. Returns the slot, for what else there is to add. */
+static __always_inline struct slot *count(struct thread *thread, __u32 operation, __u32 phase, __u64 duration)
 {
 	struct process *process = process_of(thread);
 	struct slot *slot;
@@ -133,39 +128,8 @@ static __always_inline struct slot *count_call(struct registers *ctx, struct thr
 
 	if (!process)
 		return 0;
-	slot = slot_of(process, thread, OPERATION_OF(frame->flags), frame->phase, &number);
-	if (!slot)
-		return 0;
-	if ((__u32)result_of(ctx))
-		__sync_fetch_and_add(&slot->errors, 1);
-	record(slot, number, now - frame->start);
+	slot = slot_of(process, thread, operation, phase, &number);
+	if (slot)
+		record(slot, number, duration);
 	return slot;
 }
-
-static __always_inline int on_call_return(struct registers *ctx)
-{
-	__u64 now = bpf_ktime_get_ns();
-	struct thread *thread = current_thread();
-	struct frame *frame = thread ? end_call(ctx, thread) : 0;
-
-	if (frame)
-		count_call(ctx, thread, frame, now);
-	else if (thread)
-		miss(ctx, thread);
-	return 0;
-}
-
-PROBE(call)
-
-/* What any probe costs at least: what the benchmark compares with. */
-static __always_inline int on_empty_entry(struct registers *ctx)
-{
-	return 0;
-}
-
-static __always_inline int on_empty_return(struct registers *ctx)
-{
-	return 0;
-}
-
-PROBE(empty)

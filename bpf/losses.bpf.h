@@ -8,6 +8,8 @@ enum loss {
 	NO_START,	 /* a return whose call began before the probe was there */
 	TOO_DEEP,	 /* more probed calls inside each other than a thread has frames */
 	NO_THREAD,	 /* no memory for a thread's state */
+	NO_ALLOCATION,	 /* too many allocations to remember their sizes */
+	NO_ERROR_CODE,	 /* too many kinds of errors to tell apart */
 	LOSSES = 16,
 };
 

@@ -42,7 +42,9 @@ struct thread {
 	__u32 row;
 	__u32 generation; /* of the row when it was looked up; 0: not yet */
 	__u32 foreign;	  /* lives outside the collector's pid namespace */
+	__u32 device;	  /* that it has chosen: number + 1, or 0 for not known */
 	__u32 depth;
+	__u32 reserved;
 	struct frame frames[FRAMES];
 };
 

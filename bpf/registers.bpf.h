@@ -3,6 +3,15 @@
  * here are ABI (asm/ptrace.h). */
 #pragma once
 
+/* A read of a register at its own, constant offset: the verifier takes no computed ones, which compilers like to make of
+ * a switch. */
+#define READ(member)                                              \
+	({                                                        \
+		__u64 value = *(const volatile __u64 *)&(member); \
+		barrier_var(value);                               \
+		value;                                            \
+	})
+
 #if defined(__TARGET_ARCH_x86)
 
 struct registers {
@@ -15,12 +24,12 @@ struct registers {
 static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
 {
 	switch (number) {
-	case 1: return regs->di;
-	case 2: return regs->si;
-	case 3: return regs->dx;
-	case 4: return regs->cx;
-	case 5: return regs->r8;
-	default: return regs->r9;
+	case 1: return READ(regs->di);
+	case 2: return READ(regs->si);
+	case 3: return READ(regs->dx);
+	case 4: return READ(regs->cx);
+	case 5: return READ(regs->r8);
+	default: return READ(regs->r9);
 	}
 }
 
@@ -41,14 +50,14 @@ struct registers {
 static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
 {
 	switch (number) {
-	case 1: return regs->x[0];
-	case 2: return regs->x[1];
-	case 3: return regs->x[2];
-	case 4: return regs->x[3];
-	case 5: return regs->x[4];
-	case 6: return regs->x[5];
-	case 7: return regs->x[6];
-	default: return regs->x[7];
+	case 1: return READ(regs->x[0]);
+	case 2: return READ(regs->x[1]);
+	case 3: return READ(regs->x[2]);
+	case 4: return READ(regs->x[3]);
+	case 5: return READ(regs->x[4]);
+	case 6: return READ(regs->x[5]);
+	case 7: return READ(regs->x[6]);
+	default: return READ(regs->x[7]);
 	}
 }
 

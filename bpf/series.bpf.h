@@ -5,12 +5,16 @@
  * user space has read it for the last time. */
 #pragma once
 
+/* Operations that the BPF side counts by itself; the others come in attach cookies. */
+enum operation {
+	SYNC = 4,
+};
+
 struct slot {
 	__u64 count;
 	__u64 sum;
 	__u64 highest;
 	__u64 bytes;
-	__u64 errors;
 	__u32 row;	 /* of the process */
 	__u16 operation;
 	__u16 phase;
@@ -76,13 +80,14 @@ static __always_inline struct slot *slot_of(struct process *process, struct thre
 	return taken ? bpf_map_lookup_elem(&slots, number) : 0;
 }
 
-static __always_inline void raise_highest(struct slot *slot, __u64 value)
+/* Under contention a maximum may stay below the highest of values that came at the same moment. */
+static __always_inline void raise(__u64 *maximum, __u64 value)
 {
 #pragma unroll
 	for (int attempt = 0; attempt < 4; attempt++) {
-		__u64 highest = slot->highest;
+		__u64 highest = *maximum;
 
-		if (value <= highest || __sync_val_compare_and_swap(&slot->highest, highest, value) == highest)
+		if (value <= highest || __sync_val_compare_and_swap(maximum, highest, value) == highest)
 			return;
 	}
 }
@@ -96,6 +101,6 @@ static __always_inline void record(struct slot *slot, __u32 number, __u64 value)
 	if (two)
 		__sync_fetch_and_add(&two[index & 1], 1);
 	__sync_fetch_and_add(&slot->sum, value);
-	raise_highest(slot, value);
+	raise(&slot->highest, value);
 	__sync_fetch_and_add(&slot->count, 1);
 }

@@ -10,7 +10,10 @@
 #include "hdr.bpf.h"
 #include "process.bpf.h"
 #include "series.bpf.h"
+#include "errors.bpf.h"
 #include "call.bpf.h"
+#include "cuda.bpf.c"
+#include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* The digest of the sources, for the test that the committed objects are made of them. */

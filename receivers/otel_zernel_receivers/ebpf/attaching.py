@@ -4,7 +4,6 @@ A session is one program for entry and return, and costs least; uprobe.multi tak
 per function and are slow to attach.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -50,12 +49,9 @@ def attach_lifecycle(bpf: Object) -> Link:
     return _together(bpf.programs[name].attach() for name in LIFECYCLE)
 
 
-def attach(bpf: Object, mode: Mode, path: str, places: Iterable[Place]) -> Link:
+def attach(bpf: Object, mode: Mode, path: str, places: Sequence[Place], program: str = "probe") -> Link:
     """Attaches to functions of one file, for every process that maps it. Raises BpfError; then nothing is attached."""
-    by_program: defaultdict[str, list[Place]] = defaultdict(list)
-    for place in places:
-        by_program[place.probe.program].append(place)
-    return _together(link for program, group in by_program.items() for link in _ATTACH[mode](bpf, program, path, group))
+    return _together(_ATTACH[mode](bpf, program, path, places))
 
 
 def _together(links: Iterable[Link]) -> Link:

@@ -1,4 +1,5 @@
-"""The BPF side's numbers and structs as numpy sees them: bpf/process.bpf.h, series.bpf.h, losses.bpf.h, settings.bpf.h.
+"""The BPF side's numbers and structs as numpy sees them: bpf/process.bpf.h, series.bpf.h, losses.bpf.h,
+errors.bpf.h, cuda.bpf.c, settings.bpf.h.
 
 A test compares every field with the types that the objects carry.
 """
@@ -31,9 +32,9 @@ class Loss(IntEnum):
     NO_START = 2
     TOO_DEEP = 3
     NO_THREAD = 4
+    NO_ALLOCATION = 5
+    NO_ERROR_CODE = 6
 
-
-LOSSES = 16
 
 PROCESS = np.dtype(
     [
@@ -55,14 +56,22 @@ SLOT = np.dtype(
         ("sum", "<u8"),
         ("highest", "<u8"),
         ("bytes", "<u8"),
-        ("errors", "<u8"),
         ("row", "<u4"),
         ("operation", "<u2"),
         ("phase", "<u2"),
     ]
 )
 
-STRUCTS = {"process": PROCESS, "slot": SLOT}
+DEVICES = 32
+UNKNOWN_DEVICE = DEVICES - 1
+
+MEMORY = np.dtype([("used", "<u8"), ("peak", "<u8"), ("allocations", "<u8"), ("frees", "<u8")])
+
+ERROR = np.dtype([("row", "<u4"), ("generation", "<u4"), ("flags", "<u4"), ("code", "<u4")])
+
+ADDRESS = np.dtype([("value", "<u8"), ("row", "<u4"), ("generation", "<u4"), ("is_handle", "<u8")])
+
+STRUCTS = {"process": PROCESS, "slot": SLOT, "memory": MEMORY, "error": ERROR, "address": ADDRESS}
 """By the names in C."""
 
 COUNTERS_PER_ELEMENT = 2
@@ -70,3 +79,4 @@ COUNTERS_PER_ELEMENT = 2
 SETTINGS = struct.Struct("<QQII")
 NUMBER = struct.Struct("<I")
 """Rows, slots and process ids as keys and values of maps."""
+COUNT = struct.Struct("<Q")

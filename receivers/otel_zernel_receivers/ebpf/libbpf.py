@@ -15,11 +15,14 @@ import functools
 import mmap
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 _SYS_BPF = {"x86_64": 321, "aarch64": 280}
 _BPF_LINK_CREATE = 28
@@ -30,7 +33,8 @@ _LINK_UPROBE_MULTI = struct.Struct("=4I4Q4I")  # of union bpf_attr, as in linux/
 
 _LIBBPF_WARN, _LIBBPF_INFO, _LIBBPF_DEBUG = range(3)
 _LOG_LINES = 40
-_LOG_LINE = 1 << 14
+_LOG_MESSAGE = 1 << 20  # libbpf hands on a verifier's log in one message
+_LOG_LAST = 4000
 
 _int, _u32, _u64, _size = ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
 _pointer, _string = ctypes.c_void_p, ctypes.c_char_p
@@ -96,9 +100,9 @@ class _Library:
 
     def _on_print(self, level: int, template: bytes, arguments: int) -> int:
         if level <= _LIBBPF_WARN:
-            line = ctypes.create_string_buffer(_LOG_LINE)
-            self._libc.vsnprintf(line, _size(_LOG_LINE), _string(template), _pointer(arguments))
-            self._log.append(line.value.decode(errors="replace").rstrip())
+            message = ctypes.create_string_buffer(_LOG_MESSAGE)
+            self._libc.vsnprintf(message, _size(_LOG_MESSAGE), _string(template), _pointer(arguments))
+            self._log.append(message.value.decode(errors="replace").rstrip()[-_LOG_LAST:])
             del self._log[:-_LOG_LINES]
         return 0
 
@@ -193,7 +197,7 @@ class Map:
         if code != -errno.ENOENT:
             _libbpf().check(code, f"deleting from {self.name}")
 
-    def keys(self) -> list[bytes]:
+    def __iter__(self) -> Iterator[bytes]:
         """The keys that are there now; those that come and go meanwhile may be missing."""
         found: list[bytes] = []
         key: bytes | None = None
@@ -201,12 +205,18 @@ class Map:
         while len(found) < self.max_entries and not _libbpf().call.bpf_map_get_next_key(self.fd, key, following):
             key = following.raw
             found.append(key)
-        return found
+        return iter(found)
 
-    def memory(self) -> mmap.mmap:
-        """The elements of an mmapable array, shared with the kernel; each is padded to 8 bytes."""
-        size = self.max_entries * ((self.value_size + 7) & ~7)
-        return mmap.mmap(self.fd, (size + mmap.PAGESIZE - 1) & -mmap.PAGESIZE)
+    def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The contents of an mmapable array as numbers or structs of this type, shared with the kernel.
+
+        Raises ValueError if its elements cannot be such.
+        """
+        if self.value_size % 8 or self.value_size % dtype.itemsize:
+            raise ValueError(f"elements of {self.name} have {self.value_size} bytes, not {dtype.itemsize}")
+        size = self.max_entries * self.value_size
+        memory = mmap.mmap(self.fd, (size + mmap.PAGESIZE - 1) & -mmap.PAGESIZE)
+        return np.frombuffer(memory, dtype, size // dtype.itemsize)
 
 
 class Program:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_lifecycle, prepare
@@ -11,7 +11,8 @@ from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.layout import SETTINGS
 from otel_zernel_receivers.ebpf.libbpf import BpfError, Link, Object
 from otel_zernel_receivers.ebpf.probes import Operation
-from otel_zernel_receivers.ebpf.table import Reading, SeriesTable, size_maps
+from otel_zernel_receivers.ebpf.series import SeriesReading
+from otel_zernel_receivers.ebpf.tables import Limits, Tables
 
 _TRIAL_CALLS = 7
 _CALIBRATION_CALLS = 2000
@@ -23,21 +24,12 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How much is kept in the kernel."""
-
-    max_processes: int = 256
-    max_series: int = 1024
-    layout: Layout = field(default_factory=Layout)
-
-
-@dataclass(frozen=True, slots=True)
 class Loaded:
     """The BPF side at work."""
 
     bpf: Object
     mode: Mode
-    table: SeriesTable
+    tables: Tables
     lifecycle: Link
     floor_ns: int
     """What a call that does nothing reads: the median."""
@@ -73,30 +65,31 @@ def _variants(mode: Mode) -> tuple[str, ...]:
 def _load(limits: Limits, mode: Mode, variant: str, reasons: tuple[str, ...]) -> Loaded:
     bpf = Object(Path(__file__).parent / "objects" / platform.machine() / f"{variant}.bpf.o")
     try:
-        size_maps(bpf.maps, limits.max_processes, limits.max_series, limits.layout)
+        limits.apply(bpf.maps)
         namespace = Path("/proc/self/ns/pid").stat()
         layout = limits.layout
         bpf.constants.initialize(SETTINGS.pack(namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length))
         prepare(bpf, mode)
         bpf.load()
-        table = SeriesTable(bpf.maps, layout)
-        floor_ns = _calibrate(bpf, mode, table, layout)
-        return Loaded(bpf, mode, table, attach_lifecycle(bpf), floor_ns, reasons)
+        tables = Tables(bpf.maps, layout)
+        floor_ns = _calibrate(bpf, mode, tables, layout)
+        _forget_collector(tables)
+        return Loaded(bpf, mode, tables, attach_lifecycle(bpf), floor_ns, reasons)
     except BaseException:
         bpf.close()
         raise
 
 
-def _calibrate(bpf: Object, mode: Mode, table: SeriesTable, layout: Layout) -> int:
+def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: Layout) -> int:
     with OwnFunction() as function:
         link = attach(bpf, mode, function.path, [Place(PROBE, function.offset)])
         try:
             function.call(_TRIAL_CALLS)
-            seen = sum(int(reading.counts.sum()) for reading in _calibration(table))
+            seen = sum(int(reading.counts.sum()) for reading in _calibration(tables))
             if seen != _TRIAL_CALLS:
                 raise BpfError(0, f"attached, but saw {seen} of {_TRIAL_CALLS} calls")
             function.call(_CALIBRATION_CALLS)
-            (reading,) = _calibration(table)
+            (reading,) = _calibration(tables)
         finally:
             link.close()
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
@@ -104,8 +97,16 @@ def _calibrate(bpf: Object, mode: Mode, table: SeriesTable, layout: Layout) -> i
     return int(lowest)
 
 
-def _calibration(table: SeriesTable) -> list[Reading]:
-    return [reading for reading in table.read() if reading.operation == Operation.CALIBRATION]
+def _forget_collector(tables: Tables) -> None:
+    """Gives our own row to a process that trains: it ends, and two readings later it is free."""
+    for collector in tables.rows.live():
+        tables.rows.end(collector)
+    for _ in range(2):
+        tables.read()
+
+
+def _calibration(tables: Tables) -> list[SeriesReading]:
+    return [reading for reading in tables.read().series if reading.operation == Operation.CALIBRATION]
 
 
 def _explain(reasons: list[str]) -> str:

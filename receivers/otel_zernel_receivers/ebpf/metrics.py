@@ -1,53 +1,141 @@
-"""What readings of the series table are as metrics: names, units, attributes."""
+"""What the readings are as metrics: names, units, attributes."""
 
 from collections import defaultdict
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch
-from otel_zernel.points import Attributes, Descriptor, Scope, delimited, encode_resource_metrics, key_values
+from otel_zernel.points import Scope, encode_resource_metrics
+from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.hdr import Layout
-from otel_zernel_receivers.ebpf.histograms import HISTOGRAM_DELTA, encode_attributes, encode_histogram_point
-from otel_zernel_receivers.ebpf.probes import Operation, Phase
-from otel_zernel_receivers.ebpf.table import Reading
+from otel_zernel_receivers.ebpf.memory import MemoryReading
+from otel_zernel_receivers.ebpf.otlp import Family, Period, encode_histogram_point, encode_metric, encode_number_point
+from otel_zernel_receivers.ebpf.probes import Flag, Operation, Phase
+from otel_zernel_receivers.ebpf.series import SeriesReading
+from otel_zernel_receivers.ebpf.tables import Readings
 
 SCOPE = Scope("otel_zernel_receivers.ebpf")
 
-_LAUNCH = Descriptor(
-    "zernel.cuda.launch.latency", "s", description="Time to hand a kernel to the GPU's queue, not to execute it."
+LAUNCH_LATENCY = Family(
+    "zernel.cuda.launch.latency", "s", "histogram", "Time to hand work to the GPU's queue, not to execute it."
 )
+SYNC_WAIT = Family("zernel.cuda.sync.wait", "s", "histogram", "Time that the host waits for the GPU.")
+COPY_LATENCY = Family("zernel.cuda.copy.latency", "s", "histogram", "Duration of copy calls, as the host sees it.")
+COPY_SIZE = Family("zernel.cuda.copy.size", "By", "sum", "Bytes copied by calls that succeeded.")
+CUDA_ERRORS = Family("zernel.cuda.errors", "{error}", "sum", "Calls that failed.")
+MEMORY_USED = Family("zernel.gpu.memory.used", "By", "gauge", "Memory allocated and not freed, as far as seen.")
+MEMORY_PEAK = Family("zernel.gpu.memory.peak", "By", "gauge", "The most memory used at once, as far as seen.")
+ALLOCATIONS = Family("zernel.gpu.memory.allocations", "{allocation}", "sum", "Allocations that succeeded.")
+FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
-_HISTOGRAMS: dict[Operation, tuple[Descriptor, Attributes]] = {
-    Operation.RUNTIME_LAUNCH: (_LAUNCH, {"zernel.cuda.api": "runtime"}),
-    Operation.DRIVER_LAUNCH: (_LAUNCH, {"zernel.cuda.api": "driver"}),
-    Operation.GRAPH_LAUNCH: (_LAUNCH, {"zernel.cuda.api": "graph"}),
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How an operation's series are told."""
+
+    histogram: Family
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    size: Family | None = None
+
+
+def _launch(api: str) -> _Kind:
+    return _Kind(LAUNCH_LATENCY, {"zernel.cuda.api": api})
+
+
+def _copy(kind: str) -> _Kind:
+    return _Kind(COPY_LATENCY, {"zernel.cuda.copy.kind": kind}, COPY_SIZE)
+
+
+_KINDS = {
+    Operation.RUNTIME_LAUNCH: _launch("runtime"),
+    Operation.DRIVER_LAUNCH: _launch("driver"),
+    Operation.GRAPH_LAUNCH: _launch("graph"),
+    Operation.SYNC: _Kind(SYNC_WAIT),
+    Operation.COPY_HOST_TO_HOST: _copy("host_to_host"),
+    Operation.COPY_HOST_TO_DEVICE: _copy("host_to_device"),
+    Operation.COPY_DEVICE_TO_HOST: _copy("device_to_host"),
+    Operation.COPY_DEVICE_TO_DEVICE: _copy("device_to_device"),
+    Operation.COPY_DEFAULT: _copy("default"),
+}
+
+# As in driver_types.h and cuda.h; other codes are told by number.
+_ERROR_NAMES = {
+    1: "invalid_value",
+    2: "out_of_memory",
+    98: "invalid_device_function",
+    100: "no_device",
+    101: "invalid_device",
+    209: "no_binary_for_gpu",
+    400: "invalid_handle",
+    600: "not_ready",
+    700: "illegal_address",
+    701: "launch_out_of_resources",
+    702: "launch_timeout",
+    710: "assert",
+    715: "illegal_instruction",
+    719: "launch_failure",
+    999: "unknown",
 }
 
 
-def batch_of(readings: Iterable[Reading], layout: Layout, start_ns: int, end_ns: int) -> Batch:
-    """The readings as delta metrics of the time from `start_ns` to `end_ns`, Unix time."""
-    points: defaultdict[Descriptor, list[bytes]] = defaultdict(list)
-    for reading in readings:
-        if reading.operation in _HISTOGRAMS and len(reading.counts):
-            descriptor, _ = _HISTOGRAMS[Operation(reading.operation)]
-            attributes = _attributes(reading.process.pid, reading.operation, reading.phase)
-            points[descriptor].append(encode_histogram_point(attributes, reading, layout, start_ns, end_ns))
-    metrics = [_histogram(descriptor, encoded) for descriptor, encoded in points.items()]
-    if not metrics:
-        return Batch()
-    return Batch.encoded(
-        metrics=encode_resource_metrics(b"", SCOPE, metrics), point_count=sum(map(len, points.values()))
-    )
+class Points:
+    """The points of one reading, by metric."""
+
+    def __init__(self, layout: Layout, period: Period) -> None:
+        self._layout = layout
+        self._period = period
+        self._points: defaultdict[Family, list[bytes]] = defaultdict(list)
+
+    def add_series(self, reading: SeriesReading) -> None:
+        kind = _KINDS.get(reading.operation)  # type: ignore[call-overload]  # an IntEnum is found by its number
+        if kind is None or not len(reading.counts):
+            return
+        attributes = {
+            "process.pid": reading.process.pid,
+            **kind.attributes,
+            "zernel.phase": Phase(reading.phase).name.lower(),
+        }
+        point = encode_histogram_point(attributes, reading, self._layout, self._period)
+        self._points[kind.histogram].append(point)
+        if kind.size:
+            self._add_number(kind.size, attributes, reading.bytes)
+
+    def add_memory(self, reading: MemoryReading) -> None:
+        attributes = {
+            "process.pid": reading.process.pid,
+            "zernel.gpu.index": "unknown" if reading.device is None else reading.device,
+        }
+        self._add_number(MEMORY_USED, attributes, reading.used)
+        self._add_number(MEMORY_PEAK, attributes, reading.peak)
+        if reading.allocations:
+            self._add_number(ALLOCATIONS, attributes, reading.allocations)
+        if reading.frees:
+            self._add_number(FREES, attributes, reading.frees)
+
+    def add_failure(self, reading: FailureReading) -> None:
+        if reading.flags & (Flag.RUNTIME | Flag.DRIVER):
+            error = _ERROR_NAMES.get(reading.code, str(reading.code))
+            self._add_number(CUDA_ERRORS, {"process.pid": reading.process.pid, "error.type": error}, reading.count)
+
+    def batch(self) -> Batch:
+        """All of them; an empty batch if there are none."""
+        if not self._points:
+            return Batch()
+        metrics = [encode_metric(family, points) for family, points in self._points.items()]
+        count = sum(map(len, self._points.values()))
+        return Batch.encoded(metrics=encode_resource_metrics(b"", SCOPE, metrics), point_count=count)
+
+    def _add_number(self, family: Family, attributes: Mapping[str, str | int], value: int) -> None:
+        self._points[family].append(encode_number_point(attributes, value, self._period))
 
 
-@lru_cache(maxsize=4096)
-def _attributes(pid: int, operation: int, phase: int) -> bytes:
-    _, of_operation = _HISTOGRAMS[Operation(operation)]
-    attributes = {"process.pid": pid, **of_operation, "zernel.phase": Phase(phase).name.lower()}
-    return encode_attributes([pair.SerializeToString() for pair in key_values(attributes)])
-
-
-def _histogram(descriptor: Descriptor, points: list[bytes]) -> bytes:
-    texts = (descriptor.name, descriptor.description, descriptor.unit)
-    header = b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1))
-    return delimited(2, header + delimited(9, b"".join(points) + HISTOGRAM_DELTA))
+def batch_of(readings: Readings, layout: Layout, period: Period) -> Batch:
+    """The readings as metrics of the time of `period`."""
+    points = Points(layout, period)
+    for series in readings.series:
+        points.add_series(series)
+    for memory in readings.memory:
+        points.add_memory(memory)
+    for failure in readings.failures:
+        points.add_failure(failure)
+    return points.batch()

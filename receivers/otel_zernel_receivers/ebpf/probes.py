@@ -1,4 +1,4 @@
-"""Which functions of which libraries are probed, by which program, and what their calls count as.
+"""Which functions of which libraries are probed, how, and what their calls count as.
 
 Signatures are those of cuda_runtime_api.h, cuda.h and nccl.h.
 """
@@ -16,9 +16,18 @@ class Operation(IntEnum):
     RUNTIME_LAUNCH = 1
     DRIVER_LAUNCH = 2
     GRAPH_LAUNCH = 3
+    SYNC = 4
+    COPY_HOST_TO_HOST = 8
+    COPY_HOST_TO_DEVICE = 9
+    COPY_DEVICE_TO_HOST = 10
+    COPY_DEVICE_TO_DEVICE = 11
+    COPY_DEFAULT = 12
+    """Copies are numbered as `enum cudaMemcpyKind`, from the first."""
+    UNCOUNTED = 63
+    """A call that is watched for what it does, not for how long it takes."""
 
 
-assert len(Operation) <= OPERATIONS  # noqa: S101  # a mistake in this file
+assert max(Operation) < OPERATIONS  # noqa: S101  # a mistake in this file
 
 
 class Phase(IntEnum):
@@ -30,12 +39,26 @@ class Phase(IntEnum):
 assert len(Phase) <= PHASES  # noqa: S101  # a mistake in this file
 
 
+class Kind(IntEnum):
+    """What is to be done at a call's two ends (bpf/call.bpf.h)."""
+
+    CALL = 0
+    COPY = 1
+    ALLOCATE = 2
+    RELEASE = 3
+    DEVICE = 4
+
+
 class Flag(IntFlag):
-    """What the BPF side has to know of a function, beyond its operation and arguments (bpf/call.bpf.h)."""
+    """What else the BPF side has to know of a function (bpf/call.bpf.h)."""
 
     NONE = 0
     RUNTIME = 1 << 24
     DRIVER = 1 << 25
+    BLOCKING = 1 << 26
+    """A copy that also waits for the GPU."""
+    HANDLE = 1 << 27
+    """Of memory that has a handle in place of an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +68,77 @@ class Probe:
     function: str
     operation: Operation
     flags: Flag = Flag.NONE
-    program: str = "call"
+    kind: Kind = Kind.CALL
     arguments: tuple[int, ...] = ()
-    """Positions, from 1, of the arguments that the program reads."""
+    """Positions, from 1, of the arguments that this kind of call needs."""
 
     @property
     def cookie(self) -> int:
         """All of this in one number, which the kernel hands to the program with each hit."""
-        cookie = self.operation | self.flags
-        for nth, position in enumerate(self.arguments):
-            cookie |= position << (8 + 4 * nth)
-        return cookie
+        positions = sum(position << 4 * nth for nth, position in enumerate(self.arguments))
+        return positions << 32 | self.flags | self.kind << 8 | self.operation
 
 
-def _runtime(operation: Operation, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, operation, Flag.RUNTIME) for function in functions)
+def _probes(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe, ...]:
+    return tuple(Probe(function, operation, flags) for function in functions)
 
 
-def _driver(operation: Operation, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, operation, Flag.DRIVER) for function in functions)
+def _copies(flags: Flag, operation: Operation, size: int, *functions: str, kind: int = 0) -> tuple[Probe, ...]:
+    """Copies of which argument `size` is the number of bytes, and `kind`, if given, their direction."""
+    return tuple(Probe(function, operation, flags, Kind.COPY, (size, kind)) for function in functions)
 
 
-CUDA_RUNTIME = _runtime(Operation.RUNTIME_LAUNCH, "cudaLaunchKernel", "cudaLaunchKernelExC")
+def _allocations(flags: Flag, *functions: str) -> tuple[Probe, ...]:
+    return tuple(Probe(function, Operation.UNCOUNTED, flags, Kind.ALLOCATE, (1, 2)) for function in functions)
 
-CUDA_DRIVER = _driver(Operation.DRIVER_LAUNCH, "cuLaunchKernel", "cuLaunchKernelEx")
+
+def _releases(flags: Flag, *functions: str) -> tuple[Probe, ...]:
+    return tuple(Probe(function, Operation.UNCOUNTED, flags, Kind.RELEASE, (1,)) for function in functions)
+
+
+def _both_streams(*functions: str) -> tuple[str, ...]:
+    """The functions, and their twins for programs compiled with a default stream per thread."""
+    return (*functions, *(f"{function}_ptsz" for function in functions))
+
+
+_RUNTIME, _DRIVER, _WAITS = Flag.RUNTIME, Flag.DRIVER, Flag.BLOCKING
+
+CUDA_RUNTIME = (
+    *_probes(
+        _RUNTIME,
+        Operation.RUNTIME_LAUNCH,
+        *_both_streams("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
+    ),
+    *_probes(_RUNTIME, Operation.GRAPH_LAUNCH, *_both_streams("cudaGraphLaunch")),
+    *_probes(
+        _RUNTIME,
+        Operation.SYNC,
+        *("cudaDeviceSynchronize", "cudaEventSynchronize"),
+        *_both_streams("cudaStreamSynchronize"),
+    ),
+    *_copies(_RUNTIME | _WAITS, Operation.COPY_HOST_TO_HOST, 3, "cudaMemcpy", "cudaMemcpy_ptds", kind=4),
+    *_copies(_RUNTIME, Operation.COPY_HOST_TO_HOST, 3, *_both_streams("cudaMemcpyAsync"), kind=4),
+    *_allocations(_RUNTIME, "cudaMalloc", "cudaMallocManaged", *_both_streams("cudaMallocAsync")),
+    *_releases(_RUNTIME, "cudaFree", *_both_streams("cudaFreeAsync")),
+    Probe("cudaSetDevice", Operation.UNCOUNTED, _RUNTIME, Kind.DEVICE, (1,)),
+)
+
+CUDA_DRIVER = (
+    *_probes(
+        _DRIVER,
+        Operation.DRIVER_LAUNCH,
+        *_both_streams("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"),
+    ),
+    *_probes(_DRIVER, Operation.GRAPH_LAUNCH, *_both_streams("cuGraphLaunch")),
+    *_probes(_DRIVER, Operation.SYNC, "cuCtxSynchronize", "cuEventSynchronize", *_both_streams("cuStreamSynchronize")),
+    *_copies(_DRIVER | _WAITS, Operation.COPY_HOST_TO_DEVICE, 3, "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"),
+    *_copies(_DRIVER | _WAITS, Operation.COPY_DEVICE_TO_HOST, 3, "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds"),
+    *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, "cuMemcpyDtoD_v2", "cuMemcpyDtoD_v2_ptds"),
+    *_copies(_DRIVER, Operation.COPY_HOST_TO_DEVICE, 3, *_both_streams("cuMemcpyHtoDAsync_v2")),
+    *_copies(_DRIVER, Operation.COPY_DEVICE_TO_HOST, 3, *_both_streams("cuMemcpyDtoHAsync_v2")),
+    *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, *_both_streams("cuMemcpyDtoDAsync_v2")),
+    *_allocations(_DRIVER, "cuMemAlloc_v2", "cuMemAllocManaged", *_both_streams("cuMemAllocAsync")),
+    *_allocations(_DRIVER | Flag.HANDLE, "cuMemCreate"),
+    *_releases(_DRIVER, "cuMemFree_v2", *_both_streams("cuMemFreeAsync")),
+    *_releases(_DRIVER | Flag.HANDLE, "cuMemRelease"),
+)

@@ -10,8 +10,11 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.libbpf import BpfError
 from otel_zernel_receivers.ebpf.libraries import FileKey, Library, find_libraries
-from otel_zernel_receivers.ebpf.loading import Limits, Loaded, load
+from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.metrics import batch_of
+from otel_zernel_receivers.ebpf.otlp import Period
+from otel_zernel_receivers.ebpf.rows import Process
+from otel_zernel_receivers.ebpf.tables import Limits
 
 
 class Watch:
@@ -54,17 +57,25 @@ class Watch:
 
     def read(self) -> Batch:
         """What was counted since the last reading, and what of earlier ones is not `taken` yet."""
-        readings = self._loaded.table.read()
-        for loss, count in self._loaded.table.losses().items():
+        readings = self._loaded.tables.read()
+        for loss, count in readings.losses.items():
             self._context.drop(count, loss.name.lower())
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
-        new = batch_of(readings, self._limits.layout, since_ns, self._since_ns)
+        new = batch_of(readings, self._limits.layout, Period(since_ns, self._since_ns))
         self._untaken = Batch.join([self._untaken, new])
         return self._untaken
 
     def taken(self) -> None:
         """To be called when what `read` gave is downstream."""
         self._untaken = Batch()
+
+    def processes(self) -> list[Process]:
+        """The processes that are being counted."""
+        return self._loaded.tables.rows.live()
+
+    def room(self) -> int:
+        """How many series more there is room for."""
+        return self._loaded.tables.series.free_count
 
     def _log(self, library: Library) -> None:
         self._context.logger.info("eBPF: probing %d functions of %s", len(library.places), library.path)

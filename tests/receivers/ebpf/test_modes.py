@@ -13,8 +13,9 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.layout import Loss
 from otel_zernel_receivers.ebpf.libbpf import attach_multi
 from otel_zernel_receivers.ebpf.libraries import find_places
-from otel_zernel_receivers.ebpf.loading import Limits, Loaded, load
+from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.probes import Flag, Operation, Probe
+from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import calls, why_not
@@ -61,11 +62,11 @@ def test_a_return_without_its_entry_is_counted_as_lost(standin: Standin) -> None
         pytest.skip(reason)
     loaded = load(Limits(), (Mode.MULTI,))
     (place,) = find_places(str(standin.cudart), (Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME),))
-    program = loaded.bpf.programs["call_return"]
+    program = loaded.bpf.programs["probe_return"]
     link = attach_multi(program, str(standin.cudart), [place.offset], [place.probe.cookie], at_return=True)
     try:
         standin.run("load libcudart.so.12; cudaLaunchKernel times=5")
-        assert loaded.table.losses() == {Loss.NO_START: 5}
+        assert loaded.tables.read().losses == {Loss.NO_START: 5}
     finally:
         link.close()
         loaded.close()

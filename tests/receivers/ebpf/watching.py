@@ -5,14 +5,15 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric, NumberDataPoint
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.loading import Limits, Unavailable, load
+from otel_zernel_receivers.ebpf.loading import Unavailable, load
+from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 
 
@@ -73,7 +74,14 @@ def histogram_points(batch: Batch, name: str, **attributes: object) -> list[Hist
     return [point for point in points if attributes.items() <= attributes_of(point).items()]
 
 
-def attributes_of(point: HistogramDataPoint) -> dict[str, object]:
+def numbers(batch: Batch, name: str, **attributes: object) -> list[int]:
+    """The values of a sum's or gauge's points that have these attributes."""
+    metric = metrics_of(batch).get(name)
+    points = getattr(metric, str(metric.WhichOneof("data"))).data_points if metric else []
+    return [point.as_int for point in points if attributes.items() <= attributes_of(point).items()]
+
+
+def attributes_of(point: HistogramDataPoint | NumberDataPoint) -> dict[str, object]:
     """A point's attributes, `_` for `.` in their names."""
     return {
         pair.key.replace(".", "_"): getattr(pair.value, str(pair.value.WhichOneof("value")))

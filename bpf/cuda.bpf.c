@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* What CUDA calls have beyond their duration: bytes copied, memory held on each device. */
+
+#define LAST_COPY_KIND 4 /* of enum cudaMemcpyKind */
+
+/* Arguments: the number of bytes, and the kind if the function has it. The kind is added to the operation. */
+static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
+{
+	__u64 kind = wanted_argument(hit, 1);
+
+	frame->argument[0] = wanted_argument(hit, 0);
+	frame->argument[1] = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
+}
+
+static __always_inline void end_copy(struct hit *hit, struct frame *frame)
+{
+	__u64 duration = hit->time - frame->start;
+	struct slot *slot;
+
+	slot = count(hit->thread, OPERATION_OF(frame->flags) + frame->argument[1], frame->phase, duration);
+	if (slot && !has_failed(hit))
+		__sync_fetch_and_add(&slot->bytes, frame->argument[0]);
+	if (frame->flags & IS_BLOCKING)
+		count(hit->thread, SYNC, frame->phase, duration);
+}
+
+/* Memory */
+
+#define DEVICES 32
+#define UNKNOWN_DEVICE (DEVICES - 1)
+
+struct memory {
+	__u64 used;
+	__u64 peak;
+	__u64 allocations;
+	__u64 frees;
+};
+
+/* DEVICES for each row of the process table. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, DEVICES);
+	__type(key, __u32);
+	__type(value, struct memory);
+} memory SEC(".maps");
+
+struct address {
+	__u64 value;
+	__u32 row;
+	__u32 generation;
+	__u64 is_handle;
+};
+
+struct allocation {
+	__u64 size;
+	__u64 device;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct address);
+	__type(value, struct allocation);
+} allocations SEC(".maps");
+
+static __always_inline struct memory *memory_of(const struct thread *thread, __u32 device)
+{
+	__u32 index = thread->row * DEVICES + (device < DEVICES ? device : UNKNOWN_DEVICE);
+
+	return bpf_map_lookup_elem(&memory, &index);
+}
+
+static __always_inline struct address address_of(const struct thread *thread, const struct frame *frame, __u64 value)
+{
+	struct address address = { .value = value,
+				   .row = thread->row,
+				   .generation = thread->generation,
+				   .is_handle = !!(frame->flags & IS_HANDLE) };
+
+	return address;
+}
+
+/* Forgets an allocation; its size is 0 if there is none at the address. */
+static __always_inline struct allocation take(const struct address *address)
+{
+	struct allocation *found = bpf_map_lookup_elem(&allocations, address), none = { .device = UNKNOWN_DEVICE };
+
+	if (!found)
+		return none;
+	none = *found;
+	bpf_map_delete_elem(&allocations, address);
+	return none;
+}
+
+static __always_inline void credit(const struct thread *thread, const struct allocation *allocation, __u32 frees)
+{
+	struct memory *memory = memory_of(thread, allocation->device);
+
+	if (!memory)
+		return;
+	__sync_fetch_and_add(&memory->frees, frees);
+	__sync_fetch_and_add(&memory->used, -allocation->size);
+}
+
+/* Arguments: where the function writes the address, and the size. */
+static __always_inline void begin_allocation(struct hit *hit, struct frame *frame)
+{
+	frame->argument[0] = wanted_argument(hit, 0);
+	frame->argument[1] = wanted_argument(hit, 1);
+}
+
+static __always_inline void end_allocation(struct hit *hit, struct frame *frame)
+{
+	struct thread *thread = hit->thread;
+	struct allocation allocation, missed;
+	struct address address;
+	struct memory *memory;
+	__u64 value = 0;
+
+	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
+		return;
+	allocation.size = frame->argument[1];
+	allocation.device = thread->device ? thread->device - 1 : UNKNOWN_DEVICE;
+	address = address_of(thread, frame, value);
+	missed = take(&address); /* an address is given out twice only if it was freed unseen in between */
+	credit(thread, &missed, 0);
+	memory = memory_of(thread, allocation.device);
+	if (!memory)
+		return;
+	__sync_fetch_and_add(&memory->allocations, 1);
+	if (bpf_map_update_elem(&allocations, &address, &allocation, BPF_ANY))
+		lose(NO_ALLOCATION); /* its free could not be credited, so it does not count as used */
+	else
+		raise(&memory->peak, __sync_fetch_and_add(&memory->used, allocation.size) + allocation.size);
+}
+
+/* Argument: the address. It is forgotten at the entry already, since another thread may be given the same address before
+ * this one returns. */
+static __always_inline void begin_release(struct hit *hit, struct frame *frame)
+{
+	struct address address = address_of(hit->thread, frame, wanted_argument(hit, 0));
+	struct allocation allocation = take(&address);
+
+	frame->start = address.value;
+	frame->argument[0] = allocation.size;
+	frame->argument[1] = allocation.device;
+}
+
+static __always_inline void end_release(struct hit *hit, struct frame *frame)
+{
+	struct allocation allocation = { .size = frame->argument[0], .device = frame->argument[1] };
+	struct address address = address_of(hit->thread, frame, frame->start);
+
+	if (!address.value) /* freeing null does nothing */
+		return;
+	if (!has_failed(hit))
+		credit(hit->thread, &allocation, 1);
+	else if (allocation.size)
+		bpf_map_update_elem(&allocations, &address, &allocation, BPF_ANY);
+}
+
+/* cudaSetDevice. Argument: the device's number. */
+static __always_inline void begin_device(struct hit *hit, struct frame *frame)
+{
+	frame->argument[0] = wanted_argument(hit, 0);
+}
+
+static __always_inline void end_device(struct hit *hit, struct frame *frame)
+{
+	if (!has_failed(hit))
+		hit->thread->device = (__u32)frame->argument[0] + 1;
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The probe on every function. One for all kinds of calls, since detaching takes a grace period for each link.
+ *
+ * Three variants from one source: a session (one program for both ends of a call, Linux 6.13) costs less than two
+ * programs, and Linux 7.0 changed the kfunc that tells the ends apart.
+ *   SESSION      one program; bpf_session_is_return()
+ *   SESSION_CTX  one program; bpf_session_is_return(ctx)
+ *   CLASSIC      an entry and a return program, for uprobe.multi (6.6) and perf links (5.15) */
+
+static __always_inline int meet(struct hit *hit, struct registers *regs)
+{
+	__u64 cookie = bpf_get_attach_cookie(regs);
+
+	hit->regs = regs;
+	hit->flags = cookie;
+	hit->positions = cookie >> 32;
+	hit->thread = current_thread();
+	return !!hit->thread;
+}
+
+/* Answers 1 if the call is not counted. */
+static __always_inline int on_entry(struct registers *regs)
+{
+	struct frame *frame;
+	struct hit hit;
+
+	frame = meet(&hit, regs) ? begin_call(&hit) : 0;
+	if (!frame)
+		return 1;
+	switch (KIND_OF(hit.flags)) {
+	case COPY: begin_copy(&hit, frame); break;
+	case ALLOCATE: begin_allocation(&hit, frame); break;
+	case RELEASE: begin_release(&hit, frame); return 0;
+	case DEVICE: begin_device(&hit, frame); break;
+	}
+	frame->start = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int on_return(struct registers *regs)
+{
+	struct hit hit = { .time = bpf_ktime_get_ns() };
+	struct frame *frame = meet(&hit, regs) ? end_call(&hit) : 0;
+
+	if (!frame)
+		return 0;
+	switch (KIND_OF(hit.flags)) {
+	case CALL: count(hit.thread, OPERATION_OF(hit.flags), frame->phase, hit.time - frame->start); break;
+	case COPY: end_copy(&hit, frame); break;
+	case ALLOCATE: end_allocation(&hit, frame); break;
+	case RELEASE: end_release(&hit, frame); break;
+	case DEVICE: end_device(&hit, frame); break;
+	}
+	return 0;
+}
+
+#if defined(CLASSIC)
+
+SEC("uprobe")
+int probe_entry(struct registers *regs)
+{
+	on_entry(regs);
+	return 0;
+}
+
+SEC("uretprobe")
+int probe_return(struct registers *regs)
+{
+	return on_return(regs);
+}
+
+/* What any probe costs at least; benchmarks compare with it. */
+
+SEC("uprobe")
+int empty_entry(struct registers *regs)
+{
+	return 0;
+}
+
+SEC("uretprobe")
+int empty_return(struct registers *regs)
+{
+	return 0;
+}
+
+#else
+
+#if defined(SESSION_CTX)
+extern _Bool bpf_session_is_return(void *ctx) __ksym;
+#define is_return(regs) bpf_session_is_return(regs)
+#else
+extern _Bool bpf_session_is_return(void) __ksym;
+#define is_return(regs) bpf_session_is_return()
+#endif
+
+/* A session whose entry answers 1 gets no return, which saves the second trap. */
+SEC("uprobe")
+int probe(struct registers *regs)
+{
+	return is_return(regs) ? on_return(regs) : on_entry(regs);
+}
+
+/* What any probe costs at least; benchmarks compare with it. */
+SEC("uprobe")
+int empty(struct registers *regs)
+{
+	return 0;
+}
+
+#endif

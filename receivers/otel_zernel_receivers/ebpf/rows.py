@@ -1,0 +1,81 @@
+"""The process table: who makes probed calls, from a process's first call to its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_receivers.ebpf.layout import NUMBER, PROCESS, UNUSED, State
+from otel_zernel_receivers.ebpf.libbpf import Map
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that has made a probed call."""
+
+    row: int
+    generation: int
+    """With `row`, names this process and no later one."""
+    pid: int
+    """In the collector's pid namespace."""
+    name: str
+    """As in /proc/PID/comm, at its first call."""
+
+
+class ProcessRows:
+    """The rows of a loaded object. The kernel takes free ones and marks their processes' end; we give them back."""
+
+    def __init__(self, maps: Mapping[str, Map]) -> None:
+        self._row_of_tgid, self._free = maps["row_of_tgid"], maps["free_rows"]
+        self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
+        for row in reversed(range(len(self._rows))):
+            self._free.put(None, NUMBER.pack(row))
+
+    def __getitem__(self, row: int) -> Process:
+        process = self._rows[row]
+        name = process["name"].decode(errors="replace")
+        return Process(row, int(process["generation"]), int(process["pid"]), name)
+
+    def live(self) -> list[Process]:
+        """The processes that are being counted."""
+        return [self[row] for row in self._in(State.LIVE)]
+
+    def ignore(self, process: Process) -> None:
+        """Counts nothing of the process any more."""
+        if self._is_current(process):
+            self._rows[process.row]["state"] = State.IGNORED
+
+    def end(self, process: Process) -> None:
+        """Notes the end of a process that the kernel did not tell us about."""
+        if self._is_current(process):
+            self._row_of_tgid.delete(NUMBER.pack(int(self._rows[process.row]["tgid"])))
+            self._rows[process.row]["state"] = State.ENDED
+
+    def ended(self) -> frozenset[int]:
+        """The rows whose processes have ended."""
+        return frozenset(self._in(State.ENDED))
+
+    def take_slots(self, row: int) -> list[int]:
+        """The numbers of the series slots that the row had and has no more."""
+        slots = self._rows[row]["slots"]
+        numbers: list[int] = (slots[slots != UNUSED] - 1).tolist()
+        slots[:] = UNUSED
+        return numbers
+
+    def count_slots(self) -> int:
+        """Series slots in use by all processes."""
+        return int(np.count_nonzero(self._rows["slots"]))
+
+    def free(self, row: int) -> None:
+        """Gives the row of an ended process to the next one."""
+        self._rows[row]["state"] = State.FREE
+        self._free.put(None, NUMBER.pack(row))
+
+    def _in(self, state: State) -> list[int]:
+        rows: list[int] = np.flatnonzero(self._rows["state"] == state).tolist()
+        return rows
+
+    def _is_current(self, process: Process) -> bool:
+        row = self._rows[process.row]
+        return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))

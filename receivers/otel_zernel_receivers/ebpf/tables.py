@@ -1,0 +1,73 @@
+"""The kernel's tables together: sized before loading, read in one go, and given back row by row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_receivers.ebpf.failures import FailureReading, FailureTable
+from otel_zernel_receivers.ebpf.hdr import Layout
+from otel_zernel_receivers.ebpf.layout import COUNTERS_PER_ELEMENT, DEVICES, Loss
+from otel_zernel_receivers.ebpf.libbpf import Map
+from otel_zernel_receivers.ebpf.memory import MemoryReading, MemoryTable
+from otel_zernel_receivers.ebpf.rows import ProcessRows
+from otel_zernel_receivers.ebpf.series import SeriesReading, SeriesTable
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept in the kernel."""
+
+    max_processes: int = 256
+    max_series: int = 1024
+    layout: Layout = field(default_factory=Layout)
+
+    def apply(self, maps: Mapping[str, Map]) -> None:
+        """Makes room for so much; before loading."""
+        for name in ("processes", "row_of_tgid", "free_rows"):
+            maps[name].max_entries = self.max_processes
+        for name in ("slots", "free_slots"):
+            maps[name].max_entries = self.max_series
+        maps["memory"].max_entries = self.max_processes * DEVICES
+        maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What is new since the last reading."""
+
+    series: list[SeriesReading]
+    memory: list[MemoryReading]
+    failures: list[FailureReading]
+    losses: dict[Loss, int]
+    """What could not be counted, by reason."""
+
+
+class Tables:
+    """The tables of a loaded object. One thread at a time may use them."""
+
+    def __init__(self, maps: Mapping[str, Map], layout: Layout) -> None:
+        self.rows = ProcessRows(maps)
+        self.series = SeriesTable(maps, self.rows, layout)
+        self.memory = MemoryTable(maps, self.rows)
+        self.failures = FailureTable(maps, self.rows)
+        self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
+        self._losses_read = np.zeros_like(self._losses)
+        self._ended: frozenset[int] = frozenset()
+
+    def read(self) -> Readings:
+        """What is new. Then everything of processes that had ended by the reading before is given back: calls that were
+        being counted when their process ended have long been counted by then."""
+        ended = self.rows.ended()
+        readings = Readings(self.series.read(), self.memory.read(), self.failures.read(), self._read_losses())
+        for row in ended & self._ended:
+            for table in (self.series, self.memory, self.failures, self.rows):
+                table.free(row)
+        self._ended = ended - self._ended
+        return readings
+
+    def _read_losses(self) -> dict[Loss, int]:
+        now = self._losses.copy()
+        new, self._losses_read = now - self._losses_read, now
+        return {reason: int(new[reason]) for reason in Loss if new[reason]}

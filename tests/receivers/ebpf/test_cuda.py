@@ -1,0 +1,132 @@
+"""Everything a CUDA program does, against its own log."""
+
+import numpy as np
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import calls, histogram_points, numbers
+
+LAUNCH, SYNC = "zernel.cuda.launch.latency", "zernel.cuda.sync.wait"
+COPY, COPIED = "zernel.cuda.copy.latency", "zernel.cuda.copy.size"
+ERRORS = "zernel.cuda.errors"
+USED, PEAK = "zernel.gpu.memory.used", "zernel.gpu.memory.peak"
+ALLOCATIONS, FREES = "zernel.gpu.memory.allocations", "zernel.gpu.memory.frees"
+
+RUNTIME = "load libcudart.so.12; load libcuda.so.1"
+
+
+def watched(watch: Watch, standin: Standin, script: str, libraries: str = RUNTIME) -> tuple[Batch, Program]:
+    """What the watch and the program itself say of a script."""
+    with standin.start() as program:
+        for command in libraries.split("; "):
+            program.do(command)
+        watch.attach()
+        for command in script.split("; "):
+            program.do(command)
+        return watch.read(), program
+
+
+@pytest.mark.parametrize(
+    ("function", "api"),
+    [
+        ("cudaLaunchKernel", "runtime"),
+        ("cudaLaunchKernel_ptsz", "runtime"),
+        ("cudaLaunchKernelExC", "runtime"),
+        ("cudaLaunchCooperativeKernel", "runtime"),
+        ("cudaGraphLaunch", "graph"),
+        ("cuLaunchKernel", "driver"),
+        ("cuLaunchKernelEx", "driver"),
+        ("cuGraphLaunch", "graph"),
+    ],
+)
+def test_a_launch_counts_once_whatever_it_calls(watch: Watch, standin: Standin, function: str, api: str) -> None:
+    batch, program = watched(watch, standin, f"{function} times=50 threads=2")
+    assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api=api) == 100
+    assert calls(batch, LAUNCH) == 100
+
+
+@pytest.mark.parametrize("function", ["cudaDeviceSynchronize", "cudaStreamSynchronize", "cuCtxSynchronize"])
+def test_a_sync_wait_is_as_long_as_the_wait(watch: Watch, standin: Standin, function: str) -> None:
+    batch, program = watched(watch, standin, f"cudaLaunchKernel work=20000000; {function}")
+    (call,) = program.calls(function)
+    (point,) = histogram_points(batch, SYNC, process_pid=program.pid)
+    truth = (call["end"] - call["start"]) / 1e9
+    assert truth * 0.9 < point.sum <= truth
+
+
+def test_copies_are_counted_by_kind_with_their_bytes(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(
+        watch,
+        standin,
+        "cudaMemcpyAsync size=1000 kind=1 times=3; cudaMemcpy size=500 kind=2 times=2; cudaMemcpy size=7 kind=3; "
+        "cuMemcpyHtoDAsync_v2 size=11 times=4",
+    )
+    of_kind = {"host_to_device": (7, 3044), "device_to_host": (2, 1000), "device_to_device": (1, 7)}
+    for kind, (count, size) in of_kind.items():
+        assert calls(batch, COPY, process_pid=program.pid, zernel_cuda_copy_kind=kind) == count
+        assert numbers(batch, COPIED, process_pid=program.pid, zernel_cuda_copy_kind=kind) == [size]
+    assert calls(batch, SYNC, process_pid=program.pid) == 3, "blocking copies wait for the GPU"
+
+
+def test_failed_copies_move_no_bytes_and_are_errors(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, "cudaMemcpy size=1000 kind=9 times=2; cudaLaunchKernel null=1 times=3")
+    assert sum(numbers(batch, COPIED)) == 0
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_value") == [2]
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_device_function") == [3]
+
+
+def test_memory_is_what_is_allocated_and_not_freed(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(
+        watch,
+        standin,
+        "cudaSetDevice device=1; cudaMalloc size=4096 times=10; cudaFree times=4; cudaMallocAsync size=100; "
+        "cudaFreeAsync; cudaMallocManaged size=50",
+    )
+    here = {"process_pid": program.pid, "zernel_gpu_index": 1}
+    assert numbers(batch, USED, **here) == [6 * 4096 + 50]
+    assert numbers(batch, PEAK, **here) == [10 * 4096]
+    assert numbers(batch, ALLOCATIONS, **here) == [12]
+    assert numbers(batch, FREES, **here) == [5]
+
+
+def test_memory_of_the_driver_api_counts_once(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(
+        watch,
+        standin,
+        "cuMemAlloc_v2 size=1000 times=3; cuMemFree_v2; cuMemCreate size=2097152 times=2; cuMemRelease",
+    )
+    assert numbers(batch, USED, process_pid=program.pid) == [2000 + 2097152]
+    assert numbers(batch, ALLOCATIONS, process_pid=program.pid) == [5]
+    assert numbers(batch, FREES, process_pid=program.pid) == [2]
+
+
+def test_failed_allocations_and_frees_change_nothing(watch: Watch, standin: Standin) -> None:
+    too_much = 1 << 45
+    batch, program = watched(
+        watch, standin, f"cudaMalloc size=64; cudaMalloc size={too_much} times=2; cudaFree; cudaFree"
+    )
+    assert numbers(batch, USED, process_pid=program.pid) == [0]
+    assert numbers(batch, PEAK, process_pid=program.pid) == [64]
+    assert numbers(batch, ALLOCATIONS, process_pid=program.pid) == [1]
+    assert numbers(batch, FREES, process_pid=program.pid) == [1]
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="out_of_memory") == [2]
+
+
+def test_a_device_chosen_before_we_looked_is_said_to_be_unknown(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, "cudaMalloc size=10", f"{RUNTIME}; cudaSetDevice device=1")
+    assert numbers(batch, USED, process_pid=program.pid, zernel_gpu_index="unknown") == [10]
+
+
+def test_percentiles_are_those_of_the_programs_own_log(watch: Watch, standin: Standin) -> None:
+    script = "; ".join(f"cudaLaunchKernel work={work}; cudaDeviceSynchronize" for work in range(10**5, 10**7, 10**6))
+    batch, program = watched(watch, standin, script)
+    log = program.calls("cudaDeviceSynchronize")
+    truth = np.sort(log["end"] - log["start"]).astype(float)
+    (point,) = histogram_points(batch, SYNC, process_pid=program.pid)
+    upper = np.repeat([*point.explicit_bounds, np.inf], point.bucket_counts) * 1e9
+    assert len(upper) == len(truth)
+    # A call reads shorter by what lies outside of the probes, at most their cost; a bucket is 1/128 wide.
+    assert (upper <= truth * (1 + 1 / 128)).all()
+    assert (upper >= truth - 100_000).all()
