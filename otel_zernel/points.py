@@ -138,7 +138,12 @@ def number_point_tails(times: NDArray[np.uint64], values: NDArray[np.float64], s
     return tails
 
 
-def _fill(holes: NDArray[np.void], times: NDArray[np.uint64] | int, values: NDArray[np.float64], start_ns: int) -> None:
+def _fill(
+    holes: NDArray[np.void],
+    times: NDArray[np.uint64] | int,
+    values: NDArray[np.float64],
+    start_ns: NDArray[np.uint64] | int,
+) -> None:
     holes["start_tag"], holes["time_tag"], holes["value_tag"] = _TAGS
     holes["start"], holes["time"], holes["value"] = start_ns, times, values
 
@@ -185,13 +190,19 @@ class KnownSeries:
         self._at = np.array(starts, np.intp).reshape(-1, 1) + np.arange(_HOLES.itemsize)
         self._holes = np.zeros(len(series), _HOLES)
 
-    def encode(self, values: NDArray[np.float64], time_ns: int, start_ns: int = 0) -> bytes:
-        """The scrape with `values`, shape (n,), in the order of the series, all of one time."""
+    def encode(self, values: NDArray[np.float64], time_ns: int, start_ns: NDArray[np.uint64] | int = 0) -> bytes:
+        """The scrape with `values`, shape (n,), in the order of the series, all of one time; `start_ns` is that of all
+        of them, or each one's, shape (n,)."""
         _fill(self._holes, time_ns, values, start_ns)
         self._message[self._at] = self._holes.view(np.uint8).reshape(-1, _HOLES.itemsize)
         return self._message.tobytes()
 
-    def batch(self, values: Sequence[float] | NDArray[np.float64], time_ns: int, start_ns: int = 0) -> Batch:
+    def batch(
+        self,
+        values: Sequence[float] | NDArray[np.float64],
+        time_ns: int,
+        start_ns: NDArray[np.uint64] | int = 0,
+    ) -> Batch:
         """The same as a batch."""
         encoded = self.encode(np.asarray(values, np.float64), time_ns, start_ns)
         return Batch.encoded(metrics=encoded, point_count=len(self._holes))

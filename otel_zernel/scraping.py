@@ -5,19 +5,22 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Emit, Insist, Scraper, ScraperConfig
 from otel_zernel.errors import CannotStart, PartialScrape, Refused, Rejected
 from otel_zernel.telemetry import ScraperMetrics
 
+T = TypeVar("T")
+
 
 class ScrapeThread:
     """One daemon thread that runs one call at a time: a driver that hangs holds up neither loop nor exit."""
 
     def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[tuple[Future[Batch], Callable[[], Batch]] | None] = SimpleQueue()
-        self._last: Future[Batch] | None = None
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._last: Future[Any] | None = None
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     @property
@@ -25,11 +28,12 @@ class ScrapeThread:
         """Whether the last call has not returned yet."""
         return self._last is not None and not self._last.done()
 
-    async def call(self, function: Callable[[], Batch]) -> Batch:
+    async def call(self, function: Callable[[], T]) -> T:
         """What the function returns or raises; must not be called while busy."""
-        self._last = Future()
-        self._calls.put((self._last, function))
-        return await asyncio.wrap_future(self._last)
+        future: Future[T] = Future()
+        self._last = future
+        self._calls.put((future, function))
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Lets the thread end when its call has."""

@@ -1,0 +1,5 @@
+"""Watches NVIDIA GPUs through NVML."""
+
+from otel_zernel_receivers.nvml.receiver import NvmlReceiver
+
+__all__ = ["NvmlReceiver"]

@@ -1,0 +1,56 @@
+"""The nvml receiver's configuration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field, field_validator
+
+from otel_zernel.component import ComponentConfig, ScraperConfig
+from otel_zernel.config.types import Duration, PositiveDuration
+from otel_zernel_receivers.nvml.metrics import METRICS
+
+
+class MetricConfig(ComponentConfig):
+    """One metric's switch."""
+
+    enabled: bool
+    """Whether to send it, and to ask the driver for it."""
+
+
+class ProcessesConfig(ComponentConfig):
+    """The processes on the GPUs."""
+
+    enabled: bool = True
+    """Whether to ask for them."""
+    proc: Path = Path("/proc")
+    """Where pids are looked up: the host's, if it is mounted into the container."""
+
+
+class NvmlConfig(ScraperConfig):
+    """What to ask NVML for, and how often; names as in the OpenTelemetry Collector's scrapers."""
+
+    collection_interval: PositiveDuration = 10.0
+    """Seconds from the start of one scrape of a GPU to the start of the next."""
+    initial_delay: Duration = 1.0
+    """Seconds before the first."""
+    timeout: PositiveDuration = 5.0
+    """Seconds after which a GPU counts as hung. Its thread keeps waiting; the other GPUs don't notice."""
+    rediscover_interval: PositiveDuration = 30.0
+    """Seconds between looks for a driver, and for GPUs and MIG instances that came or went."""
+    slow_query: PositiveDuration = 0.05
+    """Seconds a query may take at every scrape. One that takes n times as long is asked at every nth."""
+    metrics: Mapping[str, MetricConfig] = Field(default_factory=dict)
+    """Metrics to switch on or off, by name."""
+    processes: ProcessesConfig = ProcessesConfig()
+
+    @field_validator("metrics")
+    @classmethod
+    def _metrics_exist(cls, metrics: Mapping[str, MetricConfig]) -> Mapping[str, MetricConfig]:
+        if unknown := sorted(set(metrics) - set(METRICS)):
+            raise ValueError(f"no metric {', '.join(map(repr, unknown))}; the README lists them all")
+        return metrics
+
+    def enabled(self) -> frozenset[str]:
+        """The names of the metrics to send."""
+        switched = {name: switch.enabled for name, switch in self.metrics.items()}
+        return frozenset(name for name, metric in METRICS.items() if switched.get(name, metric.enabled))

@@ -1,0 +1,21 @@
+"""Energy of boards that have no counter for it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from otel_zernel_receivers.nvml.samples import Sample
+
+
+@dataclass(slots=True)
+class Integral:
+    """Power summed up over time, by trapezoids from sample to sample."""
+
+    joules: float = 0.0
+    last: Sample | None = None
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Takes samples in us and W, in order."""
+        for time, watts in samples:
+            if self.last is not None and time > self.last[0]:
+                self.joules += (time - self.last[0]) / 1e6 * (watts + self.last[1]) / 2
+            self.last = time, watts

@@ -1,0 +1,114 @@
+"""A GPU: the board and its MIG instances, which share a thread, and how those of a host are found."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context
+from otel_zernel_receivers.nvml.config import NvmlConfig
+from otel_zernel_receivers.nvml.device import Device
+from otel_zernel_receivers.nvml.events import Xids
+from otel_zernel_receivers.nvml.history import History
+from otel_zernel_receivers.nvml.identity import Identity, board, instance
+from otel_zernel_receivers.nvml.library import Handle, Library
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A board and its MIG instances. Used by one thread at a time."""
+
+    board: Device
+    instances: list[Device]
+    handle: Handle
+
+    @property
+    def name(self) -> str:
+        """For logs and health."""
+        return f"GPU {self.board.identity.index} ({self.board.identity.uuid})"
+
+    @property
+    def drain_interval(self) -> float | None:
+        """Seconds after which the sample buffers want to be read again; None if there are none."""
+        return self.board.drain_interval
+
+    def scrape(self) -> Batch:
+        """The points of now. Raises `Unavailable` or `Lost`."""
+        return Batch.join([device.scrape() for device in (self.board, *self.instances)])
+
+    def drain(self) -> Batch:
+        """Reads the sample buffers; what is in them goes out with the next scrape. Raises like `scrape`."""
+        self.board.drain()
+        return Batch()
+
+    def failed(self) -> Batch:
+        """What is left to say when it is lost."""
+        return self.board.failed()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A GPU that the driver lists."""
+
+    handle: Handle
+    identity: Identity
+    instances: list[tuple[Handle, Identity]]
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """Its own, and those of its MIG instances."""
+        return frozenset({self.identity.uuid, *(identity.uuid for _, identity in self.instances)})
+
+
+def find(library: Library, hostname: str) -> Iterator[Found]:
+    """The GPUs of this host that say who they are. Raises `Unavailable`."""
+    nvml = library.nvml
+    try:
+        count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        library.check(error.value)
+        return
+    for index in range(count):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            identity = board(library, handle, index, hostname)
+        except nvml.NVMLError:  # lost, or another container's
+            continue
+        yield Found(handle, identity, list(_instances(library, handle, identity)))
+
+
+def _instances(library: Library, handle: Handle, parent: Identity) -> Iterator[tuple[Handle, Identity]]:
+    nvml = library.nvml
+    try:
+        enabled = nvml.nvmlDeviceGetMigMode(handle)[0]
+        most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if enabled else 0
+    except nvml.NVMLError:  # a board without MIG
+        return
+    for index in range(most):
+        try:
+            device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            yield device, instance(library, device, parent)
+        except nvml.NVMLError:  # a free place
+            continue
+
+
+@dataclass
+class Maker:
+    """Makes GPUs of what was found, with the history of those that were there before."""
+
+    config: NvmlConfig
+    context: Context
+    xids: Xids
+    failed: Callable[[str, str], None]
+    histories: dict[str, History] = field(default_factory=dict)
+    """By uuid."""
+
+    def make(self, library: Library, found: Found) -> Gpu:
+        """The GPU, ready to be scraped."""
+        instances = [self._device(library, handle, identity) for handle, identity in found.instances]
+        return Gpu(self._device(library, found.handle, found.identity), instances, found.handle)
+
+    def _device(self, library: Library, handle: Handle, identity: Identity) -> Device:
+        if identity.uuid not in self.histories:
+            self.histories[identity.uuid] = History.new(self.config, self.context.clock.time_ns())
+        history = self.histories[identity.uuid]
+        return Device(library, handle, identity, history, self.xids, self.config, self.context, self.failed)

@@ -1,0 +1,33 @@
+"""What outlives a driver's restart: counters, places in sample buffers, and what is not sent yet."""
+
+from dataclasses import dataclass, field
+
+from otel_zernel_receivers.nvml.config import NvmlConfig
+from otel_zernel_receivers.nvml.counters import Counter
+from otel_zernel_receivers.nvml.energy import Integral
+from otel_zernel_receivers.nvml.histograms import Distribution
+from otel_zernel_receivers.nvml.processes import Names, Processes
+from otel_zernel_receivers.nvml.queries import Stream
+from otel_zernel_receivers.nvml.samples import PER_UNIT, STREAMS, Ring
+
+
+@dataclass
+class History:
+    """What is known of a device, a board or a MIG instance."""
+
+    start_ns: int
+    """When the receiver first saw it."""
+    scraped_ns: int
+    """When it last sent histograms."""
+    processes: Processes
+    counters: dict[Stream, Counter] = field(default_factory=dict)
+    rings: dict[int, Ring] = field(default_factory=lambda: {kind: Ring(kind) for kind in STREAMS})
+    distributions: dict[Stream, Distribution] = field(
+        default_factory=lambda: {one: Distribution(PER_UNIT) for one in STREAMS.values()}
+    )
+    energy: Integral = field(default_factory=Integral)
+
+    @classmethod
+    def new(cls, config: NvmlConfig, now_ns: int) -> "History":
+        """That of a device nobody has seen before."""
+        return cls(now_ns, now_ns, Processes(Names(config.processes.proc), config.enabled()))

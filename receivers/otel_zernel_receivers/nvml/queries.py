@@ -1,0 +1,395 @@
+"""What a GPU is asked at every scrape: NVML's functions and fields, and the series their answers become.
+
+Only what NVML documents for the kind of device is called: a blind tour of all functions has crashed inside the driver.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import byref
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+from otel_zernel.points import AttributeValue
+from otel_zernel_receivers.nvml import metrics as m
+from otel_zernel_receivers.nvml.library import Handle, Nvml
+
+PERCENT, MHZ, MILLI, KIB, KB, NS = 0.01, 1e6, 1e-3, 1024.0, 1000.0, 1e-9
+
+NVLINKS = 18
+"""The most links a GPU has (NVML_NVLINK_MAX_LINKS)."""
+ALL_LINKS = 0xFFFFFFFF
+"""The scope of a field that sums over links (nvml.h)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A series of a metric: its name and the attributes that tell it from its siblings."""
+
+    metric: str
+    attributes: tuple[tuple[str, AttributeValue], ...] = ()
+    scale: float = field(default=1.0, compare=False)
+    """What the driver's numbers are multiplied by."""
+
+    def scaled(self, number: float) -> float:
+        """The driver's number in the metric's unit. 57 % is 0.57, not 0.5700000000000001."""
+        return number / round(1 / self.scale) if self.scale < 1 else number * self.scale
+
+
+def stream(metric: str, scale: float = 1.0, attributes: Mapping[str, AttributeValue] | None = None) -> Stream:
+    """A stream whose values are multiplied by `scale`."""
+    return Stream(metric, tuple((attributes or {}).items()), scale)
+
+
+Ask = Callable[[Nvml, Handle], Sequence[float]]
+"""Asks a device; a value for each stream of the query, nan for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question to a device. The first of `asks` that the driver knows is used."""
+
+    name: str
+    """NVML's function, as `zernel.nvml.query.duration` names it."""
+    streams: tuple[Stream, ...]
+    asks: tuple[Ask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of `nvmlDeviceGetFieldValues`, of which up to 32 go into a call."""
+
+    stream: Stream
+    id: str
+    """The name of pynvml's constant, without NVML_FI_."""
+    scope: int = 0
+    driver: int = 0
+    """The driver from which on the number means this; before, it meant something else."""
+
+
+def _select(answer: Any, keys: Sequence[str | int]) -> list[float]:
+    """The parts of an answer: of a structure, of a list, or itself."""
+    if not keys:
+        return [answer]
+    return [answer[key] if isinstance(key, int) else getattr(answer, key) for key in keys]
+
+
+def _call(function: str, *arguments: int, parts: Sequence[str | int] = ()) -> Ask:
+    def ask(nvml: Nvml, device: Handle) -> Sequence[float]:
+        return _select(getattr(nvml, function)(device, *arguments), parts)
+
+    return ask
+
+
+def _query(
+    function: str, *streams: Stream, of: int | None = None, parts: Sequence[str | int] = (), older: str = ""
+) -> Query:
+    """A question to one function, in older drivers called otherwise, about the `of` it takes as its argument."""
+    arguments = () if of is None else (of,)
+    functions = (function, older) if older else (function,)
+    return Query(function, streams, tuple(_call(name, *arguments, parts=parts) for name in functions))
+
+
+def _memory_v2(nvml: Nvml, device: Handle) -> Sequence[float]:
+    memory = nvml.nvmlDeviceGetMemoryInfo(device, version=nvml.nvmlMemory_v2)
+    return memory.used, memory.total, memory.used / memory.total, memory.free, memory.reserved
+
+
+def _memory(nvml: Nvml, device: Handle) -> Sequence[float]:
+    memory = nvml.nvmlDeviceGetMemoryInfo(device)
+    return memory.used, memory.total, memory.used / memory.total, memory.free, nan
+
+
+def _sram(nvml: Nvml, device: Handle) -> Sequence[float]:
+    status = nvml.c_nvmlEccSramErrorStatus_v1_t()
+    nvml.nvmlDeviceGetSramEccErrorStatus(device, byref(status))
+    return (status.bThresholdExceeded,)
+
+
+FABRIC_STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
+"""NVML_GPU_FABRIC_STATE_… in nvml.h."""
+
+
+def _fabric(nvml: Nvml, device: Handle) -> Sequence[float]:
+    info = nvml.c_nvmlGpuFabricInfo_v2_t()
+    nvml.nvmlDeviceGetGpuFabricInfoV(device, byref(info))
+    state = info.state & 0xFF  # a byte in nvml.h, a word in pynvml
+    if not state:
+        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+    return [float(state == one) for one in FABRIC_STATES]
+
+
+LINK_STATES = {0: "inactive", 1: "active", 2: "sleep"}
+"""NVML_NVLINK_STATE_… in nvml.h."""
+
+
+def _links(states: Iterable[int], nvml: Nvml) -> Sequence[float]:
+    found = list(states)
+    if not found:
+        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+    return [float(found.count(state)) for state in LINK_STATES]
+
+
+def _links_by_field(nvml: Nvml, device: Handle) -> Sequence[float]:
+    fields = [(nvml.NVML_FI_DEV_NVLINK_GET_STATE, link) for link in range(NVLINKS)]
+    answers = nvml.nvmlDeviceGetFieldValues(device, fields)
+    return _links([one.value.uiVal for one in answers if one.nvmlReturn == nvml.NVML_SUCCESS], nvml)
+
+
+def _links_one_by_one(nvml: Nvml, device: Handle) -> Sequence[float]:
+    states = []
+    for link in range(NVLINKS):
+        try:
+            states.append(nvml.nvmlDeviceGetNvLinkState(device, link))
+        except nvml.NVMLError as error:  # a board without NVLink, or the end of its links
+            if error.value not in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT):
+                raise
+            break
+    return _links(states, nvml)
+
+
+THROTTLE_REASONS = {
+    0x1: "idle",
+    0x2: "application_clocks",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake",
+    0x100: "display_clocks",
+}
+"""By bit: nvmlClocksEventReason… in nvml.h."""
+
+
+def _reasons(function: str) -> Ask:
+    def ask(nvml: Nvml, device: Handle) -> Sequence[float]:
+        mask = getattr(nvml, function)(device)
+        return [float(bool(mask & bit)) for bit in THROTTLE_REASONS]
+
+    return ask
+
+
+def _ecc(location: str, code: int) -> Iterable[Query]:
+    for error, error_code in (("corrected", 0), ("uncorrected", 1)):
+        for lifetime, counter in (("volatile", 0), ("aggregate", 1)):
+            attributes = {m.ERROR: error, m.ECC_COUNTER: lifetime, m.ECC_LOCATION: location}
+            ask = _call("nvmlDeviceGetMemoryErrorCounter", error_code, counter, code)
+            yield Query("nvmlDeviceGetMemoryErrorCounter", (stream("zernel.gpu.ecc.errors", 1.0, attributes),), (ask,))
+
+
+def _utilization(task: str) -> Stream:
+    return stream("hw.gpu.utilization", PERCENT, {m.TASK: task})
+
+
+def _engine(function: str, task: str) -> Query:
+    return _query(function, _utilization(task), parts=[0])
+
+
+def _clocks(function: str, metric: str, domains: Mapping[str, int]) -> Iterable[Query]:
+    for domain, code in domains.items():
+        yield _query(function, stream(metric, MHZ, {m.DOMAIN: domain}), of=code)
+
+
+def _threshold(code: int, location: str, limit: str) -> Query:
+    attributes = {m.LOCATION: location, m.LIMIT: limit}
+    return _query("nvmlDeviceGetTemperatureThreshold", stream("hw.temperature.limit", 1.0, attributes), of=code)
+
+
+def _pcie(code: int, direction: str) -> Query:
+    attributes = {m.SOURCE: "driver", m.DIRECTION: direction}
+    return _query("nvmlDeviceGetPcieThroughput", stream("zernel.gpu.pcie.throughput", KB, attributes), of=code)
+
+
+_DOMAINS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
+_BANKS = ("max", "high", "partial", "low", "none")
+
+MEMORY = Query(
+    "nvmlDeviceGetMemoryInfo",
+    (
+        stream("hw.gpu.memory.usage"),
+        stream("hw.gpu.memory.limit"),
+        stream("hw.gpu.memory.utilization"),
+        stream("zernel.gpu.memory.free"),
+        stream("zernel.gpu.memory.reserved"),
+    ),
+    (_memory_v2, _memory),
+)
+BAR1 = _query(
+    "nvmlDeviceGetBAR1MemoryInfo",
+    stream("zernel.gpu.memory.bar1.usage"),
+    stream("zernel.gpu.memory.bar1.limit"),
+    parts=["bar1Used", "bar1Total"],
+)
+
+BOARD: tuple[Query, ...] = (
+    _query(
+        "nvmlDeviceGetUtilizationRates",
+        _utilization("general"),
+        stream("zernel.gpu.memory.bandwidth.utilization", PERCENT),
+        parts=["gpu", "memory"],
+    ),
+    _engine("nvmlDeviceGetEncoderUtilization", "encoder"),
+    _engine("nvmlDeviceGetDecoderUtilization", "decoder"),
+    _engine("nvmlDeviceGetJpgUtilization", "jpeg"),
+    _engine("nvmlDeviceGetOfaUtilization", "ofa"),
+    MEMORY,
+    BAR1,
+    _query(
+        "nvmlDeviceGetTemperatureV",
+        stream("hw.temperature", 1.0, {m.LOCATION: "gpu"}),
+        of=0,
+        older="nvmlDeviceGetTemperature",
+    ),
+    _query("nvmlDeviceGetMarginTemperature", stream("zernel.gpu.temperature.margin")),
+    _threshold(0, "gpu", "high.critical"),
+    _threshold(1, "gpu", "throttled"),
+    _threshold(2, "memory", "high.degraded"),
+    _threshold(3, "gpu", "high.degraded"),
+    _query("nvmlDeviceGetPowerUsage", stream("hw.power", MILLI)),
+    _query("nvmlDeviceGetPowerManagementLimit", stream("zernel.gpu.power.limit", MILLI)),
+    _query("nvmlDeviceGetEnforcedPowerLimit", stream("zernel.gpu.power.limit.enforced", MILLI)),
+    _query("nvmlDeviceGetPowerManagementDefaultLimit", stream("zernel.gpu.power.limit.default", MILLI)),
+    _query(
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        stream("zernel.gpu.power.limit.min", MILLI),
+        stream("zernel.gpu.power.limit.max", MILLI),
+        parts=[0, 1],
+    ),
+    *_clocks("nvmlDeviceGetClockInfo", "zernel.gpu.clock", _DOMAINS),
+    *_clocks("nvmlDeviceGetMaxClockInfo", "zernel.gpu.clock.limit", _DOMAINS),
+    *_clocks("nvmlDeviceGetApplicationsClock", "zernel.gpu.clock.application", {"graphics": 0, "memory": 2}),
+    _query("nvmlDeviceGetPerformanceState", stream("zernel.gpu.performance_state")),
+    Query(
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        tuple(stream("zernel.gpu.throttle.active", 1.0, {m.REASON: reason}) for reason in THROTTLE_REASONS.values()),
+        (_reasons("nvmlDeviceGetCurrentClocksEventReasons"), _reasons("nvmlDeviceGetCurrentClocksThrottleReasons")),
+    ),
+    Query("nvmlDeviceGetSramEccErrorStatus", (stream("zernel.gpu.ecc.sram.threshold_exceeded"),), (_sram,)),
+    *_ecc("dram", 2),
+    *_ecc("sram", 7),
+    _query(
+        "nvmlDeviceGetRowRemapperHistogram",
+        *(stream("zernel.gpu.memory.row_remap.banks", 1.0, {m.AVAILABILITY: left}) for left in _BANKS),
+        parts=_BANKS,
+    ),
+    _pcie(0, "transmit"),
+    _pcie(1, "receive"),
+    _query("nvmlDeviceGetCurrPcieLinkGeneration", stream("zernel.gpu.pcie.link.generation")),
+    _query("nvmlDeviceGetMaxPcieLinkGeneration", stream("zernel.gpu.pcie.link.generation.limit")),
+    _query("nvmlDeviceGetCurrPcieLinkWidth", stream("zernel.gpu.pcie.link.width")),
+    _query("nvmlDeviceGetMaxPcieLinkWidth", stream("zernel.gpu.pcie.link.width.limit")),
+    Query(
+        "nvmlDeviceGetGpuFabricInfoV",
+        tuple(stream("zernel.gpu.fabric.state", 1.0, {m.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
+        (_fabric,),
+    ),
+    Query(
+        "nvmlDeviceGetNvLinkState",
+        tuple(stream("zernel.gpu.nvlink.links", 1.0, {m.LINK_STATE: state}) for state in LINK_STATES.values()),
+        (_links_by_field, _links_one_by_one),
+    ),
+    _query("nvmlDeviceGetFanSpeed", stream("hw.fan.speed_ratio", PERCENT)),
+    _query("nvmlDeviceGetMigMode", stream("zernel.gpu.mig.enabled"), parts=[0]),
+    _query("nvmlDeviceGetPersistenceMode", stream("zernel.gpu.persistence.enabled")),
+    _query(
+        "nvmlDeviceGetEncoderStats",
+        stream("zernel.gpu.encoder.sessions"),
+        stream("zernel.gpu.encoder.frame_rate"),
+        stream("zernel.gpu.encoder.latency", 1e-6),
+        parts=[0, 1, 2],
+    ),
+)
+"""What a board is asked."""
+
+INSTANCE: tuple[Query, ...] = (MEMORY, BAR1)
+"""What a MIG instance is asked; NVML answers the rest for the whole board only."""
+
+
+def _errors(error: str, lifetime: str, id_: str) -> Field:
+    return Field(stream("hw.errors", 1.0, {m.ERROR: error, m.ECC_COUNTER: lifetime}), id_)
+
+
+def _of_error(metric: str, error: str, id_: str, scope: int = 0) -> Field:
+    return Field(stream(metric, 1.0, {m.ERROR: error}), id_, scope)
+
+
+def _io(metric: str, direction: str, id_: str, scale: float = 1.0, scope: int = 0) -> Field:
+    return Field(stream(metric, scale, {m.DIRECTION: direction}), id_, scope)
+
+
+def _margin(id_: str, location: str, limit: str) -> Field:
+    attributes = {m.LOCATION: location, m.LIMIT: limit}
+    return Field(stream("zernel.gpu.temperature.margin.limit", 1.0, attributes), f"DEV_TEMPERATURE_{id_}_TLIMIT")
+
+
+def _throttled(reason: str, id_: str, driver: int = 0) -> Field:
+    return Field(stream("zernel.gpu.throttle.time", NS, {m.REASON: reason}), id_, driver=driver)
+
+
+def _violation(policy: str, id_: str) -> Field:
+    return Field(stream("zernel.gpu.violation.time", NS, {m.POLICY: policy}), f"DEV_PERF_POLICY_{id_}")
+
+
+FIELDS: tuple[Field, ...] = (
+    Field(stream("hw.temperature", 1.0, {m.LOCATION: "memory"}), "DEV_MEMORY_TEMP"),
+    _margin("SHUTDOWN", "gpu", "high.critical"),
+    _margin("SLOWDOWN", "gpu", "throttled"),
+    _margin("GPU_MAX", "gpu", "high.degraded"),
+    _margin("MEM_MAX", "memory", "high.degraded"),
+    Field(stream("zernel.gpu.power.instant", MILLI), "DEV_POWER_INSTANT"),
+    Field(stream("zernel.gpu.memory.power", MILLI), "DEV_POWER_AVERAGE", 2),  # NVML_POWER_SCOPE_MEMORY
+    Field(stream("hw.energy", MILLI), "DEV_TOTAL_ENERGY_CONSUMPTION"),
+    # ns, by nvml.h. The numbers of the last three belonged to power smoothing before 580.
+    _throttled("sw_power_cap", "DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP"),
+    _throttled("sync_boost", "DEV_CLOCKS_EVENT_REASON_SYNC_BOOST"),
+    _throttled("sw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN", 580),
+    _throttled("hw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN", 580),
+    _throttled("hw_power_brake", "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN", 580),
+    _violation("power", "POWER"),
+    _violation("thermal", "THERMAL"),
+    _violation("sync_boost", "SYNC_BOOST"),
+    _violation("board_limit", "BOARD_LIMIT"),
+    _violation("low_utilization", "LOW_UTILIZATION"),
+    _violation("reliability", "RELIABILITY"),
+    _violation("application_clocks", "TOTAL_APP_CLOCKS"),
+    _violation("base_clocks", "TOTAL_BASE_CLOCKS"),
+    Field(stream("zernel.gpu.ecc.enabled"), "DEV_ECC_CURRENT"),
+    _errors("corrected", "volatile", "DEV_ECC_SBE_VOL_TOTAL"),
+    _errors("uncorrected", "volatile", "DEV_ECC_DBE_VOL_TOTAL"),
+    _errors("corrected", "aggregate", "DEV_ECC_SBE_AGG_TOTAL"),
+    _errors("uncorrected", "aggregate", "DEV_ECC_DBE_AGG_TOTAL"),
+    _of_error("zernel.gpu.memory.retired_pages", "corrected", "DEV_RETIRED_SBE"),
+    _of_error("zernel.gpu.memory.retired_pages", "uncorrected", "DEV_RETIRED_DBE"),
+    Field(stream("zernel.gpu.memory.retired_pages.pending"), "DEV_RETIRED_PENDING"),
+    _of_error("zernel.gpu.memory.remapped_rows", "corrected", "DEV_REMAPPED_COR"),
+    _of_error("zernel.gpu.memory.remapped_rows", "uncorrected", "DEV_REMAPPED_UNC"),
+    Field(stream("zernel.gpu.memory.row_remap.pending"), "DEV_REMAPPED_PENDING"),
+    Field(stream("zernel.gpu.memory.row_remap.failed"), "DEV_REMAPPED_FAILURE"),
+    Field(stream("zernel.gpu.recovery_action"), "DEV_GET_GPU_RECOVERY_ACTION"),
+    _io("zernel.gpu.pcie.io", "transmit", "DEV_PCIE_COUNT_TX_BYTES"),
+    _io("zernel.gpu.pcie.io", "receive", "DEV_PCIE_COUNT_RX_BYTES"),
+    Field(stream("zernel.gpu.pcie.replays"), "DEV_PCIE_REPLAY_COUNTER"),
+    *(
+        _of_error("zernel.gpu.pcie.errors", error, f"DEV_PCIE_COUNT_{id_}")
+        for error, id_ in (
+            ("correctable", "CORRECTABLE_ERRORS"),
+            ("non_fatal", "NON_FATAL_ERROR"),
+            ("fatal", "FATAL_ERROR"),
+            ("receiver", "RECEIVER_ERROR"),
+            ("bad_tlp", "BAD_TLP"),
+            ("bad_dllp", "BAD_DLLP"),
+            ("nak_received", "NAKS_RECEIVED"),
+            ("nak_sent", "NAKS_SENT"),
+            ("unsupported_request", "UNSUPPORTED_REQ"),
+            ("lcrc", "LCRC_ERROR"),
+            ("lane", "LANE_ERROR"),
+        )
+    ),
+    _io("zernel.gpu.nvlink.io", "transmit", "DEV_NVLINK_THROUGHPUT_DATA_TX", KIB, ALL_LINKS),
+    _io("zernel.gpu.nvlink.io", "receive", "DEV_NVLINK_THROUGHPUT_DATA_RX", KIB, ALL_LINKS),
+    *(
+        _of_error("zernel.gpu.nvlink.errors", error, f"DEV_NVLINK_{error.upper()}_ERROR_COUNT_TOTAL")
+        for error in ("crc_flit", "crc_data", "replay", "recovery", "ecc_data")
+    ),
+)
+"""What a board is asked in batches. Totals of ECC, pages and rows are nvidia-smi's."""

@@ -1,0 +1,89 @@
+"""NVML's sample buffers: rings that the driver fills between our looks."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from otel_zernel_receivers.nvml import metrics as m
+from otel_zernel_receivers.nvml.library import Handle, Library
+from otel_zernel_receivers.nvml.queries import MHZ, MILLI, PERCENT, Stream, stream
+
+POWER = 0
+"""NVML_TOTAL_POWER_SAMPLES, in mW."""
+
+_UTILIZATION = "zernel.gpu.utilization.distribution"
+STREAMS: dict[int, Stream] = {
+    POWER: stream("zernel.gpu.power.distribution", MILLI),
+    1: stream(_UTILIZATION, PERCENT, {m.TASK: "general"}),
+    2: stream("zernel.gpu.memory.bandwidth.utilization.distribution", PERCENT),
+    3: stream(_UTILIZATION, PERCENT, {m.TASK: "encoder"}),
+    4: stream(_UTILIZATION, PERCENT, {m.TASK: "decoder"}),
+    5: stream("zernel.gpu.clock.distribution", MHZ, {m.DOMAIN: "sm"}),
+    6: stream("zernel.gpu.clock.distribution", MHZ, {m.DOMAIN: "memory"}),
+    8: stream(_UTILIZATION, PERCENT, {m.TASK: "jpeg"}),
+    9: stream(_UTILIZATION, PERCENT, {m.TASK: "ofa"}),
+}
+"""By nvmlSamplingType_t."""
+
+PER_UNIT = 1e6
+"""What the percentiles processor tells apart by default, for ratios, W and Hz."""
+_SAMPLE = struct.Struct("<Q8s")  # nvmlSample_t: time in us, value
+_VALUES = {kind: struct.Struct("<" + code) for kind, code in enumerate("dIQQqiH")}  # by NVML_VALUE_TYPE_…
+
+Sample = tuple[int, float]
+"""Time in us, value in the metric's unit."""
+
+
+@dataclass(slots=True)
+class Ring:
+    """One of the driver's buffers. Keeps its place over drivers' reloads: times are those of the host's clock."""
+
+    kind: int
+    last_us: int = 0
+    """The time of the newest sample seen. Every sample counts once."""
+    spacing_us: float = 0.0
+    """The usual time between two samples."""
+    span: float = 0.0
+    """Seconds that the buffer holds, as far as known; 0 for unknown."""
+    missed: int = 0
+    """Samples that were overwritten before anybody looked, since `missed` was last set to 0."""
+
+    def read(self, library: Library, device: Handle) -> list[Sample]:
+        """The samples since the last look, oldest first. Raises `NVMLError`."""
+        nvml = library.nvml
+        try:
+            kind, answer = nvml.nvmlDeviceGetSamples(device, self.kind, self.last_us)
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_NOT_FOUND:  # nothing new
+                return []
+            raise
+        return self._new(_samples(answer, kind, STREAMS[self.kind]))
+
+    def _new(self, samples: Sequence[Sample]) -> list[Sample]:
+        fresh = sorted(sample for sample in samples if sample[0] > self.last_us)
+        if not fresh:
+            return []
+        if len(fresh) > 2:
+            self.spacing_us = median(later[0] - earlier[0] for earlier, later in pairwise(fresh))
+        span = (fresh[-1][0] - fresh[0][0]) / 1e6
+        if self.last_us and span >= 0.95 * self.span:  # all of the buffer is new: it may have gone round
+            self._count_missed(fresh[0][0] - self.last_us)
+        self.span = max(self.span, span)
+        self.last_us = fresh[-1][0]
+        return fresh
+
+    def _count_missed(self, silence_us: int) -> None:
+        if self.spacing_us and silence_us > 2 * self.spacing_us:
+            self.missed += round(silence_us / self.spacing_us) - 1
+
+
+def _samples(answer: Sequence[object], kind: int, of: Stream) -> list[Sample]:
+    """The samples of pynvml's list, whose items lie side by side in one ctypes array."""
+    if not answer:
+        return []
+    array = bytes(answer[0]._b_base_)  # type: ignore[attr-defined]  # one copy in place of three calls a sample
+    value = _VALUES[kind]
+    pairs = [_SAMPLE.unpack_from(array, index * _SAMPLE.size) for index in range(len(answer))]
+    return [(time, of.scaled(value.unpack_from(raw)[0])) for time, raw in pairs]

@@ -1,0 +1,65 @@
+"""What a batch says, as text that can be compared."""
+
+from collections.abc import Iterator, Sequence
+
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
+
+from otel_zernel.batch import Batch, points
+
+
+def lines(batch: Batch) -> Iterator[str]:
+    """A block for each resource, and in it a line for each point, its metric first."""
+    blocks: dict[str, list[str]] = {}
+    for resource in batch.metrics.resource_metrics:
+        block = blocks.setdefault(_attributes(resource.resource.attributes), [])
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                block += [
+                    f"  {metric.name} [{metric.unit}] {_kind(metric)} {_point(point)}" for point in points(metric)
+                ]
+    for heading, block in blocks.items():
+        yield f"resource {heading}"
+        yield from block
+
+
+def values(batch: Batch, name: str) -> dict[str, float]:
+    """The values of a metric's number points by their attributes, `hw.id` left out."""
+    return {
+        _attributes([one for one in point.attributes if one.key != "hw.id"]): point.as_double
+        for metric in metrics(batch, name)
+        for point in points(metric)
+    }
+
+
+def metrics(batch: Batch, name: str) -> list[Metric]:
+    """All metrics of the name."""
+    return [
+        metric
+        for resource in batch.metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if metric.name == name
+    ]
+
+
+def _attributes(attributes: Sequence[KeyValue]) -> str:
+    return " ".join(f"{one.key}={_value(one)}" for one in attributes)
+
+
+def _value(one: KeyValue) -> str:
+    return str(getattr(one.value, one.value.WhichOneof("value") or "string_value"))
+
+
+def _kind(metric: Metric) -> str:
+    kind = metric.WhichOneof("data") or "nothing"
+    return "up_down" if kind == "sum" and not metric.sum.is_monotonic else kind
+
+
+def _point(point: NumberDataPoint) -> str:
+    attributes = _attributes([one for one in point.attributes if one.key != "hw.id"])
+    if isinstance(point, NumberDataPoint):
+        said = f"{point.as_double:.15g}"
+    else:
+        said = f"count={point.count} sum={point.sum:.15g} min={point.min:.15g} max={point.max:.15g}"
+    return f"{{{attributes}}} {said}" + (f" since {point.start_time_unix_nano}" if point.start_time_unix_nano else "")
