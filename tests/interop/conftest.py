@@ -1,12 +1,15 @@
 """The foreign programs that the tests here meet."""
 
+import importlib.util
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+from tests.interop.rotel import Rotel, running
 
 _INSTALL = "`make peers` installs it on Debian as root"
 
@@ -30,3 +33,15 @@ def find_peer(program: str) -> Path:
 def peer() -> Callable[[str], Path]:
     """`peer(program)` is where the program is."""
     return find_peer
+
+
+@pytest.fixture
+async def rotel(
+    peer: Callable[[str], Path], unused_tcp_port_factory: Callable[[], int], tmp_path: Path
+) -> AsyncIterator[Rotel]:
+    """A running rotel."""
+    package = importlib.util.find_spec("rotel")
+    folder = Path(package.origin).parent if package and package.origin else Path()
+    program = peer(str(folder / "rotel-agent"))
+    async with running(program, tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory()) as one:
+        yield one

@@ -1,0 +1,92 @@
+"""Debian's Prometheus and its promtool, as the tests run them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """The HTTP API of a running Prometheus."""
+
+    client: httpx.AsyncClient
+
+    async def get(self, path: str, **parameters: str) -> Any:
+        response = await self.client.get(f"/api/v1/{path}", params=parameters)
+        return response.raise_for_status().json()["data"]
+
+    async def series(self, query: str) -> list[tuple[dict[str, str], float]]:
+        """The labels and values that a query gives."""
+        found = (await self.get("query", query=query))["result"]
+        return [(one["metric"], float(one["value"][1])) for one in found]
+
+    async def value(self, query: str) -> float:
+        """The value of the only series that a query gives."""
+        [(_, value)] = await self.series(query)
+        return value
+
+    async def until(self, query: str, value: float) -> None:
+        """Returns when a query gives one series, of this value."""
+        async with asyncio.timeout(20):
+            while [one for _, one in await self.series(query)] != [value]:
+                await self.fail_on_errors()
+                await asyncio.sleep(0.1)
+
+    async def scraped(self, *jobs: str) -> None:
+        """Returns when every job's page was taken without an error."""
+        async with asyncio.timeout(20):
+            while {labels["job"] for labels, _ in await self.series("up == 1")} < set(jobs):
+                await self.fail_on_errors()
+                await asyncio.sleep(0.1)
+
+    async def fail_on_errors(self) -> None:
+        targets = (await self.get("targets"))["activeTargets"]
+        assert not [one["lastError"] for one in targets if one["lastError"]]
+
+
+@asynccontextmanager
+async def scraping(program: Path, folder: Path, port: int, **jobs: int) -> AsyncIterator[Prometheus]:
+    """A Prometheus that scrapes the jobs' ports, once a second."""
+    scrapes = [
+        {"job_name": job, "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
+        for job, target in jobs.items()
+    ]
+    config = folder / "prometheus.yaml"
+    config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": scrapes}))
+    arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
+    arguments += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"]
+    with (folder / "prometheus.log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(program, *arguments, stdout=log, stderr=log)
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            await until_ready(client, "/-/ready")
+            yield Prometheus(client)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def until_ready(client: httpx.AsyncClient, url: str) -> None:
+    """Returns when the URL answers with 200."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                if (await client.get(url)).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.05)
+
+
+async def promtool(program: Path, page: bytes) -> str:
+    """What `promtool check metrics` finds wrong with a page."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(program, "check", "metrics", stdin=pipe, stdout=pipe, stderr=pipe)
+    said = await process.communicate(page)
+    return b"".join(said).decode() if process.returncode else ""

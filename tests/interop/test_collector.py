@@ -1,0 +1,182 @@
+"""The collector as its users run it, by a configuration file, on dcgm-exporter's recording of 247 GPUs."""
+
+import asyncio
+import csv
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
+from otel_zernel.batch import points
+from tests.interop.prometheus import promtool, scraping, until_ready
+from tests.interop.recording import recording
+from tests.interop.rotel import LAST_BIT, Rotel, without_zstd
+
+Identity = tuple[str, frozenset[tuple[str, str]], int]
+"""A metric's name, and a point's attributes and time in ns, which is 0 where Prometheus sets it."""
+
+# What each recorded field is: the metric, its name in Prometheus, the attribute that tells it apart, and the factor and
+# the divisor from the field's unit to the metric's.
+FIELDS: Mapping[str, tuple[str, str, dict[str, str], float, float]] = {
+    "GPU_UTIL": ("hw.gpu.utilization", "hw_gpu_utilization_ratio", {"hw.gpu.task": "general"}, 1, 100),
+    "ENC_UTIL": ("hw.gpu.utilization", "hw_gpu_utilization_ratio", {"hw.gpu.task": "encoder"}, 1, 100),
+    "DEC_UTIL": ("hw.gpu.utilization", "hw_gpu_utilization_ratio", {"hw.gpu.task": "decoder"}, 1, 100),
+    "MEM_COPY_UTIL": (
+        "zernel.gpu.memory.bandwidth.utilization",
+        "zernel_gpu_memory_bandwidth_utilization_ratio",
+        {},
+        1,
+        100,
+    ),
+    "FB_USED": ("hw.gpu.memory.usage", "hw_gpu_memory_usage_bytes", {}, 1 << 20, 1),
+    "FB_FREE": ("zernel.gpu.memory.free", "zernel_gpu_memory_free_bytes", {}, 1 << 20, 1),
+    "GPU_TEMP": ("hw.temperature", "hw_temperature_celsius", {"hw.sensor_location": "gpu"}, 1, 1),
+    "POWER_USAGE": ("hw.power", "hw_power_watts", {}, 1, 1),
+    "SM_CLOCK": ("zernel.gpu.clock", "zernel_gpu_clock_hertz", {"zernel.gpu.clock.domain": "sm"}, 1_000_000, 1),
+    "MEM_CLOCK": ("zernel.gpu.clock", "zernel_gpu_clock_hertz", {"zernel.gpu.clock.domain": "memory"}, 1_000_000, 1),
+}
+
+
+def expected() -> tuple[dict[Identity, float], dict[Identity, float]]:
+    """The values in the recording, as Python's csv reads it: by OpenTelemetry's names and by Prometheus's."""
+    by_otlp, by_prometheus = {}, {}
+    with recording().open(newline="") as file:
+        for row in csv.DictReader(file):
+            field = row["metric_name"].removeprefix("DCGM_FI_DEV_")
+            metric, family, attribute, factor, divisor = FIELDS[field]
+            value = float(row["value"]) * factor / divisor
+            attributes = {"hw.id": row["uuid"], **attribute}
+            labels = {name.replace(".", "_"): text for name, text in attributes.items()}
+            time = datetime.fromisoformat(row["timestamp"])
+            by_otlp[metric, frozenset(attributes.items()), int(time.timestamp()) * 10**9] = value
+            by_prometheus[family, frozenset(labels.items()), 0] = value
+    assert len(by_otlp) == len(by_prometheus) == 2470
+    return by_otlp, by_prometheus
+
+
+@asynccontextmanager
+async def collector(folder: Path, settings: Any, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A running `otel-zernel run`; its log is in the folder."""
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump(settings))
+    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config), *options]
+    with (folder / "collector.log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(*command, stderr=log)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+def reading(folder: Path) -> dict[str, Any]:
+    """The receivers: one of the recording, which keeps what it rejects."""
+    return {"csv": {"files": [str(recording())], "layout": "dcgm", "rejects": str(folder / "rejects.txt")}}
+
+
+async def test_prometheus_has_every_recorded_value(
+    peer: Callable[[str], Path], tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    _, values = expected()
+    page, own, port = (unused_tcp_port_factory() for _ in range(3))
+    settings = {
+        "receivers": reading(tmp_path),
+        "exporters": {"prometheus": {"endpoint": f"127.0.0.1:{page}"}},
+        "service": {
+            "telemetry": {
+                "metrics": {"readers": [{"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": own}}}}]}
+            },
+            "pipelines": {"metrics": {"receivers": ["csv"], "exporters": ["prometheus"]}},
+        },
+    }
+    async with collector(tmp_path, settings), httpx.AsyncClient() as client:
+        await until_ready(client, f"http://127.0.0.1:{page}/health")
+        async with scraping(peer("prometheus"), tmp_path, port, dcgm=page, own=own) as prometheus:
+            recorded = '{job="dgx_dcgm_exporter",__name__!="target_info"}'
+            await prometheus.until("otelcol_exporter_sent_metric_points", 2470)
+            await prometheus.until(f"count({recorded})", 2470)
+            assert await prometheus.value("otelcol_receiver_accepted_metric_points") == 2470
+            assert await prometheus.series("zernel_dropped_items") == []
+            series = await prometheus.series(recorded)
+            assert {identity_of(labels): value for labels, value in series} == values
+            assert await prometheus.value("count(count by (hw_id) (hw_power_watts))") == 247
+        text = (await client.get(f"http://127.0.0.1:{page}/metrics")).content
+        assert await promtool(peer("promtool"), text) == ""
+    assert (tmp_path / "rejects.txt").read_text() == ""
+
+
+def identity_of(labels: Mapping[str, str]) -> Identity:
+    """The name and the labels that were the point's attributes."""
+    own = {"__name__", "job", "instance", "otel_scope_name", "otel_scope_version"}
+    return labels["__name__"], frozenset((name, text) for name, text in labels.items() if name not in own), 0
+
+
+async def test_rotels_sink_has_every_recorded_value_by_every_route(rotel: Rotel, tmp_path: Path) -> None:
+    values, _ = expected()
+    async with without_zstd(f"http://{rotel.http}") as gateway:
+        grpc, http = f"http://{rotel.grpc}", f"http://{rotel.http}"
+        exporters = {
+            "otlp_grpc/gzip": {"endpoint": grpc},
+            "otlp_http/proto_gzip": {"endpoint": http},
+            "otlp_http/json_gzip": {"endpoint": http, "encoding": "json"},
+            "otlp_http/proto_zstd": {"endpoint": gateway, "compression": "zstd"},
+            "otlp_http/json_zstd": {"endpoint": gateway, "compression": "zstd", "encoding": "json"},
+        }
+        async with collector(tmp_path, marked(tmp_path, exporters), "--exit-when-done") as process:
+            async with asyncio.timeout(60):
+                assert await process.wait() == 0, (tmp_path / "collector.log").read_text()
+            came = await arrived(rotel, len(exporters) * len(values))
+    assert came.keys() == exporters.keys()
+    for exporter, its in came.items():
+        assert len(its) == len(values)
+        assert dict(its) == pytest.approx(values, rel=LAST_BIT["json" if "json" in exporter else "proto"], abs=0)
+    assert (tmp_path / "rejects.txt").read_text() == ""
+
+
+def marked(folder: Path, exporters: Mapping[str, Any]) -> dict[str, Any]:
+    """One receiver, and a pipeline to each exporter, whose id is put on every resource."""
+    marks = {f"resource/{one.replace('/', '_')}": [{"key": "sent.by", "value": one}] for one in exporters}
+    pipelines = {
+        f"metrics/{mark.partition('/')[2]}": {"receivers": ["csv"], "processors": [mark], "exporters": [one]}
+        for mark, one in zip(marks, exporters, strict=True)
+    }
+    return {
+        "receivers": reading(folder),
+        "processors": {mark: {"attributes": actions} for mark, actions in marks.items()},
+        "exporters": dict(exporters),
+        "service": {"telemetry": {"metrics": {"level": "none"}}, "pipelines": pipelines},
+    }
+
+
+async def arrived(rotel: Rotel, count: int) -> dict[str, list[tuple[Identity, float]]]:
+    """Waits for so many points; they and their values, by the mark on their resource."""
+    async with asyncio.timeout(30):
+        while len(found := list(marked_points(rotel.sink.of("metrics")))) < count:
+            await rotel.sink.next()
+    by_mark: defaultdict[str, list[tuple[Identity, float]]] = defaultdict(list)
+    for mark, identity, value in found:
+        by_mark[mark].append((identity, value))
+    return by_mark
+
+
+def marked_points(requests: Iterable[bytes]) -> Iterator[tuple[str, Identity, float]]:
+    for resource in MetricsData.FromString(b"".join(requests)).resource_metrics:
+        mark = texts(resource.resource.attributes)["sent.by"]
+        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+            for point in points(metric):
+                identity = metric.name, frozenset(texts(point.attributes).items()), point.time_unix_nano
+                yield mark, identity, point.as_double
+
+
+def texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
+    return {pair.key: pair.value.string_value for pair in attributes}
