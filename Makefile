@@ -26,6 +26,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
+	$(BIN)/python -m docs.nvml_metrics
 
 # Only after a change in bpf/: the objects are in the repository. Needs clang, llvm and libbpf-dev.
 bpf:

@@ -1,0 +1,46 @@
+"""Writes the nvml receiver's metrics and its rules for `hw.status` into its README: `make docs`."""
+
+import re
+from pathlib import Path
+
+from otel_zernel_receivers.nvml.metrics import METRICS, Metric
+from otel_zernel_receivers.nvml.status import RULES
+
+README = Path(__file__).parent.parent / "receivers" / "otel_zernel_receivers" / "nvml" / "README.md"
+
+
+def written_into(readme: str) -> str:
+    """The README's text with the tables of today."""
+    return _fenced(_fenced(readme, "metrics", _metrics()), "status", _rules())
+
+
+def _fenced(text: str, name: str, table: str) -> str:
+    fence = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+    return fence.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", text)
+
+
+def _metrics() -> str:
+    rows = [_row(metric) for metric in METRICS.values()]
+    return "\n".join(["| metric | unit | type | attributes | on | |", "|---|---|---|---|---|---|", *rows, ""])
+
+
+def _row(metric: Metric) -> str:
+    kind = metric.kind.replace("_", "-")
+    attributes = ", ".join(metric.attributes)
+    on = "yes" if metric.enabled else "no"
+    return f"| {metric.name} | {metric.unit} | {kind} | {attributes} | {on} | {metric.description} |"
+
+
+def _rules() -> str:
+    rows = [f"| {state} | {condition} |" for state, condition, _ in RULES]
+    first = "| failed | a fatal XID since the driver was loaded, the GPU is lost, or it requires a reset |"
+    return "\n".join(["| hw.state | when |", "|---|---|", first, *rows, "| ok | otherwise |", ""])
+
+
+def main() -> None:
+    """Rewrites the README in place."""
+    README.write_text(written_into(README.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

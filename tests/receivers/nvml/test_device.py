@@ -1,0 +1,166 @@
+"""What one device is asked, and what becomes of its answers."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel_receivers.nvml.counters import Counter
+from otel_zernel_receivers.nvml.energy import Integral
+from otel_zernel_receivers.nvml.library import Lost, Unavailable
+from otel_zernel_receivers.nvml.metrics import METRICS
+from tests.receivers.nvml.conftest import Driver
+from tests.receivers.nvml.reading import metrics, values
+from tests.receivers.nvml.running import Host
+
+Boot = Callable[[str], Driver]
+REPLAYS = "zernel.gpu.pcie.replays"
+
+
+def test_a_counter_that_wraps_goes_on_growing(driver: Boot) -> None:
+    controls = driver("geforce")
+    with Host().gpus() as gpus:
+        assert values(gpus[0].scrape(), REPLAYS) == {"": 2**32 - 6}
+        controls.apply("gpu 0", "Field 94 = 4u")
+        assert values(gpus[0].scrape(), REPLAYS) == {"": 2**32 + 4}
+
+
+def test_a_counter_that_the_driver_reset_starts_anew(driver: Boot) -> None:
+    controls, host = driver("h100x8"), Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        last = host.clock.time_ns()
+        host.clock.advance(10)
+        controls.apply("gpu 0", "Field 83 = 5000")
+        (energy,) = metrics(gpus[0].scrape(), "hw.energy")
+    point = energy.sum.data_points[0]
+    assert (point.as_double, point.start_time_unix_nano) == (5.0, last)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=30), st.integers(0, 2**32 - 1))
+def test_a_wrapping_counter_adds_up_to_what_was_counted(increments: list[int], first: int) -> None:
+    counter, true = Counter(), first
+    counter.read(first, 2.0**32, 0)
+    for increment in increments:
+        true += increment
+        assert counter.read(true % 2**32, 2.0**32, 0) == true
+
+
+@given(st.lists(st.integers(1, 2**40)))
+def test_a_wide_counter_never_falls_without_a_new_start(raws: list[int]) -> None:
+    counter, before, start = Counter(), 0.0, 0
+    for now, raw in enumerate(raws, 1):
+        value = counter.read(raw, 0.0, now)
+        assert value >= before or counter.start_ns > start or counter.start_ns == now - 1
+        before, start = value, counter.start_ns
+
+
+def test_energy_is_power_over_time() -> None:
+    energy = Integral()
+    energy.add([(0, 100.0), (1_000_000, 100.0)])
+    energy.add([(3_000_000, 300.0)])
+    assert energy.joules == 100 + 400
+
+
+def test_energy_without_samples_comes_from_readings(driver: Boot) -> None:
+    controls, host = driver("geforce"), Host()
+    controls.apply("gpu 0", "Samples 0 -")
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        host.clock.advance(10)
+        found = values(gpus[0].scrape(), "hw.energy")
+    assert found == {"zernel.gpu.energy.source=power_readings": pytest.approx(712.34)}
+
+
+def test_what_a_board_does_not_support_is_asked_once(driver: Boot) -> None:
+    controls, host = driver("geforce"), Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", "MarginTemperature = 12", "Field 83 = 1000")
+        batch = gpus[0].scrape()
+    assert values(batch, "zernel.gpu.temperature.margin") == {}
+    assert list(values(batch, "hw.energy")) == ["zernel.gpu.energy.source=power_samples"]
+
+
+def test_a_new_driver_is_asked_everything_again(driver: Boot) -> None:
+    controls, host = driver("geforce"), Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+    controls.apply("gpu 0", "MarginTemperature = 12")
+    with host.gpus() as gpus:
+        assert values(gpus[0].scrape(), "zernel.gpu.temperature.margin") == {"": 12}
+
+
+def test_a_query_that_fails_for_once_is_counted_and_asked_again(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    with host.gpus() as gpus:
+        controls.apply("gpu 0", "PowerUsage = !999")
+        assert values(gpus[0].scrape(), "hw.power") == {}
+        assert host.failed == [("nvmlDeviceGetPowerUsage", "unknown")]
+        controls.apply("gpu 0", "PowerUsage = 99000")
+        assert values(gpus[0].scrape(), "hw.power") == {"": 99}
+
+
+def test_a_slow_query_is_asked_seldom_and_the_others_always(driver: Boot) -> None:
+    controls = driver("h200")
+    controls.apply("gpu 0", "delay PerformanceState = 30000")
+    host = Host({"slow_query": "10ms"})
+    host.clock.monotonic = time.monotonic  # type: ignore[method-assign]  # real costs
+    with host.gpus() as gpus:
+        batches = [gpus[0].scrape() for _ in range(12)]
+    assert 2 <= sum(bool(values(batch, "zernel.gpu.performance_state")) for batch in batches) <= 4
+    assert all(values(batch, "hw.power") for batch in batches)
+
+
+@pytest.mark.parametrize("code", [15, 16])
+def test_a_lost_gpu_is_told_from_a_query_that_fails(driver: Boot, code: int) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", f"lost = !{code}")
+        with pytest.raises(Lost):
+            gpus[0].scrape()
+
+
+def test_a_driver_that_is_gone_is_told_from_a_gpu_that_is(driver: Boot) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        controls.apply("driver", "broken = !1")
+        with pytest.raises(Unavailable):
+            gpus[0].scrape()
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("PerformanceState = 0", "ok"),
+        ("CurrentClocksEventReasons = 0x4", "ok"),  # a power cap is how a busy GPU works
+        ("CurrentClocksEventReasons = 0x48", "degraded"),
+        ("CurrPcieLinkWidth = 8", "degraded"),
+        ("Field 4 = 1", "degraded"),
+        ("Field 6 = 1", "ok"),  # of an earlier life
+        ("RowRemapperHistogram = 3071 0 0 0 1", "predicted_failure"),
+        ("Field 144 = 1u", "predicted_failure"),
+        ("SramEccErrorStatus = 0 0 0 0 0 0 0 0 0 0 0 1", "predicted_failure"),
+        ("Field 145 = 1u", "failed"),
+        ("Field 230 = 1u", "failed"),
+    ],
+)
+def test_the_status_follows_its_rules(driver: Boot, line: str, state: str) -> None:
+    driver("h200").apply("gpu 0", line)
+    with Host().gpus() as gpus:
+        status = values(gpus[0].scrape(), "hw.status")
+    assert [name for name, value in status.items() if value] == [f"hw.state={state}"]
+
+
+def test_the_status_needs_no_metric_but_itself(driver: Boot) -> None:
+    driver("h200").apply("gpu 0", "Field 145 = 1u")
+    off = {name: {"enabled": name == "hw.status"} for name in METRICS}
+    with Host({"metrics": off, "processes": {"enabled": False}}).gpus() as gpus:
+        batch = gpus[0].scrape()
+    assert values(batch, "hw.status")["hw.state=failed"] == 1
+    assert {metric.name for one in batch.metrics.resource_metrics for metric in one.scope_metrics[0].metrics} == {
+        "hw.status"
+    }

@@ -1,0 +1,174 @@
+"""The receiver at work, over everything that drivers do to it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel_receivers.nvml import NvmlReceiver
+from otel_zernel_receivers.nvml.config import NvmlConfig
+from tests.receivers.nvml.conftest import Driver
+from tests.receivers.nvml.reading import values
+
+Boot = Callable[[str], Driver]
+QUICK = {
+    "collection_interval": "10ms",
+    "initial_delay": 0,
+    "timeout": "200ms",
+    "rediscover_interval": "20ms",
+    "metrics": {"zernel.nvml.query.duration": {"enabled": False}, "zernel.gpu.xid.last": {"enabled": True}},
+}
+
+
+class Running:
+    """A receiver that runs, and what came out of it."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.context = make_context(id_="nvml", clock=SystemClock())
+        self.downstream = Downstream()
+        self.receiver = NvmlReceiver(NvmlConfig.model_validate({**QUICK, **options}), self.context)
+
+    @property
+    def batches(self) -> list[Batch]:
+        return self.downstream.batches
+
+    @property
+    def problem(self) -> str:
+        return self.context.health.problems.get("receivers::nvml", "")
+
+    async def scraped(self, uuid: str) -> None:
+        """Returns when the GPU was scraped after now."""
+        before = len(self.batches)
+        await until(lambda: any(uuid in str(batch.metrics) for batch in self.batches[before:]))
+
+    def newest(self, metric: str, uuid: str = "") -> dict[str, float]:
+        """The newest values of the metric, of a GPU if given."""
+        found = (values(batch, metric) for batch in reversed(self.batches) if uuid in str(batch.metrics))
+        return next((one for one in found if one), {})
+
+
+@asynccontextmanager
+async def running(**options: Any) -> AsyncIterator[Running]:
+    one = Running(options)
+    task = asyncio.create_task(one.receiver.run(one.downstream))
+    try:
+        yield one
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        async with asyncio.timeout(1):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+
+def gpu(index: int) -> str:
+    """The uuid of a board of `h100x8`."""
+    return f"GPU-5fd4f087-86f3-7a43-b711-00000000000{index}"
+
+
+async def test_every_gpu_comes_in_a_batch_of_its_own(driver: Boot) -> None:
+    driver("h100x8")
+    async with running() as nvml:
+        for index in range(8):
+            await nvml.scraped(gpu(index))
+        assert nvml.problem == ""
+
+
+async def test_a_hung_gpu_costs_that_gpu_only_and_is_counted_until_it_answers_again(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(5))
+        controls.apply("gpu 5", "hang = 1")
+        await until(lambda: "GPU 5" in nvml.problem)
+        assert nvml.problem == f"GPU 5 ({gpu(5)}) does not answer within 0.2 s"
+        before = len(nvml.batches)
+        for index in (0, 7):
+            await nvml.scraped(gpu(index))
+        assert gpu(5) not in "".join(str(batch.metrics) for batch in nvml.batches[before:])
+        controls.apply("gpu 5", "hang -")
+        await nvml.scraped(gpu(5))
+        await until(lambda: nvml.problem == "")
+
+
+async def test_a_lost_gpu_says_so_and_is_found_again(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(2))
+        controls.apply("gpu 2", "lost = !15")
+        await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=failed") == 1)
+        await until(lambda: f"GPU 2 ({gpu(2)}) is missing" in nvml.problem)
+        await nvml.scraped(gpu(3))
+        controls.apply("gpu 2", "lost -")
+        await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=ok") == 1)
+        await until(lambda: nvml.problem == "")
+
+
+async def test_without_a_driver_it_waits_for_one(driver: Boot) -> None:
+    controls = driver("none")
+    controls.apply("driver", "init = !9")
+    async with running() as nvml:
+        await until(lambda: nvml.problem == "no GPUs: NVIDIA's driver is not loaded")
+        controls.apply("driver", "init -")
+        await until(lambda: nvml.problem == "NVIDIA's driver knows no GPU")
+        driver("h200")
+        await nvml.scraped("GPU-515034b9")
+        await until(lambda: nvml.problem == "")
+
+
+async def test_a_driver_updated_underneath_is_taken_up(driver: Boot) -> None:
+    controls = driver("h200")
+    async with running() as nvml:
+        await nvml.scraped("GPU-515034b9")
+        controls.apply("driver", "broken = !1", "init = !18")
+        await until(lambda: "of different versions" in nvml.problem)
+        driver("h200").apply("driver", "DriverVersion = 590.11.01", "init -", "broken -")
+        await until(lambda: "590.11.01" in str(nvml.batches[-1].metrics))
+        assert nvml.problem == ""
+
+
+async def test_a_mig_instance_that_is_made_is_found(driver: Boot) -> None:
+    controls = driver("a100-mig")
+    async with running() as nvml:
+        await nvml.scraped("MIG-cccccccc")
+        uuid = "MIG-dddddddd-0000-0000-0000-000000000000"
+        controls.apply("gpu 0", "mig 3", f"UUID = {uuid}", "MemoryInfo_v2 = 5100273664 0 5100273664 0")
+        await nvml.scraped(uuid)
+
+
+async def test_xids_count_by_code_with_the_time_of_the_last(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(1))
+        controls.apply("gpu 1", "xid = 31", "xid = 31", "xid = 13")
+        counted = {"zernel.gpu.xid.code=31": 2.0, "zernel.gpu.xid.code=13": 1.0}
+        await until(lambda: nvml.newest("zernel.gpu.xid.errors", gpu(1)) == counted)
+        times = nvml.newest("zernel.gpu.xid.last_time", gpu(1))
+        assert set(times) == set(counted)
+        assert min(times.values()) > 1.7e9
+        assert nvml.newest("zernel.gpu.xid.last", gpu(1)) == {"": 13.0}
+        assert nvml.newest("hw.status", gpu(1))["hw.state=failed"] == 0
+        assert nvml.newest("zernel.gpu.xid.errors", gpu(0)) == {}
+
+
+async def test_a_fatal_xid_makes_the_gpu_failed(driver: Boot) -> None:
+    controls = driver("h200")
+    async with running() as nvml:
+        await nvml.scraped("GPU-515034b9")
+        controls.apply("gpu 0", "xid = 95")
+        await until(lambda: nvml.newest("hw.status").get("hw.state=failed") == 1)
+
+
+async def test_a_scrape_that_finds_no_room_is_dropped_and_counted(driver: Boot) -> None:
+    driver("h200")
+    one = Running({})
+    one.downstream.refuse = 10**9
+    task = asyncio.create_task(one.receiver.run(one.downstream))
+    drops = one.context.drop
+    await until(lambda: drops.counts["refused"] > 100)  # type: ignore[attr-defined]  # a `Dropped` in tests
+    task.cancel()
+    await asyncio.wait([task])
