@@ -1,110 +1,114 @@
-"""The phases processor: spans of training processes in, metrics, traces and verdicts of their phases out."""
+"""The phases processor: spans and signals of training processes in, their phases out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.marks import mark_of
-from otel_zernel_processors.phases.process import Identity, Process
+from otel_zernel_processors.phases.host import Host
+from otel_zernel_processors.phases.jobs import Jobs
+from otel_zernel_processors.phases.observations import observations, scalars
+from otel_zernel_processors.phases.process import Process
 
 SPANS = "otel_zernel_receivers.ebpf"
-"""The scope of the spans that phases are made of."""
-
-
-class Host:
-    """The processes of one host, and its time: that of the latest thing seen of it, never the wall clock."""
-
-    def __init__(self) -> None:
-        self.processes: dict[Identity, Process] = {}
-        self.clock = 0
-        self.due = 0
-        """When (ns) the next report is due."""
+"""The scope of the spans that phases are made of; docs/spans.md says what is in them."""
+_LIVE_NS = 300_000_000_000
+"""What was seen longer ago than this is no live stream but a recording, for which only its own time counts."""
 
 
 class PhasesProcessor(Processor):
-    """Says for each training process where every second of a step went, as metrics and as traces."""
+    """Says for each training process where every second of a step went, as metrics, traces and a verdict."""
 
     Config = PhasesConfig
     stability = "beta"
 
     def __init__(self, config: PhasesConfig, context: Context) -> None:
         super().__init__(config, context)
+        self._max_processes = config.max_processes
+        self.interval = config.interval
         self._hosts: dict[str, Host] = {}
-        self._interval = ns(config.interval)
+        self._jobs = Jobs(config, context)
+        self._lateness = ns(config.lateness)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Takes the spans of the eBPF receiver; everything else goes on as it is."""
-        took = self._take_spans(batch)
-        rest = self._rest(batch) if took and not self.config.pass_through else batch
+        """Takes the spans of the eBPF receiver, and reads metrics; everything else goes on as it is."""
+        for seen in observations(batch.metrics):
+            host = self._host(seen.host)
+            if host:
+                host.observe(seen)
+        took = self.config.source != "signals" and self._follow(batch.spans)
+        rest = _without_taken(batch) if took and not self.config.pass_through else batch
         if rest is not None:
             yield rest
+        yield from self._reports()
+
+    def tick(self, now_ns: int) -> Iterator[Batch]:
+        """Lets the time of live hosts go on where nothing is heard from them any more."""
         for host in self._hosts.values():
-            yield from self._advance(host, host.clock - ns(self.config.lateness))
+            silent = now_ns - ns(self.config.interval)
+            if 0 < silent - host.clock < _LIVE_NS:
+                host.clock = silent
+        yield from self._reports()
 
     def flush(self) -> Iterator[Batch]:
         """Everything that is still open."""
-        hosts, self._hosts = self._hosts, {}
-        for host in hosts.values():
-            yield from self._advance(host, host.clock)
-            for process in host.processes.values():
-                process.end()
-                yield from process.report(host.clock)
+        hosts = list(self._hosts.values())
+        for host in hosts:
+            for _, batches in host.advance(host.clock - self._lateness):
+                yield from batches
+            followed = list(host.processes.values())
+            yield from host.end()
+            yield from self._jobs.report(followed, host.name, host.clock)
+        self._hosts = {}
 
-    def _take_spans(self, batch: Batch) -> bool:
+    def _follow(self, spans: TracesData) -> bool:
+        """Takes the spans of the eBPF receiver; whether there were any."""
         took = False
-        for resource in batch.spans.resource_spans:
+        for resource in spans.resource_spans:
             for scope in resource.scope_spans:
-                if scope.scope.name == SPANS and scope.spans:
+                if scope.scope.name == SPANS:
                     took = True
-                    self._follow(resource.resource, scope.spans)
+                    host = self._host(str(scalars(resource.resource.attributes).get("host.name", "")))
+                    if host:
+                        host.follow(resource.resource, scope.spans)
+                    else:
+                        self.context.drop(len(scope.spans), "max_processes")
         return took
 
-    def _rest(self, batch: Batch) -> Batch | None:
-        """The batch without the spans that were taken; None if that is nothing."""
-        spans = batch.edit_spans()
-        for resource in spans.resource_spans:
-            _keep(resource.scope_spans, [scope.scope.name != SPANS for scope in resource.scope_spans])
-        _keep(spans.resource_spans, [len(resource.scope_spans) > 0 for resource in spans.resource_spans])
-        if spans.resource_spans:
-            return batch
-        return batch.only(metrics=True) if batch.has_metrics else None
+    def _host(self, name: str) -> Host | None:
+        """The host of this name; None if there is no room for another."""
+        if name not in self._hosts:
+            if not name and len(self._hosts) == 1:
+                return next(iter(self._hosts.values()))  # whoever does not say where it is, is here
+            if len(self._hosts) >= self._max_processes:
+                return None
+            self._hosts[name] = Host(name, self.config, self.context, self._has_room)
+        return self._hosts[name]
 
-    def _follow(self, resource: Resource, spans: Iterable[Span]) -> None:
-        identity = _identity(resource)
-        host = self._hosts.setdefault(identity.host, Host())
-        process = host.processes.get(identity)
-        if process is None:
-            process = host.processes[identity] = Process(identity, resource, self.config, self.context)
-        for span in spans:
-            mark = mark_of(span)
-            if mark is None:
-                self.context.drop(1, "invalid")
-            elif not process.add(mark):
-                self.context.drop(1, "late")
-            else:
-                host.clock = max(host.clock, mark.end)
+    def _has_room(self) -> bool:
+        return sum(len(host.processes) for host in self._hosts.values()) < self._max_processes
 
-    def _advance(self, host: Host, until: int) -> Iterator[Batch]:
-        if not host.due:
-            host.due = min(p.last_seen for p in host.processes.values()) // self._interval * self._interval
-        while host.due <= until:
-            for process in host.processes.values():
-                process.advance(host.due)
-                yield from process.report(host.due)
-            host.due += self._interval
-        for process in host.processes.values():
-            process.advance(until)
+    def _reports(self) -> Iterator[Batch]:
+        for host in self._hosts.values():
+            for due, batches in host.advance(host.clock - self._lateness):
+                yield from batches
+                yield from self._jobs.report(self._all(), host.name, due)
+
+    def _all(self) -> list[Process]:
+        return [process for host in self._hosts.values() for process in host.processes.values()]
 
 
-def _identity(resource: Resource) -> Identity:
-    texts = {pair.key: pair.value for pair in resource.attributes}
-    pid = texts["process.pid"].int_value if "process.pid" in texts else 0
-    host, created = (texts[key].string_value if key in texts else "" for key in ("host.name", "process.creation.time"))
-    return Identity(host, pid, created)
+def _without_taken(batch: Batch) -> Batch | None:
+    """The batch without the spans that were taken; None if that is nothing."""
+    spans = batch.edit_spans()
+    for resource in spans.resource_spans:
+        _keep(resource.scope_spans, [scope.scope.name != SPANS for scope in resource.scope_spans])
+    _keep(spans.resource_spans, [len(resource.scope_spans) > 0 for resource in spans.resource_spans])
+    if spans.resource_spans:
+        return batch
+    return batch.only(metrics=True) if batch.has_metrics else None
 
 
 def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # two repeated fields without a common type

@@ -68,6 +68,7 @@ class StepCutter:
         if step is None:
             if mark.kind == "data_loading":
                 self._open = Step(mark.end, mark.end, opened_by=mark)
+                yield Step(mark.start, mark.end, "between", [mark])
             return
         step.marks.append(mark)
         step.end = mark.end

@@ -50,15 +50,21 @@ class Timeline:
         self.last_end = 0
         """The end (ns) of the last mark seen."""
 
-    def add(self, mark: Mark) -> bool:
-        """Takes a mark, unless it is too late or there is no room: then it is lost, and its time will be unknown."""
-        if mark.end <= self.until or len(self._waiting) >= self._max_marks:
+    @property
+    def has_scopes(self) -> bool:
+        """Whether any thread was seen to load data or to train."""
+        return self._thread is not None
+
+    def add(self, mark: Mark) -> str | None:
+        """Takes a mark; or says why it is lost, and its time will be unknown."""
+        late = mark.end <= self.until
+        if late or len(self._waiting) >= self._max_marks:
             self.lose(mark.start, mark.end)
-            return False
+            return "late" if late else "max_spans"
         self._arrivals += 1
         heapq.heappush(self._waiting, (mark[:5], self._arrivals, mark))
         self.last_end = max(self.last_end, mark.end)
-        return True
+        return None
 
     def lose(self, start: int, end: int) -> None:
         """Notes that events between these times (ns) were lost."""

@@ -1,0 +1,170 @@
+"""The processes and GPUs of one host, and its time."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context
+from otel_zernel.points import key_values
+from otel_zernel_processors.phases.config import PhasesConfig, ns
+from otel_zernel_processors.phases.energy import Gpu
+from otel_zernel_processors.phases.ledger import PHASES
+from otel_zernel_processors.phases.marks import mark_of
+from otel_zernel_processors.phases.metrics import Value, Writer
+from otel_zernel_processors.phases.observations import GPU, LOSSES, Observation, scalars
+from otel_zernel_processors.phases.process import Identity, Process
+from otel_zernel_processors.phases.report import report
+
+_MANY = 1000
+"""More reports than this are not made up for after a silence."""
+
+
+class Host:
+    """Follows what is on one host. Its time is that of the latest thing seen of it, not that of the wall clock."""
+
+    def __init__(self, name: str, config: PhasesConfig, context: Context, admit: Callable[[], bool]) -> None:
+        """`admit` says if there is room for another process."""
+        self.name = name
+        self.processes: dict[int, Process] = {}
+        self.clock = 0
+        self._config = config
+        self._context = context
+        self._admit = admit
+        self._interval = ns(config.interval)
+        self._due = self._since = 0
+        self._ended: list[Process] = []
+        self._gpus: dict[str, Gpu] = {}
+        self._lost: dict[int | None, tuple[int, float]] = {}
+        self._transitions = 0
+
+    def follow(self, resource: Resource, spans: Iterable[Span]) -> None:
+        """Takes the spans of one process."""
+        process = self._process(resource, None)
+        for span in spans:
+            mark = mark_of(span)
+            if process is None or mark is None:
+                self._context.drop(1, "max_processes" if process is None else "invalid")
+                continue
+            process.add(mark)
+            self._seen(mark.start, mark.end)
+
+    def observe(self, seen: Observation) -> None:
+        """Takes a point of a process or a GPU."""
+        self._seen(seen.time, seen.time)
+        if seen.name in GPU:
+            if seen.gpu:
+                self._gpus.setdefault(seen.gpu, Gpu()).read(seen)
+        elif seen.name == LOSSES:
+            self._lose(seen)
+        elif seen.pid is not None:
+            process = self._process(seen.resource, seen.pid)
+            if process:
+                gpu = self._gpu_of(process)
+                process.observe(seen, (gpu.utilization if gpu else None) or 0.0)
+
+    def advance(self, until: int) -> Iterator[tuple[int, Iterator[Batch]]]:
+        """The reports that are due by `until` (ns), each to be used up before the next, and of when they are."""
+        if not self._due:
+            self._due = (self._since // self._interval + 1) * self._interval
+        if until - self._due > _MANY * self._interval:
+            yield self._due, self._report(self._due)
+            self._due = until // self._interval * self._interval
+        while self._due <= until:
+            yield self._due, self._report(self._due)
+            self._due += self._interval
+        for process in self.processes.values():
+            process.advance(until)
+
+    def end(self) -> Iterator[Batch]:
+        """Everything that is still open."""
+        self._ended += self.processes.values()
+        self.processes = {}
+        for process in self._ended:
+            process.end()
+        yield from self._report(self.clock)
+
+    def _seen(self, start: int, end: int) -> None:
+        self._since = self._since or start
+        self.clock = max(self.clock, end)
+
+    def _process(self, resource: Resource, pid: int | None) -> Process | None:
+        """The process of this resource; a pid whose creation time has changed is another one."""
+        named = scalars(resource.attributes)
+        number = named.get("process.pid", 0) if pid is None else pid
+        identity = Identity(self.name, int(number or 0), str(named.get("process.creation.time", "")))
+        known = self.processes.get(identity.pid)
+        if known and identity.created in ("", known.identity.created):
+            return known
+        if known:
+            self._retire(known)
+        if not self._admit():
+            return None
+        process = Process(identity, resource, self._config, self._context)
+        self.processes[identity.pid] = process
+        return process
+
+    def _retire(self, process: Process) -> None:
+        process.end()
+        self._ended.append(self.processes.pop(process.identity.pid))
+
+    def _lose(self, seen: Observation) -> None:
+        """Notes a loss: it lies between the counter's last point and this one."""
+        since, before = self._lost.get(seen.pid, (seen.time - self._interval, 0.0))
+        self._lost[seen.pid] = (seen.time, seen.value)
+        if seen.value - (0.0 if seen.delta else before) > 0:
+            for pid, process in self.processes.items():
+                if seen.pid in (None, pid):
+                    process.lose(since, seen.time)
+
+    def _gpu_of(self, process: Process) -> Gpu | None:
+        if len(self._gpus) == 1 and not process.gpu:
+            return next(iter(self._gpus.values()))
+        return self._gpus.get(process.gpu)
+
+    def _report(self, now: int) -> Iterator[Batch]:
+        for process in self.processes.values():
+            process.advance(now)
+        forgotten = now - ns(self._config.idle_timeout)
+        for process in [one for one in self.processes.values() if one.last_seen < forgotten]:
+            self._retire(process)
+        ended, self._ended = self._ended, []
+        followed = [*self.processes.values(), *ended]
+        self._share_out(followed, forgotten)
+        for process in followed:
+            yield from report(process, now, self._context)
+        self._transitions += sum(process.account.transitions for process in ended)
+        if followed:
+            yield self._scheduler(now)
+
+    def _share_out(self, processes: Iterable[Process], at_latest: int) -> None:
+        """Gives each process its part of what its GPU used."""
+        users: dict[int, list[Process]] = {}
+        for process in processes:
+            gpu = self._gpu_of(process)
+            if gpu:
+                users.setdefault(id(gpu), []).append(process)
+            process.history.forget(at_latest)
+        for gpu in self._gpus.values():
+            gpu.share_out([(one.history, one.spent) for one in users.get(id(gpu), [])], at_latest)
+
+    def _scheduler(self, now: int) -> Batch:
+        """The host as a whole, under the names that a scheduler's dashboards know."""
+        writer = Writer({}, self._since, now)
+        tasks = self.processes.values()
+        ml = [process for process in tasks if process.is_ml]
+        phases = Counter(process.account.phase for process in ml)
+        spent: Counter[str] = Counter()
+        for process in ml:
+            spent.update(process.tally.phase_ns)
+        whole = spent.total()
+        counts: list[Value] = [({"type": "total"}, len(tasks)), ({"type": "ml"}, len(ml))]
+        writer.gauge("zernel.scheduler.tasks", "", counts)
+        transitions = self._transitions + sum(process.account.transitions for process in tasks)
+        writer.sum("zernel.scheduler.phase.transitions", "", [({}, transitions)])
+        writer.gauge("zernel.scheduler.phase.tasks", "", [({"phase": phase}, phases[phase]) for phase in PHASES])
+        shares: list[Value] = [({"phase": one}, 100.0 * spent[one] / whole if whole else 0.0) for one in PHASES]
+        writer.gauge("zernel.scheduler.phase.time_pct", "", shares)
+        return Batch(metrics=writer.data(Resource(attributes=key_values({"host.name": self.name}))))
