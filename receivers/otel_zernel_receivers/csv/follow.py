@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 
 from otel_zernel_receivers.csv.layouts import Plan
@@ -29,13 +30,15 @@ class Follower:
         self._files: dict[Identity, _GrowingFile] = {}
 
     def check(self) -> None:
-        """Raises `Unreadable` for a file that cannot be followed. One that is still empty can."""
-        for name in self._reader.expand(self._patterns):
-            file = _GrowingFile(self._reader, name)
-            try:
-                file.next_block()
-            finally:
-                file.close()
+        """Raises `Unreadable` for a file that cannot be followed. One that is empty or missing still can: a sidecar
+        starts before the container whose files it follows."""
+        for pattern in self._patterns:
+            names = _there(pattern)
+            if not names:
+                self._warn(f"{pattern} is not there yet; waiting for it")
+            for name in names:
+                with closing(_GrowingFile(self._reader, name)) as file:
+                    file.next_block()
 
     def blocks(self) -> Iterator[Block | None]:
         """Blocks as the files grow, in turn; None when all are quiet. Never ends."""
@@ -59,14 +62,13 @@ class Follower:
     def _look_around(self) -> set[Identity]:
         """Opens files that are new, and returns what is there."""
         there = set()
-        for pattern in self._patterns:
+        for name in chain.from_iterable(map(_there, self._patterns)):
             with suppress(FileNotFoundError):
-                for name in expand([pattern]):
-                    status = Path(name).stat()
-                    identity = (status.st_dev, status.st_ino)
-                    there.add(identity)
-                    if identity not in self._files:
-                        self._open(name)
+                status = Path(name).stat()
+                identity = (status.st_dev, status.st_ino)
+                there.add(identity)
+                if identity not in self._files:
+                    self._open(name)
         return there
 
     def _open(self, name: str) -> None:
@@ -83,6 +85,14 @@ class Follower:
         except Unreadable as problem:
             self._warn(str(problem))
             return None
+
+
+def _there(pattern: str) -> list[str]:
+    """The files behind a path or glob, of which there may be none."""
+    try:
+        return [name for name in expand([pattern]) if Path(name).exists()]
+    except FileNotFoundError:
+        return []
 
 
 class _GrowingFile:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Read = Callable[[int], bytes | None]
-"""Reads at most so many bytes; empty at the end, None if there is nothing now but there may be later."""
+"""Reads some bytes, about so many at most; empty at the end, None if there is nothing now but there may be later."""
 
 MAX_LINE = 128 * 1024
 """Bytes of a line without its end. A longer one is a bad row. It is also the longest field that Python's csv takes."""
@@ -65,13 +65,20 @@ class LineReader:
         self._number += 1
 
     def blocks(self, size: int) -> Iterator[Lines | None]:
-        """The rest in blocks of `size` lines, or less: at the end, from 8 MiB on, and before a None (nothing now)."""
+        """The rest in blocks of `size` lines, or less: at the end, from 8 MiB on, and before a None (nothing now).
+
+        Raises what reading raises, after the whole lines that came before.
+        """
         data: bytes | None = self._head
         self._head = b""
         while True:
             if data:
                 yield from self._cut(data, size)
-            data = self._read(_CHUNK)
+            try:
+                data = self._read(_CHUNK)
+            except Exception:
+                yield from self._flush()  # what came before the damage is good
+                raise
             if data == b"":
                 break
             if data is None:

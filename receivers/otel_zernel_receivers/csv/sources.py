@@ -18,6 +18,8 @@ from otel_zernel_receivers.csv.config import STDIN
 from otel_zernel_receivers.csv.lines import Read
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_PIECE = 4096
+"""Bytes of zstd decompressed at once. They are 100 kB of text usually, and never more than 128 MiB."""
 _POLL = 0.1
 """Seconds that a read of the standard input waits for data."""
 
@@ -77,11 +79,36 @@ def is_compressed(magic: bytes) -> bool:
 def _decompressing(file: BinaryIO, magic: bytes) -> Source | None:
     if magic.startswith(_GZIP):
         unzipped = gzip.GzipFile(fileobj=file)
-        return Source(unzipped.read, file, unzipped)
+        return Source(unzipped.read1, file, unzipped)  # `read` would lose what comes before damage
     if magic.startswith(_ZSTD):
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
-        return Source(reader.read, file, reader)
+        return Source(ZstdFrames(file).read, file)
     return None
+
+
+class ZstdFrames:
+    """A file of zstd frames. Unlike zstandard's own reader it tells a frame that is cut off from the file's end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+
+    def read(self, _size: int) -> bytes:
+        """What comes next, empty at the end. Raises `EOFError` if the last frame is cut off."""
+        while compressed := self._file.read(_PIECE):
+            if data := self._decompress(compressed):
+                return data
+        if not self._frame.eof:
+            raise EOFError("its last zstd frame is cut off")
+        return b""
+
+    def _decompress(self, compressed: bytes) -> bytes:
+        data = b""
+        while compressed:
+            if self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            data += self._frame.decompress(compressed)
+            compressed = self._frame.unused_data
+        return data
 
 
 class StandardInput(io.RawIOBase):

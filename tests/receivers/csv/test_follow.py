@@ -9,7 +9,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import Downstream
+from otel_zernel.testing import Downstream, until
 from tests.receivers.csv.running import points_of, receiver
 
 LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}
@@ -125,10 +125,24 @@ async def test_a_stray_file_is_told_and_does_not_stop_the_others(
     ]
 
 
+async def test_files_that_are_not_there_yet_are_named_and_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, glob = tmp_path / "a.csv", tmp_path / "*.log"
+    async with following(path, glob) as followed:
+        await until(lambda: len(caplog.messages) == 2)
+        path.write_text(HEADER + row(1))
+        await followed.values(1)
+        (tmp_path / "b.log").write_text(HEADER + row(2))
+        assert await followed.values(2) == [1, 2]
+    assert caplog.messages == [f"{one} is not there yet; waiting for it" for one in (path, glob)]
+
+
 async def test_what_cannot_be_followed_is_named_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    with pytest.raises(CannotStart, match=r"cannot read .*a\.csv: No such file"):
-        await receiver(files=[str(path)], layout=LAYOUT, follow=True).run(Downstream())
     path.write_bytes(b"\x1f\x8b")
     with pytest.raises(CannotStart, match="it is compressed"):
+        await receiver(files=[str(path)], layout=LAYOUT, follow=True).run(Downstream())
+    path.write_text("nonsense\n")
+    with pytest.raises(CannotStart, match="has no column 't'"):
         await receiver(files=[str(path)], layout=LAYOUT, follow=True).run(Downstream())

@@ -101,6 +101,16 @@ async def test_compressed_files_are_told_by_their_first_bytes(receive: Receive, 
     assert values(run) == list(range(100))
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, lambda data: zstandard.compress(data)], ids=["gzip", "zstd"])
+async def test_the_rows_before_damage_come_and_the_file_is_named(tmp_path: Path, compress) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "cut.csv"
+    path.write_bytes(compress((HEADER + rows(50_000)).encode()) + compress(rows(9).encode())[:-9])
+    downstream = Downstream()
+    with pytest.raises(CannotStart, match=f"cannot read {path}: "):
+        await receiver(files=[str(path)], layout=LAYOUT).run(downstream)
+    assert downstream.point_count >= 50_000
+
+
 async def test_a_glob_reads_its_files_in_order_each_with_a_header_of_its_own(receive: Receive, tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("v,m,k,t\n2,x,a,1752871355\n")
     (tmp_path / "a.csv").write_text(HEADER + rows(2))
@@ -117,7 +127,7 @@ async def test_a_glob_reads_its_files_in_order_each_with_a_header_of_its_own(rec
         (b"a,b\n", "the header of {path} has no column 't' and no column 'k' and no column 'm' and no column 'v'"),
         (b'"t,k,m,v\n', "the header of {path} is no CSV (broken quote)"),
         (b"\x1f\x8bnonsense", "cannot read {path}: Unknown compression method"),
-        (b"\x28\xb5\x2f\xfdnonsense", "cannot read {path}: zstd decompress error"),
+        (b"\x28\xb5\x2f\xfdnonsense", "cannot read {path}: zstd decompressor error"),
     ],
 )
 async def test_what_cannot_be_read_is_named_before_anything_is_emitted(
