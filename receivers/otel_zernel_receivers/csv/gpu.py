@@ -3,15 +3,13 @@
 from otel_zernel.points import AttributeValue
 
 
-def gpu_resource(
-    *, uuid: str, index: str, model: str, hostname: str, device: str = "", instance: str = ""
-) -> dict[str, AttributeValue]:
+def gpu_resource(*, uuid: str, index: str, model: str, hostname: str, device: str = "") -> dict[str, AttributeValue]:
     """Attributes that identify one GPU, after the semantic conventions for hardware; empty ones left out.
 
     Where the uuid is unknown, `hw.id` is the index, which is unique on its host only.
     """
     attributes: dict[str, AttributeValue] = {
-        "service.instance.id": instance or hostname,
+        "service.instance.id": hostname,
         "host.name": hostname,
         "hw.type": "gpu",
         "hw.vendor": "NVIDIA",

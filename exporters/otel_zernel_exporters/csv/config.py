@@ -1,0 +1,14 @@
+"""The configuration of the csv exporter."""
+
+from pathlib import Path
+
+from otel_zernel.delivery import LocalExporterConfig
+
+
+class CsvConfig(LocalExporterConfig):
+    """Where to write."""
+
+    path: Path
+    """The file to write."""
+    append: bool = False
+    """Continue an existing file; else it is emptied at start."""

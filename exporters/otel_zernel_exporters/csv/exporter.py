@@ -1,0 +1,72 @@
+"""Writes each batch's rows whole, off the event loop."""
+
+import asyncio
+from io import FileIO
+from types import TracebackType
+from typing import Self
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Exporter
+from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel_exporters.csv.config import CsvConfig
+from otel_zernel_exporters.csv.rows import HEADER, Rows
+
+
+class CsvExporter(Exporter):
+    """Writes the metrics of GPUs to a CSV file in dcgm-exporter's long layout, for the `csv` receiver to replay."""
+
+    Config = CsvConfig
+    stability = "beta"
+    signals = frozenset({"metrics"})
+
+    def __init__(self, config: CsvConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._file: FileIO | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._file = await asyncio.to_thread(self._open)
+        except OSError as error:
+            raise CannotStart(
+                f"{self.context.path}::path: cannot write {self.config.path}: {error.strerror}; choose another path"
+            ) from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file:
+            self._file.close()
+        self._file = None
+
+    async def export(self, batch: Batch) -> None:
+        try:
+            await asyncio.to_thread(self._write, batch)
+        except OSError as error:
+            raise Retryable(f"cannot write {self.config.path}: {error.strerror}") from error
+
+    def _open(self) -> FileIO:
+        file = FileIO(self.config.path, "a" if self.config.append else "w")
+        if not file.tell():
+            _write_whole(file, HEADER.encode())
+        return file
+
+    def _write(self, batch: Batch) -> None:
+        assert self._file is not None  # noqa: S101  # entered before the first batch
+        rows = Rows(batch.metrics)
+        if rows.text:
+            _write_whole(self._file, rows.text.encode())
+        for reason, count in rows.lost.items():  # not before the write: a batch that fails comes again
+            self.context.drop(count, reason)
+
+
+def _write_whole(file: FileIO, content: bytes) -> None:
+    """Appends all of it, or leaves the file as it was."""
+    end, rest = file.tell(), memoryview(content)
+    try:
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+    except OSError:
+        file.truncate(end)
+        file.seek(end)
+        raise

@@ -1,0 +1,182 @@
+"""Points become rows of dcgm-exporter's long layout, from which the csv receiver makes the same points again."""
+
+import csv
+import io
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Literal
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+)
+
+from otel_zernel.batch import points
+from otel_zernel.dcgm import COLUMNS, FIELDS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
+from otel_zernel.points import Descriptor
+
+Texts = dict[str, str]
+
+HEADER = ",".join(COLUMNS) + "\n"
+
+_IN_COLUMNS = {
+    "hw.id": "uuid",
+    "hw.model": "modelName",
+    "host.name": "Hostname",
+    "zernel.gpu.index": "gpu_id",
+    "zernel.gpu.device": "device",
+    **{attribute: column for column, attribute in KUBERNETES.items()},
+}
+_IN_LABELS = {attribute: label for label, attribute in LABELS.items()}
+_IMPLIED = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
+_CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+_PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]*")
+
+_BY_METRIC: defaultdict[str, list[tuple[str, Measure]]] = defaultdict(list)
+for _field, _measure in FIELDS.items():
+    _BY_METRIC[_measure.descriptor.name].append((_field, _measure))
+
+
+class Rows:
+    """The rows of a batch, as CSV text, and what could not be one."""
+
+    def __init__(self, metrics: MetricsData) -> None:
+        self.lost: Counter[str] = Counter()
+        """Points that are in no row, by reason."""
+        out = io.StringIO()
+        csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(self._rows(metrics))
+        self.text = out.getvalue()
+
+    def _rows(self, metrics: MetricsData) -> Iterator[list[str]]:
+        for resource in metrics.resource_metrics:
+            about = _texts(resource.resource.attributes)
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    reason = _reason(metric, about)
+                    if reason:
+                        self.lost[reason] += len(points(metric))
+                    else:
+                        yield from self._of(metric, about)
+
+    def _of(self, metric: Metric, about: Texts) -> Iterator[list[str]]:
+        descriptor = Descriptor(metric.name, metric.unit, _kind(metric))
+        columns = {column: about.get(attribute, "") for attribute, column in _IN_COLUMNS.items()}
+        labels = _resource_labels(about, columns)
+        for point in points(metric):
+            value = point.as_double if point.HasField("as_double") else float(point.as_int)
+            if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK or not math.isfinite(value):
+                self.lost["no number"] += 1
+            else:
+                yield _row(descriptor, point, value, columns, labels)
+
+
+def _reason(metric: Metric, about: Mapping[str, str]) -> str | None:
+    """Why the metric's points can be no rows."""
+    if not ("hw.id" in about or "zernel.gpu.index" in about):
+        return "no GPU"
+    if metric.WhichOneof("data") not in ("gauge", "sum"):
+        return "no number"
+    if metric.HasField("sum") and metric.sum.aggregation_temporality != _CUMULATIVE:
+        return "not cumulative"
+    return None
+
+
+def _kind(metric: Metric) -> Literal["gauge", "sum", "up_down"]:
+    if metric.HasField("gauge"):
+        return "gauge"
+    return "sum" if metric.sum.is_monotonic else "up_down"
+
+
+def _row(descriptor: Descriptor, point: NumberDataPoint, value: float, columns: Texts, labels: Texts) -> list[str]:
+    attributes = _texts(point.attributes)
+    if attributes.get("hw.id") == (columns["uuid"] or columns["gpu_id"]):
+        del attributes["hw.id"]
+    field, measure = _field_of(descriptor, attributes)
+    own = {name: text for name, text in attributes.items() if name not in measure.attributes}
+    cells = {
+        **columns,
+        "timestamp": _time(point.time_unix_nano),
+        "metric_name": field,
+        "value": _number(value, measure.scale),
+        "labels_raw": _label_text({**labels, **_told(field, descriptor), **own, "__name__": field}),
+    }
+    return [cells[column] for column in COLUMNS]
+
+
+def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
+    """The field that has the metric's series; one of its own name where DCGM has none."""
+    for field, measure in _BY_METRIC[descriptor.name]:
+        if measure.descriptor == descriptor and measure.attributes.items() <= attributes.items():
+            return field, measure
+    return descriptor.name, Measure(descriptor)
+
+
+def _told(field: str, descriptor: Descriptor) -> Texts:
+    """Labels for what the field's name does not say."""
+    if field in FIELDS:
+        return {}
+    type_ = next(name for name, kind in TYPES.items() if kind == descriptor.kind)
+    return {TYPE: type_} | ({UNIT: descriptor.unit} if descriptor.unit else {})
+
+
+def _resource_labels(about: Texts, columns: Texts) -> Texts:
+    """What dcgm-exporter says of a GPU in the labels, columns repeated, and what it does not know."""
+    repeated = {"UUID": columns["uuid"], "gpu": columns["gpu_id"]}
+    repeated |= {name: columns[name] for name in ("device", "modelName", "Hostname")}
+    known = {label: about[attribute] for attribute, label in _IN_LABELS.items() if attribute in about}
+    others = {
+        RESOURCE + name: text
+        for name, text in about.items()
+        if name not in _IN_COLUMNS and name not in _IN_LABELS and _IMPLIED.get(name) != text
+    }
+    return {**repeated, **known, **others}
+
+
+def _label_text(labels: Texts) -> str:
+    return ",".join(f'{_label_name(name)}="{_escaped(text)}"' for name, text in sorted(labels.items()))
+
+
+def _label_name(name: str) -> str:
+    return name if _PLAIN_LABEL.fullmatch(name) else f'"{_escaped(name)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _texts(attributes: Iterable[KeyValue]) -> Texts:
+    return {one.key: _text(one.value) for one in attributes}
+
+
+def _text(value: AnyValue) -> str:
+    kind = value.WhichOneof("value")
+    if kind == "bool_value":
+        return "true" if value.bool_value else "false"
+    return str(getattr(value, kind)) if kind else ""
+
+
+def _time(time_ns: int) -> str:
+    """RFC 3339 in UTC, to the ns where it needs to be."""
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{rest:09d}Z" if rest else f"{text}Z"
+
+
+def _number(value: float, scale: float) -> str:
+    """The shortest number in the field's unit that scales to just this value, as the csv receiver scales."""
+    exact = value / scale
+    rounded = (float(f"{exact:.{digits}g}") for digits in (6, 9, 12, 15, 16))
+    near = (exact, math.nextafter(exact, math.inf), math.nextafter(exact, -math.inf))
+    best = next((one for one in (*rounded, *near) if _scaled(one, scale) == value), exact)
+    return repr(best).removesuffix(".0")
+
+
+def _scaled(number: float, scale: float) -> float:
+    return number / round(1 / scale) if scale < 1 else number * scale

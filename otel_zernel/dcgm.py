@@ -1,0 +1,207 @@
+"""dcgm-exporter's long layout: what its columns, fields and labels mean. The csv receiver reads it, the csv exporter
+writes it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from otel_zernel.points import AttributeValue, Descriptor
+
+COLUMNS = (
+    "timestamp",
+    "metric_name",
+    "gpu_id",
+    "device",
+    "uuid",
+    "modelName",
+    "Hostname",
+    "container",
+    "pod",
+    "namespace",
+    "value",
+    "labels_raw",
+)
+
+KUBERNETES = {"container": "k8s.container.name", "pod": "k8s.pod.name", "namespace": "k8s.namespace.name"}
+"""Columns that are resource attributes."""
+LABELS = {"job": "service.name", "instance": "service.instance.id", "DCGM_FI_DRIVER_VERSION": "hw.driver_version"}
+"""Labels that are."""
+RESOURCE = "resource."
+"""What our own labels begin with that hold another attribute of the resource."""
+TYPE, UNIT = "__type__", "__unit__"
+"""Labels, named as in Prometheus 3, that say what a metric without a field of DCGM's is."""
+TYPES: Mapping[str, Literal["gauge", "sum", "up_down"]] = {
+    "gauge": "gauge",
+    "counter": "sum",
+    "updowncounter": "up_down",
+}
+"""What `__type__` says. The third is ours: to Prometheus it is a gauge."""
+INTEGERS = frozenset(
+    {
+        "process.pid",
+        "zernel.gpu.xid.code",
+        "zernel.gpu.numa_node",
+        "zernel.gpu.mig.gpu_instance",
+        "zernel.gpu.mig.compute_instance",
+    }
+)
+"""Attributes that are numbers, though labels are text."""
+
+PERCENT, MIB, MHZ, MILLI = 0.01, 2.0**20, 1e6, 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A metric, the factor to its unit, and the attributes that tell its series apart."""
+
+    descriptor: Descriptor
+    scale: float = 1.0
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+
+
+def _gauge(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Measure:
+    return _measure(name, unit, "gauge", scale, attributes)
+
+
+def _sum(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Measure:
+    return _measure(name, unit, "sum", scale, attributes)
+
+
+def _up_down(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Measure:
+    return _measure(name, unit, "up_down", scale, attributes)
+
+
+_ATTRIBUTES = {
+    "task": "hw.gpu.task",
+    "location": "hw.sensor_location",
+    "domain": "zernel.gpu.clock.domain",
+    "engine": "zernel.gpu.engine",
+    "direction": "network.io.direction",
+    "source": "zernel.gpu.counter.source",
+    "error": "error.type",
+    "lifetime": "zernel.gpu.ecc.counter",
+    "limit": "hw.limit_type",
+    "available": "zernel.gpu.row_remap.availability",
+}
+
+
+def _measure(
+    name: str, unit: str, kind: Literal["gauge", "sum", "up_down"], scale: float, attributes: Mapping[str, str]
+) -> Measure:
+    return Measure(Descriptor(name, unit, kind), scale, {_ATTRIBUTES[key]: value for key, value in attributes.items()})
+
+
+def _active(engine: str) -> Measure:
+    return _gauge("zernel.gpu.engine.active", "1", engine=engine)
+
+
+def _limit(location: str, limit: str) -> Measure:
+    return _gauge("hw.temperature.limit", "Cel", location=location, limit=limit)
+
+
+def _banks(available: str) -> Measure:
+    return _up_down("zernel.gpu.memory.row_remap.banks", "{bank}", available=available)
+
+
+def _throughput(bus: str, scale: float, source: str, **direction: str) -> Measure:
+    return _gauge(f"zernel.gpu.{bus}.throughput", "By/s", scale, source=source, **direction)
+
+
+def _ecc(error: str, lifetime: str) -> Measure:
+    return _sum("hw.errors", "{error}", error=error, lifetime=lifetime)
+
+
+# Units after NVIDIA's dcgm_fields.h and dcgm-exporter's etc/default-counters.csv. Names are OpenTelemetry's (semantic
+# conventions for hardware) where there are any. Fields whose unit NVIDIA's own documents disagree about (the violation
+# times) are left out: they pass as they are.
+FIELDS: Mapping[str, Measure] = {
+    "DCGM_FI_DEV_GPU_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="general"),
+    "DCGM_FI_DEV_ENC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="encoder"),
+    "DCGM_FI_DEV_DEC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="decoder"),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": _gauge("zernel.gpu.memory.bandwidth.utilization", "1", PERCENT),
+    "DCGM_FI_DEV_FB_USED": _up_down("hw.gpu.memory.usage", "By", MIB),
+    "DCGM_FI_DEV_FB_TOTAL": _up_down("hw.gpu.memory.limit", "By", MIB),
+    "DCGM_FI_DEV_FB_FREE": _gauge("zernel.gpu.memory.free", "By", MIB),
+    "DCGM_FI_DEV_FB_RESERVED": _gauge("zernel.gpu.memory.reserved", "By", MIB),
+    "DCGM_FI_DEV_FB_USED_PERCENT": _gauge("hw.gpu.memory.utilization", "1"),  # a ratio, despite its name
+    "DCGM_FI_DEV_BAR1_USED": _up_down("zernel.gpu.memory.bar1.usage", "By", MIB),
+    "DCGM_FI_DEV_BAR1_TOTAL": _up_down("zernel.gpu.memory.bar1.limit", "By", MIB),
+    "DCGM_FI_DEV_GPU_TEMP": _gauge("hw.temperature", "Cel", location="gpu"),
+    "DCGM_FI_DEV_MEMORY_TEMP": _gauge("hw.temperature", "Cel", location="memory"),
+    "DCGM_FI_DEV_SHUTDOWN_TEMP": _limit("gpu", "high.critical"),
+    "DCGM_FI_DEV_SLOWDOWN_TEMP": _limit("gpu", "throttled"),
+    "DCGM_FI_DEV_GPU_MAX_OP_TEMP": _limit("gpu", "high.degraded"),
+    "DCGM_FI_DEV_MEM_MAX_OP_TEMP": _limit("memory", "high.degraded"),
+    "DCGM_FI_DEV_POWER_USAGE": _gauge("hw.power", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT": _gauge("zernel.gpu.power.limit", "W"),
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT": _gauge("zernel.gpu.power.limit.enforced", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF": _gauge("zernel.gpu.power.limit.default", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN": _gauge("zernel.gpu.power.limit.min", "W"),
+    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX": _gauge("zernel.gpu.power.limit.max", "W"),
+    "DCGM_FI_DEV_POWER_USAGE_INSTANT": _gauge("zernel.gpu.power.instant", "W"),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _sum("hw.energy", "J", MILLI),
+    "DCGM_FI_DEV_FAN_SPEED": _gauge("hw.fan.speed_ratio", "1", PERCENT),
+    "DCGM_FI_DEV_SM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_MEM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_VIDEO_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="video"),
+    "DCGM_FI_DEV_MAX_SM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_MAX_MEM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="memory"),
+    "DCGM_FI_DEV_MAX_VIDEO_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="video"),
+    "DCGM_FI_DEV_PSTATE": _gauge("zernel.gpu.performance_state", ""),
+    "DCGM_FI_DEV_PCIE_LINK_GEN": _gauge("zernel.gpu.pcie.link.generation", ""),
+    "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": _gauge("zernel.gpu.pcie.link.generation.limit", ""),
+    "DCGM_FI_DEV_PCIE_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width", "{lane}"),
+    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width.limit", "{lane}"),
+    # A sample of the driver's in KB/s, and the profiler's average in By/s; dcgm-exporter calls the first a counter.
+    "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="transmit"),
+    "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="receive"),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": _throughput("pcie", 1.0, "profiler", direction="transmit"),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": _throughput("pcie", 1.0, "profiler", direction="receive"),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="transmit"),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="receive"),
+    # Both directions, in thousands of KiB/s: DCGM divides NVML's KiB/s by 1000 (dcgm-exporter's pull request 658).
+    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": _throughput("nvlink", 1024e3, "driver"),
+    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _sum("zernel.gpu.pcie.replays", "{replay}"),
+    "DCGM_FI_DEV_XID_ERRORS": _gauge("zernel.gpu.xid.last", ""),  # the code of the last error, not a count
+    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": _ecc("corrected", "volatile"),
+    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": _ecc("uncorrected", "volatile"),
+    "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": _ecc("corrected", "aggregate"),
+    "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": _ecc("uncorrected", "aggregate"),
+    "DCGM_FI_DEV_RETIRED_SBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="corrected"),
+    "DCGM_FI_DEV_RETIRED_DBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="uncorrected"),
+    "DCGM_FI_DEV_RETIRED_PENDING": _gauge("zernel.gpu.memory.retired_pages.pending", "{page}"),
+    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="corrected"),
+    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="uncorrected"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX": _banks("max"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH": _banks("high"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL": _banks("partial"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW": _banks("low"),
+    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE": _banks("none"),
+    "DCGM_FI_DEV_ROW_REMAP_PENDING": _gauge("zernel.gpu.memory.row_remap.pending", ""),
+    "DCGM_FI_DEV_ROW_REMAP_FAILURE": _gauge("zernel.gpu.memory.row_remap.failed", ""),
+    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="crc_flit"),
+    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="crc_data"),
+    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="replay"),
+    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": _sum("zernel.gpu.nvlink.errors", "{error}", error="recovery"),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _active("graphics"),
+    "DCGM_FI_PROF_SM_ACTIVE": _active("sm"),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": _active("tensor"),
+    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": _active("fp64"),
+    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": _active("fp32"),
+    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": _active("fp16"),
+    "DCGM_FI_PROF_DRAM_ACTIVE": _active("dram"),
+    "DCGM_FI_PROF_SM_OCCUPANCY": _gauge("zernel.gpu.sm.occupancy", "1"),
+    # Our own measurements may stand in the same file, under their own names: a row is one sample, in s.
+    **{
+        name: _gauge(name, "s")
+        for name in (
+            "zernel.cuda.launch.latency",
+            "zernel.cuda.sync.wait",
+            "zernel.cuda.copy.latency",
+            "zernel.nccl.collective.duration",
+            "zernel.dataloader.wait",
+            "zernel.distributed.sync.wait",
+            "zernel.step.duration",
+        )
+    },
+}
