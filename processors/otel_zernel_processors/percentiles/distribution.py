@@ -15,6 +15,7 @@ HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
 
 _ZERO = -(2**40)  # the key of an exponential histogram's zero bucket: below every index that a double can have
 _PLACES = 32  # a wide bucket's count goes to so many places of its range at most
+_SCALES = range(-10, 21)  # those that the OpenTelemetry SDKs make
 _TOO_MANY = 2**53  # counts from here on are not exact as doubles
 
 
@@ -95,7 +96,7 @@ class Distribution:
 def _explicit(point: HistogramDataPoint) -> Distribution:
     bounds = np.array(point.explicit_bounds)
     counts = _counts(point.bucket_counts)
-    if not (np.diff(bounds) > 0).all():
+    if not (bounds[1:] > bounds[:-1]).all():
         raise ValueError("a histogram's bounds ascend")
     if len(counts) != len(bounds) + 1:
         if len(counts) or len(bounds):
@@ -112,6 +113,8 @@ def _explicit(point: HistogramDataPoint) -> Distribution:
 
 
 def _exponential(point: ExponentialHistogramDataPoint) -> Distribution:
+    if point.scale not in _SCALES:
+        raise ValueError("an exponential histogram's scale is -10 to 20")
     counts = _counts([point.zero_count, *point.positive.bucket_counts])
     keys = np.arange(len(counts)) + point.positive.offset - 1
     keys[0] = _ZERO

@@ -148,17 +148,17 @@ class Intake:
 
     def count(self, now_ns: int) -> bool:
         """Counts all that was collected; whether that was anything."""
-        something = bool(self._slots or self._spans)
-        if self._slots:
-            slots = np.repeat(np.array(self._slots, np.int64), self._runs)
-            self._count_values(slots, np.frombuffer(bytes(self._doubles), "<f8"), now_ns)
-        if self._spans:
-            self._count_distributions(self._spans, now_ns)
+        slots, runs, doubles, spans = self._slots, self._runs, self._doubles, self._spans
         self._slots, self._runs, self._doubles, self._spans = [], [], bytearray(), []
+        if slots:
+            slots_of_values = np.repeat(np.array(slots, np.int64), runs)
+            self._count_values(slots_of_values, np.frombuffer(bytes(doubles), "<f8"), now_ns)
+        if spans:
+            self._count_distributions(spans, now_ns)
         for reason, lost in (+self._lost).items():
             self._context.drop(lost, reason)
         self._lost.clear()
-        return something
+        return bool(slots or spans)
 
     def _count_values(self, slots: Ints, values: Floats, now_ns: int) -> None:
         good = values >= 0

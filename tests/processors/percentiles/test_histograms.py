@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    ExponentialHistogramDataPoint,
+    HistogramDataPoint,
+    Metric,
+)
 
 from otel_zernel_processors.percentiles.hdr import Layout
 from tests.processors.percentiles.running import Running, of_metric, quantiles
@@ -191,6 +195,7 @@ def test_a_decrease_is_a_reset_even_without_a_new_start() -> None:
         (explicit([1, 2, 3], [2.0, 1.0]), "invalid"),
         (explicit([1, 2, 3], [1.0, float("nan")]), "invalid"),
         (explicit([2**63, 1], [1.0]), "invalid"),
+        (exponential([1], scale=-(2**31), offset=0), "invalid"),
     ],
 )
 def test_a_histogram_that_makes_no_sense_is_dropped_and_counted(metric: Metric, reason: str) -> None:
@@ -227,3 +232,42 @@ def test_a_histogram_without_recorded_value_is_skipped() -> None:
     metric.histogram.data_points[0].flags = 1
     running.process(of_metric(metric))
     assert running.points() == []
+
+
+DOUBLES, COUNTS, INT32 = st.floats(), st.integers(0, 2**64 - 1), st.integers(-(2**31), 2**31 - 1)
+BUCKETS = st.lists(st.sampled_from([0, 1, 7, 2**40, 2**64 - 1]), max_size=4)
+EXPLICIT = st.builds(
+    HistogramDataPoint,
+    **{name: st.none() | DOUBLES for name in ("sum", "min", "max")},
+    count=COUNTS,
+    bucket_counts=BUCKETS,
+    explicit_bounds=st.lists(DOUBLES, max_size=3).map(sorted),
+    start_time_unix_nano=COUNTS,
+)
+SIDE = st.builds(ExponentialHistogramDataPoint.Buckets, offset=INT32, bucket_counts=BUCKETS)
+EXPONENTIAL = st.builds(
+    ExponentialHistogramDataPoint,
+    **{name: st.none() | DOUBLES for name in ("sum", "min", "max")},
+    count=COUNTS,
+    zero_count=COUNTS,
+    zero_threshold=DOUBLES,
+    scale=st.integers(-10, 20) | INT32,
+    positive=SIDE,
+    negative=SIDE,
+    start_time_unix_nano=COUNTS,
+)
+
+
+@given(st.lists(st.tuples(EXPLICIT | EXPONENTIAL, st.sampled_from([DELTA, CUMULATIVE])), max_size=4))
+def test_whatever_a_point_says_the_next_ones_count(
+    sent: list[tuple[HistogramDataPoint | ExponentialHistogramDataPoint, int]],
+) -> None:
+    running = Running({"exponential_histogram": True})
+    for point, temporality in sent:
+        metric = Metric(name="any", unit="s")
+        kind = metric.histogram if isinstance(point, HistogramDataPoint) else metric.exponential_histogram
+        kind.aggregation_temporality = temporality  # type: ignore[assignment]  # an enum's number
+        kind.data_points.append(point)  # type: ignore[arg-type]  # the kind is the point's
+        running.process(of_metric(metric))
+    running.process(of_metric(explicit([0, 3], [1.0])))
+    assert 3 in [point.count for metric in running.tick() for point in metric.summary.data_points]
