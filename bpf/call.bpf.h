@@ -5,10 +5,12 @@
 /* What user space says of a probed function, in its attach cookie: flags, and the positions of arguments. */
 #define OPERATION_OF(flags) ((flags) & 0xff)
 #define KIND_OF(flags) (((flags) >> 8) & 0xff)
+/* Bits 16 to 23 number the function, for user space. */
 #define IS_RUNTIME (1u << 24)  /* of CUDA's runtime API */
 #define IS_DRIVER (1u << 25)   /* of CUDA's driver API */
 #define IS_BLOCKING (1u << 26) /* a copy that also waits for the GPU */
 #define IS_HANDLE (1u << 27)   /* of memory that has a handle in place of an address */
+#define IS_NCCL (1u << 28)
 
 /* What is to be done at a call's ends. */
 enum kind {
@@ -17,6 +19,9 @@ enum kind {
 	ALLOCATE,
 	RELEASE,
 	DEVICE,
+	SCOPE_BEGIN,
+	SCOPE_END, /* its entry is all */
+	BACKWARD,
 };
 
 /* A probe's hit: one end of a call. */
@@ -87,7 +92,7 @@ static __always_inline struct frame *begin_call(struct hit *hit)
 	thread->depth = depth + 1;
 	frame->sp = hit->regs->sp;
 	frame->flags = hit->flags;
-	frame->phase = process->phase & (PHASES - 1);
+	frame->phase = phase_of(thread, process);
 	return frame;
 }
 
@@ -114,22 +119,30 @@ static __always_inline struct frame *end_call(struct hit *hit)
 		return 0;
 	}
 	thread->depth = top;
-	if (has_failed(hit))
-		count_error(thread, hit->flags & (IS_RUNTIME | IS_DRIVER), result_of(hit->regs));
+	if (has_failed(hit) && hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL))
+		count_error(thread->row, thread->generation, hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL), result_of(hit->regs));
 	return &thread->frames[top];
 }
 
-/* Counts a duration in the thread's series. Returns the slot, for what else there is to add. */
-static __always_inline struct slot *count(struct thread *thread, __u32 operation, __u32 phase, __u64 duration)
+static __always_inline void wait_event(const struct hit *hit, const struct frame *frame)
 {
-	struct process *process = process_of(thread);
-	struct slot *slot;
-	__u32 number;
+	struct event *event;
 
-	if (!process)
-		return 0;
-	slot = slot_of(process, thread, operation, phase, &number);
-	if (slot)
-		record(slot, number, duration);
-	return slot;
+	if (hit->time - frame->start < settings.long_wait)
+		return;
+	event = new_event(hit->thread, INTERVAL_SYNC, frame->start, hit->time);
+	if (!event)
+		return;
+	event->phase = frame->phase;
+	event->flags = hit->flags;
+	emit(event);
+}
+
+static __always_inline void end_plain(struct hit *hit, struct frame *frame)
+{
+	__u32 operation = OPERATION_OF(hit->flags);
+
+	count(hit->thread, operation, frame->phase, hit->time - frame->start, 0);
+	if (operation == SYNC)
+		wait_event(hit, frame);
 }

@@ -14,14 +14,13 @@ static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 
 static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 {
-	__u64 duration = hit->time - frame->start;
-	struct slot *slot;
+	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->argument[0];
 
-	slot = count(hit->thread, OPERATION_OF(frame->flags) + frame->argument[1], frame->phase, duration);
-	if (slot && !has_failed(hit))
-		__sync_fetch_and_add(&slot->bytes, frame->argument[0]);
-	if (frame->flags & IS_BLOCKING)
-		count(hit->thread, SYNC, frame->phase, duration);
+	count(hit->thread, OPERATION_OF(frame->flags) + frame->argument[1], frame->phase, duration, bytes);
+	if (frame->flags & IS_BLOCKING) {
+		count(hit->thread, SYNC, frame->phase, duration, 0);
+		wait_event(hit, frame);
+	}
 }
 
 /* Memory */

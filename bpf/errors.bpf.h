@@ -5,7 +5,7 @@
 struct error {
 	__u32 row; /* of the process */
 	__u32 generation;
-	__u32 flags; /* which library: IS_RUNTIME, IS_DRIVER or neither */
+	__u32 flags; /* which library: IS_RUNTIME, IS_DRIVER or IS_NCCL */
 	__u32 code;
 };
 
@@ -16,9 +16,9 @@ struct {
 	__type(value, __u64);
 } errors SEC(".maps");
 
-static __noinline void count_error(struct thread *thread, __u32 flags, __u32 code)
+__noinline int count_error(__u32 row, __u32 generation, __u32 flags, __u32 code)
 {
-	struct error error = { .row = thread->row, .generation = thread->generation, .flags = flags, .code = code };
+	struct error error = { .row = row, .generation = generation, .flags = flags, .code = code };
 	__u64 *count = bpf_map_lookup_elem(&errors, &error), zero = 0;
 
 	if (!count) {
@@ -29,4 +29,5 @@ static __noinline void count_error(struct thread *thread, __u32 flags, __u32 cod
 		__sync_fetch_and_add(count, 1);
 	else
 		lose(NO_ERROR_CODE);
+	return 0;
 }

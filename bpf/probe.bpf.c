@@ -18,13 +18,19 @@ static __always_inline int meet(struct hit *hit, struct registers *regs)
 	return !!hit->thread;
 }
 
-/* Answers 1 if the call is not counted. */
+/* Answers 1 if the call's return is of no interest. */
 static __always_inline int on_entry(struct registers *regs)
 {
 	struct frame *frame;
 	struct hit hit;
 
-	frame = meet(&hit, regs) ? begin_call(&hit) : 0;
+	if (!meet(&hit, regs))
+		return 1;
+	if (KIND_OF(hit.flags) == SCOPE_END) {
+		close_scope(&hit);
+		return 1;
+	}
+	frame = begin_call(&hit);
 	if (!frame)
 		return 1;
 	switch (KIND_OF(hit.flags)) {
@@ -32,6 +38,8 @@ static __always_inline int on_entry(struct registers *regs)
 	case ALLOCATE: begin_allocation(&hit, frame); break;
 	case RELEASE: begin_release(&hit, frame); return 0;
 	case DEVICE: begin_device(&hit, frame); break;
+	case SCOPE_BEGIN: begin_scope(&hit, frame); break;
+	case BACKWARD: begin_backward(&hit, frame); break;
 	}
 	frame->start = bpf_ktime_get_ns();
 	return 0;
@@ -45,11 +53,13 @@ static __always_inline int on_return(struct registers *regs)
 	if (!frame)
 		return 0;
 	switch (KIND_OF(hit.flags)) {
-	case CALL: count(hit.thread, OPERATION_OF(hit.flags), frame->phase, hit.time - frame->start); break;
+	case CALL: end_plain(&hit, frame); break;
 	case COPY: end_copy(&hit, frame); break;
 	case ALLOCATE: end_allocation(&hit, frame); break;
 	case RELEASE: end_release(&hit, frame); break;
 	case DEVICE: end_device(&hit, frame); break;
+	case SCOPE_BEGIN: open_scope(&hit, frame); break;
+	case BACKWARD: end_backward(&hit, frame); break;
 	}
 	return 0;
 }

@@ -21,8 +21,9 @@ struct process {
 	__u32 tgid;	  /* in the initial one */
 	__u32 generation; /* of the row: counts the processes that had it */
 	__u32 state;
-	__u32 phase;	  /* what the process as a whole is doing */
-	__u32 reserved;
+	__u32 phase;	  /* of the process as a whole: see phase.bpf.h */
+	__u32 phase_thread;
+	__u64 lost_events;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* of its series: number + 1, or 0 */
 };
@@ -43,8 +44,9 @@ struct thread {
 	__u32 generation; /* of the row when it was looked up; 0: not yet */
 	__u32 foreign;	  /* lives outside the collector's pid namespace */
 	__u32 device;	  /* that it has chosen: number + 1, or 0 for not known */
+	__u32 tid;	  /* in the collector's pid namespace */
+	__u32 phase;	  /* of its own scope, or 0 */
 	__u32 depth;
-	__u32 reserved;
 	struct frame frames[FRAMES];
 };
 
@@ -105,6 +107,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->tgid = tgid;
 	process->pid = pid;
 	process->phase = 0;
+	process->phase_thread = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;
@@ -116,12 +119,14 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 }
 
 /* Looks the thread's process up, or gives it a row. */
-static __noinline int find_row(struct thread *thread)
+__noinline int find_row(struct thread *thread)
 {
 	struct bpf_pidns_info ids;
 	struct process *process;
 	__u32 tgid = current_tgid(), row, *found;
 
+	if (!thread)
+		return -1;
 	if (bpf_get_ns_current_pid_tgid(settings.pid_namespace_device, settings.pid_namespace_inode, &ids, sizeof(ids))) {
 		thread->foreign = 1; /* for good: no task changes its own pid namespace */
 		return -1;
@@ -142,6 +147,7 @@ static __noinline int find_row(struct thread *thread)
 		return -1;
 	thread->row = row;
 	thread->generation = process->generation;
+	thread->tid = ids.pid;
 	return 0;
 }
 

@@ -20,6 +20,7 @@ struct registers {
 
 #define ARGUMENTS_IN_REGISTERS 6
 #define RETURN_ADDRESS_SIZE 8 /* the return address lies on the stack */
+#define RESULT_PLACE_IS_ARGUMENT 1
 
 static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
 {
@@ -38,6 +39,12 @@ static __always_inline __u64 result_of(const struct registers *regs)
 	return regs->ax;
 }
 
+/* Where a C++ function puts a result that is an object, at its entry. */
+static __always_inline __u64 result_place(const struct registers *regs)
+{
+	return regs->di;
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 struct registers {
@@ -46,6 +53,7 @@ struct registers {
 
 #define ARGUMENTS_IN_REGISTERS 8
 #define RETURN_ADDRESS_SIZE 0 /* the return address lies in x30 */
+#define RESULT_PLACE_IS_ARGUMENT 0
 
 static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
 {
@@ -64,6 +72,11 @@ static __always_inline __u64 register_argument(const struct registers *regs, __u
 static __always_inline __u64 result_of(const struct registers *regs)
 {
 	return regs->x[0];
+}
+
+static __always_inline __u64 result_place(const struct registers *regs)
+{
+	return regs->x[8];
 }
 
 #endif

@@ -8,6 +8,7 @@
 /* Operations that the BPF side counts by itself; the others come in attach cookies. */
 enum operation {
 	SYNC = 4,
+	DATALOADER_WAIT = 16,
 };
 
 struct slot {
@@ -44,9 +45,9 @@ struct {
 } free_slots SEC(".maps");
 
 /* Gives the series a slot and returns its number + 1, or 0 if there is none left. */
-static __noinline __u32 claim_slot(struct thread *thread, __u32 operation, __u32 phase)
+__noinline __u32 claim_slot(__u32 row, __u32 operation, __u32 phase)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+	struct process *process = bpf_map_lookup_elem(&processes, &row);
 	__u32 number, first, cell = operation * PHASES + phase;
 	struct slot *slot;
 
@@ -59,7 +60,7 @@ static __noinline __u32 claim_slot(struct thread *thread, __u32 operation, __u32
 	slot = bpf_map_lookup_elem(&slots, &number);
 	if (!slot)
 		return 0;
-	slot->row = thread->row;
+	slot->row = row;
 	slot->operation = operation;
 	slot->phase = phase;
 	first = __sync_val_compare_and_swap(&process->slots[cell], 0, number + 1);
@@ -67,17 +68,6 @@ static __noinline __u32 claim_slot(struct thread *thread, __u32 operation, __u32
 		return number + 1;
 	bpf_map_push_elem(&free_slots, &number, 0); /* another thread was first */
 	return first;
-}
-
-static __always_inline struct slot *slot_of(struct process *process, struct thread *thread, __u32 operation,
-					    __u32 phase, __u32 *number)
-{
-	__u32 taken = process->slots[(operation * PHASES + phase) & (OPERATIONS * PHASES - 1)];
-
-	if (!taken)
-		taken = claim_slot(thread, operation, phase);
-	*number = taken - 1;
-	return taken ? bpf_map_lookup_elem(&slots, number) : 0;
 }
 
 /* Under contention a maximum may stay below the highest of values that came at the same moment. */
@@ -92,15 +82,33 @@ static __always_inline void raise(__u64 *maximum, __u64 value)
 	}
 }
 
-/* The histogram's counter comes first and `count` last: a reader that sees `count` move sees all of the value. */
-static __always_inline void record(struct slot *slot, __u32 number, __u64 value)
+/* Counts a value in a series of the thread's process.
+ *
+ * The histogram's counter comes first and `count` last: a reader that sees `count` move sees all of the value. */
+__noinline int count(struct thread *thread, __u32 operation, __u32 phase, __u64 value, __u64 bytes)
 {
-	__u32 index = number * settings.hdr_length + hdr_index(value), pair = index / 2;
-	__u32 *two = bpf_map_lookup_elem(&counters, &pair);
+	struct process *process = thread ? process_of(thread) : 0;
+	__u32 cell = (operation * PHASES + phase) & (OPERATIONS * PHASES - 1), number, index, pair, *counters_pair;
+	struct slot *slot;
 
-	if (two)
-		__sync_fetch_and_add(&two[index & 1], 1);
+	if (!process)
+		return 0;
+	number = process->slots[cell];
+	if (!number)
+		number = claim_slot(thread->row, operation, phase);
+	number--;
+	slot = bpf_map_lookup_elem(&slots, &number);
+	if (!slot)
+		return 0;
+	index = number * settings.hdr_length + hdr_index(value);
+	pair = index / 2;
+	counters_pair = bpf_map_lookup_elem(&counters, &pair);
+	if (counters_pair)
+		__sync_fetch_and_add(&counters_pair[index & 1], 1);
 	__sync_fetch_and_add(&slot->sum, value);
+	if (bytes)
+		__sync_fetch_and_add(&slot->bytes, bytes);
 	raise(&slot->highest, value);
 	__sync_fetch_and_add(&slot->count, 1);
+	return 0;
 }

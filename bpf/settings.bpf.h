@@ -10,6 +10,8 @@ struct settings {
 	__u32 hdr_magnitude;
 	/* Counters of one histogram: 4608 or 33792. */
 	__u32 hdr_length;
+	/* Waits from which on each is an event, ns. */
+	__u64 long_wait;
 };
 
 /* The only constant in .rodata: user space writes the section as a whole. */

@@ -11,8 +11,11 @@
 #include "process.bpf.h"
 #include "series.bpf.h"
 #include "errors.bpf.h"
+#include "phase.bpf.h"
+#include "events.bpf.h"
 #include "call.bpf.h"
 #include "cuda.bpf.c"
+#include "torch.bpf.c"
 #include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -70,16 +70,17 @@ def _attach_session(bpf: Object, program: str, path: str, places: Sequence[Place
 
 
 def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
-    where = _offsets_and_cookies(places)
-    yield attach_multi(bpf.programs[f"{program}_return"], path, *where, at_return=True)
-    yield attach_multi(bpf.programs[f"{program}_entry"], path, *where, at_return=False)
+    returning = [place for place in places if place.probe.has_return]
+    if returning:
+        yield attach_multi(bpf.programs[f"{program}_return"], path, *_offsets_and_cookies(returning), at_return=True)
+    yield attach_multi(bpf.programs[f"{program}_entry"], path, *_offsets_and_cookies(places), at_return=False)
 
 
 def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
-    for end in ("return", "entry"):
-        of_end = bpf.programs[f"{program}_{end}"]
+    for at_return, end in ((True, bpf.programs[f"{program}_return"]), (False, bpf.programs[f"{program}_entry"])):
         for place in places:
-            yield of_end.attach_perf(path, place.offset, place.probe.cookie, at_return=end == "return")
+            if place.probe.has_return or not at_return:
+                yield end.attach_perf(path, place.offset, place.probe.cookie, at_return=at_return)
 
 
 def _offsets_and_cookies(places: Sequence[Place]) -> tuple[list[int], list[int]]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import PositiveDuration
+from otel_zernel.config.types import Duration, PositiveDuration
 
 
 class EbpfConfig(ComponentConfig):
@@ -21,3 +21,5 @@ class EbpfConfig(ComponentConfig):
     """Processes counted at the same time; calls of further ones are counted as lost."""
     max_series: Annotated[int, Field(ge=1, le=65536)] = 1024
     """Series (process, operation, phase) counted at the same time; calls of further ones are counted as lost."""
+    long_wait: Duration = 0.001
+    """Seconds from which on each wait for the GPU is also a span."""

@@ -1,5 +1,5 @@
 """The BPF side's numbers and structs as numpy sees them: bpf/process.bpf.h, series.bpf.h, losses.bpf.h,
-errors.bpf.h, cuda.bpf.c, settings.bpf.h.
+errors.bpf.h, events.bpf.h, cuda.bpf.c, settings.bpf.h.
 
 A test compares every field with the types that the objects carry.
 """
@@ -24,6 +24,20 @@ class State(IntEnum):
     ENDED = 3
 
 
+class Interval(IntEnum):
+    """What an event is."""
+
+    DATA_LOADING = 0
+    OPTIMIZER = 1
+    ZERO_GRAD = 2
+    BACKWARD = 3
+    DDP = 4
+    USER = 5
+    SYNC = 6
+    COLLECTIVE = 7
+    COMMUNICATOR = 8
+
+
 class Loss(IntEnum):
     """Why something could not be counted."""
 
@@ -44,7 +58,8 @@ PROCESS = np.dtype(
         ("generation", "<u4"),
         ("state", "<u4"),
         ("phase", "<u4"),
-        ("reserved", "<u4"),
+        ("phase_thread", "<u4"),
+        ("lost_events", "<u8"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -71,12 +86,34 @@ ERROR = np.dtype([("row", "<u4"), ("generation", "<u4"), ("flags", "<u4"), ("cod
 
 ADDRESS = np.dtype([("value", "<u8"), ("row", "<u4"), ("generation", "<u4"), ("is_handle", "<u8")])
 
-STRUCTS = {"process": PROCESS, "slot": SLOT, "memory": MEMORY, "error": ERROR, "address": ADDRESS}
+EVENT = np.dtype(
+    [
+        ("begin", "<u8"),
+        ("end", "<u8"),
+        ("row", "<u4"),
+        ("generation", "<u4"),
+        ("pid", "<u4"),
+        ("tid", "<u4"),
+        ("interval", "<u2"),
+        ("phase", "<u2"),
+        ("operation", "<u2"),
+        ("is_abandoned", "<u2"),
+        ("flags", "<u4"),
+        ("rank", "<i4"),
+        ("bytes", "<u8"),
+        ("communicator", "<u8"),
+        ("communicator_size", "<u4"),
+        ("reserved", "<u4"),
+        ("name", "S64"),
+    ]
+)
+
+STRUCTS = {"process": PROCESS, "slot": SLOT, "memory": MEMORY, "error": ERROR, "address": ADDRESS, "event": EVENT}
 """By the names in C."""
 
 COUNTERS_PER_ELEMENT = 2
 
-SETTINGS = struct.Struct("<QQII")
+SETTINGS = struct.Struct("<QQIIQ")
 NUMBER = struct.Struct("<I")
 """Rows, slots and process ids as keys and values of maps."""
 COUNT = struct.Struct("<Q")

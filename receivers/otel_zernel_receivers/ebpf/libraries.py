@@ -1,17 +1,23 @@
 """Which files on this machine have functions to probe, and where in them."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from otel_zernel_receivers.ebpf.attaching import Place
-from otel_zernel_receivers.ebpf.elf import UnreadableElf, open_elf
-from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, Probe
+from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol, UnreadableElf
+from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.symtab import find_local
 
 FileKey = tuple[int, int]
 """Device and inode."""
 
-_LIBRARIES: dict[str, tuple[Probe, ...]] = {"libcudart.so": CUDA_RUNTIME, "libcuda.so": CUDA_DRIVER}
+_LIBRARIES: dict[str, tuple[Probe, ...]] = {
+    "libcudart.so": CUDA_RUNTIME,
+    "libcuda.so": CUDA_DRIVER,
+    "libtorch_cpu.so": TORCH_CPU,
+    "libtorch_python.so": TORCH_PYTHON,
+}
 """Probes by what the library's name begins with."""
 
 
@@ -40,16 +46,22 @@ def find_libraries(skip: Container[FileKey]) -> Iterator[Library]:
                 continue
 
 
-def find_places(path: str, probes: tuple[Probe, ...]) -> tuple[Place, ...]:
+def find_places(path: str, probes: Sequence[Probe]) -> tuple[Place, ...]:
     """Where the functions are in the file: every version of each, but no place twice."""
     by_name = {probe.function: probe for probe in probes}
-    with open_elf(path) as elf:
-        offsets = {
-            elf.probe_point(symbol).offset: by_name[name]
-            for name, symbols in elf.find(by_name).items()
-            for symbol in symbols
-        }
+    local = [probe for probe in probes if probe.is_local]
+    with Path(path).open("rb") as file:
+        elf = ElfFile(file.fileno())
+        symbols = [symbol for versions in elf.find(by_name).values() for symbol in versions]
+        symbols += [found for probe in local if (found := _local_symbol(file.fileno(), elf, probe.function))]
+        offsets = {elf.probe_point(symbol).offset: by_name[symbol.name] for symbol in symbols}
     return tuple(Place(probe, offset) for offset, probe in offsets.items())
+
+
+def _local_symbol(fd: int, elf: ElfFile, name: str) -> Symbol | None:
+    address = find_local(fd, name)
+    offset = elf.file_offset(address, executable=True) if address else None
+    return Symbol(name, None, True, address or 0, offset, 0) if offset is not None else None
 
 
 def _mapped(maps: Path) -> Iterator[tuple[str, tuple[Probe, ...]]]:

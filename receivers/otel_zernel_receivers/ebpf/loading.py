@@ -68,7 +68,11 @@ def _load(limits: Limits, mode: Mode, variant: str, reasons: tuple[str, ...]) ->
         limits.apply(bpf.maps)
         namespace = Path("/proc/self/ns/pid").stat()
         layout = limits.layout
-        bpf.constants.initialize(SETTINGS.pack(namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length))
+        bpf.constants.initialize(
+            SETTINGS.pack(
+                namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length, round(limits.long_wait * 1e9)
+            )
+        )
         prepare(bpf, mode)
         bpf.load()
         tables = Tables(bpf.maps, layout)

@@ -11,6 +11,7 @@ from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.otlp import Family, Period, encode_histogram_point, encode_metric, encode_number_point
 from otel_zernel_receivers.ebpf.probes import Flag, Operation, Phase
+from otel_zernel_receivers.ebpf.rows import Process
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Readings
 
@@ -26,6 +27,10 @@ CUDA_ERRORS = Family("zernel.cuda.errors", "{error}", "sum", "Calls that failed.
 MEMORY_USED = Family("zernel.gpu.memory.used", "By", "gauge", "Memory allocated and not freed, as far as seen.")
 MEMORY_PEAK = Family("zernel.gpu.memory.peak", "By", "gauge", "The most memory used at once, as far as seen.")
 ALLOCATIONS = Family("zernel.gpu.memory.allocations", "{allocation}", "sum", "Allocations that succeeded.")
+DATALOADER_WAIT = Family(
+    "zernel.dataloader.wait", "s", "histogram", "Time that a training loop waits for its next batch of data."
+)
+LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
 FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
 
@@ -56,6 +61,7 @@ _KINDS = {
     Operation.COPY_DEVICE_TO_HOST: _copy("device_to_host"),
     Operation.COPY_DEVICE_TO_DEVICE: _copy("device_to_device"),
     Operation.COPY_DEFAULT: _copy("default"),
+    Operation.DATALOADER_WAIT: _Kind(DATALOADER_WAIT),
 }
 
 # As in driver_types.h and cuda.h; other codes are told by number.
@@ -117,6 +123,9 @@ class Points:
             error = _ERROR_NAMES.get(reading.code, str(reading.code))
             self._add_number(CUDA_ERRORS, {"process.pid": reading.process.pid, "error.type": error}, reading.count)
 
+    def add_lost_events(self, process: Process, count: int) -> None:
+        self._add_number(LOST_EVENTS, {"process.pid": process.pid}, count)
+
     def batch(self) -> Batch:
         """All of them; an empty batch if there are none."""
         if not self._points:
@@ -138,4 +147,6 @@ def batch_of(readings: Readings, layout: Layout, period: Period) -> Batch:
         points.add_memory(memory)
     for failure in readings.failures:
         points.add_failure(failure)
+    for process, lost in readings.lost_events.items():
+        points.add_lost_events(process, lost)
     return points.batch()

@@ -23,6 +23,7 @@ class Operation(IntEnum):
     COPY_DEVICE_TO_DEVICE = 11
     COPY_DEFAULT = 12
     """Copies are numbered as `enum cudaMemcpyKind`, from the first."""
+    DATALOADER_WAIT = 16
     UNCOUNTED = 63
     """A call that is watched for what it does, not for how long it takes."""
 
@@ -34,9 +35,13 @@ class Phase(IntEnum):
     """What a process is doing; part of a series' key."""
 
     UNKNOWN = 0
+    DATA_LOADING = 1
+    GPU_COMPUTE = 2
+    NCCL_COLLECTIVE = 3
+    OPTIMIZER_STEP = 4
 
 
-assert len(Phase) <= PHASES  # noqa: S101  # a mistake in this file
+assert max(Phase) < PHASES  # noqa: S101  # a mistake in this file
 
 
 class Kind(IntEnum):
@@ -47,6 +52,9 @@ class Kind(IntEnum):
     ALLOCATE = 2
     RELEASE = 3
     DEVICE = 4
+    SCOPE_BEGIN = 5
+    SCOPE_END = 6
+    BACKWARD = 7
 
 
 class Flag(IntFlag):
@@ -59,6 +67,7 @@ class Flag(IntFlag):
     """A copy that also waits for the GPU."""
     HANDLE = 1 << 27
     """Of memory that has a handle in place of an address."""
+    NCCL = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +80,20 @@ class Probe:
     kind: Kind = Kind.CALL
     arguments: tuple[int, ...] = ()
     """Positions, from 1, of the arguments that this kind of call needs."""
+    is_local: bool = False
+    """Not exported by its library: it is in the full symbol table, if there is one."""
 
     @property
     def cookie(self) -> int:
         """All of this in one number, which the kernel hands to the program with each hit."""
         positions = sum(position << 4 * nth for nth, position in enumerate(self.arguments))
-        return positions << 32 | self.flags | self.kind << 8 | self.operation
+        number = _NUMBERS.get(self.function, 0)
+        return positions << 32 | self.flags | number << 16 | self.kind << 8 | self.operation
+
+    @property
+    def has_return(self) -> bool:
+        """Whether the function's return is of interest too."""
+        return self.kind is not Kind.SCOPE_END
 
 
 def _probes(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe, ...]:
@@ -142,3 +159,28 @@ CUDA_DRIVER = (
     *_releases(_DRIVER, "cuMemFree_v2", *_both_streams("cuMemFreeAsync")),
     *_releases(_DRIVER | Flag.HANDLE, "cuMemRelease"),
 )
+
+# torch::autograd::profiler::record_function_enter_new(std::string const&, std::optional<std::string> const&),
+# at::RecordFunction::end() and the CPython function behind loss.backward().
+TORCH_CPU = (
+    Probe(
+        "_ZN5torch8autograd8profiler25record_function_enter_newE"
+        "RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt8optionalIS7_E",
+        Operation.UNCOUNTED,
+        kind=Kind.SCOPE_BEGIN,
+    ),
+    Probe("_ZN2at14RecordFunction3endEv", Operation.UNCOUNTED, kind=Kind.SCOPE_END),
+)
+TORCH_PYTHON = (
+    Probe("_ZL22THPEngine_run_backwardP7_objectS0_S0_", Operation.UNCOUNTED, kind=Kind.BACKWARD, is_local=True),
+)
+
+_FUNCTIONS = ("", *sorted({probe.function for probe in (*CUDA_RUNTIME, *CUDA_DRIVER, *TORCH_CPU, *TORCH_PYTHON)}))
+_NUMBERS = {function: number for number, function in enumerate(_FUNCTIONS)}
+
+assert len(_FUNCTIONS) <= 256  # noqa: S101  # a mistake in this file
+
+
+def function_of(flags: int) -> str:
+    """The name of the function that an event's flags tell of."""
+    return _FUNCTIONS[flags >> 16 & 0xFF]

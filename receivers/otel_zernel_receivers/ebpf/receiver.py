@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from otel_zernel.component import Emit, Insist, Receiver, Signal
+from otel_zernel.component import Emit, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 
@@ -19,7 +19,6 @@ class EbpfReceiver(Receiver):
 
     Config = EbpfConfig
     stability = "beta"
-    signals: ClassVar[frozenset[Signal]] = frozenset({"metrics"})
 
     @classmethod
     def missing(cls) -> str | None:

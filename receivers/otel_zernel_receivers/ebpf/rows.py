@@ -19,8 +19,6 @@ class Process:
     """With `row`, names this process and no later one."""
     pid: int
     """In the collector's pid namespace."""
-    name: str
-    """As in /proc/PID/comm, at its first call."""
 
 
 class ProcessRows:
@@ -29,17 +27,32 @@ class ProcessRows:
     def __init__(self, maps: Mapping[str, Map]) -> None:
         self._row_of_tgid, self._free = maps["row_of_tgid"], maps["free_rows"]
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
+        self._lost_events_read = np.zeros(len(self._rows), np.uint64)
         for row in reversed(range(len(self._rows))):
             self._free.put(None, NUMBER.pack(row))
 
     def __getitem__(self, row: int) -> Process:
         process = self._rows[row]
-        name = process["name"].decode(errors="replace")
-        return Process(row, int(process["generation"]), int(process["pid"]), name)
+        return Process(row, int(process["generation"]), int(process["pid"]))
 
     def live(self) -> list[Process]:
         """The processes that are being counted."""
         return [self[row] for row in self._in(State.LIVE)]
+
+    def held(self) -> list[Process]:
+        """The processes that have a row: also those that are not counted, and those that have just ended."""
+        return [self[row] for row in np.flatnonzero(self._rows["state"] != State.FREE).tolist()]
+
+    def name(self, process: Process) -> str:
+        """As in /proc/PID/comm, at the process's first call."""
+        name: str = self._rows[process.row]["name"].decode(errors="replace")
+        return name
+
+    def lost_events(self) -> dict[Process, int]:
+        """How many events of each process the ring had no room for, since the last call."""
+        lost = self._rows["lost_events"] - self._lost_events_read
+        self._lost_events_read += lost
+        return {self[row]: int(lost[row]) for row in np.flatnonzero(lost).tolist()}
 
     def ignore(self, process: Process) -> None:
         """Counts nothing of the process any more."""
@@ -69,6 +82,7 @@ class ProcessRows:
 
     def free(self, row: int) -> None:
         """Gives the row of an ended process to the next one."""
+        self._rows[row]["lost_events"] = self._lost_events_read[row] = 0
         self._rows[row]["state"] = State.FREE
         self._free.put(None, NUMBER.pack(row))
 

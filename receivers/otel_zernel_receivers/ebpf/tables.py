@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,8 @@ from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.layout import COUNTERS_PER_ELEMENT, DEVICES, Loss
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.memory import MemoryReading, MemoryTable
-from otel_zernel_receivers.ebpf.rows import ProcessRows
+from otel_zernel_receivers.ebpf.ring import Ring
+from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
 from otel_zernel_receivers.ebpf.series import SeriesReading, SeriesTable
 
 
@@ -22,6 +24,8 @@ class Limits:
     max_processes: int = 256
     max_series: int = 1024
     layout: Layout = field(default_factory=Layout)
+    long_wait: float = 0.001
+    """Seconds from which on each wait is an event."""
 
     def apply(self, maps: Mapping[str, Map]) -> None:
         """Makes room for so much; before loading."""
@@ -42,6 +46,10 @@ class Readings:
     failures: list[FailureReading]
     losses: dict[Loss, int]
     """What could not be counted, by reason."""
+    lost_events: dict[Process, int]
+    """Events that found no room."""
+    events: NDArray[Any]
+    """Records of `layout.EVENT`."""
 
 
 class Tables:
@@ -52,6 +60,7 @@ class Tables:
         self.series = SeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
+        self.ring = Ring(maps["ring"])
         self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
         self._losses_read = np.zeros_like(self._losses)
         self._ended: frozenset[int] = frozenset()
@@ -60,7 +69,14 @@ class Tables:
         """What is new. Then everything of processes that had ended by the reading before is given back: calls that were
         being counted when their process ended have long been counted by then."""
         ended = self.rows.ended()
-        readings = Readings(self.series.read(), self.memory.read(), self.failures.read(), self._read_losses())
+        readings = Readings(
+            series=self.series.read(),
+            memory=self.memory.read(),
+            failures=self.failures.read(),
+            losses=self._read_losses(),
+            lost_events=self.rows.lost_events(),
+            events=self.ring.read(),
+        )
         for row in ended & self._ended:
             for table in (self.series, self.memory, self.failures, self.rows):
                 table.free(row)

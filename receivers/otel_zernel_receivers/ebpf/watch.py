@@ -8,12 +8,14 @@ from otel_zernel.component import Context
 from otel_zernel_receivers.ebpf.attaching import attach
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.hdr import Layout
+from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.libbpf import BpfError
 from otel_zernel_receivers.ebpf.libraries import FileKey, Library, find_libraries
 from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.metrics import batch_of
 from otel_zernel_receivers.ebpf.otlp import Period
 from otel_zernel_receivers.ebpf.rows import Process
+from otel_zernel_receivers.ebpf.spans import SpanMaker
 from otel_zernel_receivers.ebpf.tables import Limits
 
 
@@ -23,7 +25,9 @@ class Watch:
     def __init__(self, config: EbpfConfig, context: Context, loader: Callable[[Limits], Loaded] = load) -> None:
         self._context = context
         self._loader = loader
-        self._limits = Limits(config.max_processes, config.max_series, Layout(config.significant_figures))
+        self._limits = Limits(
+            config.max_processes, config.max_series, Layout(config.significant_figures), config.long_wait
+        )
         self._attached: set[FileKey] = set()
         self._untaken = Batch()
         self._stack = ExitStack()
@@ -37,6 +41,8 @@ class Watch:
         self._context.logger.info(
             "eBPF: attaching by %s; a probe adds %d ns to what it measures", self._loaded.mode, self._loaded.floor_ns
         )
+        self._identities = Identities(self._loaded.tables.rows)
+        self._spans = SpanMaker(self._identities)
         self._since_ns = self._context.clock.time_ns()
 
     def close(self) -> None:
@@ -57,12 +63,16 @@ class Watch:
 
     def read(self) -> Batch:
         """What was counted since the last reading, and what of earlier ones is not `taken` yet."""
+        self._identities.learn()
         readings = self._loaded.tables.read()
         for loss, count in readings.losses.items():
             self._context.drop(count, loss.name.lower())
+        if readings.lost_events:
+            self._context.drop(sum(readings.lost_events.values()), "ring_full")
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         new = batch_of(readings, self._limits.layout, Period(since_ns, self._since_ns))
-        self._untaken = Batch.join([self._untaken, new])
+        spans = Batch(spans=self._spans.spans(readings.events)) if len(readings.events) else Batch()
+        self._untaken = Batch.join([self._untaken, new, spans])
         return self._untaken
 
     def taken(self) -> None:

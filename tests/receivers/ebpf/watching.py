@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric, NumberDataPoint
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
@@ -81,8 +83,19 @@ def numbers(batch: Batch, name: str, **attributes: object) -> list[int]:
     return [point.as_int for point in points if attributes.items() <= attributes_of(point).items()]
 
 
-def attributes_of(point: HistogramDataPoint | NumberDataPoint) -> dict[str, object]:
-    """A point's attributes, `_` for `.` in their names."""
+def spans_of(batch: Batch, pid: int) -> list[Span]:
+    """The spans of a process."""
+    return [
+        span
+        for resource in batch.spans.resource_spans
+        if attributes_of(resource.resource)["process_pid"] == pid
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+def attributes_of(point: HistogramDataPoint | NumberDataPoint | Span | Resource) -> dict[str, object]:
+    """The attributes of a point, span or resource, `_` for `.` in their names."""
     return {
         pair.key.replace(".", "_"): getattr(pair.value, str(pair.value.WhichOneof("value")))
         for pair in point.attributes

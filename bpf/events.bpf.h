@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What is rare goes to user space one by one. All records have one size, so that they can be read in bulk. */
+#pragma once
+
+#define NAME_LENGTH 64
+
+enum interval {
+	INTERVAL_DATA_LOADING,
+	INTERVAL_OPTIMIZER,
+	INTERVAL_ZERO_GRAD,
+	INTERVAL_BACKWARD,
+	INTERVAL_DDP,
+	INTERVAL_USER,
+	INTERVAL_SYNC,
+	INTERVAL_COLLECTIVE,
+	INTERVAL_COMMUNICATOR,
+};
+
+struct event {
+	__u64 begin; /* CLOCK_MONOTONIC, ns */
+	__u64 end;
+	__u32 row; /* of the process */
+	__u32 generation;
+	__u32 pid; /* in the collector's pid namespace */
+	__u32 tid;
+	__u16 interval;
+	__u16 phase;	   /* the thread's, at the beginning */
+	__u16 operation;
+	__u16 is_abandoned; /* nobody closed the scope */
+	__u32 flags;	   /* of the probe */
+	__s32 rank;
+	__u64 bytes;
+	__u64 communicator;
+	__u32 communicator_size;
+	__u32 reserved;
+	char name[NAME_LENGTH];
+};
+
+/* Puts the type into the object, for the test that user space reads it as it is. */
+const struct event event_type SEC("types") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 21);
+} ring SEC(".maps");
+
+/* A record to be filled in and handed over by `emit`; null, and counted, if there is no room. */
+static __always_inline struct event *new_event(const struct thread *thread, __u32 interval, __u64 begin, __u64 end)
+{
+	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+	struct event *event;
+
+	if (!process)
+		return 0;
+	event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
+	if (!event) {
+		__sync_fetch_and_add(&process->lost_events, 1);
+		return 0;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->begin = begin;
+	event->end = end;
+	event->row = thread->row;
+	event->generation = thread->generation;
+	event->pid = process->pid;
+	event->tid = thread->tid;
+	event->interval = interval;
+	event->rank = -1;
+	return event;
+}
+
+/* The reader comes by itself: waking it would cost more than the record. */
+static __always_inline void emit(struct event *event)
+{
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}

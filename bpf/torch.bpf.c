@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The scopes that PyTorch opens by itself, profiler or not.
+ *
+ * Only functions that let no C++ exception through may have a return probe: it replaces the return address, and an
+ * unwinder that finds the replacement ends the program. That rules out torch::autograd::Engine::execute, which throws
+ * whatever backward throws; the CPython function around it catches everything. Of a scope's end the entry is enough. */
+
+#define SCOPES 16
+
+/* From PythonRecordFunction, which the scope's user holds, to its at::RecordFunction, which is told the end. */
+#define RECORD_FUNCTION_OFFSET 16
+
+struct scope {
+	__u64 record_function;
+	__u64 begin;
+	__u16 interval;
+	__u16 phase;	   /* 0: none of its own */
+	__u16 outer_phase; /* the thread's own before */
+	__u16 seen_phase;  /* the thread's, as its calls see it */
+	char name[NAME_LENGTH];
+};
+
+struct scopes {
+	__u32 outermost; /* a position, which counts on from where a thread's first scope was */
+	__u32 depth;
+	struct scope open[SCOPES];
+};
+
+#define SCOPE_AT(scopes, position) (&(scopes)->open[(position) & (SCOPES - 1)])
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct scopes);
+} scopes_of_thread SEC(".maps");
+
+static __always_inline struct scopes *current_scopes(__u64 flags)
+{
+	return bpf_task_storage_get(&scopes_of_thread, bpf_get_current_task_btf(), 0, flags);
+}
+
+static __always_inline int begins_with(const char *name, const char *text, __u32 length)
+{
+#pragma unroll
+	for (__u32 i = 0; i < length; i++)
+		if (name[i] != text[i])
+			return 0;
+	return 1;
+}
+
+#define BEGINS_WITH(name, text) begins_with(name, text, sizeof(text) - 1)
+
+static __always_inline void classify(struct scope *scope)
+{
+	scope->phase = PHASE_UNKNOWN;
+	if (BEGINS_WITH(scope->name, "enumerate(DataLoader)")) {
+		scope->interval = INTERVAL_DATA_LOADING;
+		scope->phase = PHASE_DATA_LOADING;
+	} else if (BEGINS_WITH(scope->name, "Optimizer.step#")) {
+		scope->interval = INTERVAL_OPTIMIZER;
+		scope->phase = PHASE_OPTIMIZER_STEP;
+	} else if (BEGINS_WITH(scope->name, "Optimizer.zero_grad#")) {
+		scope->interval = INTERVAL_ZERO_GRAD;
+		scope->phase = PHASE_OPTIMIZER_STEP;
+	} else if (BEGINS_WITH(scope->name, "DistributedDataParallel.")) {
+		scope->interval = INTERVAL_DDP;
+	} else {
+		scope->interval = INTERVAL_USER;
+	}
+}
+
+__noinline int end_scope(struct thread *thread, struct scope *scope, __u64 end, int is_abandoned)
+{
+	struct event *event;
+
+	if (!thread || !scope)
+		return 0;
+	if (scope->phase == PHASE_DATA_LOADING)
+		count(thread, DATALOADER_WAIT, scope->phase, end - scope->begin, 0);
+	event = new_event(thread, scope->interval, scope->begin, end);
+	if (!event)
+		return 0;
+	event->phase = scope->seen_phase;
+	event->is_abandoned = !!is_abandoned;
+	__builtin_memcpy(event->name, scope->name, NAME_LENGTH);
+	emit(event);
+	return 0;
+}
+
+/* How many open scopes lie outside of the innermost one with this object; -1 if there is none. */
+__noinline int find_scope(struct scopes *scopes, __u64 record_function)
+{
+	__u32 depth = scopes ? scopes->depth : 0;
+
+	for (__u32 i = 1; i <= SCOPES && i <= depth; i++)
+		if (SCOPE_AT(scopes, scopes->outermost + depth - i)->record_function == record_function)
+			return depth - i;
+	return -1;
+}
+
+/* Ends the scope that has `outside` others around it. Those inside of it were left open, by an exception or for good. */
+__noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 outside, int is_abandoned)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 depth, ended = 0, outer = 0;
+
+	if (!process || !scopes)
+		return 0;
+	depth = scopes->depth;
+	for (__u32 i = 1; i <= SCOPES && i <= depth - outside; i++) {
+		struct scope *scope = SCOPE_AT(scopes, scopes->outermost + depth - i);
+
+		end_scope(thread, scope, now, is_abandoned || depth - i > outside);
+		if (scope->phase)
+			ended = scope->phase;
+		outer = scope->outer_phase;
+	}
+	scopes->depth = outside;
+	if (ended)
+		leave_phase(thread, process, ended, outer);
+	return 0;
+}
+
+/* torch::autograd::profiler::record_function_enter_new(name, arguments) returns an object by a hidden argument. */
+
+static __always_inline void begin_scope(struct hit *hit, struct frame *frame)
+{
+	frame->argument[0] = result_place(hit->regs);
+	frame->argument[1] = argument(hit->regs, 1 + RESULT_PLACE_IS_ARGUMENT);
+}
+
+static __always_inline void open_scope(struct hit *hit, struct frame *frame)
+{
+	struct scopes *scopes = current_scopes(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct process *process = process_of(hit->thread);
+	__u64 object = 0, text = 0;
+	struct scope *scope;
+	int stale;
+
+	if (!scopes || !process || bpf_probe_read_user(&object, sizeof(object), (void *)frame->argument[0]) ||
+	    bpf_probe_read_user(&text, sizeof(text), (void *)frame->argument[1]))
+		return;
+	object += RECORD_FUNCTION_OFFSET;
+	stale = find_scope(scopes, object);
+	if (stale >= 0)
+		end_scopes(hit->thread, scopes, stale, 1);
+	if (scopes->depth >= SCOPES) { /* one that is never closed must not keep others out */
+		end_scope(hit->thread, SCOPE_AT(scopes, scopes->outermost), hit->time, 1);
+		scopes->outermost++;
+		scopes->depth = SCOPES - 1;
+	}
+	scope = SCOPE_AT(scopes, scopes->outermost + scopes->depth);
+	scopes->depth++;
+	scope->record_function = object;
+	scope->begin = frame->start;
+	scope->outer_phase = hit->thread->phase;
+	__builtin_memset(scope->name, 0, NAME_LENGTH);
+	bpf_probe_read_user_str(scope->name, NAME_LENGTH, (void *)text);
+	classify(scope);
+	if (scope->phase)
+		enter_phase(hit->thread, process, scope->phase);
+	scope->seen_phase = phase_of(hit->thread, process);
+}
+
+/* at::RecordFunction::end() is called twice for a scope, and for objects that are none of ours. */
+static __always_inline void close_scope(struct hit *hit)
+{
+	struct scopes *scopes = current_scopes(0);
+	int found = scopes ? find_scope(scopes, argument(hit->regs, 1)) : -1;
+
+	if (found >= 0)
+		end_scopes(hit->thread, scopes, found, 0);
+}
+
+/* THPEngine_run_backward */
+
+static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
+{
+	struct process *process = process_of(hit->thread);
+
+	frame->argument[0] = hit->thread->phase;
+	if (process)
+		enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
+}
+
+static __always_inline void end_backward(struct hit *hit, struct frame *frame)
+{
+	struct process *process = process_of(hit->thread);
+	struct event *event;
+
+	if (process)
+		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->argument[0]);
+	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->start, hit->time);
+	if (!event)
+		return;
+	event->phase = PHASE_GPU_COMPUTE;
+	emit(event);
+}

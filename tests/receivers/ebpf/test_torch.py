@@ -1,0 +1,98 @@
+"""Scopes that unmodified PyTorch opens by itself."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.watching import attributes_of, calls, spans_of
+
+STEPS = 40
+
+
+@functools.cache
+def python_with_torch() -> str | None:
+    """This Python if it has PyTorch, or the one that TORCH_PYTHON names."""
+    for python in (sys.executable, os.environ.get("TORCH_PYTHON")):
+        if python and not subprocess.run([python, "-c", "import torch"], check=False, capture_output=True).returncode:
+            return python
+    return None
+
+
+def trained(watch: Watch, workers: int, steps: int = STEPS) -> tuple[Batch, dict[str, int], int]:
+    """What the watch saw of a training, what the training says it did, and its pid."""
+    python = python_with_torch()
+    if python is None:
+        (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
+    command = [python, str(Path(__file__).with_name("train.py")), str(workers), str(steps)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin
+        assert program.stdout
+        assert program.stdout.readline() == "ready\n"
+        watch.attach()
+        print(file=program.stdin, flush=True)
+        done = json.loads(program.stdout.readline())
+        batch = watch.read()
+        program.stdin.close()
+        assert program.wait() == 0
+    return batch, done, program.pid
+
+
+def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:
+    return Counter((attributes_of(span)["zernel_interval"], span.name) for span in spans_of(batch, pid))
+
+
+@pytest.mark.parametrize(("workers", "iterator"), [(0, "_SingleProcess"), (2, "_MultiProcessing")])
+def test_scopes_seen_are_the_scopes_executed(watch: Watch, workers: int, iterator: str) -> None:
+    batch, done, pid = trained(watch, workers)
+    assert done["steps"] == STEPS, "the end of the data is one scope more"
+    assert intervals(batch, pid) == {
+        ("data_loading", f"enumerate(DataLoader)#{iterator}DataLoaderIter.__next__"): STEPS + 1,
+        ("user", "my forward"): STEPS,
+        ("backward", "backward"): STEPS + 3,
+        ("optimizer", "Optimizer.step#AdamW.step"): STEPS,
+        ("zero_grad", "Optimizer.zero_grad#AdamW.zero_grad"): STEPS,
+    }
+    assert calls(batch, "zernel.dataloader.wait", process_pid=pid) == STEPS + 1
+
+
+def test_an_exception_in_backward_reaches_the_job(watch: Watch) -> None:
+    _, done, _ = trained(watch, workers=0, steps=1)
+    assert done["caught"] == 3
+
+
+def test_scopes_are_in_their_phases_and_follow_each_other(watch: Watch) -> None:
+    batch, _, pid = trained(watch, workers=0)
+    attributes = [attributes_of(span) for span in spans_of(batch, pid)]
+    phases = {one["zernel_interval"]: one["zernel_phase"] for one in attributes}
+    assert phases == {
+        "data_loading": "data_loading",
+        "user": "gpu_compute",
+        "backward": "gpu_compute",
+        "optimizer": "optimizer_step",
+        "zero_grad": "optimizer_step",
+    }
+    spans = sorted(spans_of(batch, pid), key=begin)
+    assert all(span.end_time_unix_nano >= begin(span) for span in spans)
+    assert all(before.end_time_unix_nano <= begin(after) for before, after in pairwise(spans))
+
+
+def test_the_resource_says_whose_spans_they_are(watch: Watch) -> None:
+    batch, _, pid = trained(watch, workers=0, steps=1)
+    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
+    (attributes,) = [one for one in resources if one["process_pid"] == pid]
+    assert str(attributes["process_executable_name"]).startswith("python")
+    assert {"host_name", "process_creation_time"} <= set(attributes)
+
+
+def begin(span: Span) -> int:
+    return span.start_time_unix_nano
