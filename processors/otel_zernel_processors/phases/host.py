@@ -1,6 +1,6 @@
 """The processes and GPUs of one host, and its time."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -22,6 +22,13 @@ _MANY = 1000
 """More reports than this are not made up for after a silence."""
 
 
+_LOSSES = 64
+_GPUS = 1024
+
+Loss = tuple[int | None, int, int]
+"""Of which process (None: of any) events were lost, and between which times (ns)."""
+
+
 class Host:
     """Follows what is on one host. Its time is that of the latest thing seen of it, not that of the wall clock."""
 
@@ -38,6 +45,7 @@ class Host:
         self._ended: list[Process] = []
         self._gpus: dict[str, Gpu] = {}
         self._lost: dict[int | None, tuple[int, float]] = {}
+        self._losses: deque[Loss] = deque(maxlen=_LOSSES)
         self._transitions = 0
 
     def follow(self, resource: Resource, spans: Iterable[Span]) -> None:
@@ -55,7 +63,7 @@ class Host:
         """Takes a point of a process or a GPU."""
         self._seen(seen.time, seen.time)
         if seen.name in GPU:
-            if seen.gpu:
+            if seen.gpu in self._gpus or (seen.gpu and len(self._gpus) < _GPUS):
                 self._gpus.setdefault(seen.gpu, Gpu()).read(seen)
         elif seen.name == LOSSES:
             self._lose(seen)
@@ -104,6 +112,8 @@ class Host:
             return None
         process = Process(identity, resource, self._config, self._context)
         self.processes[identity.pid] = process
+        for loss in self._losses:
+            _lose(process, loss)
         return process
 
     def _retire(self, process: Process) -> None:
@@ -115,9 +125,9 @@ class Host:
         since, before = self._lost.get(seen.pid, (seen.time - self._interval, 0.0))
         self._lost[seen.pid] = (seen.time, seen.value)
         if seen.value - (0.0 if seen.delta else before) > 0:
-            for pid, process in self.processes.items():
-                if seen.pid in (None, pid):
-                    process.lose(since, seen.time)
+            self._losses.append((seen.pid, since, seen.time))
+            for process in self.processes.values():
+                _lose(process, self._losses[-1])
 
     def _gpu_of(self, process: Process) -> Gpu | None:
         if len(self._gpus) == 1 and not process.gpu:
@@ -132,6 +142,7 @@ class Host:
             self._retire(process)
         ended, self._ended = self._ended, []
         followed = [*self.processes.values(), *ended]
+        self._lost = {pid: last for pid, last in self._lost.items() if pid is None or pid in self.processes}
         self._share_out(followed, forgotten)
         for process in followed:
             yield from report(process, now, self._context)
@@ -168,3 +179,9 @@ class Host:
         shares: list[Value] = [({"phase": one}, 100.0 * spent[one] / whole if whole else 0.0) for one in PHASES]
         writer.gauge("zernel.scheduler.phase.time_pct", "", shares)
         return Batch(metrics=writer.data(Resource(attributes=key_values({"host.name": self.name}))))
+
+
+def _lose(process: Process, loss: Loss) -> None:
+    pid, start, end = loss
+    if pid in (None, process.identity.pid):
+        process.lose(start, end)

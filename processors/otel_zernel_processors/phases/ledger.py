@@ -6,7 +6,7 @@ Where marks overlap, the first of these that applies wins:
 2. `data_loading`: it waits for a batch
 3. `backward`
 4. `optimizer`, `zero_grad`
-5. `sync`, `ddp`: it waits for the GPU, or runs DDP's forward
+5. `sync`, `ddp`: it waits for the GPU, or runs DDP's forward; `enqueue`: it calls for a collective
 6. nothing: `forward` before the first backward pass, `compute` from there to the last work of the step (gradient
    clipping, loss scaling), `unknown` after it (logging, checkpoints), between loops, and where events were lost
 
@@ -30,14 +30,15 @@ PHASE_OF = {
     "backward": "gpu_compute",
     "optimizer": "optimizer_step",
     "zero_grad": "optimizer_step",
+    "enqueue": "nccl_collective",
     "sync": "gpu_compute",
     "ddp": "gpu_compute",
     "forward": "gpu_compute",
     "compute": "gpu_compute",
     "unknown": "unknown",
 }
-_RANK = {"collective": 0, "data_loading": 1, "backward": 2, "optimizer": 3, "zero_grad": 4, "sync": 5, "ddp": 6}
-_WHAT = tuple(_RANK)
+_WHAT = ("collective", "data_loading", "backward", "optimizer", "zero_grad", "enqueue", "sync", "ddp")
+_RANK = {what: rank for rank, what in enumerate(_WHAT)}
 
 Span = tuple[int, int]
 """[start, end) in ns."""
@@ -77,7 +78,10 @@ def ledger(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Ledger:
 def _covers(mark: Mark) -> Iterator[str]:
     if mark.waits_for_collective:
         yield "collective"
-    elif mark.kind in _RANK and mark.kind != "collective":
+    elif mark.kind == "collective":
+        if not mark.in_flight:
+            yield "enqueue"
+    elif mark.kind in _RANK:
         yield mark.kind
 
 

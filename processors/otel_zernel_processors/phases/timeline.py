@@ -89,7 +89,6 @@ class Timeline:
     def _take(self, mark: Mark) -> Iterator[ClosedStep]:
         if mark.kind == "collective":
             self._collectives.append(mark)
-            return
         yield from self._choose_thread(mark)
         if mark.thread == self._thread:
             yield from map(self._closed, self._cutter.feed(mark))

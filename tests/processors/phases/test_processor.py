@@ -1,27 +1,293 @@
-"""The whole path: spans of a training process in, its phases out."""
+"""The whole path: spans and points of training processes in, their phases out."""
+
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.testing import make_context
+from otel_zernel.errors import DecodeError
+from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.phases import PhasesProcessor
-from tests.processors.phases.training import Loop, batch_of, values_of
+from tests.processors.phases.training import (
+    MS,
+    START,
+    Loop,
+    attributes_of,
+    batch_of,
+    gauge_batch,
+    metrics_of,
+    resource_of,
+    spans_of,
+    values_of,
+)
 
 
-def run(*batches: Batch, **settings: object) -> list[Batch]:
+def make(**settings: object) -> PhasesProcessor:
     config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
-    processor = PhasesProcessor(config, make_context("processors", "phases"))
+    return PhasesProcessor(config, make_context("processors", "phases"))
+
+
+def feed(processor: PhasesProcessor, batches: Iterable[Batch]) -> list[Batch]:
     return [out for batch in batches for out in processor.process(batch)] + list(processor.flush())
 
 
-def phases_of(batches: list[Batch]) -> dict[str, float]:
+def run(*batches: Batch, **settings: object) -> list[Batch]:
+    return feed(make(**settings), batches)
+
+
+def dropped(processor: PhasesProcessor) -> dict[str, int]:
+    assert isinstance(processor.context.drop, Dropped)
+    return dict(processor.context.drop.counts)
+
+
+def phases_of(batches: list[Batch], pid: int = 42) -> dict[str, float]:
     """The last value of zernel.phase.time of each phase, in ms."""
     times = values_of(batches, "zernel.phase.time")
-    return {str(attributes["zernel.phase"]): round(value * 1000, 6) for attributes, value in times}
+    of_process = [(attributes, value) for attributes, value in times if attributes["process.pid"] == pid]
+    return {str(attributes["zernel.phase"]): round(value * 1000, 6) for attributes, value in of_process}
+
+
+def last(batches: list[Batch], name: str, **wanted: object) -> float:
+    """The last value of a metric, of the points that have these attributes (`_` for `.`)."""
+    expected = {key.replace("_", "."): value for key, value in wanted.items()}
+    found = [value for attributes, value in values_of(batches, name) if expected.items() <= attributes.items()]
+    return found[-1]
+
+
+def state(batches: list[Batch], name: str) -> str:
+    """The last state of a state set."""
+    return [str(attributes[name]) for attributes, value in values_of(batches, name) if value][-1]
+
+
+def in_pieces(spans: list[Span], size: int = 7, **resource: object) -> Iterator[Batch]:
+    """The spans in the order they are known, some a batch."""
+    spans = sorted(spans, key=lambda span: span.end_time_unix_nano)
+    for at in range(0, len(spans), size):
+        yield batch_of(spans[at : at + size], resource_of(**resource))  # type: ignore[arg-type]  # tests pass attributes
 
 
 def test_every_nanosecond_of_a_step_has_its_phase() -> None:
-    loop = Loop().steps(100).load()
-    assert phases_of(run(batch_of(loop.spans))) == pytest.approx(
-        {"data_loading": 505, "gpu_compute": 2200, "optimizer_step": 500, "unknown": 10}
-    )
+    made = run(batch_of(Loop().steps(100).load().spans))
+    expected = {"data_loading": 505, "gpu_compute": 2200, "optimizer_step": 500, "unknown": 10}
+    assert phases_of(made) == pytest.approx(expected)
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 100
+    assert {str(one["zernel.phase.source"]) for one, _ in values_of(made, "zernel.phase.time")} == {"scopes"}
+
+
+def test_sums_only_grow_and_reports_come_at_whole_intervals() -> None:
+    made = run(*in_pieces(Loop().steps(200).load().spans))
+    points = [point for metric in metrics_of(made, "zernel.phase.time") for point in metric.sum.data_points]
+    of_gpu = [p for p in points if attributes_of(p.attributes)["zernel.phase"] == "gpu_compute"]
+    assert len(of_gpu) == 5
+    assert all(one.as_double <= other.as_double for one, other in pairwise(of_gpu))
+    assert all(point.time_unix_nano % (1000 * MS) == 0 for point in of_gpu[:-1])
+
+
+def test_fractions_are_those_of_the_window() -> None:
+    loop = Loop().steps(100, forward=1, backward=2, optimizer=1, tail=0)
+    loop.steps(200, forward=20, backward=30, optimizer=4, tail=0)
+    made = run(batch_of(loop.load().spans), window="5s")
+    assert last(made, "zernel.phase.fraction", zernel_phase="gpu_compute") == pytest.approx(50 / 60, rel=0.02)
+    assert last(made, "zernel.step.rate") == pytest.approx(1000 / 60, rel=0.02)
+
+
+def batches_of(made: list[Batch]) -> tuple[bytes, bytes]:
+    return b"".join(one.metrics_bytes() for one in made), b"".join(one.spans_bytes() for one in made)
+
+
+LOOP = Loop().steps(40).load(0.03).wait(200).steps(40).load()
+WHOLE = batches_of(run(*in_pieces(LOOP.spans)))
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 400))
+def test_however_a_stream_is_cut_into_batches_the_output_is_the_same(size: int) -> None:
+    assert batches_of(run(*in_pieces(LOOP.spans, size))) == WHOLE
+
+
+def test_durations_are_exact_and_link_to_traces() -> None:
+    made = run(batch_of(Loop().steps(30).steps(1, forward=100).load().spans), traces={"sample": 10})
+    points = [p for metric in metrics_of(made, "zernel.step.duration") for p in metric.histogram.data_points]
+    training = [p for p in points if attributes_of(p.attributes)["zernel.step.kind"] == "training"]
+    assert sum(point.count for point in training) == 31
+    assert max(point.max for point in training) == 0.1221
+    assert all(sum(point.bucket_counts) == point.count for point in points)
+    exemplars = {one.trace_id for point in points for one in point.exemplars}
+    assert exemplars == {span.trace_id for span in spans_of(made)}
+    assert any(one.as_double == 0.1221 for point in training for one in point.exemplars)
+
+
+def test_other_spans_and_all_metrics_go_on() -> None:
+    foreign = batch_of([Span(name="request")])
+    foreign.edit_spans().resource_spans[0].scope_spans[0].scope.name = "my.app"
+    assert run(foreign)[0].span_count == 1
+    assert run(gauge_batch("hw.power", [(0, 100.0)]))[0].point_count == 1
+    mine = batch_of(Loop().steps(3).spans)
+    assert run(mine, traces=None)[0].span_count == 0
+    passed = run(batch_of(Loop().steps(3).spans), traces=None, pass_through=True)
+    assert sum(batch.span_count for batch in passed) == 12
+
+
+def test_with_the_source_signals_spans_are_left_alone() -> None:
+    made = run(batch_of(Loop().steps(3).spans), source="signals")
+    assert (len(made), made[0].span_count) == (1, 12)
+
+
+def test_a_process_that_dies_in_a_step_is_closed_and_forgotten() -> None:
+    processor = make(idle_timeout="5s")
+    dies = Loop().steps(10).load().wait(10).do("backward", 12)
+    lives = Loop().steps(500).load()
+    made = feed(processor, [*in_pieces(dies.spans, pid=1), *in_pieces(lives.spans, pid=2)])
+    times = [one for one, _ in values_of(made, "zernel.phase.time") if one["process.pid"] == 1]
+    assert phases_of(made, 1)["unknown"] == pytest.approx(10 * 0.1 + 10)
+    assert last(made, "zernel.steps", process_pid=1, zernel_step_kind="unfinished") == 1
+    assert len({id(one) for one in times}) < 60
+    assert values_of(made, "zernel.scheduler.tasks")[-1][1] <= 1
+
+
+def test_a_pid_that_comes_back_is_another_process() -> None:
+    first, second = Loop().steps(10).load(), Loop(now=1000).steps(5).load()
+    made = run(batch_of(first.spans, resource_of(created="A")), batch_of(second.spans, resource_of(created="B")))
+    counts: dict[str, float] = {}
+    for batch in made:
+        for resource in batch.metrics.resource_metrics:
+            created = str(attributes_of(resource.resource.attributes).get("process.creation.time", ""))
+            for attributes, value in values_of([batch], "zernel.steps"):
+                if attributes["zernel.step.kind"] == "training":
+                    counts[created] = value
+    assert counts == {"A": 10, "B": 5}
+
+
+def test_lost_events_make_what_was_not_seen_unknown() -> None:
+    whole = phases_of(run(batch_of(Loop().steps(100).load().spans)))
+    losses = gauge_batch("zernel.ebpf.lost_events", [(1000, 0.0), (1500, 3.0)], process_pid=42)
+    made = run(losses, batch_of(Loop().steps(100).load().spans))
+    phases = phases_of(made)
+    lossy = last(made, "zernel.steps.lossy")
+    assert 500 / 32.1 <= lossy <= 500 / 32.1 + 2
+    assert phases["unknown"] == pytest.approx(whole["unknown"] + lossy * 10)
+    assert sum(phases.values()) == pytest.approx(sum(whole.values()))
+
+
+def test_spans_that_come_late_are_dropped_and_counted() -> None:
+    processor = make(lateness="100ms")
+    feed(processor, [batch_of(Loop().steps(100).spans), batch_of(Loop().steps(1).spans)])
+    assert dropped(processor) == {"late": 4}
+
+
+def test_processes_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
+    processor = make(max_processes=2, max_spans=10)
+    feed(processor, [batch_of(Loop().steps(3).spans, resource_of(pid)) for pid in (1, 2, 3)])
+    assert dropped(processor) == {"max_processes": 12, "max_spans": 4}
+
+
+def test_energy_of_a_gpu_goes_to_the_phases_of_its_process() -> None:
+    loop = Loop().steps(100, forward=10, backward=12, optimizer=17, tail=5).load()
+    energy = gauge_batch("hw.energy", [(at, 500.0 * at / 1000) for at in range(500, 4001, 500)], zernel_gpu_index=3)
+    made = run(*in_pieces(loop.spans, zernel_local_rank=3), energy)
+    joules = {str(one["zernel.phase"]): value for one, value in values_of(made, "zernel.phase.energy")}
+    assert sum(joules.values()) == pytest.approx(1750)
+    assert joules["gpu_compute"] / sum(joules.values()) == pytest.approx(22 / 50, rel=0.02)
+
+
+def test_a_process_without_scopes_is_judged_by_signals() -> None:
+    points = [(at, 0.5 * at / 1000) for at in range(0, 5000, 100)]
+    launches = [(at, at / 10) for at in range(0, 5000, 100)]
+    batches = [
+        one
+        for pair in zip(points, launches, strict=True)
+        for one in (
+            gauge_batch("zernel.process.io.wait", [pair[0]], process_pid=7),
+            gauge_batch("zernel.cuda.launch.latency", [pair[1]], process_pid=7),
+        )
+    ]
+    made = run(*batches)
+    assert phases_of(made, 7) == {"unknown": 300, "data_loading": 4500}
+    assert {str(one["zernel.phase.source"]) for one, _ in values_of(made, "zernel.phase.time")} == {"signals"}
+
+
+def test_a_verdict_is_given_once_it_has_held() -> None:
+    made = run(batch_of(Loop().steps(200).load(100).steps(200, forward=60).load().spans))
+    assert state(made, "zernel.verdict") == "compute_bound"
+    assert state(run(batch_of(Loop().steps(5).load().spans)), "zernel.verdict") == "none"
+
+
+def ranks(late: float, transfer: float) -> Iterator[Batch]:
+    """Two ranks in lockstep: rank 1 arrives `late` ms after rank 0, then both wait for the `transfer`."""
+    for rank in range(2):
+        loop = Loop()
+        for _ in range(200):
+            loop.load().wait(10 + (late if rank == 1 else 0)).do("backward", 12)
+            loop.do("sync", transfer + (late if rank == 0 else 0), name="c10d::Work::wait").do("optimizer", 3)
+        resource = resource_of(100 + rank, zernel_world_size=2, zernel_rank=rank, k8s_job_name="bert")
+        yield batch_of(loop.load().spans, resource)
+
+
+@pytest.mark.parametrize(
+    ("late", "transfer", "verdict"), [(20, 1, "straggler"), (0, 20, "slow_link"), (0.5, 1, "balanced")]
+)
+def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str) -> None:
+    made = run(Batch.join(ranks(late, transfer)))
+    assert state(made, "zernel.job.verdict") == verdict
+    assert last(made, "zernel.job.rank.lateness", zernel_rank=1) == pytest.approx(late / 1000)
+    assert last(made, "zernel.job.collective.transfer") == pytest.approx(transfer / 1000)
+
+
+def test_a_live_host_that_falls_silent_shows_its_last_steps() -> None:
+    processor = make()
+    clock = processor.context.clock
+    assert isinstance(clock, FakeClock)
+    list(processor.process(batch_of(Loop().steps(10).load().spans)))
+    made = list(processor.tick(START + 60_000 * MS))
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 9
+
+
+def test_a_recording_is_not_hurried_by_the_wall_clock() -> None:
+    processor = make()
+    first, second = Loop().steps(10), Loop(now=321).steps(10).load()
+    made = list(processor.process(batch_of(first.spans)))
+    made += processor.tick(START + 365 * 86400 * 1000 * MS)
+    made += feed(processor, [batch_of(second.spans)])
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 20
+    assert dropped(processor) == {}
+
+
+def memory_by_hour(step_ms: int, interval: str) -> Iterator[int]:
+    """Bytes held after each hour of a day of steps; every hour a pid comes back as another process."""
+    processor, loop = make(interval=interval, window="30m", idle_timeout="10m"), Loop()
+    tracemalloc.start()
+    try:
+        for hour in range(24):
+            for _ in range(60):
+                loop.spans.clear()
+                loop.steps(60_000 // step_ms, forward=step_ms - 10.1)
+                for batch in in_pieces(loop.spans, 400, pid=hour % 3, created=str(hour)):
+                    for _ in processor.process(batch):
+                        pass
+            yield tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert dropped(processor) == {}
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "interval"),
+    [(20_000, "10m"), pytest.param(250, "10s", marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+)
+def test_a_day_of_steps_takes_no_more_memory_than_some_hours(step_ms: int, interval: str) -> None:
+    sizes = list(memory_by_hour(step_ms, interval))
+    assert max(sizes[12:]) < max(sizes[2:12]) * 1.1
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_bring_it_down(data: bytes) -> None:
+    try:
+        batch = Batch.from_bytes(spans=data)
+    except DecodeError:
+        return
+    run(batch)

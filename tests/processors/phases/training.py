@@ -1,10 +1,18 @@
 """A training process for the tests: spans in the form of docs/spans.md."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    Gauge,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+)
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
@@ -21,11 +29,18 @@ NAMES = {
 }
 
 
+def dotted(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """Names as OpenTelemetry writes them: `process_pid` is `process.pid`, `world_size` stays."""
+    return {
+        name.replace("_", ".").replace("world.size", "world_size").replace("local.rank", "local_rank"): value
+        for name, value in attributes.items()
+    }
+
+
 def resource_of(pid: int = 42, created: str = "2026-01-01T00:00:00Z", **more: AttributeValue) -> Resource:
     """The resource of a training process."""
     known: dict[str, AttributeValue] = {"process.pid": pid, "process.creation.time": created, "host.name": "node"}
-    extra = {key.replace("_", "."): value for key, value in more.items()}
-    return Resource(attributes=key_values({**known, **extra}))
+    return Resource(attributes=key_values({**known, **dotted(more)}))
 
 
 def span_of(kind: str, start: float, end: float, *, name: str = "", thread: int = 1, **more: AttributeValue) -> Span:
@@ -106,3 +121,16 @@ def spans_of(batches: Iterable[Batch]) -> list[Span]:
 def attributes_of(attributes: Iterable[Any]) -> dict[str, AttributeValue]:
     """Attributes as a dict."""
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in attributes}
+
+
+def gauge_batch(name: str, values: Iterable[tuple[float, float]], **attributes: AttributeValue) -> Batch:
+    """A gauge's points: times in ms since START, values."""
+    named = key_values(dotted(attributes))
+    points = [
+        NumberDataPoint(time_unix_nano=START + round(at * MS), as_double=value, attributes=named)
+        for at, value in values
+    ]
+    metric = Metric(name=name, gauge=Gauge(data_points=points))
+    resource = Resource(attributes=key_values({"host.name": "node"}))
+    scope = ScopeMetrics(metrics=[metric])
+    return Batch(metrics=MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])]))
