@@ -16,7 +16,7 @@ from otel_zernel_receivers.nvml.history import History
 from otel_zernel_receivers.nvml.identity import Identity
 from otel_zernel_receivers.nvml.library import Handle, Library
 from otel_zernel_receivers.nvml.metrics import METRICS
-from otel_zernel_receivers.nvml.queries import BOARD, FIELDS, INSTANCE, Stream, stream
+from otel_zernel_receivers.nvml.queries import BOARD, FIELDS, INSTANCE, MILLI, Stream, stream
 from otel_zernel_receivers.nvml.samples import POWER, STREAMS, Ring
 from otel_zernel_receivers.nvml.status import STATES, WATCHED, state_of
 
@@ -24,10 +24,10 @@ Points = dict[Stream, Point]
 
 SHORTEST_DRAIN = 0.5
 """Seconds. Buffers that go round faster lose samples, which are counted."""
-_ENERGY = stream("hw.energy")
+_ENERGY = stream("hw.energy", MILLI)
 _ENERGY_OF_SAMPLES = stream("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_samples"})
 _ENERGY_OF_READINGS = stream("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_readings"})
-_POWER = stream("hw.power")
+_POWER = stream("hw.power", MILLI)
 _DURATION = "zernel.nvml.query.duration"
 
 
@@ -113,7 +113,7 @@ class Device:
             if self._library.unsupported(error.value):
                 self._rings.remove(ring)
             return
-        self._history.distributions[STREAMS[ring.kind]].add([value for _, value in samples])
+        self._history.distributions[STREAMS[ring.kind]].add([number for _, number in samples])
         if ring.kind == POWER:
             self._history.energy.add(samples)
         if ring.missed:
@@ -136,7 +136,7 @@ class Device:
             return {_ENERGY_OF_SAMPLES: Point(integral.joules, start)}
         if _POWER not in points:
             return {}
-        integral.add([(now // 1000, points[_POWER].value)])
+        integral.add([(now // 1000, points[_POWER].value / MILLI)])
         return {_ENERGY_OF_READINGS: Point(integral.joules, start)}
 
     def _xid_points(self) -> Points:

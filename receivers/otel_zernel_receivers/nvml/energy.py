@@ -14,8 +14,8 @@ class Integral:
     last: Sample | None = None
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Takes samples in us and W, in order."""
-        for time, watts in samples:
+        """Takes samples in us and mW, in order."""
+        for time, milliwatts in samples:
             if self.last is not None and time > self.last[0]:
-                self.joules += (time - self.last[0]) / 1e6 * (watts + self.last[1]) / 2
-            self.last = time, watts
+                self.joules += (time - self.last[0]) * (milliwatts + self.last[1]) / 2e9
+            self.last = time, milliwatts

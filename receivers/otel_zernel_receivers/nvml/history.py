@@ -23,7 +23,7 @@ class History:
     counters: dict[Stream, Counter] = field(default_factory=dict)
     rings: dict[int, Ring] = field(default_factory=lambda: {kind: Ring(kind) for kind in STREAMS})
     distributions: dict[Stream, Distribution] = field(
-        default_factory=lambda: {one: Distribution(PER_UNIT) for one in STREAMS.values()}
+        default_factory=lambda: {one: Distribution(one.scaled, PER_UNIT) for one in STREAMS.values()}
     )
     energy: Integral = field(default_factory=Integral)
 

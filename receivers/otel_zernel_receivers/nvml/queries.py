@@ -5,9 +5,9 @@ Only what NVML documents for the kind of device is called: a blind tour of all f
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import byref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import nan
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_zernel.points import AttributeValue
 from otel_zernel_receivers.nvml import metrics as m
@@ -21,13 +21,12 @@ ALL_LINKS = 0xFFFFFFFF
 """The scope of a field that sums over links (nvml.h)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(NamedTuple):
     """A series of a metric: its name and the attributes that tell it from its siblings."""
 
     metric: str
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
-    scale: float = field(default=1.0, compare=False)
+    scale: float = 1.0
     """What the driver's numbers are multiplied by."""
 
     def scaled(self, number: float) -> float:

@@ -3,8 +3,6 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import median
 
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.library import Handle, Library
@@ -29,11 +27,14 @@ STREAMS: dict[int, Stream] = {
 
 PER_UNIT = 1e6
 """What the percentiles processor tells apart by default, for ratios, W and Hz."""
-_SAMPLE = struct.Struct("<Q8s")  # nvmlSample_t: time in us, value
-_VALUES = {kind: struct.Struct("<" + code) for kind, code in enumerate("dIQQqiH")}  # by NVML_VALUE_TYPE_…
+_SAMPLES = {
+    kind: struct.Struct(f"<Q{code}{8 - struct.calcsize(code)}x")
+    for kind, code in enumerate(("d", "I", "Q", "Q", "q", "i", "H"))
+}
+"""nvmlSample_t by NVML_VALUE_TYPE_…: time and value."""
 
 Sample = tuple[int, float]
-"""Time in us, value in the metric's unit."""
+"""Time in us, and a number in the driver's unit."""
 
 
 @dataclass(slots=True)
@@ -43,8 +44,6 @@ class Ring:
     kind: int
     last_us: int = 0
     """The time of the newest sample seen. Every sample counts once."""
-    spacing_us: float = 0.0
-    """The usual time between two samples."""
     span: float = 0.0
     """Seconds that the buffer holds, as far as known; 0 for unknown."""
     missed: int = 0
@@ -59,31 +58,28 @@ class Ring:
             if error.value == nvml.NVML_ERROR_NOT_FOUND:  # nothing new
                 return []
             raise
-        return self._new(_samples(answer, kind, STREAMS[self.kind]))
+        return self._new(_samples(answer, kind))
 
     def _new(self, samples: Sequence[Sample]) -> list[Sample]:
         fresh = sorted(sample for sample in samples if sample[0] > self.last_us)
         if not fresh:
             return []
-        if len(fresh) > 2:
-            self.spacing_us = median(later[0] - earlier[0] for earlier, later in pairwise(fresh))
-        span = (fresh[-1][0] - fresh[0][0]) / 1e6
-        if self.last_us and span >= 0.95 * self.span:  # all of the buffer is new: it may have gone round
-            self._count_missed(fresh[0][0] - self.last_us)
-        self.span = max(self.span, span)
+        span = fresh[-1][0] - fresh[0][0]
+        if self.last_us and span >= 0.95e6 * self.span and len(fresh) > 1:  # all new: the buffer may have gone round
+            self._count_missed(fresh[0][0] - self.last_us, span / (len(fresh) - 1))
+        self.span = max(self.span, span / 1e6)
         self.last_us = fresh[-1][0]
         return fresh
 
-    def _count_missed(self, silence_us: int) -> None:
-        if self.spacing_us and silence_us > 2 * self.spacing_us:
-            self.missed += round(silence_us / self.spacing_us) - 1
+    def _count_missed(self, silence_us: float, spacing_us: float) -> None:
+        if silence_us > 2 * spacing_us:
+            self.missed += round(silence_us / spacing_us) - 1
 
 
-def _samples(answer: Sequence[object], kind: int, of: Stream) -> list[Sample]:
+def _samples(answer: Sequence[object], kind: int) -> list[Sample]:
     """The samples of pynvml's list, whose items lie side by side in one ctypes array."""
     if not answer:
         return []
+    layout = _SAMPLES[kind]
     array = bytes(answer[0]._b_base_)  # type: ignore[attr-defined]  # one copy in place of three calls a sample
-    value = _VALUES[kind]
-    pairs = [_SAMPLE.unpack_from(array, index * _SAMPLE.size) for index in range(len(answer))]
-    return [(time, of.scaled(value.unpack_from(raw)[0])) for time, raw in pairs]
+    return list(layout.iter_unpack(array[: len(answer) * layout.size]))

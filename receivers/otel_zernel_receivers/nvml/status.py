@@ -1,9 +1,10 @@
 """The state a GPU is in, `hw.status`, derived from what it says. The first rule that applies decides."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from otel_zernel_receivers.nvml import metrics as m
-from otel_zernel_receivers.nvml.queries import Stream, stream
+from otel_zernel_receivers.nvml.queries import Stream
 
 STATES = ("ok", "degraded", "predicted_failure", "failed")
 
@@ -12,19 +13,18 @@ FATAL_XIDS = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 140})
 error, fallen off the bus, uncontained memory error, GSP without an answer or in error, unrecovered ECC error
 (https://docs.nvidia.com/deploy/xid-errors/)."""
 
-Values = Mapping[Stream, float]
-"""The last value of every series."""
+Values = Mapping[str, Mapping[Stream, float]]
+"""The last value of every series, by metric."""
 
 
 def _any(values: Values, metric: str, *those: tuple[str, str]) -> bool:
     """Whether a series of the metric, with those attributes, is not 0."""
-    return any(value > 0 for one, value in values.items() if one.metric == metric and set(those) <= set(one.attributes))
+    return any(value > 0 and set(those) <= set(one.attributes) for one, value in values.get(metric, {}).items())
 
 
 def _narrow(values: Values) -> bool:
-    width = values.get(stream("zernel.gpu.pcie.link.width"))
-    limit = values.get(stream("zernel.gpu.pcie.link.width.limit"))
-    return width is not None and limit is not None and 0 < width < limit
+    width = sum(values.get("zernel.gpu.pcie.link.width", {}).values())
+    return 0 < width < sum(values.get("zernel.gpu.pcie.link.width.limit", {}).values())
 
 
 Rule = tuple[str, str, Callable[[Values], bool]]
@@ -92,8 +92,12 @@ WATCHED = frozenset(
 """What the rules look at: asked for `hw.status` even where it is not sent."""
 
 
-def state_of(values: Values, xids: Iterable[int]) -> str:
+def state_of(latest: Mapping[Stream, float], xids: Iterable[int]) -> str:
     """The state of a GPU that answers, having seen these XIDs since its driver was loaded."""
     if not FATAL_XIDS.isdisjoint(xids):
         return "failed"
-    return next((state for state, _, applies in RULES if applies(values)), "ok")
+    watched: defaultdict[str, dict[Stream, float]] = defaultdict(dict)
+    for one, value in latest.items():
+        if one.metric in WATCHED:
+            watched[one.metric][one] = value
+    return next((state for state, _, applies in RULES if applies(watched)), "ok")

@@ -59,8 +59,8 @@ def test_a_wide_counter_never_falls_without_a_new_start(raws: list[int]) -> None
 
 def test_energy_is_power_over_time() -> None:
     energy = Integral()
-    energy.add([(0, 100.0), (1_000_000, 100.0)])
-    energy.add([(3_000_000, 300.0)])
+    energy.add([(0, 100_000), (1_000_000, 100_000)])
+    energy.add([(3_000_000, 300_000)])
     assert energy.joules == 100 + 400
 
 

@@ -121,8 +121,8 @@ def test_the_percentiles_processor_answers_as_if_it_had_seen_every_sample(driver
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300))
 def test_a_distribution_says_count_sum_and_extremes_of_what_it_counted(values: list[int]) -> None:
-    counted = Distribution(1000.0)
-    counted.add([value / 1000 for value in values])
+    counted = Distribution(lambda number: number / 1000, 1000.0)
+    counted.add(values)
     point = HistogramDataPoint.FromString(counted.take(encode_histogram_attributes({"hw.id": "x"}), 1, 2))
     assert point.count == sum(point.bucket_counts) == len(values)
     assert point.sum == pytest.approx(sum(values) / 1000)
@@ -133,7 +133,7 @@ def test_a_distribution_says_count_sum_and_extremes_of_what_it_counted(values: l
 
 
 def test_bounds_stay_while_no_new_values_come() -> None:
-    counted = Distribution(1e6)
+    counted = Distribution(float, 1e6)
     bounds = []
     for values in ([0.1, 0.5, 1.0], [0.5], [1.0, 0.1]):
         counted.add(values)

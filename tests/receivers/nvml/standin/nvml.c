@@ -413,9 +413,10 @@ struct process {
 static int processes(nvmlDevice_t device, const char *key, unsigned *count, struct process *out) {
     int code = enter(device, key);
     unsigned found = 0;
+    int at = 0;
     const char *value;
     code = code != SUCCESS ? code : code_of(scenario_value(device, key, 0));
-    for (; code == SUCCESS && (value = scenario_value(device, key, (int)found)); found++) {
+    for (; code == SUCCESS && (value = scenario_next(device, key, &at)); found++) {
         struct process one = {.gpu_instance = ~0u, .compute_instance = ~0u};
         sscanf(value, "%u %llu %u %u", &one.pid, &one.memory, &one.gpu_instance, &one.compute_instance);
         if (out && found < *count)
@@ -447,7 +448,7 @@ int nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct use *out, unsign
     int code = enter(device, key);
     unsigned found = 0;
     code = code != SUCCESS ? code : code_of(scenario_value(device, key, 0));
-    for (int i = 0; code == SUCCESS && (value = scenario_value(device, key, i)); i++) {
+    for (int at = 0; code == SUCCESS && (value = scenario_next(device, key, &at));) {
         struct use one = {0};
         sscanf(value, "%u %llu %u %u %u %u", &one.pid, &one.time, &one.sm, &one.memory, &one.encoder, &one.decoder);
         if (one.time <= since)
@@ -506,15 +507,18 @@ struct sample {
 
 int nvmlDeviceGetSamples(nvmlDevice_t device, int kind, ull since, unsigned *type, unsigned *count, struct sample *out) {
     const char *key = KEY("Samples", kind, -1), *value;
-    int code = enter(device, key);
+    int code = enter(device, key), at = 0;
     unsigned found = 0, newer = 0;
-    code = code != SUCCESS ? code : scenario_value(device, key, 0) ? code_of(scenario_value(device, key, 0)) : NOT_SUPPORTED;
-    for (; code == SUCCESS && (value = scenario_value(device, key, (int)found)); found++) {
-        struct sample one;
-        sscanf(value, "%llu %llu", &one.time, &one.value);
-        if (one.time > since && out && newer < *count)
-            out[newer] = one;
-        newer += one.time > since;
+    value = scenario_value(device, key, 0);
+    code = code != SUCCESS ? code : value ? code_of(value) : NOT_SUPPORTED;
+    for (; code == SUCCESS && (value = scenario_next(device, key, &at)); found++) {
+        if (!out)
+            continue;
+        char *end;
+        struct sample one = {.time = strtoull(value, &end, 10)};
+        one.value = strtoull(end, NULL, 10);
+        if (one.time > since && newer < *count)
+            out[newer++] = one;
     }
     *type = VALUE_UNSIGNED_INT;
     if (code == SUCCESS && out)

@@ -55,15 +55,27 @@ const char *scenario_value(const struct device *device, const char *key, int nth
     return NULL;
 }
 
+const char *scenario_next(const struct device *device, const char *key, int *at) {
+    unsigned hash = hash_of(key);
+    while (*at < device->count) {
+        const struct entry *entry = &device->entries[(*at)++];
+        if (entry->hash == hash && !strcmp(entry->key, key))
+            return entry->value;
+    }
+    return NULL;
+}
+
 static int values_of(const struct device *device, const char *key) {
     int count = 0;
-    while (scenario_value(device, key, count))
-        count++;
+    for (int at = 0; scenario_next(device, key, &at); count++)
+        ;
     return count;
 }
 
 static void forget(struct device *device, const char *key, int keep) {
     int excess = values_of(device, key) - keep, kept = 0;
+    if (excess <= 0)
+        return;
     for (int i = 0; i < device->count; i++) {
         struct entry *entry = &device->entries[i];
         if (excess > 0 && !strcmp(entry->key, key)) {

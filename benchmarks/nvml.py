@@ -1,0 +1,172 @@
+"""What watching 8 H100 costs: our receiver, nvitop's library and polling `nvidia-smi -q -x`, on the same stand-in.
+
+The stand-in answers at once, so this is what each costs by itself. Polling has a stand-in of its own: a program that
+only prints the XML of 8 GPUs, which flatters it.
+"""
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks import Row
+
+TESTS = Path(__file__).parent.parent / "tests" / "receivers" / "nvml"
+REAL = Path(__file__).parents[2] / "shared/data/h200/nvidia-smi-q.xml"
+GPUS, SCRAPES, WARM_UP = 8, 60, 5
+NEW_SAMPLES = {0: 100, 1: 60, 2: 60, 5: 100, 6: 100}
+"""Samples that the driver adds to each buffer between two scrapes."""
+
+
+Count = Callable[[], int]
+"""How many values a scrape got; counted outside of the measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a scrape of 8 GPUs costs: CPU seconds, bytes resident, and for how many values."""
+
+    cpu: float
+    memory: float
+    values: float
+
+    @property
+    def per_value(self) -> float:
+        """CPU seconds for a value."""
+        return self.cpu / self.values
+
+    def __str__(self) -> str:
+        return f"{self.cpu * 1e3:.1f} ms, {self.values:.0f} values, {self.memory / 2**20:.0f} MiB"
+
+
+def run() -> list[Row]:
+    """CPU time of a scrape of 8 GPUs, values got, and resident memory, each in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = _build(Path(folder))
+        ours, quiet, nvitop, polling = (
+            _measured(what, library) for what in ("receiver", "receiver_without_samples", "nvitop", "polling")
+        )
+    rows = [
+        Row("nvml: a scrape of 8 GPUs, all defaults", str(ours)),
+        Row("nvml: ... with no new samples in the buffers", str(quiet)),
+        Row("nvml: nvitop's snapshots of the same", str(nvitop)),
+        Row("nvml: nvidia-smi's XML printed and parsed", str(polling)),
+    ]
+    if quiet and nvitop:
+        ratio = quiet.per_value / nvitop.per_value
+        rows.append(Row("nvml: CPU time for a value, beside nvitop", f"{ratio:.2f} x", "< 1 x", ratio < 1))
+    return rows
+
+
+def _build(folder: Path) -> Path:
+    library = folder / "libnvidia-ml.so.1"
+    sources = map(str, (TESTS / "standin").glob("*.c"))
+    flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-o", str(library)]
+    subprocess.run(["cc", *flags, *sources, "-lpthread"], check=True)
+    return library
+
+
+def _measured(what: str, library: Path) -> Cost | None:
+    """The cost of one way, None if it cannot be had here."""
+    scenario = str(TESTS / "scenarios" / "h100x8.txt")
+    command = [sys.executable, "-c", f"from benchmarks import nvml; nvml.measure({what!r}, {str(library)!r})"]
+    environ = {**os.environ, "NVML_STANDIN": scenario}
+    out = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout.split()
+    return Cost(*map(float, out)) if out else None
+
+
+def measure(what: str, library: str) -> None:
+    """Prints the cost of one way, nothing if it cannot be had; runs in a process of its own."""
+    standin = ctypes.CDLL(library)
+    scrape = {
+        "receiver": _receiver,
+        "receiver_without_samples": _receiver,
+        "nvitop": _nvitop,
+        "polling": _polling,
+    }[what]()
+    if scrape is None:
+        return
+    spent = 0.0
+    values: Count = int
+    for number in range(WARM_UP + SCRAPES):
+        if what != "receiver_without_samples":
+            standin.standin_apply(_new_samples(number).encode())
+        began = _cpu()
+        values = scrape()
+        spent += _cpu() - began if number >= WARM_UP else 0.0
+    print(spent / SCRAPES, psutil.Process().memory_info().rss, values())
+
+
+def _cpu() -> float:
+    """CPU seconds of this process and its children."""
+    return time.process_time() + sum(os.times()[2:4])
+
+
+def _new_samples(scrape: int) -> str:
+    lines = [f"gpu 0-{GPUS - 1}"]
+    for kind, count in NEW_SAMPLES.items():
+        first = 2_000_000 + scrape * 10_000_000
+        lines += [f"Samples {kind} += {first + one * 100_000} {50 + one % 50}" for one in range(count)]
+    return "\n".join(lines)
+
+
+def _receiver() -> Callable[[], Count]:
+    from otel_zernel.clock import SystemClock
+    from otel_zernel.testing import make_context
+    from otel_zernel_receivers.nvml.config import NvmlConfig
+    from otel_zernel_receivers.nvml.events import Xids
+    from otel_zernel_receivers.nvml.gpu import Maker, find
+    from otel_zernel_receivers.nvml.library import Library
+
+    library, context = Library(), make_context(clock=SystemClock())
+    maker = Maker(NvmlConfig(), context, Xids(context.clock.time_ns), lambda query, error: None)
+    gpus = [maker.make(library, found) for found in find(library, "node")]
+
+    def scrape() -> Count:
+        batches = [gpu.scrape() for gpu in gpus]
+        sent = [batch.metrics_bytes() for batch in batches]
+        return lambda: sum(batch.point_count for batch in batches) * bool(sent)
+
+    return scrape
+
+
+def _nvitop() -> Callable[[], Count] | None:
+    try:
+        from nvitop import Device  # type: ignore[import-untyped]  # a peer, only if it is installed
+    except ImportError:
+        return None
+    devices = Device.all()
+
+    def snapshot() -> Count:
+        snapshots = [device.as_snapshot() for device in devices]
+        return lambda: sum(isinstance(one, int | float) for each in snapshots for one in vars(each).values())
+
+    return snapshot
+
+
+def _polling() -> Callable[[], Count] | None:
+    if not REAL.exists():
+        return None
+    text = REAL.read_text()
+    head, gpu, tail = (
+        text.partition("<gpu ")[0],
+        text[text.index("<gpu ") : text.rindex("</gpu>") + 6],
+        "</nvidia_smi_log>",
+    )
+    printed = Path(tempfile.mkdtemp()) / "nvidia-smi.xml"
+    printed.write_text(head + gpu * GPUS + tail)
+
+    def poll() -> Count:
+        out = subprocess.run(["cat", str(printed)], check=True, capture_output=True).stdout
+        said = [{one.tag: one.text or "" for one in found.iter()} for found in ET.fromstring(out).iter("gpu")]
+        return lambda: sum(text[:1].isdecimal() for each in said for text in each.values())
+
+    return poll
