@@ -14,6 +14,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Exporter
 from otel_zernel.config.types import Duration, PositiveDuration, Ratio
 from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.lifetime import end, was_cancelled
 from otel_zernel.telemetry import ExporterMetrics
 
 Sizer = Literal["requests", "items", "bytes"]
@@ -153,7 +154,7 @@ class Delivery:
         self._entries = asyncio.Semaphore(0)
         self._gathering = asyncio.Lock()
         self._flush: asyncio.Timeout | None = None
-        self._draining = False
+        self._draining = asyncio.Event()
         self._moved = asyncio.Event()
         self._consumers: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
@@ -162,15 +163,14 @@ class Delivery:
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.exporter)
         count = 0 if self.direct else self._sending_queue.num_consumers
-        self._consumers = [asyncio.create_task(self._consume()) for _ in range(count)]
+        name = self.exporter.context.path
+        self._consumers = [asyncio.create_task(self._consume(), name=name) for _ in range(count)]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for consumer in self._consumers:
-            consumer.cancel()
-        await asyncio.gather(*self._consumers, return_exceptions=True)
+        await end(self._consumers)
         await self._stack.aclose()
 
     def has_room(self, batch: Batch) -> bool:
@@ -193,47 +193,67 @@ class Delivery:
 
     async def drain(self) -> None:
         """Returns when everything queued and in flight is delivered or given up. Waits for no further batches."""
-        self._draining = True
-        if self._flush:
+        self._draining.set()
+        if self._flush and not self._flush.expired():
             self._flush.reschedule(0)
         while self.queue or self._in_flight:
             await self.room()
 
-    def undelivered(self) -> Batch:
-        """What is queued or in flight, as one batch."""
-        return Batch.join([*self._in_flight, *self.queue])
+    def undelivered(self) -> tuple[int, int]:
+        """Metric points and spans that are queued or in flight."""
+        waiting = [*self._in_flight, *self.queue]
+        return sum(batch.point_count for batch in waiting), sum(batch.span_count for batch in waiting)
 
     async def send(self, batch: Batch) -> bool:
-        """Delivers a batch with retries; False if it had to be given up, which is counted."""
-        self._in_flight.add(batch)
+        """Delivers a batch that is in no queue; False if it had to be given up, which is counted."""
         try:
-            return await self._send_until_settled(batch)
-        finally:
-            self._settle(batch)
+            return await self._deliver(batch)
+        except asyncio.CancelledError:
+            self.abandon(batch)
+            raise
 
-    def _settle(self, batch: Batch) -> None:
-        self._in_flight.discard(batch)
-        self._moved.set()
+    def abandon(self, batch: Batch) -> None:
+        """Counts a batch that is in no queue and was not delivered in time."""
+        self._give_up(batch, "stopped before they were delivered")
 
     async def _consume(self) -> None:
         while True:
             async with self._gathering:
-                request = await self._next_request()
-            try:
-                for piece in self._pieces(request):
-                    await self._send_until_settled(piece)
-            finally:
-                self._settle(request)
+                requests = await self._next_requests()
+            for request in requests:
+                await self._deliver(request)
 
-    async def _next_request(self) -> Batch:
-        """The oldest batch, joined by those behind it as `sending_queue::batch` says."""
+    async def _deliver(self, batch: Batch) -> bool:
+        self._in_flight.add(batch)
+        try:
+            return await self._send_until_settled(batch)
+        finally:
+            self._in_flight.discard(batch)
+            self._moved.set()
+
+    async def _next_requests(self) -> list[Batch]:
+        """The oldest batches, joined and split as `sending_queue::batch` says; in flight from now on."""
+        gathered = await self._gather()
+        try:
+            requests = self._requests(gathered)
+        except Exception as error:  # bytes that are no OTLP cost these batches, not the consumer
+            self._logger.exception("The batches cannot be joined")
+            for batch in gathered:
+                self._give_up(batch, error)
+            requests = []
+        self._in_flight.difference_update(gathered)
+        self._in_flight.update(requests)
+        self._moved.set()
+        return requests
+
+    async def _gather(self) -> list[Batch]:
         gathered = [await self._take()]
         batching = self._sending_queue.batch
         if batching is None:
-            return gathered[0]
+            return gathered
         items = gathered[0].item_count
         try:
-            async with asyncio.timeout(0 if self._draining else batching.flush_timeout) as self._flush:
+            async with asyncio.timeout(0 if self._draining.is_set() else batching.flush_timeout) as self._flush:
                 while items < batching.min_size:
                     gathered.append(await self._take())
                     items += gathered[-1].item_count
@@ -241,10 +261,7 @@ class Delivery:
             pass
         finally:
             self._flush = None
-        request = Batch.join(gathered)
-        self._in_flight.difference_update(gathered)
-        self._in_flight.add(request)
-        return request
+        return gathered
 
     async def _take(self) -> Batch:
         await self._entries.acquire()
@@ -253,9 +270,10 @@ class Delivery:
         self._moved.set()
         return batch
 
-    def _pieces(self, request: Batch) -> Iterator[Batch]:
+    def _requests(self, gathered: list[Batch]) -> list[Batch]:
         batching = self._sending_queue.batch
-        return request.split(batching.max_size) if batching and batching.max_size else iter((request,))
+        joined = Batch.join(gathered)
+        return list(joined.split(batching.max_size)) if batching and batching.max_size else [joined]
 
     async def _send_until_settled(self, batch: Batch) -> bool:
         give_up_at = self._clock.monotonic() + (self._retry.max_elapsed_time or float("inf"))
@@ -267,7 +285,7 @@ class Delivery:
                 if not self._retry.enabled or self._clock.monotonic() + wait > give_up_at:
                     return self._give_up(batch, error)
                 self._logger.warning("Exporting failed, will retry in %.1f s: %s", wait, error)
-                await self._clock.sleep(wait)
+                await self._pause(wait)
             except Permanent as error:
                 return self._give_up(batch, error)
             else:
@@ -275,19 +293,32 @@ class Delivery:
                 return True
         raise AssertionError("backoff never ends")
 
+    async def _pause(self, seconds: float) -> None:
+        """Sleeps; the begin of draining ends it early, for one attempt more while there is time."""
+        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
+        draining = asyncio.ensure_future(self._draining.wait())
+        either = {sleeping} if self._draining.is_set() else {sleeping, draining}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+            draining.cancel()
+
     async def _attempt(self, batch: Batch) -> None:
         try:
             async with asyncio.timeout(self._timeout):
                 await self.exporter.export(batch)
         except TimeoutError as error:
-            raise Retryable(f"no answer within {self._timeout:g} s") from error
+            raise Retryable(str(error) or f"no answer within {self._timeout or 0:g} s") from error
         except (Retryable, Permanent):
             raise
-        except Exception as error:  # whatever an exporter's bug raises costs this batch, not the process
+        except (Exception, asyncio.CancelledError) as error:  # an exporter's bug costs this batch, not the consumer
+            if was_cancelled(error):
+                raise
             self._logger.exception("The exporter failed on a batch")
             raise Permanent(f"{type(error).__name__}: {error}") from error
 
-    def _give_up(self, batch: Batch, error: Exception) -> bool:
+    def _give_up(self, batch: Batch, error: Exception | str) -> bool:
         self.lost += batch.item_count
         self._metrics.send_failed(batch)
         self._logger.error("Dropped %d metric points and %d spans: %s", batch.point_count, batch.span_count, error)

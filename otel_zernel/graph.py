@@ -11,6 +11,7 @@ from otel_zernel.component import Context, Emit, Exporter, Extension, Kind, Proc
 from otel_zernel.config.schema import ComponentSettings, PipelineSettings, Settings
 from otel_zernel.delivery import Delivery
 from otel_zernel.health import Health
+from otel_zernel.lifetime import starting
 from otel_zernel.pipeline import Entrance, Pipeline, Stage
 from otel_zernel.scraping import Scraping
 from otel_zernel.supervision import Supervised
@@ -49,7 +50,9 @@ class Graph:
         )
 
     def _build(self, kind: Kind, component: ComponentSettings) -> Any:
-        return component.cls(component.config, self._context(kind, component.id))
+        context = self._context(kind, component.id)
+        with starting(context.path):
+            return component.cls(component.config, context)
 
     def _delivery(self, component: ComponentSettings) -> Delivery:
         exporter: Exporter = self._build("exporters", component)

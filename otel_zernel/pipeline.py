@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from otel_zernel.batch import Batch
@@ -93,8 +94,8 @@ class Pipeline:
 
     async def _emit(self, batches: Iterable[Batch], position: int) -> None:
         async with self.working:
-            with Turns() as turns:
-                direct = await self._run(batches, position, turns)
+            with _whole(direct := []) as turns:
+                direct += await self._run(batches, position, turns)
         await send_all(direct)
 
     async def _room(self) -> None:
@@ -128,6 +129,18 @@ class Pipeline:
 
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
     return batch.only(metrics="metrics" in signals, spans="traces" in signals)
+
+
+@contextmanager
+def _whole(direct: Direct) -> Iterator[Turns]:
+    """Turns during work that a cancellation does not break off; counts what then cannot be sent any more."""
+    try:
+        with Turns() as turns:
+            yield turns
+    except asyncio.CancelledError:
+        for delivery, batch in direct:
+            delivery.abandon(batch)
+        raise
 
 
 async def send_all(direct: Iterable[tuple[Delivery, Batch]]) -> bool:
@@ -165,7 +178,7 @@ class Entrance:
         self.accepted_spans += batch.span_count
         self._metrics.accepted(batch)
         direct: Direct = []
-        with Turns() as turns:
+        with _whole(direct) as turns:
             for pipeline in self._pipelines:
                 direct += await pipeline.accept(batch.copy(), turns)
         return direct

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import signal
-import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -17,6 +17,9 @@ _logger = logging.getLogger("otel_zernel.service")
 
 ReadSettings = Callable[[], Settings]
 
+GRACE = 5.0
+"""Seconds beyond `shutdown_timeout` until a process in which something hangs is ended by force."""
+
 
 def run(read_settings: ReadSettings, *, exit_when_done: bool = False) -> int:
     """Runs the collector to its end; returns the exit status.
@@ -25,8 +28,14 @@ def run(read_settings: ReadSettings, *, exit_when_done: bool = False) -> int:
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core writes to stderr what the exporter logs better
     settings = read_settings()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(Process(read_settings, exit_when_done).run(settings))
+    process = Process(read_settings, exit_when_done)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            status = runner.run(process.run(settings))
+            process.end_within(1.0, status)
+            return status
+    finally:
+        process.ended()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -44,17 +53,18 @@ class Process:
         self._read_settings = read_settings
         self._exit_when_done = exit_when_done
         self._service: Service | None = None
+        self._shutdown_timeout = 0.0
         self._stop = asyncio.Event()
         self._stopping = False
         self._next: Settings | None = None
+        self._by_force: threading.Timer | None = None
 
     async def run(self, settings: Settings) -> int:
         self._watch_signals()
         previous: Settings | None = None
         while True:
             _set_up_logs(settings)
-            self._stop.clear()
-            self._service = Service(settings)
+            self._service, self._shutdown_timeout = Service(settings), settings.shutdown_timeout
             try:
                 outcome = await self._service.run(self._stop, exit_when_done=self._exit_when_done)
             except CannotStart as error:
@@ -64,9 +74,29 @@ class Process:
                 settings, previous = previous, None
                 continue
             if self._stopping or self._next is None:
+                self._service = None
                 _logger.info("Stopped.")
                 return 0 if outcome.complete or not self._exit_when_done else 1
             settings, previous, self._next = self._next, settings, None
+            self._stop.clear()
+
+    def end_within(self, seconds: float, status: int) -> None:
+        """Ends the process by force if a component, or a thread of one, keeps it from ending by itself."""
+        self.ended()
+        self._by_force = threading.Timer(seconds, self._end_by_force, (status,))
+        self._by_force.daemon = True
+        self._by_force.start()
+
+    def ended(self) -> None:
+        """Takes `end_within` back."""
+        if self._by_force:
+            self._by_force.cancel()
+
+    def _end_by_force(self, status: int) -> None:
+        _logger.error("A component hangs; the process is ended by force.")
+        if self._service:
+            log_undelivered(self._service)
+        os._exit(status)
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -78,11 +108,11 @@ class Process:
         if self._stopping and self._service:
             _logger.error("Received %s again, stopping at once.", received.name)
             log_undelivered(self._service)
-            sys.stdout.flush()
             os._exit(128 + received)
         _logger.info("Received %s, shutting down. Send it again to stop at once.", received.name)
         self._stopping = True
         self._stop.set()
+        self.end_within(self._shutdown_timeout + GRACE, 1)
 
     def _on_reload(self) -> None:
         """Validates the new configuration before it touches the running one."""

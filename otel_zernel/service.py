@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
 from otel_zernel.errors import CannotStart
 from otel_zernel.graph import Graph
+from otel_zernel.lifetime import end, opened
 from otel_zernel.telemetry import Instruments
 from otel_zernel.telemetry.readers import metering
 
@@ -47,9 +49,9 @@ class Service:
             instruments.watch_process(self._clock)
             self.graph = graph = Graph(self._settings, meters, instruments, self._clock)
             for extension in graph.extensions:
-                await stack.enter_async_context(extension)
+                await stack.enter_async_context(opened(extension, extension.context.path))
             for delivery in graph.deliveries.values():
-                await stack.enter_async_context(delivery)
+                await stack.enter_async_context(opened(delivery, delivery.exporter.context.path))
             return await self._work(graph, stop, exit_when_done)
 
     def undelivered(self) -> dict[str, tuple[int, int]]:
@@ -57,30 +59,40 @@ class Service:
         if self.graph is None:
             return {}
         waiting = {id_: delivery.undelivered() for id_, delivery in self.graph.deliveries.items()}
-        return {id_: (batch.point_count, batch.span_count) for id_, batch in waiting.items() if batch.item_count}
+        return {id_: counts for id_, counts in waiting.items() if any(counts)}
 
     async def _work(self, graph: Graph, stop: asyncio.Event, exit_when_done: bool) -> Outcome:
-        receivers = asyncio.create_task(_run_receivers(graph))
-        ticks = [asyncio.create_task(pipeline.run_ticks()) for pipeline in graph.pipelines.values()]
+        receivers = [asyncio.create_task(one.run(), name=one.context.path) for one in graph.receivers]
+        finished = asyncio.create_task(_finished(receivers))
+        ticks = [
+            asyncio.create_task(one.run_ticks(), name=f"service::pipelines::{id_}")
+            for id_, one in graph.pipelines.items()
+        ]
         graph.health.available()
         _logger.info("Everything is ready. Begin running and processing data.")
         try:
-            finished = await _until_stopped(receivers, stop, exit_when_done)
+            await _until(finished, stop)
+            if not exit_when_done and not stop.is_set():
+                _logger.info("Every receiver has finished; the collector stays up until it is stopped.")
+                await stop.wait()
+        except CannotStart:
+            log_undelivered(self)
+            raise
         finally:
             graph.health.unavailable()
-            await _cancel(receivers)
-            await _cancel(*ticks)
-        return await self._shut_down(graph, None if finished else self._settings.shutdown_timeout)
+            await end([finished, *receivers])
+            await end(ticks)
+        return await self._shut_down(graph, stop)
 
-    async def _shut_down(self, graph: Graph, within: float | None) -> Outcome:
-        _logger.info("Stopping: delivering what is queued%s.", f", for at most {within:g} s" if within else "")
-        try:
-            async with asyncio.timeout(within):
-                for pipeline in graph.pipelines.values():
-                    await pipeline.flush()
-                await asyncio.gather(*(delivery.drain() for delivery in graph.deliveries.values()))
-        except TimeoutError:
-            log_undelivered(self)
+    async def _shut_down(self, graph: Graph, stop: asyncio.Event) -> Outcome:
+        """Delivers what is left: without a limit after the receivers' own end, until told to stop."""
+        within = self._settings.shutdown_timeout
+        _logger.info("Stopping: delivering what is queued%s.", f", for at most {within:g} s" if stop.is_set() else "")
+        draining = asyncio.create_task(_drain(graph), name="draining")
+        await _until(draining, stop)
+        await asyncio.wait({draining}, timeout=within)
+        await end([draining])
+        log_undelivered(self)
         for receiver in graph.receivers:
             points, spans = receiver.entrance.accepted_points, receiver.entrance.accepted_spans
             _logger.info("Receiver %s: accepted %d metric points and %d spans.", receiver.context.id, points, spans)
@@ -94,32 +106,24 @@ def log_undelivered(service: Service) -> None:
         _logger.error("Exporter %s could not deliver %d metric points and %d spans.", id_, points, spans)
 
 
-async def _run_receivers(graph: Graph) -> None:
-    try:
-        async with asyncio.TaskGroup() as group:
-            for receiver in graph.receivers:
-                group.create_task(receiver.run(), name=receiver.context.path)
-    except* CannotStart as failed:
-        raise CannotStart("\n".join(map(str, failed.exceptions))) from None
+async def _finished(receivers: Sequence[asyncio.Task[None]]) -> None:
+    """Returns when all have finished. Raises `CannotStart` with the sentence of each that cannot start."""
+    done, _ = await asyncio.wait(receivers, return_when=asyncio.FIRST_EXCEPTION)
+    if failed := [error for task in done if (error := task.exception())]:
+        raise CannotStart("\n".join(map(str, failed)))
 
 
-async def _until_stopped(receivers: asyncio.Task[None], stop: asyncio.Event, exit_when_done: bool) -> bool:
-    """Whether the receivers have finished by themselves. Raises what made them fail."""
+async def _drain(graph: Graph) -> None:
+    await asyncio.gather(*(pipeline.flush() for pipeline in graph.pipelines.values()))
+    await asyncio.gather(*(delivery.drain() for delivery in graph.deliveries.values()))
+
+
+async def _until(work: asyncio.Task[None], stop: asyncio.Event) -> None:
+    """Returns when the work is done or `stop` is set. Raises what the work raised."""
     stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({receivers, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if receivers.done():
-            receivers.result()
-            if not exit_when_done and not stopping.done():
-                _logger.info("Every receiver has finished; the collector stays up until it is stopped.")
-                await stopping
-                return False
-        return receivers.done()
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
     finally:
         stopping.cancel()
-
-
-async def _cancel(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from otel_zernel.component import Context, Emit
 from otel_zernel.errors import CannotStart
+from otel_zernel.lifetime import was_cancelled
 from otel_zernel.pipeline import Entrance
 
 FIRST_WAIT = 1.0
@@ -23,28 +24,32 @@ class Supervised:
 
     async def run(self) -> None:
         """Returns when the receiver has finished. Raises its `CannotStart` if nothing has come from it yet."""
+        loop = asyncio.get_running_loop()
         wait = FIRST_WAIT
+        recovered: asyncio.TimerHandle | None = None
         while True:
-            recovered = asyncio.get_running_loop().call_later(LONGEST_WAIT, self.context.report, None)
+            began = loop.time()
             try:
                 await self.run_once(self.entrance)
             except CannotStart as error:
                 if not (self.entrance.accepted_points or self.entrance.accepted_spans):
                     raise
-                self._trouble(f"stopped: {error}")
-                return
-            except Exception as error:  # noqa: BLE001  # a receiver's bug costs a restart, not the process
-                wait = FIRST_WAIT if recovered.when() < asyncio.get_running_loop().time() else wait
+                return self._trouble(f"stopped: {error}")
+            except (Exception, asyncio.CancelledError) as error:  # a receiver's bug costs a restart, not the process
+                if was_cancelled(error):
+                    raise
+                wait = FIRST_WAIT if loop.time() - began > LONGEST_WAIT else wait
                 self._trouble(f"crashed, restarts in {wait:g} s: {type(error).__name__}: {error}", error)
-                await self.context.clock.sleep(wait)
-                wait = min(wait * 2, LONGEST_WAIT)
-                self.restarted()
             else:
-                self.context.report(None)
-                return
+                return self.context.report(None)
             finally:
-                recovered.cancel()
+                if recovered:
+                    recovered.cancel()
+            await self.context.clock.sleep(wait)
+            wait = min(wait * 2, LONGEST_WAIT)
+            self.restarted()
+            recovered = loop.call_later(LONGEST_WAIT, self.context.report, None)
 
-    def _trouble(self, sentence: str, error: Exception | None = None) -> None:
+    def _trouble(self, sentence: str, error: BaseException | None = None) -> None:
         self.context.report(sentence)
         self.context.logger.error("The receiver %s", sentence, exc_info=error)

@@ -122,7 +122,7 @@ class Sink(Exporter):
     def __init__(self, config: SinkConfig, context: Any) -> None:
         super().__init__(config, context)
         self.batches: list[Batch] = []
-        self.failures: list[Exception] = [Retryable("down") for _ in range(config.fails)]
+        self.failures: list[BaseException] = [Retryable("down") for _ in range(config.fails)]
         self.gate: Any = None
         self.attempts = 0
         self.entered = self.left = False

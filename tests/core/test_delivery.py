@@ -1,15 +1,19 @@
 """A delivery takes a batch for good: it arrives, or its loss is counted with a reason."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
+from otel_zernel.batch import Batch
+from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.delivery import LOCAL, Delivery, Queue, RemoteExporterConfig, RetryOnFailure, SendingQueue, backoff
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
@@ -20,11 +24,11 @@ Counts = Callable[[str], int]
 
 
 @asynccontextmanager
-async def delivering(**config: Any) -> AsyncIterator[tuple[Delivery, Sink, Counts]]:
+async def delivering(clock: Clock | None = None, **config: Any) -> AsyncIterator[tuple[Delivery, Sink, Counts]]:
     """A delivery into a sink, and what own telemetry counted under a name."""
     reader = InMemoryMetricReader()
     instruments = Instruments(MeterProvider([reader]).get_meter("test"))
-    sink = Sink(SinkConfig.model_validate(config), make_context("exporters", "sink"))
+    sink = Sink(SinkConfig.model_validate(config), make_context("exporters", "sink", clock=clock))
 
     def counted(name: str) -> int:
         data = reader.get_metrics_data()
@@ -93,6 +97,32 @@ async def test_a_permanent_failure_or_a_bug_costs_that_batch_only(error: Excepti
         assert counted("otelcol_exporter_send_failed_metric_points") == 1
 
 
+async def test_an_exporter_that_cancels_itself_costs_that_batch_only() -> None:
+    async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
+        sink.failures = [asyncio.CancelledError()]
+        delivery.put(batch_of(1.0))
+        delivery.put(batch_of(2.0))
+        await delivery.drain()
+        assert (values_of(sink.batches), delivery.lost) == ([2.0], 1)
+
+
+async def test_a_timeout_of_the_exporters_own_is_retried_even_without_a_timeout() -> None:
+    async with delivering(timeout="0s") as (delivery, sink, _):
+        sink.failures = [TimeoutError(), TimeoutError("the disk is slow")]
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        assert values_of(sink.batches) == [1.0]
+
+
+async def test_batches_that_cannot_be_split_are_given_up_and_the_next_is_delivered() -> None:
+    batching = {"min_size": 1, "max_size": 1}
+    async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
+        delivery.put(Batch.encoded(metrics=b"no OTLP", point_count=2))
+        delivery.put(batch_of(1.0))
+        await delivery.drain()
+        assert (values_of(sink.batches), delivery.lost) == ([1.0], 2)
+
+
 async def test_retry_can_be_turned_off() -> None:
     async with delivering(retry_on_failure={"enabled": False}) as (delivery, sink, _):
         sink.failures = [Retryable("busy")]
@@ -158,7 +188,47 @@ async def test_what_is_queued_and_in_flight_counts_as_undelivered() -> None:
         delivery.put(batch_of(1.0, 2.0))
         delivery.put(batch_of(3.0))
         await until(lambda: sink.attempts)
-        assert delivery.undelivered().point_count == 3
+        assert delivery.undelivered() == (3, 0)
+
+
+async def test_pieces_that_were_sent_are_no_longer_undelivered() -> None:
+    batching = {"min_size": 1, "max_size": 1}
+    async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
+        sink.gate = SimpleNamespace(wait=asyncio.Semaphore(1).acquire)  # lets one through
+        delivery.put(batch_of(1.0, 2.0, 3.0))
+        await until(lambda: sink.attempts == 2)
+        assert delivery.undelivered() == (2, 0)
+
+
+async def test_draining_tries_at_once_what_waits_for_its_next_attempt() -> None:
+    clock = SystemClock()
+    async with delivering(clock, retry_on_failure={"initial_interval": "1h", "max_elapsed_time": "0s"}) as it:
+        delivery, sink, _ = it
+        sink.failures = [Retryable("down", after=3600.0)]
+        delivery.put(batch_of(1.0))
+        await until(lambda: sink.attempts)
+        async with asyncio.timeout(10):
+            await delivery.drain()
+        assert values_of(sink.batches) == [1.0]
+
+
+async def test_draining_may_begin_in_the_moment_in_which_the_flush_timeout_ends() -> None:
+    batching = {"min_size": 100, "flush_timeout": "1ms"}
+    async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
+        begun = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            draining = delivery.drain()
+            begun.set_result(draining.send(None))  # its first step, in this very turn of the loop
+            draining.close()
+
+        delivery.put(batch_of(1.0))
+        await asyncio.sleep(0)
+        time.sleep(0.002)  # noqa: ASYNC251  # both timers are due in one turn, and the flush timeout first
+        asyncio.get_running_loop().call_later(0, begin)
+        await until(begun.done)
+        await delivery.drain()
+        assert values_of(sink.batches) == [1.0]
 
 
 async def test_without_a_queue_the_sender_learns_the_result() -> None:
@@ -167,6 +237,18 @@ async def test_without_a_queue_the_sender_learns_the_result() -> None:
         assert not await delivery.send(batch_of(1.0))
         assert await delivery.send(batch_of(2.0))
         assert delivery.direct
+
+
+async def test_what_is_cancelled_without_a_queue_is_counted_as_lost() -> None:
+    async with delivering(sending_queue={"enabled": False}) as (delivery, sink, counted):
+        sink.gate = asyncio.Event()
+        sending = asyncio.create_task(delivery.send(batch_of(1.0, 2.0)))
+        await until(lambda: sink.attempts)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
+        assert delivery.undelivered() == (0, 0)
 
 
 def test_backoff_grows_to_its_limit_within_its_spread() -> None:

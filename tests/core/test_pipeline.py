@@ -212,6 +212,18 @@ async def test_a_receiver_that_is_cancelled_in_the_middle_of_a_batch_leaves_it_w
         assert [values_of(sink.batches) for sink in it.sinks] == [[1.0], [1.0]]
 
 
+async def test_what_is_cancelled_before_an_exporter_without_queue_could_send_it_is_counted() -> None:
+    async with plant() as it:
+        delivery = await it.delivery(enabled=False)
+        emit = it.entrance(it.pipeline("p", [stage_of(Pausing)], [delivery]))
+        emitting = asyncio.create_task(emit(batch_of(1.0, 2.0)))
+        await asyncio.sleep(0)
+        emitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await emitting
+        assert (emit.accepted_points, delivery.lost, it.sinks[0].batches) == (2, 2, [])
+
+
 async def test_each_signal_of_a_batch_is_delivered_by_itself() -> None:
     async with plant() as it:
         delivery = await it.delivery()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -99,6 +99,27 @@ def test_a_second_signal_stops_at_once_and_says_what_is_lost(config: Path) -> No
                 assert process.wait(5) == 128 + signal.SIGINT
 
 
+def test_a_thread_that_hangs_does_not_keep_the_process_from_ending(config: Path) -> None:
+    """Nobody reads what the debug exporter prints: once the pipe is full, its thread hangs in a write."""
+    over = "yaml:{exporters: {debug: {verbosity: detailed}}, service: {pipelines: {p: {exporters: [debug, file]}}}}"
+    arguments = ["--set", "receivers.csv.follow=false", "--set", "receivers.csv.loop=true"]
+    arguments += ["--config", str(config), "--config", over, "--set", QUIET, "--set", "service.shutdown_timeout=100ms"]
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    with suppress(BlockingIOError):
+        while os.write(theirs, bytes(4096)):
+            pass
+    os.set_blocking(theirs, True)
+    with subprocess.Popen([*COMMAND, *arguments], stdout=theirs, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: (config.parent / "out.jsonl").exists() and values(config.parent) != [])
+        process.terminate()
+        _, log = process.communicate(timeout=30)
+    os.close(ours)
+    os.close(theirs)
+    assert "Exporter debug could not deliver" in log
+    assert "ended by force" in log
+
+
 def test_a_taken_port_is_one_clear_sentence_and_status_1(config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -141,8 +162,23 @@ def test_sighup_loads_a_good_configuration_and_refuses_a_wrong_one(config: Path)
         assert process.wait(10) == 0
 
 
+def test_a_reload_that_cannot_start_goes_back_to_the_configuration_before(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, collector("--config", str(config)) as (process, read_until):
+        read_until("Everything is ready")
+        good = config.read_text()
+        port = taken.getsockname()[1]
+        config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % port}, "))
+        process.send_signal(signal.SIGHUP)
+        assert f"cannot listen on localhost:{port}" in read_until("going back to the configuration before")
+        read_until("Everything is ready")
+        process.terminate()
+        read_until("Stopped.")
+        assert process.wait(10) == 0
+
+
 def test_a_missing_file_is_one_clear_sentence_and_status_1(config: Path) -> None:
-    arguments = ["--config", str(config), "--set", QUIET, "--set", "receivers.csv.files=[/no/such.csv]"]
+    arguments = ["--config", str(config), "--set", QUIET, "--set", "receivers.csv.follow=false"]
+    arguments += ["--set", "receivers.csv.files=[/no/such.csv]"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

@@ -3,16 +3,19 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import Self
 
 import pytest
 
-from otel_zernel.component import Emit, Receiver
+from otel_zernel import lifetime
+from otel_zernel.component import Component, Context, Emit, Kind, Receiver
+from otel_zernel.config.schema import Settings
 from otel_zernel.errors import CannotStart
 from otel_zernel.graph import Graph
 from otel_zernel.service import Outcome, Service
 from otel_zernel.testing import FakeClock, until
-from tests.core.parts import PARTS, Sink, Source, batch_of, registry_of, settings_of, values_of
+from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
 
 PIPELINE = """
 receivers: {source: {values: [1, 2, 3]}}
@@ -38,6 +41,23 @@ def sink_of(service: Service, id_: str = "sink") -> Sink:
     exporter = graph_of(service).deliveries[id_].exporter
     assert isinstance(exporter, Sink)
     return exporter
+
+
+class Closed(Sink):
+    """Keeps every batch waiting."""
+
+    def __init__(self, config: SinkConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.gate = asyncio.Event()
+
+
+def settings_with(
+    cls: type[Component], kind: Kind = "receivers", id_: str = "source", text: str = PIPELINE
+) -> Settings:
+    """The settings, with another class behind one of the components."""
+    settings = settings_of(text)
+    object.__setattr__(getattr(settings, kind)[id_], "cls", cls)
+    return settings
 
 
 @asynccontextmanager
@@ -119,15 +139,88 @@ async def test_what_was_given_up_makes_the_outcome_incomplete() -> None:
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
 
 
+async def test_a_batch_run_that_is_told_to_stop_drains_within_the_shutdown_timeout() -> None:
+    text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
+    service, stop = Service(settings_with(Closed, "exporters", "sink", text), FakeClock()), asyncio.Event()
+    running = asyncio.create_task(service.run(stop, exit_when_done=True))
+    await until(lambda: service.graph and service.graph.receivers[0].entrance.accepted_points == 3)
+    await until(lambda: graph_of(service).health.up_since is None)
+    assert not running.done()
+    stop.set()
+    assert await running == Outcome(undelivered=3, lost=0)
+
+
+async def test_a_receiver_that_ignores_cancellation_does_not_keep_the_rest_from_being_delivered(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifetime, "LONGEST_END", 0.02)
+    released = asyncio.Event()
+
+    class Stubborn(Receiver):
+        async def run(self, emit: Emit) -> None:
+            await emit(batch_of(1.0))
+            while not released.is_set():
+                with suppress(asyncio.CancelledError):
+                    await released.wait()
+
+    service, stop = Service(settings_with(Stubborn), FakeClock()), asyncio.Event()
+    running = asyncio.create_task(service.run(stop))
+    await until(lambda: service.graph and sink_of(service).attempts)
+    stop.set()
+    outcome = await running
+    released.set()
+    assert outcome.complete
+    assert values_of(sink_of(service).batches) == [2.0]
+    assert "receivers::source did not stop within" in caplog.text
+
+
+async def test_a_receiver_that_cancels_itself_is_restarted() -> None:
+    class Cancelling(Source):
+        async def run(self, emit: Emit) -> None:
+            if type(self).crashes < 2:
+                type(self).crashes += 1
+                raise asyncio.CancelledError
+            await super().run(emit)
+
+    Cancelling.crashes = 0
+    service = Service(settings_with(Cancelling), FakeClock())
+    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
+    assert sorted(values_of(sink_of(service).batches)) == [2.0, 4.0, 6.0]
+
+
+async def test_a_component_that_breaks_at_the_start_is_a_sentence_with_its_path() -> None:
+    class Broken(Sink):
+        async def __aenter__(self) -> Self:
+            raise KeyError("endpoint")
+
+    service = Service(settings_with(Broken, "exporters", "sink"), FakeClock())
+    with pytest.raises(CannotStart, match="exporters::sink: cannot start: KeyError: 'endpoint'"):
+        await service.run(asyncio.Event())
+
+
+async def test_what_others_had_accepted_when_one_cannot_start_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Late(Receiver):
+        async def run(self, emit: Emit) -> None:
+            await until(lambda: sink_of(service).attempts == 3)
+            raise CannotStart("no such file")
+
+    text = PIPELINE.replace("receivers: {s", "receivers: {source/late: , s").replace(
+        "[source]", "[source, source/late]"
+    )
+    settings = settings_with(Late, id_="source/late", text=text)
+    object.__setattr__(settings.exporters["sink"], "cls", Closed)
+    service = Service(settings, FakeClock())
+    with pytest.raises(CannotStart, match="no such file"):
+        await service.run(asyncio.Event())
+    assert "Exporter sink could not deliver 3 metric points and 0 spans." in caplog.text
+
+
 async def test_a_receiver_that_cannot_start_stops_the_service_with_its_sentence() -> None:
     class Broken(Receiver):
         async def run(self, emit: Emit) -> None:
             raise CannotStart("receivers::source: no file matches /nowhere/*.csv")
 
-    settings = settings_of(PIPELINE)
-    broken = registry_of({**PARTS, "receivers": {"source": Broken}}).load("receivers", "source")
-    object.__setattr__(settings.receivers["source"], "cls", broken)
-    service = Service(settings, FakeClock())
+    service = Service(settings_with(Broken), FakeClock())
     with pytest.raises(CannotStart, match="no file matches"):
         await service.run(asyncio.Event())
     assert sink_of(service).left
