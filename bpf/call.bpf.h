@@ -11,10 +11,13 @@
 #define IS_BLOCKING (1u << 26) /* a copy that also waits for the GPU */
 #define IS_HANDLE (1u << 27)   /* of memory that has a handle in place of an address */
 #define IS_NCCL (1u << 28)
+#define IS_PER_RANK (1u << 29)	/* a collective whose count is for each rank */
+#define IS_GROUP_END (1u << 30) /* ncclGroupEnd, not ncclGroupStart */
 
 /* What is to be done at a call's ends. */
 enum kind {
 	CALL,
+	WAIT,
 	COPY,
 	ALLOCATE,
 	RELEASE,
@@ -22,6 +25,10 @@ enum kind {
 	SCOPE_BEGIN,
 	SCOPE_END, /* its entry is all */
 	BACKWARD,
+	COLLECTIVE,
+	GROUP,
+	COMMUNICATOR,
+	COMMUNICATOR_END, /* its entry is all */
 };
 
 /* A probe's hit: one end of a call. */
@@ -122,27 +129,4 @@ static __always_inline struct frame *end_call(struct hit *hit)
 	if (has_failed(hit) && hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL))
 		count_error(thread->row, thread->generation, hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL), result_of(hit->regs));
 	return &thread->frames[top];
-}
-
-static __always_inline void wait_event(const struct hit *hit, const struct frame *frame)
-{
-	struct event *event;
-
-	if (hit->time - frame->start < settings.long_wait)
-		return;
-	event = new_event(hit->thread, INTERVAL_SYNC, frame->start, hit->time);
-	if (!event)
-		return;
-	event->phase = frame->phase;
-	event->flags = hit->flags;
-	emit(event);
-}
-
-static __always_inline void end_plain(struct hit *hit, struct frame *frame)
-{
-	__u32 operation = OPERATION_OF(hit->flags);
-
-	count(hit->thread, operation, frame->phase, hit->time - frame->start, 0);
-	if (operation == SYNC)
-		wait_event(hit, frame);
 }

@@ -17,10 +17,8 @@ static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->argument[0];
 
 	count(hit->thread, OPERATION_OF(frame->flags) + frame->argument[1], frame->phase, duration, bytes);
-	if (frame->flags & IS_BLOCKING) {
-		count(hit->thread, SYNC, frame->phase, duration, 0);
-		wait_event(hit, frame);
-	}
+	if (frame->flags & IS_BLOCKING)
+		count_wait(hit, frame);
 }
 
 /* Memory */
@@ -43,13 +41,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct memory);
 } memory SEC(".maps");
-
-struct address {
-	__u64 value;
-	__u32 row;
-	__u32 generation;
-	__u64 is_handle;
-};
 
 struct allocation {
 	__u64 size;

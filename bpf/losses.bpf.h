@@ -9,6 +9,8 @@ enum loss {
 	TOO_DEEP,	 /* more probed calls inside each other than a thread has frames */
 	NO_THREAD,	 /* no memory for a thread's state */
 	NO_ALLOCATION,	 /* too many allocations to remember their sizes */
+	NO_COMMUNICATOR, /* too many communicators to remember */
+	TOO_MANY_COLLECTIVES, /* more in one group than a process has room for */
 	NO_ERROR_CODE,	 /* too many kinds of errors to tell apart */
 	LOSSES = 16,
 };

@@ -26,9 +26,9 @@ static __always_inline int on_entry(struct registers *regs)
 
 	if (!meet(&hit, regs))
 		return 1;
-	if (KIND_OF(hit.flags) == SCOPE_END) {
-		close_scope(&hit);
-		return 1;
+	switch (KIND_OF(hit.flags)) {
+	case SCOPE_END: close_scope(&hit); return 1;
+	case COMMUNICATOR_END: forget_communicator(&hit); return 1;
 	}
 	frame = begin_call(&hit);
 	if (!frame)
@@ -40,6 +40,8 @@ static __always_inline int on_entry(struct registers *regs)
 	case DEVICE: begin_device(&hit, frame); break;
 	case SCOPE_BEGIN: begin_scope(&hit, frame); break;
 	case BACKWARD: begin_backward(&hit, frame); break;
+	case COLLECTIVE: begin_collective(&hit, frame); break;
+	case COMMUNICATOR: begin_communicator(&hit, frame); break;
 	}
 	frame->start = bpf_ktime_get_ns();
 	return 0;
@@ -53,13 +55,17 @@ static __always_inline int on_return(struct registers *regs)
 	if (!frame)
 		return 0;
 	switch (KIND_OF(hit.flags)) {
-	case CALL: end_plain(&hit, frame); break;
+	case CALL: count(hit.thread, OPERATION_OF(hit.flags), frame->phase, hit.time - frame->start, 0); break;
+	case WAIT: count_wait(&hit, frame); break;
 	case COPY: end_copy(&hit, frame); break;
 	case ALLOCATE: end_allocation(&hit, frame); break;
 	case RELEASE: end_release(&hit, frame); break;
 	case DEVICE: end_device(&hit, frame); break;
 	case SCOPE_BEGIN: open_scope(&hit, frame); break;
 	case BACKWARD: end_backward(&hit, frame); break;
+	case COLLECTIVE: end_collective(&hit, frame); break;
+	case GROUP: end_group(&hit); break;
+	case COMMUNICATOR: end_communicator(&hit, frame); break;
 	}
 	return 0;
 }

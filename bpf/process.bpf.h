@@ -24,6 +24,10 @@ struct process {
 	__u32 phase;	  /* of the process as a whole: see phase.bpf.h */
 	__u32 phase_thread;
 	__u64 lost_events;
+	__u32 world_size;	   /* as user space has found it; 0: not known */
+	__u32 collectives;	   /* that were enqueued; see nccl.bpf.c */
+	__u32 collectives_settled; /* as of the last wait */
+	__u32 reserved;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* of its series: number + 1, or 0 */
 };
@@ -46,6 +50,7 @@ struct thread {
 	__u32 device;	  /* that it has chosen: number + 1, or 0 for not known */
 	__u32 tid;	  /* in the collector's pid namespace */
 	__u32 phase;	  /* of its own scope, or 0 */
+	__u32 group_depth; /* of ncclGroupStart */
 	__u32 depth;
 	struct frame frames[FRAMES];
 };
@@ -108,6 +113,9 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->pid = pid;
 	process->phase = 0;
 	process->phase_thread = 0;
+	process->world_size = 0;
+	process->collectives = 0;
+	process->collectives_settled = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;

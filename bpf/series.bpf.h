@@ -9,6 +9,7 @@
 enum operation {
 	SYNC = 4,
 	DATALOADER_WAIT = 16,
+	UPPER_BOUND = 8, /* added to a collective's, until it is known to be over */
 };
 
 struct slot {

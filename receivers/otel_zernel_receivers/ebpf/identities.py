@@ -30,6 +30,13 @@ class Identities:
         held = self._rows.held()
         self._known = {process: self._known.get(process) or self._look(process) for process in held}
 
+    def joined(self, process: Process, rank: int, size: int) -> None:
+        """The process has made a communicator. The largest that it is in tells its rank."""
+        known = self(process)
+        if rank >= 0 and size > int(str(known.get("zernel.world_size", 0))):
+            told: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}
+            self._known[process] = {**known, **told}
+
     def __call__(self, process: Process) -> Attributes:
         """The resource attributes of a process; of one that nobody has looked at, what the kernel told."""
         return self._known.get(process) or self._told(process)
@@ -51,5 +58,7 @@ class Identities:
             return attributes
         attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
         attributes["process.executable.name"] = folder.executable.rpartition("/")[2] or self._rows.name(process)
+        if environment.get("WORLD_SIZE", "").isdecimal():
+            self._rows.set_world_size(process, int(environment["WORLD_SIZE"]))
         ranks = {_RANK_VARIABLES[name]: int(value) for name, value in environment.items() if value.isdecimal()}
         return {**attributes, **ranks, **({"zernel.rank.source": "environ"} if ranks else {})}

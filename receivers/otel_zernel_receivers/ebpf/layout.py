@@ -47,7 +47,9 @@ class Loss(IntEnum):
     TOO_DEEP = 3
     NO_THREAD = 4
     NO_ALLOCATION = 5
-    NO_ERROR_CODE = 6
+    NO_COMMUNICATOR = 6
+    TOO_MANY_COLLECTIVES = 7
+    NO_ERROR_CODE = 8
 
 
 PROCESS = np.dtype(
@@ -60,6 +62,10 @@ PROCESS = np.dtype(
         ("phase", "<u4"),
         ("phase_thread", "<u4"),
         ("lost_events", "<u8"),
+        ("world_size", "<u4"),
+        ("collectives", "<u4"),
+        ("collectives_settled", "<u4"),
+        ("reserved", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -107,6 +113,8 @@ EVENT = np.dtype(
         ("name", "S64"),
     ]
 )
+
+PENDING_COLLECTIVES = 64
 
 STRUCTS = {"process": PROCESS, "slot": SLOT, "memory": MEMORY, "error": ERROR, "address": ADDRESS, "event": EVENT}
 """By the names in C."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from otel_zernel_receivers.ebpf.attaching import Place
 from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol, UnreadableElf
-from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.symtab import find_local
 
 FileKey = tuple[int, int]
@@ -15,6 +15,7 @@ FileKey = tuple[int, int]
 _LIBRARIES: dict[str, tuple[Probe, ...]] = {
     "libcudart.so": CUDA_RUNTIME,
     "libcuda.so": CUDA_DRIVER,
+    "libnccl.so": NCCL,
     "libtorch_cpu.so": TORCH_CPU,
     "libtorch_python.so": TORCH_PYTHON,
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.ebpf.layout import ADDRESS, DEVICES, MEMORY, UNKNOWN_DEVICE
+from otel_zernel_receivers.ebpf.layout import DEVICES, MEMORY, UNKNOWN_DEVICE
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
 
@@ -31,7 +31,6 @@ class MemoryTable:
 
     def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
         self._rows = rows
-        self._allocations = maps["allocations"]
         self._memory: NDArray[np.void] = maps["memory"].array(MEMORY).reshape(-1, DEVICES)
         self._read = np.zeros_like(self._memory)
 
@@ -42,11 +41,6 @@ class MemoryTable:
 
     def free(self, row: int) -> None:
         """Forgets the memory of an ended process: the driver has freed it."""
-        if not self._memory[row]["allocations"].any():
-            return
-        for key in self._allocations:
-            if np.frombuffer(key, ADDRESS)["row"][0] == row:
-                self._allocations.delete(key)
         self._memory[row] = self._read[row] = np.zeros((), MEMORY)
 
     def _reading(self, row: int, device: int) -> MemoryReading:

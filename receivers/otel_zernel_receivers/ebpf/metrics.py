@@ -10,7 +10,7 @@ from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.otlp import Family, Period, encode_histogram_point, encode_metric, encode_number_point
-from otel_zernel_receivers.ebpf.probes import Flag, Operation, Phase
+from otel_zernel_receivers.ebpf.probes import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
 from otel_zernel_receivers.ebpf.rows import Process
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Readings
@@ -30,6 +30,14 @@ ALLOCATIONS = Family("zernel.gpu.memory.allocations", "{allocation}", "sum", "Al
 DATALOADER_WAIT = Family(
     "zernel.dataloader.wait", "s", "histogram", "Time that a training loop waits for its next batch of data."
 )
+COLLECTIVE_DURATION = Family(
+    "zernel.nccl.collective.duration",
+    "s",
+    "histogram",
+    "Duration of collectives, as far as zernel.timing.source can tell.",
+)
+COLLECTIVE_SIZE = Family("zernel.nccl.collective.size", "By", "sum", "Bytes that collectives were asked to work on.")
+NCCL_ERRORS = Family("zernel.nccl.errors", "{error}", "sum", "Calls that failed.")
 LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
 FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
@@ -51,7 +59,12 @@ def _copy(kind: str) -> _Kind:
     return _Kind(COPY_LATENCY, {"zernel.cuda.copy.kind": kind}, COPY_SIZE)
 
 
-_KINDS = {
+def _collective(operation: str, timing: str) -> _Kind:
+    attributes = {"zernel.nccl.operation": operation, "zernel.timing.source": timing}
+    return _Kind(COLLECTIVE_DURATION, attributes, COLLECTIVE_SIZE if timing == HOST_ENQUEUE else None)
+
+
+_KINDS: dict[int, _Kind] = {
     Operation.RUNTIME_LAUNCH: _launch("runtime"),
     Operation.DRIVER_LAUNCH: _launch("driver"),
     Operation.GRAPH_LAUNCH: _launch("graph"),
@@ -62,10 +75,11 @@ _KINDS = {
     Operation.COPY_DEVICE_TO_DEVICE: _copy("device_to_device"),
     Operation.COPY_DEFAULT: _copy("default"),
     Operation.DATALOADER_WAIT: _Kind(DATALOADER_WAIT),
+    **{number: _collective(*of_collective) for number, of_collective in COLLECTIVES.items()},
 }
 
 # As in driver_types.h and cuda.h; other codes are told by number.
-_ERROR_NAMES = {
+_CUDA_ERRORS = {
     1: "invalid_value",
     2: "out_of_memory",
     98: "invalid_device_function",
@@ -82,6 +96,15 @@ _ERROR_NAMES = {
     719: "launch_failure",
     999: "unknown",
 }
+# As in nccl.h.
+_NCCL_ERRORS = {
+    1: "unhandled_cuda_error",
+    2: "system_error",
+    3: "internal_error",
+    4: "invalid_argument",
+    5: "invalid_usage",
+    6: "remote_error",
+}
 
 
 class Points:
@@ -93,10 +116,10 @@ class Points:
         self._points: defaultdict[Family, list[bytes]] = defaultdict(list)
 
     def add_series(self, reading: SeriesReading) -> None:
-        kind = _KINDS.get(reading.operation)  # type: ignore[call-overload]  # an IntEnum is found by its number
+        kind = _KINDS.get(reading.operation)
         if kind is None or not len(reading.counts):
             return
-        attributes = {
+        attributes: dict[str, str | int] = {
             "process.pid": reading.process.pid,
             **kind.attributes,
             "zernel.phase": Phase(reading.phase).name.lower(),
@@ -119,9 +142,9 @@ class Points:
             self._add_number(FREES, attributes, reading.frees)
 
     def add_failure(self, reading: FailureReading) -> None:
-        if reading.flags & (Flag.RUNTIME | Flag.DRIVER):
-            error = _ERROR_NAMES.get(reading.code, str(reading.code))
-            self._add_number(CUDA_ERRORS, {"process.pid": reading.process.pid, "error.type": error}, reading.count)
+        family, names = (NCCL_ERRORS, _NCCL_ERRORS) if reading.flags & Flag.NCCL else (CUDA_ERRORS, _CUDA_ERRORS)
+        error = names.get(reading.code, str(reading.code))
+        self._add_number(family, {"process.pid": reading.process.pid, "error.type": error}, reading.count)
 
     def add_lost_events(self, process: Process, count: int) -> None:
         self._add_number(LOST_EVENTS, {"process.pid": process.pid}, count)

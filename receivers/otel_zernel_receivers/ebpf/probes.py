@@ -3,6 +3,7 @@
 Signatures are those of cuda_runtime_api.h, cuda.h and nccl.h.
 """
 
+import platform
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
@@ -24,6 +25,14 @@ class Operation(IntEnum):
     COPY_DEFAULT = 12
     """Copies are numbered as `enum cudaMemcpyKind`, from the first."""
     DATALOADER_WAIT = 16
+    ALL_REDUCE = 24
+    REDUCE_SCATTER = 25
+    ALL_GATHER = 26
+    BROADCAST = 27
+    REDUCE = 28
+    SEND = 29
+    RECEIVE = 30
+    """Collectives; the same and 8 more until they are known to be over."""
     UNCOUNTED = 63
     """A call that is watched for what it does, not for how long it takes."""
 
@@ -48,13 +57,18 @@ class Kind(IntEnum):
     """What is to be done at a call's two ends (bpf/call.bpf.h)."""
 
     CALL = 0
-    COPY = 1
-    ALLOCATE = 2
-    RELEASE = 3
-    DEVICE = 4
-    SCOPE_BEGIN = 5
-    SCOPE_END = 6
-    BACKWARD = 7
+    WAIT = 1
+    COPY = 2
+    ALLOCATE = 3
+    RELEASE = 4
+    DEVICE = 5
+    SCOPE_BEGIN = 6
+    SCOPE_END = 7
+    BACKWARD = 8
+    COLLECTIVE = 9
+    GROUP = 10
+    COMMUNICATOR = 11
+    COMMUNICATOR_END = 12
 
 
 class Flag(IntFlag):
@@ -68,6 +82,9 @@ class Flag(IntFlag):
     HANDLE = 1 << 27
     """Of memory that has a handle in place of an address."""
     NCCL = 1 << 28
+    PER_RANK = 1 << 29
+    """A collective whose count is for each rank."""
+    GROUP_END = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +110,15 @@ class Probe:
     @property
     def has_return(self) -> bool:
         """Whether the function's return is of interest too."""
-        return self.kind is not Kind.SCOPE_END
+        return self.kind not in (Kind.SCOPE_END, Kind.COMMUNICATOR_END)
 
 
-def _probes(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe, ...]:
+def _launches(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe, ...]:
     return tuple(Probe(function, operation, flags) for function in functions)
+
+
+def _waits(flags: Flag, *functions: str) -> tuple[Probe, ...]:
+    return tuple(Probe(function, Operation.SYNC, flags, Kind.WAIT) for function in functions)
 
 
 def _copies(flags: Flag, operation: Operation, size: int, *functions: str, kind: int = 0) -> tuple[Probe, ...]:
@@ -121,15 +142,14 @@ def _both_streams(*functions: str) -> tuple[str, ...]:
 _RUNTIME, _DRIVER, _WAITS = Flag.RUNTIME, Flag.DRIVER, Flag.BLOCKING
 
 CUDA_RUNTIME = (
-    *_probes(
+    *_launches(
         _RUNTIME,
         Operation.RUNTIME_LAUNCH,
         *_both_streams("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
     ),
-    *_probes(_RUNTIME, Operation.GRAPH_LAUNCH, *_both_streams("cudaGraphLaunch")),
-    *_probes(
+    *_launches(_RUNTIME, Operation.GRAPH_LAUNCH, *_both_streams("cudaGraphLaunch")),
+    *_waits(
         _RUNTIME,
-        Operation.SYNC,
         *("cudaDeviceSynchronize", "cudaEventSynchronize"),
         *_both_streams("cudaStreamSynchronize"),
     ),
@@ -141,13 +161,15 @@ CUDA_RUNTIME = (
 )
 
 CUDA_DRIVER = (
-    *_probes(
+    *_launches(
         _DRIVER,
         Operation.DRIVER_LAUNCH,
         *_both_streams("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"),
     ),
-    *_probes(_DRIVER, Operation.GRAPH_LAUNCH, *_both_streams("cuGraphLaunch")),
-    *_probes(_DRIVER, Operation.SYNC, "cuCtxSynchronize", "cuEventSynchronize", *_both_streams("cuStreamSynchronize")),
+    *_launches(_DRIVER, Operation.GRAPH_LAUNCH, *_both_streams("cuGraphLaunch")),
+    *_launches(
+        _DRIVER, Operation.SYNC, "cuCtxSynchronize", "cuEventSynchronize", *_both_streams("cuStreamSynchronize")
+    ),
     *_copies(_DRIVER | _WAITS, Operation.COPY_HOST_TO_DEVICE, 3, "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"),
     *_copies(_DRIVER | _WAITS, Operation.COPY_DEVICE_TO_HOST, 3, "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds"),
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, "cuMemcpyDtoD_v2", "cuMemcpyDtoD_v2_ptds"),
@@ -175,7 +197,44 @@ TORCH_PYTHON = (
     Probe("_ZL22THPEngine_run_backwardP7_objectS0_S0_", Operation.UNCOUNTED, kind=Kind.BACKWARD, is_local=True),
 )
 
-_FUNCTIONS = ("", *sorted({probe.function for probe in (*CUDA_RUNTIME, *CUDA_DRIVER, *TORCH_CPU, *TORCH_PYTHON)}))
+_NCCL = Flag.NCCL
+
+
+def _collective(function: str, operation: Operation, count: int, communicator: int, flags: Flag = _NCCL) -> Probe:
+    """A collective whose argument `count` is followed by the element type."""
+    return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator))
+
+
+def _communicator(function: str, *arguments: int) -> Probe:
+    """Arguments: where the communicator is written; then, if they tell, the number of ranks and the rank."""
+    return Probe(function, Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR, arguments)
+
+
+# The id of 128 bytes in front of the rank is passed on the stack on x86-64, and by reference on arm64.
+_RANK = 3 if platform.machine() == "x86_64" else 4
+
+NCCL = (
+    _collective("ncclAllReduce", Operation.ALL_REDUCE, 3, 6),
+    _collective("ncclReduceScatter", Operation.REDUCE_SCATTER, 3, 6, _NCCL | Flag.PER_RANK),
+    _collective("ncclAllGather", Operation.ALL_GATHER, 3, 5, _NCCL | Flag.PER_RANK),
+    _collective("ncclBroadcast", Operation.BROADCAST, 3, 6),
+    _collective("ncclReduce", Operation.REDUCE, 3, 7),
+    _collective("ncclSend", Operation.SEND, 2, 5),
+    _collective("ncclRecv", Operation.RECEIVE, 2, 5),
+    Probe("ncclGroupStart", Operation.UNCOUNTED, _NCCL, Kind.GROUP),
+    Probe("ncclGroupEnd", Operation.UNCOUNTED, _NCCL | Flag.GROUP_END, Kind.GROUP),
+    _communicator("ncclCommInitRank", 1, 2, _RANK),
+    _communicator("ncclCommInitRankConfig", 1, 2, _RANK),
+    _communicator("ncclCommInitRankScalable", 1, 2, 3),
+    _communicator("ncclCommSplit", 4),
+    Probe("ncclCommDestroy", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
+    Probe("ncclCommAbort", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
+)
+
+_FUNCTIONS = (
+    "",
+    *sorted({probe.function for probe in (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL, *TORCH_CPU, *TORCH_PYTHON)}),
+)
 _NUMBERS = {function: number for number, function in enumerate(_FUNCTIONS)}
 
 assert len(_FUNCTIONS) <= 256  # noqa: S101  # a mistake in this file
@@ -184,3 +243,22 @@ assert len(_FUNCTIONS) <= 256  # noqa: S101  # a mistake in this file
 def function_of(flags: int) -> str:
     """The name of the function that an event's flags tell of."""
     return _FUNCTIONS[flags >> 16 & 0xFF]
+
+
+HOST_ENQUEUE, HOST_UPPER_BOUND = "host_enqueue", "host_upper_bound"
+_UPPER_BOUND = 8
+
+COLLECTIVES = {
+    operation + later: (name, timing)
+    for operation, name in {
+        Operation.ALL_REDUCE: "all_reduce",
+        Operation.REDUCE_SCATTER: "reduce_scatter",
+        Operation.ALL_GATHER: "all_gather",
+        Operation.BROADCAST: "broadcast",
+        Operation.REDUCE: "reduce",
+        Operation.SEND: "send",
+        Operation.RECEIVE: "receive",
+    }.items()
+    for later, timing in ((0, HOST_ENQUEUE), (_UPPER_BOUND, HOST_UPPER_BOUND))
+}
+"""Name and timing source of each operation that is a collective."""

@@ -48,6 +48,11 @@ class ProcessRows:
         name: str = self._rows[process.row]["name"].decode(errors="replace")
         return name
 
+    def set_world_size(self, process: Process, size: int) -> None:
+        """Tells the kernel how many ranks the process's job has, for communicators that it has not seen made."""
+        if self._is_current(process):
+            self._rows[process.row]["world_size"] = size
+
     def lost_events(self) -> dict[Process, int]:
         """How many events of each process the ring had no room for, since the last call."""
         lost = self._rows["lost_events"] - self._lost_events_read
@@ -75,10 +80,6 @@ class ProcessRows:
         numbers: list[int] = (slots[slots != UNUSED] - 1).tolist()
         slots[:] = UNUSED
         return numbers
-
-    def count_slots(self) -> int:
-        """Series slots in use by all processes."""
-        return int(np.count_nonzero(self._rows["slots"]))
 
     def free(self, row: int) -> None:
         """Gives the row of an ended process to the next one."""

@@ -61,11 +61,6 @@ class SeriesTable:
         self._slots["highest"][numbers] = self._slots_read["highest"][numbers] = 0
         self._give_back(numbers)
 
-    @property
-    def free_count(self) -> int:
-        """Series for which there is room."""
-        return len(self._slots) - self._rows.count_slots()
-
     def _give_back(self, numbers: "Iterator[int] | list[int]") -> None:
         for number in numbers:
             self._free.put(None, NUMBER.pack(number))

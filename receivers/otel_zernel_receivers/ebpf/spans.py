@@ -3,7 +3,7 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,13 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status, TracesData
 
 from otel_zernel import __version__
-from otel_zernel.points import Attributes, key_values
+from otel_zernel.points import key_values
+from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import Interval
-from otel_zernel_receivers.ebpf.probes import Phase, function_of
+from otel_zernel_receivers.ebpf.probes import COLLECTIVES, Phase, function_of
 from otel_zernel_receivers.ebpf.rows import Process
 
 SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__)
-
-Describe = Callable[[Process], Attributes]
-"""What is known of a process, as attributes of its resource."""
 
 
 def monotonic_to_unix_ns() -> int:
@@ -36,7 +34,7 @@ def monotonic_to_unix_ns() -> int:
 class SpanMaker:
     """Makes spans of events."""
 
-    describe: Describe
+    describe: Identities
     offset_ns: int = field(default_factory=monotonic_to_unix_ns)
 
     def spans(self, events: NDArray[Any]) -> TracesData:
@@ -44,7 +42,10 @@ class SpanMaker:
         by_process: defaultdict[Process, list[Span]] = defaultdict(list)
         for event in events:
             process = Process(int(event["row"]), int(event["generation"]), int(event["pid"]))
-            by_process[process].append(self._span(event))
+            if event["interval"] == Interval.COMMUNICATOR:
+                self.describe.joined(process, int(event["rank"]), int(event["communicator_size"]))
+            else:
+                by_process[process].append(self._span(event))
         return TracesData(resource_spans=self._resources(by_process.items()))
 
     def _resources(self, spans: Iterable[tuple[Process, list[Span]]]) -> Iterable[ResourceSpans]:
@@ -59,6 +60,8 @@ class SpanMaker:
             "zernel.phase": Phase(event["phase"]).name.lower(),
             "zernel.interval": interval.name.lower(),
         }
+        if interval is Interval.COLLECTIVE:
+            attributes.update(_collective(event))
         return Span(
             trace_id=os.urandom(16),
             span_id=os.urandom(8),
@@ -71,9 +74,24 @@ class SpanMaker:
         )
 
 
+def _collective(event: np.void) -> dict[str, str | int]:
+    operation, timing = COLLECTIVES[int(event["operation"])]
+    told: dict[str, str | int] = {
+        "zernel.nccl.operation": operation,
+        "zernel.timing.source": timing,
+        "zernel.nccl.bytes": int(event["bytes"]),
+        "zernel.nccl.communicator": f"{int(event['communicator']):#x}",
+    }
+    if event["communicator_size"]:
+        told |= {"zernel.rank": int(event["rank"]), "zernel.world_size": int(event["communicator_size"])}
+    return told
+
+
 def _name(interval: Interval, event: np.void) -> str:
     if interval is Interval.BACKWARD:
         return "backward"
+    if interval is Interval.COLLECTIVE:
+        return COLLECTIVES[int(event["operation"])][0]
     if interval is Interval.SYNC:
         return function_of(int(event["flags"]))
     name: str = event["name"].decode(errors="replace")

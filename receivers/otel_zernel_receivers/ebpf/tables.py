@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from otel_zernel_receivers.ebpf.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.hdr import Layout
-from otel_zernel_receivers.ebpf.layout import COUNTERS_PER_ELEMENT, DEVICES, Loss
+from otel_zernel_receivers.ebpf.layout import ADDRESS, COUNTERS_PER_ELEMENT, DEVICES, PENDING_COLLECTIVES, Loss
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.ring import Ring
@@ -34,6 +34,7 @@ class Limits:
         for name in ("slots", "free_slots"):
             maps[name].max_entries = self.max_series
         maps["memory"].max_entries = self.max_processes * DEVICES
+        maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES
         maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT
 
 
@@ -60,6 +61,7 @@ class Tables:
         self.series = SeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
+        self._by_address = (maps["allocations"], maps["communicators"])
         self.ring = Ring(maps["ring"])
         self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
         self._losses_read = np.zeros_like(self._losses)
@@ -80,8 +82,15 @@ class Tables:
         for row in ended & self._ended:
             for table in (self.series, self.memory, self.failures, self.rows):
                 table.free(row)
+        self._forget_addresses(ended & self._ended)
         self._ended = ended - self._ended
         return readings
+
+    def _forget_addresses(self, rows: frozenset[int]) -> None:
+        for table in self._by_address if rows else ():
+            for key in table:
+                if int(np.frombuffer(key, ADDRESS)["row"][0]) in rows:
+                    table.delete(key)
 
     def _read_losses(self) -> dict[Loss, int]:
         now = self._losses.copy()

@@ -80,12 +80,8 @@ class Watch:
         self._untaken = Batch()
 
     def processes(self) -> list[Process]:
-        """The processes that are being counted."""
-        return self._loaded.tables.rows.live()
-
-    def room(self) -> int:
-        """How many series more there is room for."""
-        return self._loaded.tables.series.free_count
+        """The processes that something is kept of: those that are counted, and those that have just ended."""
+        return self._loaded.tables.rows.held()
 
     def _log(self, library: Library) -> None:
         self._context.logger.info("eBPF: probing %d functions of %s", len(library.places), library.path)

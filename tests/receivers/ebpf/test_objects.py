@@ -1,15 +1,17 @@
 """The committed objects are made of the sources beside them, and numpy sees their structs as they are."""
 
 import hashlib
+import re
 import shutil
 import struct
 import subprocess
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf import layout
+from otel_zernel_receivers.ebpf import layout, probes
 
 ROOT = Path(__file__).parents[3]
 SOURCES = sorted([*(ROOT / "bpf").glob("*.bpf.c"), *(ROOT / "bpf").glob("*.bpf.h")])
@@ -77,6 +79,32 @@ def test_numpy_sees_the_structs_as_they_are(path: Path) -> None:
         size, fields = found[name]
         assert size == dtype.itemsize, name
         assert {field: place[1] for field, place in (dtype.fields or {}).items()} == fields, name
+
+
+def c_enum(name: str) -> dict[str, int]:
+    """The constants of an enum in the sources."""
+    text = re.sub(r"/\*.*?\*/", "", "".join(source.read_text() for source in SOURCES), flags=re.DOTALL)
+    (body,) = re.findall(rf"enum {name} \{{(.*?)\}}", text, re.DOTALL)
+    constants: dict[str, int] = {}
+    for entry in filter(None, map(str.strip, body.split(","))):
+        constant, _, value = map(str.strip, entry.partition("="))
+        constants[constant] = int(value) if value else max(constants.values(), default=-1) + 1
+    return constants
+
+
+@pytest.mark.parametrize(
+    ("enum", "prefix", "ours"),
+    [
+        ("kind", "", probes.Kind),
+        ("phase", "PHASE_", probes.Phase),
+        ("interval", "INTERVAL_", layout.Interval),
+        ("state", "", layout.State),
+        ("loss", "", layout.Loss),
+    ],
+)
+def test_both_sides_number_alike(enum: str, prefix: str, ours: type[IntEnum]) -> None:
+    theirs = {name.removeprefix(prefix): value for name, value in c_enum(enum).items() if name != "LOSSES"}
+    assert theirs == {member.name: member.value for member in ours}
 
 
 def test_the_settings_are_packed_as_the_object_reads_them() -> None:

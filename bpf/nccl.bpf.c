@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Collectives and communicators.
+ *
+ * A call only enqueues: from its entry to its return is `host_enqueue`. Within ncclGroupStart and ncclGroupEnd nothing is
+ * launched before the outermost end, so there it lasts until that returns. When the host has waited for the GPU after
+ * that, the collective is over: `host_upper_bound`. Until then it is kept in a small ring of its process. */
+
+#define PENDING 64
+
+struct communicator {
+	__s32 rank;
+	__u32 size;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct address);
+	__type(value, struct communicator);
+} communicators SEC(".maps");
+
+enum collective_state {
+	SETTLED, /* or never used */
+	GROUPED,
+	ENQUEUED,
+};
+
+struct collective {
+	__u64 begin;
+	__u64 end;
+	__u64 bytes;
+	__u64 communicator;
+	__u32 generation; /* of the process's row: what an earlier one left does not count */
+	__u32 state;
+	__u32 tid;
+	__u32 flags;
+	__u32 phase;
+	__u32 reserved;
+};
+
+/* PENDING for each row of the process table. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PENDING);
+	__type(key, __u32);
+	__type(value, struct collective);
+} collectives SEC(".maps");
+
+static __always_inline __u32 element_size(__u64 type)
+{
+	switch (type) {
+	case 0: case 1: case 10: case 11: return 1; /* int8, uint8, fp8 */
+	case 6: case 9: return 2;		    /* float16, bfloat16 */
+	case 4: case 5: case 8: return 8;	    /* int64, uint64, float64 */
+	default: return 4;			    /* int32, uint32, float32 */
+	}
+}
+
+static __always_inline struct address communicator_at(const struct thread *thread, __u64 value)
+{
+	struct address address = { .value = value, .row = thread->row, .generation = thread->generation };
+
+	return address;
+}
+
+/* How many ranks the collective's data is of: counts of all_gather and reduce_scatter are for each. */
+static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
+{
+	struct address address = communicator_at(hit->thread, communicator);
+	struct communicator *found = bpf_map_lookup_elem(&communicators, &address);
+	struct process *process = process_of(hit->thread);
+
+	if (!(hit->flags & IS_PER_RANK))
+		return 1;
+	if (found && found->size)
+		return found->size;
+	return process && process->world_size ? process->world_size : 1;
+}
+
+/* Arguments: count, element type, communicator. */
+static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
+{
+	frame->argument[1] = wanted_argument(hit, 2);
+	frame->argument[0] = wanted_argument(hit, 0) * element_size(wanted_argument(hit, 1)) *
+			     parts_of(hit, frame->argument[1]);
+}
+
+/* Counts a collective that was enqueued (`later` 0) or is over (`later` 1). */
+__noinline int tell_collective(struct thread *thread, struct collective *collective, __u64 end, __u32 later)
+{
+	struct communicator *communicator;
+	struct address address;
+	struct event *event;
+	__u32 operation;
+
+	if (!thread || !collective)
+		return 0;
+	operation = OPERATION_OF(collective->flags) + (later ? UPPER_BOUND : 0);
+	count(thread, operation, collective->phase, end - collective->begin, later ? 0 : collective->bytes);
+	event = new_event(thread, INTERVAL_COLLECTIVE, collective->begin, end);
+	if (!event)
+		return 0;
+	event->tid = collective->tid;
+	event->phase = collective->phase;
+	event->operation = operation;
+	event->flags = collective->flags;
+	event->bytes = collective->bytes;
+	event->communicator = collective->communicator;
+	address = communicator_at(thread, collective->communicator);
+	communicator = bpf_map_lookup_elem(&communicators, &address);
+	if (communicator) {
+		event->rank = communicator->rank;
+		event->communicator_size = communicator->size;
+	}
+	emit(event);
+	return 0;
+}
+
+static __always_inline struct collective *pending(const struct thread *thread, __u32 number)
+{
+	__u32 index = thread->row * PENDING + (number & (PENDING - 1));
+
+	return bpf_map_lookup_elem(&collectives, &index);
+}
+
+static __always_inline void end_collective(struct hit *hit, struct frame *frame)
+{
+	struct process *process = process_of(hit->thread);
+	struct collective *collective;
+
+	if (!process || has_failed(hit))
+		return;
+	collective = pending(hit->thread, __sync_fetch_and_add(&process->collectives, 1));
+	if (!collective)
+		return;
+	if (collective->state == GROUPED && collective->generation == hit->thread->generation)
+		lose(TOO_MANY_COLLECTIVES);
+	collective->state = SETTLED;
+	collective->generation = hit->thread->generation;
+	collective->begin = frame->start;
+	collective->end = hit->time;
+	collective->bytes = frame->argument[0];
+	collective->communicator = frame->argument[1];
+	collective->tid = hit->thread->tid;
+	collective->flags = hit->flags;
+	collective->phase = frame->phase;
+	if (hit->thread->group_depth) {
+		collective->state = GROUPED;
+		return;
+	}
+	collective->state = ENQUEUED;
+	tell_collective(hit->thread, collective, hit->time, 0);
+}
+
+/* ncclGroupStart and ncclGroupEnd; the latter is told by IS_GROUP_END. */
+static __always_inline void end_group(struct hit *hit)
+{
+	struct thread *thread = hit->thread;
+
+	if (has_failed(hit))
+		return;
+	if (!(hit->flags & IS_GROUP_END)) {
+		thread->group_depth++;
+		return;
+	}
+	if (thread->group_depth && --thread->group_depth)
+		return;
+	for (__u32 i = 0; i < PENDING; i++) {
+		struct collective *collective = pending(thread, i);
+
+		if (!collective || collective->generation != thread->generation || collective->state != GROUPED ||
+		    collective->tid != thread->tid)
+			continue;
+		collective->state = ENQUEUED;
+		collective->end = hit->time;
+		tell_collective(thread, collective, hit->time, 0);
+	}
+}
+
+/* The host has waited for the GPU since `begin`: what was enqueued before is over. */
+__noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+
+	if (!process || process->collectives == process->collectives_settled)
+		return 0;
+	process->collectives_settled = process->collectives;
+	for (__u32 i = 0; i < PENDING; i++) {
+		struct collective *collective = pending(thread, i);
+
+		if (!collective || collective->generation != thread->generation || collective->state == SETTLED)
+			continue;
+		if (collective->state == GROUPED || collective->end > begin)
+			process->collectives_settled = process->collectives - 1; /* the next wait has to look again */
+		else if (__sync_val_compare_and_swap(&collective->state, ENQUEUED, SETTLED) == ENQUEUED)
+			tell_collective(thread, collective, end, 1);
+	}
+	return 0;
+}
+
+/* Arguments: where the communicator is written, the number of ranks, the rank; of a communicator whose size nobody tells
+ * (split), the first only. */
+static __always_inline void begin_communicator(struct hit *hit, struct frame *frame)
+{
+	__u64 ranks = wanted_argument(hit, 1), rank = wanted_argument(hit, 2);
+
+	frame->argument[0] = wanted_argument(hit, 0);
+	frame->argument[1] = ranks << 32 | (ranks ? (__u32)rank : (__u32)-1);
+}
+
+static __always_inline void end_communicator(struct hit *hit, struct frame *frame)
+{
+	struct communicator communicator = { .rank = frame->argument[1], .size = frame->argument[1] >> 32 };
+	struct address address;
+	struct event *event;
+	__u64 value = 0;
+
+	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
+		return;
+	address = communicator_at(hit->thread, value);
+	if (bpf_map_update_elem(&communicators, &address, &communicator, BPF_ANY))
+		lose(NO_COMMUNICATOR);
+	event = new_event(hit->thread, INTERVAL_COMMUNICATOR, frame->start, hit->time);
+	if (!event)
+		return;
+	event->communicator = value;
+	event->rank = communicator.rank;
+	event->communicator_size = communicator.size;
+	emit(event);
+}
+
+/* ncclCommDestroy and ncclCommAbort. Argument: the communicator. */
+static __always_inline void forget_communicator(struct hit *hit)
+{
+	struct address address = communicator_at(hit->thread, wanted_argument(hit, 0));
+
+	bpf_map_delete_elem(&communicators, &address);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Calls in which the host waits for the GPU. */
+#pragma once
+
+static __always_inline void count_wait(struct hit *hit, struct frame *frame)
+{
+	__u64 duration = hit->time - frame->start;
+	struct event *event;
+
+	count(hit->thread, SYNC, frame->phase, duration, 0);
+	if (!has_failed(hit))
+		settle_collectives(hit->thread, frame->start, hit->time);
+	if (duration < settings.long_wait)
+		return;
+	event = new_event(hit->thread, INTERVAL_SYNC, frame->start, hit->time);
+	if (!event)
+		return;
+	event->phase = frame->phase;
+	event->flags = hit->flags;
+	emit(event);
+}

@@ -1,0 +1,133 @@
+"""Processes come and go: nothing of theirs is missed, nothing leaks, nothing is mixed up."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Dropped, make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.layout import ADDRESS
+from otel_zernel_receivers.ebpf.loading import load
+from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, numbers
+
+LAUNCH = "zernel.cuda.launch.latency"
+
+
+def read_until_free(watch: Watch, pid: int) -> None:
+    """Reads until the rows of ended processes have been given back: two readings after the end."""
+    for _ in range(3):
+        watch.read()
+        watch.taken()
+    assert pid not in [process.pid for process in watch.processes()]
+
+
+def test_the_last_counts_of_a_process_are_read_after_its_end(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=123")
+    assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 123
+    watch.taken()
+    assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 0
+
+
+def test_children_are_processes_of_their_own_from_the_first_call(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        program.do("cudaLaunchKernel times=7 forks=5")
+        batch = watch.read()
+    points = histogram_points(batch, LAUNCH)
+    by_pid = {int(str(attributes_of(point)["process_pid"])): point.count for point in points}
+    assert by_pid.pop(program.pid) == 10
+    assert list(by_pid.values()) == [7] * 5
+
+
+def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin: Standin) -> None:
+    context = make_context(clock=SystemClock())
+    watch = Watch(EbpfConfig(max_processes=300, max_series=300), context)
+    seen = 0
+    try:
+        watch.open()
+        with standin.start() as program:
+            program.do("load libcudart.so.12")
+            watch.attach()
+            for _ in range(20):
+                program.do("cudaLaunchKernel times=3 forks=100")
+                seen += calls(watch.read(), LAUNCH)
+                watch.taken()
+        read_until_free(watch, program.pid)
+    finally:
+        watch.close()
+    assert seen == 6000
+    assert isinstance(context.drop, Dropped)
+    assert not context.drop.counts, "rows and slots were used again"
+
+
+def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin) -> None:
+    loaded = load(Limits())
+    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), lambda limits: loaded)
+    watch.open()
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaMalloc size=100 times=50")
+        program.do("cudaLaunchKernel work=60000000000")
+        program.send("cudaDeviceSynchronize")
+        while not len(program.calls("cudaDeviceSynchronize")):
+            time.sleep(0.001)
+        (process,) = [process for process in watch.processes() if process.pid == program.pid]
+        program.kill()
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=program.pid) == 1
+    assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == 0, "the call never returned"
+    read_until_free(watch, program.pid)
+    assert numbers(watch.read(), "zernel.gpu.memory.used", process_pid=program.pid) == []
+    assert process.row not in [np.frombuffer(key, ADDRESS)["row"][0] for key in loaded.bpf.maps["allocations"]]
+    watch.close()
+
+
+def test_a_process_that_becomes_another_program_begins_anew(watch: Watch, standin: Standin) -> None:
+    launch = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); [l.cudaDeviceSynchronize() for _ in range(%d)]"
+    again = f"import os; os.execv(sys.executable, [sys.executable, '-c', {launch % 4!r}, sys.argv[1]])"
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        subprocess.run(
+            [sys.executable, "-c", f"{launch % 3}; {again}", str(standin.cudart)],
+            check=True,
+            env={**os.environ, "LD_LIBRARY_PATH": str(standin.folder)},
+        )
+        points = histogram_points(watch.read(), "zernel.cuda.sync.wait")
+    assert [point.count for point in points] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"), [({"max_processes": 2}, "no_process_row"), ({"max_series": 2}, "no_series_slot")]
+)
+def test_what_finds_no_room_is_counted_as_lost(
+    loadable: None, standin: Standin, limits: dict[str, int], reason: str
+) -> None:
+    context = make_context(clock=SystemClock())
+    watch = Watch(EbpfConfig.model_validate(limits), context)
+    try:
+        watch.open()
+        with standin.start() as program:
+            program.do("load libcudart.so.12")
+            watch.attach()
+            program.do("cudaLaunchKernel times=10 forks=6")
+            counted = calls(watch.read(), LAUNCH)
+    finally:
+        watch.close()
+    assert isinstance(context.drop, Dropped)
+    assert counted + context.drop.counts[reason] == 60
+    assert context.drop.counts[reason] > 0

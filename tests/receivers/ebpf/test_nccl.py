@@ -1,0 +1,112 @@
+"""Collectives and communicators, against the program's own log."""
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, numbers, spans_of
+
+DURATION, SIZE, ERRORS = "zernel.nccl.collective.duration", "zernel.nccl.collective.size", "zernel.nccl.errors"
+INIT = "ncclCommInitRank comm=1 ranks=8 rank=3"
+
+
+def watched(watch: Watch, standin: Standin, script: str) -> tuple[Batch, Program]:
+    """What the watch and the program itself say of a script."""
+    with standin.start() as program:
+        for library in ("libcudart.so.12", "libcuda.so.1", "libnccl.so.2"):
+            program.do(f"load {library}")
+        watch.attach()
+        for command in script.split("; "):
+            program.do(command)
+        return watch.read(), program
+
+
+@pytest.mark.parametrize(
+    ("function", "operation", "parts"),
+    [
+        ("ncclAllReduce", "all_reduce", 1),
+        ("ncclReduceScatter", "reduce_scatter", 8),
+        ("ncclAllGather", "all_gather", 8),
+        ("ncclBroadcast", "broadcast", 1),
+        ("ncclReduce", "reduce", 1),
+        ("ncclSend", "send", 1),
+        ("ncclRecv", "receive", 1),
+    ],
+)
+def test_a_collective_is_counted_with_its_bytes(
+    watch: Watch, standin: Standin, function: str, operation: str, parts: int
+) -> None:
+    float16 = 6
+    batch, program = watched(watch, standin, f"{INIT}; {function} comm=1 count=1000 type={float16} times=4")
+    here = {"process_pid": program.pid, "zernel_nccl_operation": operation}
+    assert calls(batch, DURATION, zernel_timing_source="host_enqueue", **here) == 4
+    assert calls(batch, DURATION, zernel_timing_source="host_upper_bound", **here) == 0
+    assert numbers(batch, SIZE, **here) == [4 * 2000 * parts]
+
+
+@pytest.mark.parametrize(("type_", "size"), list(enumerate([1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1])))
+def test_elements_have_their_true_size(watch: Watch, standin: Standin, type_: int, size: int) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type={type_}")
+    assert numbers(batch, SIZE, process_pid=program.pid) == [10 * size]
+
+
+def test_a_span_tells_communicator_rank_and_size(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7")
+    (span,) = [one for one in spans_of(batch, program.pid) if one.name == "all_reduce"]
+    (call,) = program.calls("ncclAllReduce")
+    told = attributes_of(span)
+    assert told["zernel_interval"] == "collective"
+    assert (told["zernel_rank"], told["zernel_world_size"]) == (3, 8)
+    assert told["zernel_nccl_communicator"] == f"{call['pointer']:#x}"
+    assert told["zernel_nccl_bytes"] == 40
+    assert told["zernel_timing_source"] == "host_enqueue"
+    (resource,) = [one.resource for one in batch.spans.resource_spans if span in one.scope_spans[0].spans]
+    assert (
+        attributes_of(resource).items()
+        >= {"zernel_rank": 3, "zernel_world_size": 8, "zernel_rank_source": "nccl"}.items()
+    )
+
+
+@pytest.mark.parametrize("init", ["ncclCommInitRank", "ncclCommInitRankConfig"])
+def test_every_way_to_join_tells_rank_and_size(watch: Watch, standin: Standin, init: str) -> None:
+    batch, program = watched(watch, standin, f"{init} comm=1 ranks=4 rank=2; ncclAllGather comm=1 count=100 type=0")
+    assert numbers(batch, SIZE, process_pid=program.pid) == [400]
+
+
+def test_a_wait_settles_what_was_enqueued_before(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(
+        watch, standin, f"{INIT}; ncclAllReduce comm=1 count=5000000 type=7 times=3; cudaDeviceSynchronize"
+    )
+    (bound,) = histogram_points(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound")
+    begins = program.calls("ncclAllReduce")["start"]
+    (end,) = program.calls("cudaDeviceSynchronize")["end"]
+    truth = sum(int(end - begin) for begin in begins) / 1e9
+    assert bound.count == 3
+    assert truth * 0.8 < bound.sum <= truth
+
+
+def test_nothing_is_launched_before_the_outermost_group_ends(watch: Watch, standin: Standin) -> None:
+    calls_in_group = "ncclAllReduce comm=1 count=10 type=7; sleep times=20; ncclSend comm=1 count=10 type=7"
+    script = f"{INIT}; ncclGroupStart; ncclGroupStart; {calls_in_group}; ncclGroupEnd; sleep times=20; ncclGroupEnd"
+    batch, program = watched(watch, standin, script)
+    reduce, send = sorted(
+        (span for span in spans_of(batch, program.pid) if attributes_of(span)["zernel_interval"] == "collective"),
+        key=lambda span: span.start_time_unix_nano,
+    )
+    assert (reduce.name, send.name) == ("all_reduce", "send")
+    assert reduce.end_time_unix_nano == send.end_time_unix_nano
+    assert send.end_time_unix_nano - send.start_time_unix_nano >= 20_000_000
+
+
+def test_failed_collectives_are_errors_and_nothing_else(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, "ncclAllReduce null=1 count=10 type=7 times=2; ncclGroupEnd")
+    assert calls(batch, DURATION, process_pid=program.pid) == 0
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_argument") == [2]
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_usage") == [1]
+
+
+def test_launches_of_nccls_own_runtime_are_seen_at_the_driver(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7 times=5")
+    latency = "zernel.cuda.launch.latency"
+    assert calls(batch, latency, process_pid=program.pid, zernel_cuda_api="driver") == 5
