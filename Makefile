@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench docs peers bpf soak clean
+.PHONY: run test lint bench gpu-check docs peers bpf soak clean
 
 run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
@@ -23,6 +23,10 @@ soak: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+# The nvml receiver beside nvidia-smi, on a machine that has a GPU; the comparison is kept in docs/gpu_check.txt.
+gpu-check: $(STAMP)
+	$(BIN)/python -m tests.gpu.check
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue

@@ -107,7 +107,11 @@ class NvmlReceiver(Receiver):
 
     def _session(self) -> _Session:
         library = Library()
-        found = list(find(library, platform.node()))
+        try:
+            found = list(find(library, platform.node()))
+        except Unavailable:
+            library.close()
+            raise
         listener = Listener(library, {one.identity.uuid: one.handle for one in found}, self._xids.count)
         return _Session(library, found, listener)
 

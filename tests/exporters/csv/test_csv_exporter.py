@@ -1,7 +1,6 @@
 """What is written is dcgm-exporter's layout, and reads back as what it was."""
 
 import csv
-import ctypes
 import resource
 import signal
 import tempfile
@@ -24,7 +23,7 @@ from otel_zernel_exporters.csv.rows import _number, _scaled
 from otel_zernel_receivers.csv import CsvReceiver
 from otel_zernel_receivers.csv.config import CsvConfig as ReceiverConfig
 from otel_zernel_receivers.nvml.metrics import METRICS
-from tests.receivers.nvml.conftest import Driver, build
+from tests.receivers.nvml.driver import driver
 from tests.receivers.nvml.reading import lines
 from tests.receivers.nvml.running import Host
 
@@ -77,14 +76,9 @@ def _said(batch: Batch) -> Iterator[str]:
                     yield f"{where} {point.time_unix_nano} {point.as_double!r}"
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
-    return Driver(ctypes.CDLL(str(build(tmp_path_factory.mktemp("nvml")))))
-
-
 @pytest.mark.parametrize("scenario", ["h200", "h100x8", "a100-mig", "geforce"])
-async def test_what_nvml_gave_is_the_same_metrics_again(scenario: str, driver: Driver, tmp_path: Path) -> None:
-    driver.boot(scenario)
+async def test_what_nvml_gave_is_the_same_metrics_again(scenario: str, tmp_path: Path) -> None:
+    driver().boot(scenario)
     host = Host({"metrics": {name: {"enabled": True} for name in METRICS}})
     with host.gpus() as gpus:
         host.xids.count(gpus[0].board.identity.uuid, 31)

@@ -11,7 +11,7 @@ from otel_zernel_receivers.nvml.counters import Counter
 from otel_zernel_receivers.nvml.energy import Integral
 from otel_zernel_receivers.nvml.library import Lost, Unavailable
 from otel_zernel_receivers.nvml.metrics import METRICS
-from tests.receivers.nvml.conftest import Driver
+from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics, values
 from tests.receivers.nvml.running import Host
 

@@ -8,7 +8,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.nvml.metrics import METRICS
-from tests.receivers.nvml.conftest import Driver
+from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import lines
 from tests.receivers.nvml.running import Host
 

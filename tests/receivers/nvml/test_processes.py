@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.nvml.processes import INITIAL_PID_NAMESPACE, Names
-from tests.receivers.nvml.conftest import Driver
+from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
 from tests.receivers.nvml.running import Host
 

@@ -6,13 +6,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.nvml import NvmlReceiver
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from tests.receivers.nvml.conftest import Driver
+from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
 
 Boot = Callable[[str], Driver]
@@ -29,13 +31,25 @@ class Running:
     """A receiver that runs, and what came out of it."""
 
     def __init__(self, options: dict[str, Any]) -> None:
-        self.context = make_context(id_="nvml", clock=SystemClock())
+        self.reader = InMemoryMetricReader()
+        meter = MeterProvider([self.reader]).get_meter("test")
+        self.context = make_context(id_="nvml", clock=SystemClock(), meter=meter)
         self.downstream = Downstream()
         self.receiver = NvmlReceiver(NvmlConfig.model_validate({**QUICK, **options}), self.context)
 
     @property
     def batches(self) -> list[Batch]:
         return self.downstream.batches
+
+    @property
+    def timeouts(self) -> dict[str, int]:
+        """How often each GPU did not answer in time, by uuid."""
+        data = self.reader.get_metrics_data()
+        metrics = [metric for one in data.resource_metrics for metric in one.scope_metrics[0].metrics] if data else []
+        points = [
+            point for metric in metrics if metric.name == "zernel.nvml.timeouts" for point in metric.data.data_points
+        ]
+        return {str((point.attributes or {})["hw.id"]): int(point.value) for point in points}  # type: ignore[union-attr]
 
     @property
     def problem(self) -> str:
@@ -90,6 +104,7 @@ async def test_a_hung_gpu_costs_that_gpu_only_and_is_counted_until_it_answers_ag
         for index in (0, 7):
             await nvml.scraped(gpu(index))
         assert gpu(5) not in "".join(str(batch.metrics) for batch in nvml.batches[before:])
+        assert list(nvml.timeouts) == [gpu(5)]
         controls.apply("gpu 5", "hang -")
         await nvml.scraped(gpu(5))
         await until(lambda: nvml.problem == "")

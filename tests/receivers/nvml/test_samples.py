@@ -13,7 +13,7 @@ from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_receivers.nvml.histograms import Distribution, encode_histogram_attributes
-from tests.receivers.nvml.conftest import Driver
+from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics
 from tests.receivers.nvml.running import Host
 
@@ -111,12 +111,12 @@ def test_the_percentiles_processor_answers_as_if_it_had_seen_every_sample(driver
     (summary,) = [metric for out in processor.flush() for metric in metrics(out, POWER)]
     point = summary.summary.data_points[0]
     every_sample = HdrHistogram(1, 2**40, 3)
-    for one in (125.3, *watts):
+    for one in (125.31, *watts):
         every_sample.record_value(round(one * 1e6))
     found = [one.value for one in point.quantile_values if one.quantile in QUANTILES]
     assert found == [every_sample.get_value_at_percentile(100 * quantile) / 1e6 for quantile in QUANTILES]
     assert point.count == 9
-    assert point.sum == pytest.approx(125.3 + sum(watts))
+    assert point.sum == pytest.approx(125.31 + sum(watts))
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300))

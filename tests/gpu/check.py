@@ -1,0 +1,68 @@
+"""`make gpu-check`: the receiver's values beside those of `nvidia-smi -q -x` of the same moment."""
+
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.nvml.config import NvmlConfig
+from otel_zernel_receivers.nvml.events import Xids
+from otel_zernel_receivers.nvml.gpu import Maker, find
+from otel_zernel_receivers.nvml.library import Library, Unavailable
+from otel_zernel_receivers.nvml.metrics import METRICS
+from tests.gpu.nvidia_smi import Found, compare
+
+REPORT = Path(__file__).parents[2] / "docs" / "gpu_check.txt"
+
+
+def main() -> int:
+    """Prints the comparison and keeps it under docs/. 1 if something differs, 0 if nothing does or there is no GPU."""
+    if not shutil.which("nvidia-smi"):
+        print("There is nothing to check here: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
+        return 0
+    try:
+        library = Library()
+    except Unavailable as problem:
+        print(f"There is nothing to check here: {problem}.")
+        return 0
+    xml, scrapes = measured(library)
+    report = list(table(compare(xml, scrapes)))
+    text = "\n".join([f"driver {library.driver}, {datetime.now(UTC):%Y-%m-%d}, nvidia-smi beside ours", *report]) + "\n"
+    print(text, end="")
+    REPORT.write_text(text)
+    return int(any(line.startswith("DIFFERS") for line in report))
+
+
+def measured(library: Library) -> tuple[str, list[Batch]]:
+    """What nvidia-smi says, and a scrape before and one after it."""
+    config = NvmlConfig.model_validate({"metrics": {name: {"enabled": True} for name in METRICS}})
+    context = make_context(clock=SystemClock())
+    maker = Maker(config, context, Xids(context.clock.time_ns), lambda query, error: print(f"{query}: {error}"))
+    gpus = [maker.make(library, found) for found in find(library, platform.node())]
+    before = Batch.join([gpu.scrape() for gpu in gpus])
+    xml = subprocess.run(["nvidia-smi", "-q", "-x"], check=True, capture_output=True, text=True).stdout
+    return xml, [before, Batch.join([gpu.scrape() for gpu in gpus])]
+
+
+def table(found: Iterable[Found]) -> Iterable[str]:
+    """A line for each value, differences first."""
+    rows = sorted(found, key=lambda one: (one.agree, one.gpu))
+    differing = sum(not one.agree for one in rows)
+    yield f"{len(rows)} values, {differing} differ"
+    for one in rows:
+        verdict = "ok     " if one.agree else "DIFFERS"
+        yield f"{verdict} {one.gpu[:12]} {one.what}: {_cell(one.theirs)} | {_cell(one.ours)}"
+
+
+def _cell(value: float | str | None) -> str:
+    return "-" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

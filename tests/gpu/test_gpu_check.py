@@ -1,0 +1,78 @@
+"""The comparison behind `make gpu-check`, on what a real H200 said."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel_receivers.nvml.metrics import METRICS
+from tests.gpu.check import table
+from tests.gpu.nvidia_smi import LINES, compare
+from tests.receivers.nvml.driver import driver
+from tests.receivers.nvml.running import Host
+
+ROOT = Path(__file__).parents[2]
+REAL = ROOT.parent / "shared/data/h200/nvidia-smi-q.xml"
+
+
+@pytest.fixture(scope="module")
+def xml() -> str:
+    if not REAL.exists():
+        pytest.skip("needs the answers of a real H200 in ../shared/data/h200, which are not in the repository")
+    return REAL.read_text()
+
+
+def scrape(*lines: str) -> Batch:
+    """What the receiver says of an H200, lines of the scenario changed."""
+    driver().boot("h200").apply("gpu 0", *lines)
+    with Host({"metrics": {name: {"enabled": True} for name in METRICS}}).gpus() as gpus:
+        return gpus[0].scrape()
+
+
+def test_the_receiver_says_what_nvidia_smi_said_of_a_real_h200(xml: str) -> None:
+    found = list(compare(xml, [scrape()]))
+    assert [one for one in found if not one.agree] == []
+    assert len(found) > 80
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("ClockInfo 1 = 1200", "zernel.gpu.clock {sm}"),
+        ("PowerManagementLimit = 650000", "zernel.gpu.power.limit"),
+        ("CurrentClocksEventReasons = 0x4", "zernel.gpu.throttle.active {sw_power_cap}"),
+        ("TemperatureV 0 = 50", "hw.temperature {gpu}"),
+        ("PersistenceMode = 0", "zernel.gpu.persistence.enabled"),
+        ("PersistenceMode = !3", "zernel.gpu.persistence.enabled"),
+        ("FanSpeed = 30", "hw.fan.speed_ratio"),
+        ("Serial = 1", "hw.serial_number"),
+    ],
+)
+def test_a_difference_is_found(xml: str, line: str, what: str) -> None:
+    differing = [one.what for one in compare(xml, [scrape(line)]) if not one.agree]
+    assert what in differing
+    assert len(differing) <= 2
+    assert f"{len(differing)} differ" in next(iter(table(compare(xml, [scrape(line)]))))
+
+
+def test_what_moves_may_agree_before_or_after(xml: str) -> None:
+    moved = scrape("ClockInfo 1 = 1200")
+    assert all(one.agree for one in compare(xml, [moved, scrape()]))
+    assert all(one.agree for one in compare(xml, [scrape(), moved]))
+
+
+def test_every_line_is_of_a_metric_there_is() -> None:
+    assert {line.series[0] for line in LINES} <= set(METRICS)
+
+
+def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path: Path) -> None:
+    environ = {**os.environ, "PATH": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.check"], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0
+    assert ran.stdout.startswith("There is nothing to check here: ")
+    assert ran.stdout.count("\n") == 1

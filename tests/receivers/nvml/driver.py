@@ -1,0 +1,52 @@
+"""A stand-in for NVIDIA's driver: boards are text files, and tests do to them what happens to real ones."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+
+
+class Driver:
+    """The stand-in's controls."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def boot(self, scenario: str) -> "Driver":
+        """A machine with the scenario's boards."""
+        assert self._library.standin_load(str(HERE / "scenarios" / f"{scenario}.txt").encode()), scenario
+        return self
+
+    def apply(self, *lines: str) -> None:
+        """Lines of a scenario, from now on."""
+        assert self._library.standin_apply("\n".join(lines).encode()), lines
+
+
+@cache
+def driver() -> Driver:
+    """The stand-in of this process, built and loaded; skips the test where there is no compiler.
+
+    pynvml's own `CDLL("libnvidia-ml.so.1")` finds what is loaded under that name, so there must be one only.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        return Driver(ctypes.CDLL(str(build(Path(folder)))))
+
+
+def build(folder: Path) -> Path:
+    """Compiles the stand-in."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    library = folder / "libnvidia-ml.so.1"
+    sources = [str(source) for source in sorted((HERE / "standin").glob("*.c"))]
+    command = [compiler, *FLAGS, f"-Wl,-soname,{library.name}", "-o", str(library), *sources, "-lpthread"]
+    subprocess.run(command, check=True)
+    return library
