@@ -1,7 +1,7 @@
 """A training loop on the CPU that writes down its own phases, by CLOCK_MONOTONIC: the truth that phases are held to.
 
-`python _truth.py SCENARIO OUT.json` runs one of SCENARIOS; OUT.json then holds `loop` [start, end] and `marks`, a list
-of [name, start, end], in ns. With several ranks each writes OUT.json.RANK. Needs torch, and nothing of ours.
+`python -m benchmarks._truth SCENARIO OUT.json` runs one of SCENARIOS. OUT.json then holds `loop` [start, end] and
+`marks`, a list of [name, start, end], in ns; with several ranks each writes OUT.json.RANK. Needs torch.
 """
 
 import json
@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
@@ -18,48 +17,14 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks._scenarios import SCENARIOS, Scenario
+
 BATCH = 16
 REPEAT = 8
 """A batch is computed as if it were this many, so that loading and computing take about as long."""
 now = time.monotonic_ns
 
 
-@dataclass(frozen=True)
-class Scenario:
-    """What a loop does besides training."""
-
-    workers: int = 0
-    optimizer: str = "AdamW"
-    accumulate: int = 1
-    clip: bool = False
-    evaluate_every: int = 0
-    checkpoint_every: int = 0
-    epochs: int = 1
-    regions: bool = False
-    ranks: int = 1
-    ddp: bool = True
-    late_rank: bool = False
-    stall_every: int = 0
-    steps: int = 40
-
-
-SCENARIOS = {
-    "AdamW": Scenario(),
-    "AdamW, 2 workers": Scenario(workers=2),
-    "SGD": Scenario(optimizer="SGD"),
-    "accumulation 4": Scenario(accumulate=4),
-    "clipping": Scenario(clip=True),
-    "evaluation every 10": Scenario(evaluate_every=10),
-    "checkpoints every 10": Scenario(checkpoint_every=10),
-    "4 epochs": Scenario(epochs=4, steps=12),
-    "4 epochs, 2 workers": Scenario(epochs=4, steps=12, workers=2),
-    "record_function": Scenario(regions=True),
-    "stalls of 150 ms": Scenario(stall_every=10),
-    "stalls of 150 ms, 2 workers": Scenario(stall_every=10, workers=2),
-    "gloo, DDP": Scenario(ranks=2, steps=25),
-    "gloo, DDP, a late rank": Scenario(ranks=2, late_rank=True, steps=25),
-    "gloo, all_reduce by hand": Scenario(ranks=2, ddp=False, steps=25),
-}
 STALL_S = 0.15
 LATE_S = 0.02
 
@@ -110,61 +75,82 @@ class Truth:
             yield batch
 
 
-def train(scenario: Scenario, rank: int) -> dict[str, object]:
-    """Runs the loop; returns the truth."""
-    truth = Truth()
-    torch.manual_seed(rank)
-    width = 1024 if scenario.ranks == 1 else 512
-    model: nn.Module = nn.Sequential(
-        nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
-    )
-    if scenario.ranks > 1 and scenario.ddp:
-        model = nn.parallel.DistributedDataParallel(model)
-    optimizer = getattr(torch.optim, scenario.optimizer)(model.parameters(), lr=1e-3)
-    loss_of = nn.CrossEntropyLoss()
-    samples = Samples(scenario.steps, 0.001, scenario.stall_every)
-    held_out = DataLoader(Samples(3, 0.0005), batch_size=BATCH)
-    loader = DataLoader(samples, batch_size=BATCH, num_workers=scenario.workers, worker_init_fn=_apart)
-    number, begin = 0, now()
-    for _ in range(scenario.epochs):
-        for batch in truth.loaded(loader):
-            number += 1
-            inputs, targets = (part.repeat_interleave(REPEAT, 0) for part in batch)
-            if scenario.late_rank and rank == 1:
-                with truth.mark("forward"):
-                    time.sleep(LATE_S)
-            region = torch.profiler.record_function("my forward") if scenario.regions else nullcontext()
-            with truth.mark("forward"), region:
-                loss = loss_of(model(inputs), targets)
-            with truth.mark("backward"):
-                loss.backward()
-            if scenario.ranks > 1 and not scenario.ddp:
-                with truth.mark("collective"):
-                    for parameter in model.parameters():
-                        torch.distributed.all_reduce(parameter.grad)
-            if number % scenario.accumulate == 0:
-                if scenario.clip:
-                    with truth.mark("clip"):
-                        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                with truth.mark("optimizer"):
-                    optimizer.step()
-                with truth.mark("zero_grad"):
-                    optimizer.zero_grad()
-            if scenario.evaluate_every and number % scenario.evaluate_every == 0:
-                model.eval()
-                with torch.no_grad():
-                    for inputs, targets in truth.loaded(held_out):
-                        with truth.mark("evaluate"):
-                            loss_of(model(inputs.repeat_interleave(REPEAT, 0)), targets.repeat_interleave(REPEAT, 0))
-                model.train()
-            if scenario.checkpoint_every and number % scenario.checkpoint_every == 0:
-                with truth.mark("checkpoint"):
-                    torch.save(model.state_dict(), BytesIO())
-    return {"pid": os.getpid(), "loop": (begin, now()), "marks": truth.marks}
+class Loop:
+    """One rank's training loop, and the truth about it."""
+
+    def __init__(self, scenario: Scenario, rank: int) -> None:
+        torch.manual_seed(rank)
+        self.scenario = scenario
+        self.late = scenario.late_rank and rank == 1
+        self.by_hand = scenario.ranks > 1 and not scenario.ddp
+        width = 1024 if scenario.ranks == 1 else 512
+        layers = [nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
+        self.model: nn.Module = nn.Sequential(*layers)
+        if scenario.ranks > 1 and scenario.ddp:
+            self.model = nn.parallel.DistributedDataParallel(self.model)
+        self.optimizer = getattr(torch.optim, scenario.optimizer)(self.model.parameters(), lr=1e-3)
+        self.truth = Truth()
+        samples = Samples(scenario.steps, 0.001, scenario.stall_every)
+        self.loader = DataLoader(samples, batch_size=BATCH, num_workers=scenario.workers, worker_init_fn=_stay_away)
+        self.held_out = DataLoader(Samples(3, 0.0005), batch_size=BATCH)
+
+    def run(self) -> dict[str, object]:
+        """Trains; returns the truth."""
+        number, begin = 0, now()
+        for _ in range(self.scenario.epochs):
+            for batch in self.truth.loaded(self.loader):
+                number += 1
+                self.learn(batch)
+                if number % self.scenario.accumulate == 0:
+                    self.update()
+                if self.scenario.evaluate_every and number % self.scenario.evaluate_every == 0:
+                    self.evaluate()
+                if self.scenario.checkpoint_every and number % self.scenario.checkpoint_every == 0:
+                    with self.truth.mark("checkpoint"):
+                        torch.save(self.model.state_dict(), BytesIO())
+        return {"pid": os.getpid(), "loop": (begin, now()), "marks": self.truth.marks}
+
+    def learn(self, batch: list[torch.Tensor]) -> None:
+        """Forward and backward."""
+        if self.late:
+            with self.truth.mark("forward"):
+                time.sleep(LATE_S)
+        region = torch.profiler.record_function("my forward") if self.scenario.regions else nullcontext()
+        inputs, targets = _repeated(batch)
+        with self.truth.mark("forward"), region:
+            loss = nn.functional.cross_entropy(self.model(inputs), targets)
+        with self.truth.mark("backward"):
+            loss.backward()
+        if self.by_hand:
+            with self.truth.mark("collective"):
+                for parameter in self.model.parameters():
+                    torch.distributed.all_reduce(parameter.grad)
+
+    def update(self) -> None:
+        """Clipping, the optimizer, zero_grad."""
+        if self.scenario.clip:
+            with self.truth.mark("clip"):
+                nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        with self.truth.mark("optimizer"):
+            self.optimizer.step()
+        with self.truth.mark("zero_grad"):
+            self.optimizer.zero_grad()
+
+    def evaluate(self) -> None:
+        """A pass over the held-out samples."""
+        with torch.no_grad():
+            for batch in self.truth.loaded(self.held_out):
+                inputs, targets = _repeated(batch)
+                with self.truth.mark("evaluate"):
+                    nn.functional.cross_entropy(self.model(inputs), targets)
 
 
-def _apart(_: int) -> None:
-    """Workers stay away from the training process's CPU: what the two clocks would see between them is preemption."""
+def _repeated(batch: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [part.repeat_interleave(REPEAT, 0) for part in batch]
+
+
+def _stay_away(_: int) -> None:
+    """Keeps a worker off the training process's CPU: else what lies between the two clocks is preemption."""
     os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - {0})
 
 
@@ -175,7 +161,7 @@ def main(name: str, out: str) -> None:
     if scenario.ranks == 1:
         if scenario.workers:
             os.sched_setaffinity(0, {0})
-        _write(out, train(scenario, 0))
+        _write(out, Loop(scenario, 0).run())
         return
     torch.multiprocessing.spawn(_rank, (scenario, out), nprocs=scenario.ranks)
 
@@ -184,7 +170,7 @@ def _rank(rank: int, scenario: Scenario, out: str) -> None:
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", RANK=str(rank), WORLD_SIZE=str(scenario.ranks))
     torch.distributed.init_process_group("gloo", rank=rank, world_size=scenario.ranks)
-    _write(f"{out}.{rank}", train(scenario, rank))
+    _write(f"{out}.{rank}", Loop(scenario, rank).run())
     torch.distributed.destroy_process_group()
 
 

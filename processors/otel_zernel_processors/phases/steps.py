@@ -81,7 +81,7 @@ class StepCutter:
     def end(self) -> Iterator[Step]:
         """What is left, the last step unfinished."""
         if self._held:
-            yield self._known(self._held, None)
+            yield self._known(self._held, self._open)
         if self._open and self._open.end > self._open.start:
             self._open.kind = "unfinished"
             yield self._open

@@ -123,6 +123,10 @@ def test_the_last_step_of_a_process_that_dies_is_unfinished() -> None:
     assert kinds(steps) == "ttu"
 
 
+def test_an_evaluation_at_the_very_end_is_one() -> None:
+    assert kinds(cut(evaluated(Loop().steps(5)).wait(50))) == "ttttt" + "eee"
+
+
 def test_without_a_loader_there_are_no_steps() -> None:
     assert closed(Loop().train().train()) == []
 

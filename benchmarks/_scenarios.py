@@ -1,0 +1,41 @@
+"""The training loops of `_truth.py`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a loop does besides training."""
+
+    workers: int = 0
+    optimizer: str = "AdamW"
+    accumulate: int = 1
+    clip: bool = False
+    evaluate_every: int = 0
+    checkpoint_every: int = 0
+    epochs: int = 1
+    regions: bool = False
+    ranks: int = 1
+    ddp: bool = True
+    late_rank: bool = False
+    stall_every: int = 0
+    steps: int = 40
+
+
+SCENARIOS = {
+    "AdamW": Scenario(),
+    "AdamW, 2 workers": Scenario(workers=2),
+    "SGD": Scenario(optimizer="SGD"),
+    "accumulation 4": Scenario(accumulate=4),
+    "clipping": Scenario(clip=True),
+    "evaluation every 10": Scenario(evaluate_every=10),
+    "checkpoints every 10": Scenario(checkpoint_every=10),
+    "4 epochs": Scenario(epochs=4, steps=12),
+    "4 epochs, 2 workers": Scenario(epochs=4, steps=12, workers=2),
+    "record_function": Scenario(regions=True),
+    "stalls of 150 ms": Scenario(stall_every=10),
+    "stalls of 150 ms, 2 workers": Scenario(stall_every=10, workers=2),
+    "gloo, DDP": Scenario(ranks=2, steps=25),
+    "gloo, DDP, a late rank": Scenario(ranks=2, late_rank=True, steps=25),
+    "gloo, all_reduce by hand": Scenario(ranks=2, ddp=False, steps=25),
+}

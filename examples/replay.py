@@ -1,0 +1,42 @@
+"""Replays the spans of a training process and says where its time went; neither root nor a training job is needed.
+
+`python examples/replay.py [FILE]`: a file of OTLP in JSON lines, examples/training_spans.jsonl if none is given.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from otel_zernel.batch import Batch
+from otel_zernel.otlp_json import parse_spans_json
+from otel_zernel.testing import make_context
+from otel_zernel_processors.phases import PhasesProcessor
+
+RECORDING = Path(__file__).parent / "training_spans.jsonl"
+
+
+def replayed(path: Path) -> Iterator[Batch]:
+    """What the phases processor makes of a recording; the same bytes every time."""
+    processor = PhasesProcessor(PhasesProcessor.Config(), make_context("processors", "phases"))
+    with path.open("rb") as lines:
+        for line in lines:
+            yield from processor.process(Batch(spans=parse_spans_json(line)))
+    yield from processor.flush()
+
+
+def main(path: Path) -> None:
+    """Prints the time of each phase, and the steps."""
+    for name, unit in (("zernel.phase.time", "s"), ("zernel.steps", ""), ("zernel.epochs", "")):
+        last: dict[str, float] = {}
+        for batch in replayed(path):
+            for resource in batch.metrics.resource_metrics:
+                for metric in (one for scope in resource.scope_metrics for one in scope.metrics if one.name == name):
+                    for point in metric.sum.data_points:
+                        texts = (pair.value.string_value or str(pair.value.int_value) for pair in point.attributes)
+                        last[" ".join(texts)] = point.as_double or point.as_int
+        for labels, value in last.items():
+            print(f"{name:<20} {labels:<40} {value:10.3f} {unit}".rstrip())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDING)

@@ -1,0 +1,32 @@
+"""The recorded training run: replayed without root, to the same phases byte for byte."""
+
+import hashlib
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+from otel_zernel import __version__
+from otel_zernel.otlp_json import metrics_json, spans_json
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXPECTED = Path(__file__).with_name("replayed.jsonl")
+
+
+def replayed() -> bytes:
+    """What comes out, as OTLP in JSON lines; without our version, which is in every scope."""
+    script = runpy.run_path(str(EXAMPLES / "replay.py"))
+    batches = script["replayed"](script["RECORDING"])
+    lines = [metrics_json(batch.metrics) if batch.has_metrics else spans_json(batch.spans) for batch in batches]
+    return b"".join(line + b"\n" for line in lines).replace(b',"version":"%s"' % __version__.encode(), b"")
+
+
+def test_a_recording_replays_to_the_same_bytes() -> None:
+    assert hashlib.sha256(replayed()).hexdigest() == hashlib.sha256(EXPECTED.read_bytes()).hexdigest()
+
+
+def test_it_tells_the_steps_that_train_py_takes() -> None:
+    command = [sys.executable, "examples/replay.py"]
+    done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, check=True)
+    steps = {line.split()[2]: float(line.split()[3]) for line in done.stdout.splitlines() if "zernel.steps" in line}
+    assert steps == {"training": 150, "evaluation": 9, "between": 3}

@@ -1,0 +1,97 @@
+"""Steps as traces: whole trees, chosen by tail and sample, with ids that stay."""
+
+from collections import Counter
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel.testing import Dropped, make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, resource_of, span_of, spans_of
+
+
+def traced(loop: Loop, *more: Span, **traces: object) -> tuple[list[Batch], Dropped]:
+    config = PhasesProcessor.Config.model_validate({"interval": "1s", "traces": traces})
+    processor = PhasesProcessor(config, make_context("processors", "phases"))
+    made = [*processor.process(batch_of([*loop.spans, *more])), *processor.flush()]
+    assert isinstance(processor.context.drop, Dropped)
+    return made, processor.context.drop
+
+
+def trees(spans: list[Span]) -> dict[bytes, list[Span]]:
+    """The spans by trace, after checking that each trace is one tree within its step."""
+    by_trace: dict[bytes, list[Span]] = {}
+    for span in spans:
+        assert (len(span.trace_id), len(span.span_id)) == (16, 8)
+        by_trace.setdefault(span.trace_id, []).append(span)
+    for some in by_trace.values():
+        ids = {span.span_id for span in some}
+        assert len(ids) == len(some)
+        assert [span.name for span in some if not span.parent_span_id] == ["step"]
+        assert all(span.parent_span_id in ids for span in some if span.parent_span_id)
+    return by_trace
+
+
+def numbers(spans: list[Span]) -> list[object]:
+    return [attributes_of(span.attributes)["zernel.step.number"] for span in spans if span.name == "step"]
+
+
+def test_a_step_is_a_tree_whose_children_fill_it() -> None:
+    made, _ = traced(Loop().steps(2).load(), sample=1)
+    for some in trees(spans_of(made)).values():
+        root, *children = some
+        assert children[0].start_time_unix_nano == root.start_time_unix_nano
+        assert children[-1].end_time_unix_nano == root.end_time_unix_nano
+        assert {child.parent_span_id for child in children} == {root.span_id}
+
+
+def test_a_trace_has_the_resource_of_its_process_and_says_what_the_step_was() -> None:
+    made, _ = traced(Loop().steps(3).load(), sample=2, slowest=0)
+    resources = [resource for batch in made for resource in batch.spans.resource_spans]
+    assert [resource.resource for resource in resources] == [resource_of()]
+    root = spans_of(made)[0]
+    said = attributes_of(root.attributes)
+    assert said["zernel.step.kind"] == "training"
+    assert said["zernel.phase.optimizer_step"] == pytest.approx(0.005)
+
+
+def test_collectives_and_long_syncs_lie_below_the_piece_they_began_in() -> None:
+    loop = Loop().load().wait(10).do("backward", 12).do("sync", 0.4, name="cudaEventSynchronize")
+    loop.do("sync", 4, name="cudaStreamSynchronize").do("optimizer", 3).load()
+    reduce = span_of("collective", 20, 31, name="all_reduce", thread=7, nccl_bytes=1024, timing_source="host_enqueue")
+    made, _ = traced(loop, reduce, sample=1)
+    spans = {span.name: span for some in trees(spans_of(made)).values() for span in some if len(some) > 3}
+    assert spans["all_reduce"].parent_span_id == spans["backward"].span_id
+    assert attributes_of(spans["all_reduce"].attributes)["zernel.nccl.bytes"] == 1024
+    assert spans["cudaStreamSynchronize"].parent_span_id == spans["sync"].span_id
+    assert "cudaEventSynchronize" not in spans
+
+
+def test_every_nth_the_slow_and_the_slowest_become_traces() -> None:
+    loop = Loop().steps(12).steps(1, forward=90).steps(5).steps(1, forward=60).steps(5).load()
+    assert numbers(spans_of(traced(loop, sample=10, slowest=0)[0])) == [10, 20]
+    assert numbers(spans_of(traced(loop, sample=0, slowest=1)[0])) == [14]
+    assert numbers(spans_of(traced(loop, sample=0, slowest=2)[0])) == [14, 20]
+    assert numbers(spans_of(traced(loop, sample=0, slowest=0, slow_step="70ms")[0])) == [14, 20]
+    assert numbers(spans_of(traced(loop, sample=7, slowest=1, slow_step="100ms")[0])) == [7, 14, 20, 21]
+    assert spans_of(traced(loop, sample=0, slowest=0)[0]) == []
+
+
+def test_the_same_spans_give_the_same_ids() -> None:
+    one, other = (spans_of(traced(Loop().steps(3).load(), sample=1)[0]) for _ in range(2))
+    assert one == other
+
+
+def test_steps_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
+    made, dropped = traced(Loop().steps(9).load(), sample=1, max_steps=4, max_spans=5)
+    assert len(numbers(spans_of(made))) == 4
+    assert Counter(span.trace_id for span in spans_of(made)).most_common(1)[0][1] == 5
+    assert dropped.counts["max_steps"] == 6
+    assert dropped.counts["max_trace_spans"] > 0
+
+
+def test_a_step_of_no_length_has_no_trace_problems() -> None:
+    loop = Loop().load().load(0)
+    made, _ = traced(loop, sample=1)
+    assert all(span.end_time_unix_nano - span.start_time_unix_nano <= 5 * MS for span in spans_of(made))
