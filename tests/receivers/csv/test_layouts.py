@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.batch import points
+from otel_zernel.dcgm import FIELDS
 from otel_zernel.points import Descriptor
-from otel_zernel_receivers.csv.dcgm import FIELDS
 from tests.receivers.csv.running import Receive, attributes
 
 REAL = Path(__file__).parents[4] / "shared/data/dcgm_metrics_20250718_134233.csv"
@@ -97,6 +97,20 @@ async def test_the_resource_says_which_gpu_and_the_point_what_else_the_labels_sa
     }
     (point,) = points(of_gpu.scope_metrics[0].metrics[0])
     assert attributes(point) == {"hw.id": "GPU-a", "GPU_I_ID": "7", "hw.sensor_location": "gpu"}
+
+
+async def test_mig_instances_of_a_gpu_are_told_apart_by_their_columns(receive: Receive) -> None:
+    header = "timestamp,metric_name,gpu_id,uuid,Hostname,GPU_I_PROFILE,GPU_I_ID,value\n"
+    before = "1752871354,DCGM_FI_PROF_GR_ENGINE_ACTIVE,0,GPU-a,node-1"
+    run = await receive(f"{header}{before},1g.10gb,7,0.25\n{before},2g.20gb,8,0.5\n{before},,,0.75\n")
+    (of_gpu,) = run.downstream.batches[0].metrics.resource_metrics
+    series = [attributes(point) for point in points(of_gpu.scope_metrics[0].metrics[0])]
+    gpu = {"hw.id": "GPU-a", "zernel.gpu.engine": "graphics"}
+    assert series == [
+        {**gpu, "GPU_I_ID": "7", "GPU_I_PROFILE": "1g.10gb"},
+        {**gpu, "GPU_I_ID": "8", "GPU_I_PROFILE": "2g.20gb"},
+        gpu,
+    ]
 
 
 async def test_broken_labels_cost_the_labels_only(receive: Receive) -> None:
