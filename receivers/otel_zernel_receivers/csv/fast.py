@@ -47,7 +47,12 @@ def _read(data: bytes, plan: Plan, delimiter: str):  # type: ignore[no-untyped-d
         pyarrow.BufferReader(data),
         read_options=csv.ReadOptions(column_names=names, block_size=len(data) + 1, use_threads=False),
         parse_options=csv.ParseOptions(delimiter=delimiter),
-        convert_options=csv.ConvertOptions(column_types=types, include_columns=list(types), null_values=[""]),
+        convert_options=csv.ConvertOptions(
+            column_types=types,
+            include_columns=list(types),
+            null_values=[""],
+            check_utf8=not data.isascii(),  # which is known at once, and then each text need not be looked at
+        ),
     )
 
 
