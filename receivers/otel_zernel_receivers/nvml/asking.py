@@ -100,6 +100,9 @@ class Questions:
                     self.failed(question.name, self.library.name_of(error.value))
                     break
                 question.asks.pop(0)
+            except (ArithmeticError, LookupError, ValueError) as error:  # an answer that makes no sense
+                self.failed(question.name, type(error).__name__)
+                break
             finally:
                 question.took(self.monotonic() - began, self.scrape, self.slow)
         return {}

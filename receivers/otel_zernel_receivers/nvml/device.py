@@ -113,7 +113,9 @@ class Device:
             if self._library.unsupported(error.value):
                 self._rings.remove(ring)
             return
-        self._history.distributions[STREAMS[ring.kind]].add([number for _, number in samples])
+        one = STREAMS[ring.kind]
+        if one.metric in self._enabled:
+            self._history.distributions[one].add([number for _, number in samples])
         if ring.kind == POWER:
             self._history.energy.add(samples)
         if ring.missed:
@@ -151,10 +153,8 @@ class Device:
 
     def _state(self) -> str:
         """XIDs of before the driver was loaded say nothing about a GPU that answers again."""
-        seen = self._xids.of(self.identity.uuid)
-        return state_of(
-            self._latest, [code for code, (count, _) in seen.items() if count > self._xids_before.get(code, 0)]
-        )
+        seen, before = self._xids.of(self.identity.uuid), self._xids_before
+        return state_of(self._latest, [code for code, (count, _) in seen.items() if count > before.get(code, 0)])
 
     def _numbers(self, points: Points, now: int) -> Batch:
         sent = {one: point for one, point in points.items() if one.metric in self._enabled}
@@ -163,9 +163,12 @@ class Device:
     def _histograms(self, now: int) -> Batch:
         began, self._history.scraped_ns = self._history.scraped_ns, now
         counted: list[tuple[Stream, Distribution | Durations]] = [*self._history.distributions.items()]
-        counted += [(stream(_DURATION, 1.0, {m.QUERY: query}), one) for query, one in self._questions.durations.items()]
-        sent = [(one, counts) for one, counts in counted if one.metric in self._enabled]
-        return self._encoder.histograms(sent, began, now)
+        if _DURATION in self._enabled:
+            durations = self._questions.durations.items()
+            counted += [(stream(_DURATION, 1.0, {m.QUERY: query}), one) for query, one in durations]
+        else:
+            self._questions.durations.clear()
+        return self._encoder.histograms(counted, began, now)
 
 
 def _about(ask: Callable[[Library, Handle], Readings], name: str, library: Library) -> Asked:

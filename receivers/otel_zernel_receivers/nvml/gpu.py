@@ -59,21 +59,29 @@ class Found:
         return frozenset({self.identity.uuid, *(identity.uuid for _, identity in self.instances)})
 
 
-def find(library: Library, hostname: str) -> Iterator[Found]:
-    """The GPUs of this host that say who they are. Raises `Unavailable`."""
-    nvml = library.nvml
+def count(library: Library) -> int:
+    """How many GPUs the driver lists. Raises `Unavailable`."""
     try:
-        count = nvml.nvmlDeviceGetCount()
-    except nvml.NVMLError as error:
+        return int(library.nvml.nvmlDeviceGetCount())
+    except library.nvml.NVMLError as error:
         library.check(error.value)
-        return
-    for index in range(count):
-        try:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            identity = board(library, handle, index, hostname)
-        except nvml.NVMLError:  # lost, or another container's
-            continue
-        yield Found(handle, identity, list(_instances(library, handle, identity)))
+        return 0
+
+
+def find(library: Library, index: int, hostname: str) -> Found | None:
+    """The GPU, if it says who it is: one that is lost, or another container's, does not."""
+    try:
+        handle = library.nvml.nvmlDeviceGetHandleByIndex(index)
+        identity = board(library, handle, index, hostname)
+    except library.nvml.NVMLError:
+        return None
+    return Found(handle, identity, list(_instances(library, handle, identity)))
+
+
+def find_all(library: Library, hostname: str) -> list[Found]:
+    """All GPUs of this host, one after the other. Raises `Unavailable`."""
+    found = [find(library, index, hostname) for index in range(count(library))]
+    return [one for one in found if one]
 
 
 def _instances(library: Library, handle: Handle, parent: Identity) -> Iterator[tuple[Handle, Identity]]:

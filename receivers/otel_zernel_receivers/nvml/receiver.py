@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from otel_zernel.component import Context, Emit, Receiver
@@ -9,7 +10,7 @@ from otel_zernel.scraping import ScrapeThread
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.events import Listener, Xids
-from otel_zernel_receivers.nvml.gpu import Found, Maker, find
+from otel_zernel_receivers.nvml.gpu import Found, Maker, count, find, find_all
 from otel_zernel_receivers.nvml.library import Library, Unavailable
 from otel_zernel_receivers.nvml.watch import Watch
 
@@ -26,21 +27,29 @@ class _Session:
     """From opening the driver to closing it."""
 
     library: Library
-    found: list[Found]
+    threads: list[ScrapeThread]
+    """One for each GPU, by its index."""
+    found: dict[int, Found]
+    """The GPUs that said who they are, by index."""
     listener: Listener
     watches: list[Watch] = field(default_factory=list)
 
     @property
     def uuids(self) -> frozenset[str]:
-        return _uuids(self.found)
+        return _uuids(self.found.values())
+
+    @property
+    def mute(self) -> list[int]:
+        """The GPUs that do not even say who they are, by index."""
+        return [index for index, thread in enumerate(self.threads) if thread.busy and index not in self.found]
 
     @property
     def hung(self) -> bool:
-        return any(watch.trouble and not watch.lost for watch in self.watches)
+        return bool(self.mute) or any(watch.trouble and not watch.lost for watch in self.watches)
 
     async def idle(self) -> None:
         """Returns when no thread of a GPU's is inside the driver."""
-        while any(watch.busy for watch in self.watches):  # noqa: ASYNC110  # threads have no event to wait for
+        while any(thread.busy for thread in self.threads):  # noqa: ASYNC110  # threads have no event to wait for
             await asyncio.sleep(0.01)
 
     def close(self) -> None:
@@ -49,8 +58,23 @@ class _Session:
             self.library.close()
 
 
-def _uuids(found: list[Found]) -> frozenset[str]:
+def _uuids(found: Iterable[Found]) -> frozenset[str]:
     return frozenset().union(*(one.uuids for one in found))
+
+
+def _close_all(threads: Iterable[ScrapeThread]) -> None:
+    for thread in threads:
+        thread.close()
+
+
+def _open_driver() -> tuple[Library, int]:
+    """The driver, and how many GPUs it lists. Raises `Unavailable`."""
+    library = Library()
+    try:
+        return library, count(library)
+    except Unavailable:
+        library.close()
+        raise
 
 
 class NvmlReceiver(Receiver):
@@ -103,24 +127,33 @@ class NvmlReceiver(Receiver):
         if thread.busy:
             raise TimeoutError
         async with asyncio.timeout(self.config.rediscover_interval):
-            return await thread.call(self._session)
-
-    def _session(self) -> _Session:
-        library = Library()
+            library, number = await thread.call(_open_driver)
+        threads = [ScrapeThread(f"nvml {index}") for index in range(number)]
         try:
-            found = list(find(library, platform.node()))
-        except Unavailable:
-            library.close()
+            answers = await asyncio.gather(*(self._find(library, index, own) for index, own in enumerate(threads)))
+        except asyncio.CancelledError:
+            _close_all(threads)
             raise
-        listener = Listener(library, {one.identity.uuid: one.handle for one in found}, self._xids.count)
-        return _Session(library, found, listener)
+        found = {index: one for index, one in enumerate(answers) if one}
+        handles = {one.identity.uuid: one.handle for one in found.values()}
+        return _Session(library, threads, found, Listener(library, handles, self._xids.count))
+
+    async def _find(self, library: Library, index: int, thread: ScrapeThread) -> Found | None:
+        """Asks a GPU, in its own thread, who it is; None if it does not say."""
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                return await thread.call(lambda: find(library, index, platform.node()))
+        except TimeoutError:
+            self._timeouts.add(1, {"zernel.gpu.index": index})
+            return None
 
     async def _watch(self, session: _Session, thread: ScrapeThread, emit: Emit) -> None:
         """Watches the GPUs that were found. Raises `Unavailable` or `_Changed`."""
-        for one in session.found:
+        for index, one in session.found.items():
             gpu = self._maker.make(session.library, one)
             self._boards[one.identity.uuid] = gpu.name
-            session.watches.append(Watch(gpu, self.config, self.context, self._timeouts))
+            own = session.threads[index]
+            session.watches.append(Watch(gpu, own, self.config, self.context, self._timeouts))
         self._report(session)
         session.listener.start()
         try:
@@ -139,7 +172,7 @@ class NvmlReceiver(Receiver):
             await self.context.clock.sleep(self.config.rediscover_interval)
             if session.hung or thread.busy:  # opening it anew would hang, too
                 continue
-            found = await thread.call(lambda: list(find(session.library, platform.node())))
+            found = await thread.call(lambda: find_all(session.library, platform.node()))
             missing = set(self._boards) - _uuids(found)
             if _uuids(found) != session.uuids or missing or not found or session.listener.broken:
                 raise _Changed
@@ -148,6 +181,7 @@ class NvmlReceiver(Receiver):
         session.listener.stop()
         for watch in session.watches:
             watch.close()
+        _close_all(session.threads)
         try:
             async with asyncio.timeout(CLOSING):
                 await session.idle()
@@ -159,7 +193,8 @@ class NvmlReceiver(Receiver):
     def _report(self, session: _Session) -> None:
         """Says in health what is wrong with whom."""
         troubles = [watch.trouble for watch in session.watches if watch.trouble]
+        troubles += [f"GPU {index} does not answer within {self.config.timeout:g} s" for index in session.mute]
         troubles += [f"{name} is missing" for uuid, name in self._boards.items() if uuid not in session.uuids]
-        if not session.found:
+        if not session.threads:
             troubles.append("NVIDIA's driver knows no GPU")
         self.context.report("; ".join(troubles) or None)

@@ -17,7 +17,8 @@ from otel_zernel_receivers.nvml.library import Lost
 class Watch:
     """Scrapes a GPU at the interval, and reads its sample buffers in between before they go round."""
 
-    def __init__(self, gpu: Gpu, config: NvmlConfig, context: Context, timeouts: Counter) -> None:
+    def __init__(self, gpu: Gpu, thread: ScrapeThread, config: NvmlConfig, context: Context, timeouts: Counter) -> None:
+        """`thread` is the GPU's own."""
         self.gpu = gpu
         self.trouble: str | None = None
         """A sentence about a GPU that does not answer."""
@@ -25,17 +26,11 @@ class Watch:
         self._config = config
         self._context = context
         self._timeouts = timeouts
-        self._thread = ScrapeThread(f"nvml {gpu.board.identity.index}")
+        self._thread = thread
         self._call: asyncio.Task[Batch] | None = None
 
-    @property
-    def busy(self) -> bool:
-        """Whether its thread is inside the driver."""
-        return self._thread.busy
-
     def close(self) -> None:
-        """Lets its thread end when the driver lets go of it."""
-        self._thread.close()
+        """Forgets what it still waits for."""
         if self._call:
             self._call.cancel()
 

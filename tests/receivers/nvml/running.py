@@ -8,7 +8,7 @@ from otel_zernel.component import Context
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.events import Xids
-from otel_zernel_receivers.nvml.gpu import Gpu, Maker, find
+from otel_zernel_receivers.nvml.gpu import Gpu, Maker, find_all
 from otel_zernel_receivers.nvml.library import Library
 
 HOST = "node-1"
@@ -30,6 +30,6 @@ class Host:
         """What the driver knows now."""
         library = Library()
         try:
-            yield [self._maker.make(library, found) for found in find(library, HOST)]
+            yield [self._maker.make(library, found) for found in find_all(library, HOST)]
         finally:
             library.close()

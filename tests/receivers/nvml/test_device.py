@@ -103,6 +103,14 @@ def test_a_query_that_fails_for_once_is_counted_and_asked_again(driver: Boot) ->
         assert values(gpus[0].scrape(), "hw.power") == {"": 99}
 
 
+def test_an_answer_that_makes_no_sense_costs_that_query_only(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "MemoryInfo_v2 = 0 0 0 0")
+    with host.gpus() as gpus:
+        assert values(gpus[0].scrape(), "hw.power")
+    assert host.failed == [("nvmlDeviceGetMemoryInfo", "ZeroDivisionError")]
+
+
 def test_a_slow_query_is_asked_seldom_and_the_others_always(driver: Boot) -> None:
     controls = driver("h200")
     controls.apply("gpu 0", "delay PerformanceState = 30000")

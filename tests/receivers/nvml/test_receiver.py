@@ -110,6 +110,17 @@ async def test_a_hung_gpu_costs_that_gpu_only_and_is_counted_until_it_answers_ag
         await until(lambda: nvml.problem == "")
 
 
+async def test_a_gpu_that_hangs_from_the_start_does_not_keep_the_others(driver: Boot) -> None:
+    controls = driver("h100x8")
+    controls.apply("gpu 4", "hang = 1")
+    async with running() as nvml:
+        await nvml.scraped(gpu(7))
+        assert nvml.problem == "GPU 4 does not answer within 0.2 s"
+        controls.apply("gpu 4", "hang -")
+        await nvml.scraped(gpu(4))
+        await until(lambda: nvml.problem == "")
+
+
 async def test_a_lost_gpu_says_so_and_is_found_again(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from opentelemetry.metrics import NoOpMeter
 
+from otel_zernel.scraping import ScrapeThread
 from otel_zernel.testing import Downstream, until
 from otel_zernel_receivers.nvml.watch import Watch
 from tests.receivers.nvml.driver import Driver
@@ -17,12 +18,14 @@ async def test_sample_buffers_are_read_between_scrapes_before_they_go_round(driv
     driver("h200").apply("gpu 0", *two_seconds)
     host, downstream = Host({"collection_interval": "60s"}), Downstream()
     with host.gpus() as gpus:
-        watch = Watch(gpus[0], host.config, host.context, NoOpMeter("test").create_counter("timeouts"))
+        thread = ScrapeThread("nvml 0")
+        watch = Watch(gpus[0], thread, host.config, host.context, NoOpMeter("test").create_counter("timeouts"))
         task = asyncio.create_task(watch.run(downstream, lambda: None))
         await until(lambda: len(downstream.batches) == 2)
         task.cancel()
         await asyncio.wait([task])
         watch.close()
+        thread.close()
     reads = [
         point.count
         for metric in metrics(downstream.batches[1], "zernel.nvml.query.duration")
