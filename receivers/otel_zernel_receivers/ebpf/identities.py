@@ -1,5 +1,5 @@
-"""What else is known of the processes that the kernel counts: learned while they live, for the resources of their
-spans."""
+"""What else is known of the processes that the kernel counts, learned while they live: whether they are wanted at all,
+and the attributes of their spans' resources."""
 
 import os
 import socket
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from otel_zernel.points import Attributes
+from otel_zernel_receivers.ebpf import processes
 from otel_zernel_receivers.ebpf.process_folder import ProcessFolder
 from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
 
@@ -16,30 +17,46 @@ _RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LO
 
 
 class Identities:
-    """The live processes' attributes."""
+    """The processes that have a row."""
 
-    def __init__(self, rows: ProcessRows, proc_root: Path = Path("/proc")) -> None:
+    def __init__(self, rows: ProcessRows, selection: processes.Selection, proc_root: Path = Path("/proc")) -> None:
         self._rows = rows
+        self._selection = selection
         self._proc_root = proc_root
         self._host = socket.gethostname()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        self._known: dict[Process, Attributes] = {}
+        self._known: dict[Process, Attributes | None] = {}
+        self._pids: dict[int, int] = {}
+
+    def scanned(self, scan: processes.Scan) -> None:
+        """Takes from a scan under which pids /proc shows processes, where it is another pid namespace's; and notes the
+        ends of processes that nobody told us about."""
+        self._pids = {process.own_pid: process.id.pid for process in scan.processes}
+        for process in self._rows.live():
+            if not (self._proc_root / str(self._pids.get(process.pid, process.pid))).exists():
+                self._rows.end(process)
 
     def learn(self) -> None:
         """Looks at processes that are new, and forgets those that are gone."""
-        held = self._rows.held()
-        self._known = {process: self._known.get(process) or self._look(process) for process in held}
+        self._known = {
+            process: self._known[process] if process in self._known else self._look(process)
+            for process in self._rows.held()
+        }
+
+    def wants(self, process: Process) -> bool:
+        """Whether the process is to be told of."""
+        return self._known.get(process) is not None
+
+    def of(self, process: Process) -> Attributes:
+        """The resource attributes of a process; of one that nobody could look at, what the kernel told."""
+        return self._known.get(process) or self._told(process)
 
     def joined(self, process: Process, rank: int, size: int) -> None:
         """The process has made a communicator. The largest that it is in tells its rank."""
-        known = self(process)
+        known = self.of(process)
         if rank >= 0 and size > int(str(known.get("zernel.world_size", 0))):
             told: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}
             self._known[process] = {**known, **told}
-
-    def __call__(self, process: Process) -> Attributes:
-        """The resource attributes of a process; of one that nobody has looked at, what the kernel told."""
-        return self._known.get(process) or self._told(process)
 
     def _told(self, process: Process) -> dict[str, str | int]:
         return {
@@ -48,17 +65,37 @@ class Identities:
             "host.name": self._host,
         }
 
-    def _look(self, process: Process) -> Attributes:
-        attributes = self._told(process)
-        folder = ProcessFolder(self._proc_root, process.pid)
+    def _look(self, process: Process) -> Attributes | None:
+        """None if the process is not wanted; the kernel will then ignore it."""
+        folder = ProcessFolder(self._proc_root, self._pids.get(process.pid, process.pid))
         try:
-            started = self._booted + folder.start_time() / os.sysconf("SC_CLK_TCK")
-            environment = folder.environment(_RANK_VARIABLES)
+            found = processes.Process(
+                id=processes.ProcessId(folder.pid, folder.start_time()),
+                own_pid=process.pid,
+                name=folder.name,
+                executable=folder.executable.rpartition("/")[2],
+                cgroup=folder.cgroup,
+                environment=folder.environment({*_RANK_VARIABLES, *self._selection.environment}),
+                files=(),
+            )
         except (OSError, ValueError):  # it has ended
-            return attributes
+            return self._told(process) if self._selection == processes.Selection() else None
+        if not self._selection.takes(found):
+            self._rows.ignore(process)
+            return None
+        return self._describe(process, found)
+
+    def _describe(self, process: Process, found: processes.Process) -> Attributes:
+        attributes = self._told(process)
+        started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
         attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
-        attributes["process.executable.name"] = folder.executable.rpartition("/")[2] or self._rows.name(process)
-        if environment.get("WORLD_SIZE", "").isdecimal():
-            self._rows.set_world_size(process, int(environment["WORLD_SIZE"]))
-        ranks = {_RANK_VARIABLES[name]: int(value) for name, value in environment.items() if value.isdecimal()}
-        return {**attributes, **ranks, **({"zernel.rank.source": "environ"} if ranks else {})}
+        attributes["process.executable.name"] = found.executable or found.name
+        ranks = {
+            _RANK_VARIABLES[name]: int(value)
+            for name, value in found.environment.items()
+            if name in _RANK_VARIABLES and value.isdecimal()
+        }
+        if ranks:
+            self._rows.set_world_size(process, ranks.get("zernel.world_size", 0))
+            attributes |= {**ranks, "zernel.rank.source": "environ"}
+        return attributes

@@ -1,76 +1,53 @@
-"""Which files on this machine have functions to probe, and where in them."""
+"""Where in a library the functions to probe are, and which of them are better left alone."""
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from otel_zernel_receivers.ebpf.attaching import Place
-from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol, UnreadableElf
+from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.processes import Library
+from otel_zernel_receivers.ebpf.prologue import Cost
 from otel_zernel_receivers.ebpf.symtab import find_local
 
-FileKey = tuple[int, int]
-"""Device and inode."""
-
-_LIBRARIES: dict[str, tuple[Probe, ...]] = {
-    "libcudart.so": CUDA_RUNTIME,
-    "libcuda.so": CUDA_DRIVER,
-    "libnccl.so": NCCL,
-    "libtorch_cpu.so": TORCH_CPU,
-    "libtorch_python.so": TORCH_PYTHON,
+PROBES: dict[Library, tuple[Probe, ...]] = {
+    Library.CUDART: CUDA_RUNTIME,
+    Library.CUDA: CUDA_DRIVER,
+    Library.NCCL: NCCL,
+    Library.TORCH_CPU: TORCH_CPU,
+    Library.TORCH_PYTHON: TORCH_PYTHON,
+    Library.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
-"""Probes by what the library's name begins with."""
+"""What is probed in each kind of file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
-    """A file with functions to probe."""
+class Places:
+    """Where a file's functions are."""
 
-    key: FileKey
-    path: str
-    """As the collector can open it, whatever mount namespace the process lives in."""
-    places: tuple[Place, ...]
-
-
-def find_libraries(skip: Container[FileKey]) -> Iterator[Library]:
-    """The libraries that some process has mapped now, each file once; none of those in `skip`."""
-    seen: set[FileKey] = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        for path, probes in _mapped(maps):
-            try:
-                status = Path(path).stat()
-                key = status.st_dev, status.st_ino
-                if key not in seen and key not in skip:
-                    seen.add(key)
-                    yield Library(key, path, find_places(path, probes))
-            except (OSError, UnreadableElf):
-                continue
+    probed: tuple[Place, ...]
+    too_dear: tuple[str, ...]
+    """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
 
 
-def find_places(path: str, probes: Sequence[Probe]) -> tuple[Place, ...]:
-    """Where the functions are in the file: every version of each, but no place twice."""
+def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) -> Places:
+    """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
     by_name = {probe.function: probe for probe in probes}
-    local = [probe for probe in probes if probe.is_local]
-    with Path(path).open("rb") as file:
-        elf = ElfFile(file.fileno())
-        symbols = [symbol for versions in elf.find(by_name).values() for symbol in versions]
-        symbols += [found for probe in local if (found := _local_symbol(file.fileno(), elf, probe.function))]
-        offsets = {elf.probe_point(symbol).offset: by_name[symbol.name] for symbol in symbols}
-    return tuple(Place(probe, offset) for offset, probe in offsets.items())
+    elf = ElfFile(fd)
+    symbols = [symbol for versions in elf.find(by_name).values() for symbol in versions]
+    symbols += [found for probe in probes if probe.is_local and (found := _local_symbol(fd, elf, probe.function))]
+    probed: dict[int, Place] = {}
+    too_dear: list[str] = []
+    for symbol in symbols:
+        probe, point = by_name[symbol.name], elf.probe_point(symbol)
+        if probe.is_hot and point.cost is Cost.STEPPED and not at_any_cost:
+            too_dear.append(symbol.name)
+        else:
+            probed[point.offset] = Place(probe, point.offset)
+    return Places(tuple(probed.values()), tuple(too_dear))
 
 
 def _local_symbol(fd: int, elf: ElfFile, name: str) -> Symbol | None:
     address = find_local(fd, name)
     offset = elf.file_offset(address, executable=True) if address else None
     return Symbol(name, None, True, address or 0, offset, 0) if offset is not None else None
-
-
-def _mapped(maps: Path) -> Iterator[tuple[str, tuple[Probe, ...]]]:
-    try:
-        lines = maps.read_text(errors="surrogateescape").splitlines()
-    except OSError:
-        return
-    for path in {line.split(None, 5)[5] for line in lines if len(line.split(None, 5)) > 5}:
-        for prefix, probes in _LIBRARIES.items():
-            if Path(path).name.startswith(prefix):
-                yield f"{maps.parent}/root{path}", probes

@@ -1,6 +1,5 @@
 """Loading the BPF side in the best way that works here: tried on a function of our own, not guessed from versions."""
 
-import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +8,14 @@ from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_lif
 from otel_zernel_receivers.ebpf.calibration import PROBE, OwnFunction
 from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.layout import SETTINGS
-from otel_zernel_receivers.ebpf.libbpf import BpfError, Link, Object
+from otel_zernel_receivers.ebpf.libbpf import BpfError, Link, Object, missing
 from otel_zernel_receivers.ebpf.probes import Operation
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Limits, Tables
+from otel_zernel_receivers.ebpf.unavailable import Unavailable, explain
 
 _TRIAL_CALLS = 7
 _CALIBRATION_CALLS = 2000
-_CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38, "CAP_SYS_ADMIN": 21}
-
-
-class Unavailable(Exception):
-    """eBPF does not work here. One sentence that says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +39,8 @@ class Loaded:
 
 def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
     """Loads by the first of the modes that counts calls exactly. Raises Unavailable."""
+    if sentence := missing():
+        raise Unavailable(sentence)
     reasons: list[str] = []
     for mode in modes:
         for variant in _variants(mode):
@@ -51,7 +48,7 @@ def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
                 return _load(limits, mode, variant, tuple(reasons))
             except OSError as error:
                 reasons.append(f"{mode} ({variant}): {error}")
-    raise Unavailable(_explain(reasons))
+    raise Unavailable(explain(reasons))
 
 
 def _variants(mode: Mode) -> tuple[str, ...]:
@@ -111,12 +108,3 @@ def _forget_collector(tables: Tables) -> None:
 
 def _calibration(tables: Tables) -> list[SeriesReading]:
     return [reading for reading in tables.read().series if reading.operation == Operation.CALIBRATION]
-
-
-def _explain(reasons: list[str]) -> str:
-    effective = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff"))
-    held = int(effective.split()[1], 16)
-    lacking = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
-    if "CAP_BPF" in lacking or "CAP_PERFMON" in lacking:
-        return f"eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks {', '.join(lacking)}"
-    return f"eBPF does not work on this kernel ({os.uname().release}): {'; '.join(reasons)}"

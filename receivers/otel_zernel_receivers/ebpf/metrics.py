@@ -1,7 +1,7 @@
 """What the readings are as metrics: names, units, attributes."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch
@@ -161,15 +161,18 @@ class Points:
         self._points[family].append(encode_number_point(attributes, value, self._period))
 
 
-def batch_of(readings: Readings, layout: Layout, period: Period) -> Batch:
-    """The readings as metrics of the time of `period`."""
+def batch_of(readings: Readings, wanted: Callable[[Process], bool], layout: Layout, period: Period) -> Batch:
+    """The readings of the processes that are wanted, as metrics of the time of `period`."""
     points = Points(layout, period)
     for series in readings.series:
-        points.add_series(series)
+        if wanted(series.process):
+            points.add_series(series)
     for memory in readings.memory:
-        points.add_memory(memory)
+        if wanted(memory.process):
+            points.add_memory(memory)
     for failure in readings.failures:
-        points.add_failure(failure)
+        if wanted(failure.process):
+            points.add_failure(failure)
     for process, lost in readings.lost_events.items():
         points.add_lost_events(process, lost)
     return points.batch()

@@ -108,6 +108,11 @@ class Probe:
         return positions << 32 | self.flags | number << 16 | self.kind << 8 | self.operation
 
     @property
+    def is_hot(self) -> bool:
+        """Whether a training job calls the function thousands of times a second."""
+        return self.kind in (Kind.CALL, Kind.COPY)
+
+    @property
     def has_return(self) -> bool:
         """Whether the function's return is of interest too."""
         return self.kind not in (Kind.SCOPE_END, Kind.COMMUNICATOR_END)

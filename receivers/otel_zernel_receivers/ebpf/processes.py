@@ -35,7 +35,7 @@ RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 """What torchrun tells its workers."""
 
 # PyPI's repaired wheels put a hash into the name: libcudart-a7b20f20.so.11.0.
-_LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda)(-[0-9a-f]{8})?\.so(\..*)?")
+_LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python)(-[0-9a-f]{8})?\.so(\..*)?")
 _TELLTALES = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
 
 
@@ -47,6 +47,7 @@ class Library(StrEnum):
     NCCL = "nccl"
     TORCH_CPU = "torch_cpu"
     TORCH_CUDA = "torch_cuda"
+    TORCH_PYTHON = "torch_python"
     EXECUTABLE = "executable"
 
 

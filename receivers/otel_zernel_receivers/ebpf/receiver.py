@@ -1,12 +1,14 @@
 """The ebpf receiver."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from otel_zernel.component import Emit, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.unavailable import Unavailable
 
 if TYPE_CHECKING:  # what works on Linux alone is imported when it runs
     from otel_zernel_receivers.ebpf.watch import Watch
@@ -20,31 +22,26 @@ class EbpfReceiver(Receiver):
     Config = EbpfConfig
     stability = "beta"
 
-    @classmethod
-    def missing(cls) -> str | None:
-        from otel_zernel_receivers.ebpf import libbpf
-
-        return libbpf.missing()
-
     async def run(self, emit: Emit) -> None:
         """Emits what the kernel has counted, every `interval`. Where eBPF does not work it says so in health, and tries
         again."""
-        from otel_zernel_receivers.ebpf.loading import Unavailable
-
         while True:
             try:
                 await self._watch(emit)
             except Unavailable as problem:
+                if self.context.health.problems.get(self.context.path) != str(problem):
+                    self.context.logger.warning("Disabled for now: %s", problem)
                 self.context.report(str(problem))
-                self.context.logger.warning("Disabled for now: %s", problem)
                 await self.context.clock.sleep(self.config.rescan_interval)
 
     async def _watch(self, emit: Emit) -> None:
+        if sys.platform != "linux":
+            raise Unavailable("eBPF is a part of Linux")
         from otel_zernel_receivers.ebpf.watch import Watch
 
         watch = Watch(self.config, self.context)
-        await _in_thread(watch.open)
         try:
+            await _in_thread(watch.open)
             self.context.report(None)
             await self._follow(watch, emit)
         finally:

@@ -34,7 +34,7 @@ def monotonic_to_unix_ns() -> int:
 class SpanMaker:
     """Makes spans of events."""
 
-    describe: Identities
+    identities: Identities
     offset_ns: int = field(default_factory=monotonic_to_unix_ns)
 
     def spans(self, events: NDArray[Any]) -> TracesData:
@@ -43,14 +43,14 @@ class SpanMaker:
         for event in events:
             process = Process(int(event["row"]), int(event["generation"]), int(event["pid"]))
             if event["interval"] == Interval.COMMUNICATOR:
-                self.describe.joined(process, int(event["rank"]), int(event["communicator_size"]))
-            else:
+                self.identities.joined(process, int(event["rank"]), int(event["communicator_size"]))
+            elif self.identities.wants(process):
                 by_process[process].append(self._span(event))
         return TracesData(resource_spans=self._resources(by_process.items()))
 
     def _resources(self, spans: Iterable[tuple[Process, list[Span]]]) -> Iterable[ResourceSpans]:
         for process, of_process in spans:
-            resource = Resource(attributes=key_values(self.describe(process)))
+            resource = Resource(attributes=key_values(self.identities.of(process)))
             yield ResourceSpans(resource=resource, scope_spans=[ScopeSpans(scope=SCOPE, spans=of_process)])
 
     def _span(self, event: np.void) -> Span:

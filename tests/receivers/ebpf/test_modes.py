@@ -54,14 +54,16 @@ def test_a_mode_that_is_not_the_best_is_explained_once(
     finally:
         watch.close()
     assert caplog.text.count("Operation not permitted") == 1
-    assert "attaching by multi" in caplog.text
+    assert "Attaching by multi" in caplog.text
 
 
 def test_a_return_without_its_entry_is_counted_as_lost(standin: Standin) -> None:
     if reason := why_not(Mode.MULTI):
         pytest.skip(reason)
     loaded = load(Limits(), (Mode.MULTI,))
-    (place,) = find_places(str(standin.cudart), (Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME),))
+    with standin.cudart.open("rb") as file:
+        probe = Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
+        (place,) = find_places(file.fileno(), (probe,)).probed
     program = loaded.bpf.programs["probe_return"]
     link = attach_multi(program, str(standin.cudart), [place.offset], [place.probe.cookie], at_return=True)
     try:

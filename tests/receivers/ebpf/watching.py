@@ -14,8 +14,9 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.loading import Unavailable, load
+from otel_zernel_receivers.ebpf.loading import load
 from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.watch import Watch
 
 
