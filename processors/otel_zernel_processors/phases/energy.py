@@ -97,6 +97,9 @@ class Gpu:
                 into = spent.joules if sample.kind == "energy" else spent.idle_s
                 for phase, share in history.shares(sample.start, sample.end).items():
                     into[phase] = into.get(phase, 0.0) + sample.amount * share / len(users)
+        needed = min([*(one.start for one in self._samples), *(time for time, _ in self._last.values())], default=0)
+        for history, _ in users:
+            history.forget(needed)
 
     @staticmethod
     def _amount(seen: Observation, before: float, seconds: float) -> float:

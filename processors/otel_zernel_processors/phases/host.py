@@ -1,7 +1,7 @@
 """The processes and GPUs of one host, and its time."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -20,11 +20,13 @@ from otel_zernel_processors.phases.report import report
 
 _MANY = 1000
 """More reports than this are not made up for after a silence."""
-
-
+_DAY_NS = 86_400_000_000_000
+"""Times further ahead of the host's time and of the wall clock are wrong: they would make all that follows late."""
 _LOSSES = 64
 _GPUS = 1024
 
+Key = tuple[int, str]
+"""A pid and its creation time: a pid may come back, and may exist in several containers."""
 Loss = tuple[int | None, int, int]
 """Of which process (None: of any) events were lost, and between which times (ns)."""
 
@@ -35,7 +37,7 @@ class Host:
     def __init__(self, name: str, config: PhasesConfig, context: Context, admit: Callable[[], bool]) -> None:
         """`admit` says if there is room for another process."""
         self.name = name
-        self.processes: dict[int, Process] = {}
+        self.processes: dict[Key, Process] = {}
         self.clock = 0
         self._config = config
         self._context = context
@@ -48,19 +50,26 @@ class Host:
         self._losses: deque[Loss] = deque(maxlen=_LOSSES)
         self._transitions = 0
 
-    def follow(self, resource: Resource, spans: Iterable[Span]) -> None:
+    def follow(self, resource: Resource, spans: Sequence[Span]) -> None:
         """Takes the spans of one process."""
-        process = self._process(resource, None)
+        named = scalars(resource.attributes)
+        pid = named.get("process.pid", 0)
+        process = self._process(pid if isinstance(pid, int) else 0, resource)
+        if process is None:
+            self._context.drop(len(spans), "max_processes")
+            return
         for span in spans:
             mark = mark_of(span)
-            if process is None or mark is None:
-                self._context.drop(1, "max_processes" if process is None else "invalid")
-                continue
-            process.add(mark)
-            self._seen(mark.start, mark.end)
+            if mark is None or mark.end > self._latest():
+                self._context.drop(1, "invalid")
+            else:
+                process.add(mark)
+                self._seen(mark.start, mark.end)
 
     def observe(self, seen: Observation) -> None:
         """Takes a point of a process or a GPU."""
+        if seen.time > self._latest():
+            return
         self._seen(seen.time, seen.time)
         if seen.name in GPU:
             if seen.gpu in self._gpus or (seen.gpu and len(self._gpus) < _GPUS):
@@ -68,7 +77,7 @@ class Host:
         elif seen.name == LOSSES:
             self._lose(seen)
         elif seen.pid is not None:
-            process = self._process(seen.resource, seen.pid)
+            process = self._process(seen.pid, seen.resource)
             if process:
                 gpu = self._gpu_of(process)
                 process.observe(seen, (gpu.utilization if gpu else None) or 0.0)
@@ -98,27 +107,37 @@ class Host:
         self._since = self._since or start
         self.clock = max(self.clock, end)
 
-    def _process(self, resource: Resource, pid: int | None) -> Process | None:
-        """The process of this resource; a pid whose creation time has changed is another one."""
-        named = scalars(resource.attributes)
-        number = named.get("process.pid", 0) if pid is None else pid
-        identity = Identity(self.name, int(number or 0), str(named.get("process.creation.time", "")))
-        known = self.processes.get(identity.pid)
-        if known and identity.created in ("", known.identity.created):
-            return known
-        if known:
-            self._retire(known)
+    def _latest(self) -> int:
+        """The latest time (ns) that is believed; of the first thing seen, any."""
+        return max(self.clock, self._context.clock.time_ns()) + _DAY_NS if self.clock else 2**63
+
+    def _process(self, pid: int, resource: Resource) -> Process | None:
+        """The process of this pid and resource; None if there is no room for another.
+
+        Where the resource does not say when the process was created, it is the one last seen with this pid.
+        """
+        created = str(scalars(resource.attributes).get("process.creation.time", ""))
+        known = self.processes.get((pid, created))
+        if known is None and not created:
+            of_pid = [process for (number, _), process in self.processes.items() if number == pid]
+            known = max(of_pid, key=lambda process: process.last_seen, default=None)
+        return known or self._new(pid, created, resource)
+
+    def _new(self, pid: int, created: str, resource: Resource) -> Process | None:
+        if (pid, "") in self.processes:
+            self._retire((pid, ""))  # known from metrics that did not say enough
         if not self._admit():
             return None
-        process = Process(identity, resource, self._config, self._context)
-        self.processes[identity.pid] = process
+        process = Process(Identity(self.name, pid, created), resource, self._config, self._context)
+        self.processes[pid, created] = process
         for loss in self._losses:
             _lose(process, loss)
         return process
 
-    def _retire(self, process: Process) -> None:
+    def _retire(self, key: Key) -> None:
+        process = self.processes.pop(key)
         process.end()
-        self._ended.append(self.processes.pop(process.identity.pid))
+        self._ended.append(process)
 
     def _lose(self, seen: Observation) -> None:
         """Notes a loss: it lies between the counter's last point and this one."""
@@ -138,11 +157,12 @@ class Host:
         for process in self.processes.values():
             process.advance(now)
         forgotten = now - ns(self._config.idle_timeout)
-        for process in [one for one in self.processes.values() if one.last_seen < forgotten]:
-            self._retire(process)
+        for key in [key for key, process in self.processes.items() if process.last_seen < forgotten]:
+            self._retire(key)
         ended, self._ended = self._ended, []
         followed = [*self.processes.values(), *ended]
-        self._lost = {pid: last for pid, last in self._lost.items() if pid is None or pid in self.processes}
+        pids = {None, *(pid for pid, _ in self.processes)}
+        self._lost = {pid: last for pid, last in self._lost.items() if pid in pids}
         self._share_out(followed, forgotten)
         for process in followed:
             yield from report(process, now, self._context)

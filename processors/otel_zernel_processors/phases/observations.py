@@ -1,5 +1,6 @@
 """What metrics say of processes and GPUs, whoever measured it: the points that phases are joined with."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -93,5 +94,6 @@ def _observed(metric: Any, resource: Scalars, origin: Resource) -> Iterator[Obse
 def _value(point: Any) -> float | None:
     if hasattr(point, "as_double"):
         kind = point.WhichOneof("value")
-        return float(getattr(point, kind)) if kind else None
+        value = float(getattr(point, kind)) if kind else math.nan
+        return value if math.isfinite(value) else None
     return float(point.count)

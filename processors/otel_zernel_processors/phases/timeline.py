@@ -108,4 +108,6 @@ class Timeline:
         step.lossy = any(start < step.end and step.start < end for start, end in self._losses)
         flights = [(mark.start, mark.end) for mark in self._collectives if mark.in_flight]
         began = [mark for mark in self._collectives if step.start <= mark.start < step.end]
+        while self._collectives and self._collectives[0].end <= step.end:
+            self._collectives.popleft()
         return ClosedStep(step, ledger(step, flights, self._bridge_ns), began)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.errors import DecodeError
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.processors.phases.training import (
@@ -22,6 +21,7 @@ from tests.processors.phases.training import (
     gauge_batch,
     metrics_of,
     resource_of,
+    span_of,
     spans_of,
     values_of,
 )
@@ -29,7 +29,8 @@ from tests.processors.phases.training import (
 
 def make(**settings: object) -> PhasesProcessor:
     config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
-    return PhasesProcessor(config, make_context("processors", "phases"))
+    clock = FakeClock(START + 365 * 86_400_000 * MS)  # streams are recordings, unless a test says otherwise
+    return PhasesProcessor(config, make_context("processors", "phases", clock=clock))
 
 
 def feed(processor: PhasesProcessor, batches: Iterable[Batch]) -> list[Batch]:
@@ -180,6 +181,14 @@ def test_spans_that_come_late_are_dropped_and_counted() -> None:
     assert dropped(processor) == {"late": 4}
 
 
+def test_times_in_the_future_do_not_make_everything_else_late() -> None:
+    processor = make()
+    right, wrong = Loop().steps(10).load(), Loop(now=367 * 86_400_000).steps(1)
+    made = feed(processor, [batch_of(right.spans[:8]), batch_of(wrong.spans), batch_of(right.spans[8:])])
+    assert dropped(processor) == {"invalid": 4}
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 10
+
+
 def test_processes_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
     processor = make(max_processes=2, max_spans=10)
     feed(processor, [batch_of(Loop().steps(3).spans, resource_of(pid)) for pid in (1, 2, 3)])
@@ -240,8 +249,6 @@ def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str)
 
 def test_a_live_host_that_falls_silent_shows_its_last_steps() -> None:
     processor = make()
-    clock = processor.context.clock
-    assert isinstance(clock, FakeClock)
     list(processor.process(batch_of(Loop().steps(10).load().spans)))
     made = list(processor.tick(START + 60_000 * MS))
     assert last(made, "zernel.steps", zernel_step_kind="training") == 9
@@ -284,10 +291,20 @@ def test_a_day_of_steps_takes_no_more_memory_than_some_hours(step_ms: int, inter
     assert max(sizes[12:]) < max(sizes[2:12]) * 1.1
 
 
-@given(st.binary(max_size=300))
-def test_no_bytes_bring_it_down(data: bytes) -> None:
-    try:
-        batch = Batch.from_bytes(spans=data)
-    except DecodeError:
-        return
-    run(batch)
+KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "sync", "collective", "user", "nonsense"])
+TIMES = st.one_of(st.integers(START - 10**9, START + 10**11), st.integers(0, 2**64 - 1))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KINDS, TIMES, TIMES, st.integers(0, 3), st.integers(-1, 2)), max_size=40))
+def test_no_spans_bring_it_down(rows: list[tuple[str, int, int, int, int]]) -> None:
+    for kind, start, end, thread, pid in rows:
+        span = span_of(kind, 0, 0, thread=thread)
+        span.start_time_unix_nano, span.end_time_unix_nano = start, end
+        for batch in run(batch_of([span], resource_of(pid)), traces={"sample": 1}):
+            batch.spans_bytes(), batch.metrics_bytes()
+    spans = []
+    for kind, start, end, thread, _ in rows:
+        spans.append(span_of(kind, 0, 0, thread=thread))
+        spans[-1].start_time_unix_nano, spans[-1].end_time_unix_nano = start, end
+    run(batch_of(spans), traces={"sample": 1})
