@@ -1,6 +1,7 @@
 """HDR percentiles with numpy against hdrhistogram's `record_value`, and the processor around them."""
 
 import time
+import tracemalloc
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -43,6 +44,8 @@ def run() -> list[Row]:
         Row("percentiles: values at p0 to p100", "equal" if ours == expected else "differ", "equal", ours == expected),
         _process("one series, 1 attribute", _one_series(seconds)),
         _process("1,000 series x 8 attributes", _many_series(seconds)),
+        _memory("2,000 quiet series, 10 values a step", 2000, seconds[:10]),
+        _memory("100 busy series, 10,000 values a step", 100, seconds[:10_000]),
     ]
 
 
@@ -79,6 +82,22 @@ def _process(name: str, encoded: bytes) -> Row:
     return Row(
         f"percentiles: OTLP in, {name}", f"{VALUES / taken / 1e6:.2f} M points/s", ">= 0.1", VALUES / taken >= 1e5
     )
+
+
+def _memory(name: str, series: int, seconds: Floats) -> Row:
+    """What Python and numpy hold for each series when the window is full: six steps, eight attributes."""
+    batches = (_metrics(b"".join(_points(seconds, at, attributes=8) for at in range(series))) for _ in range(6))
+    tracemalloc.start()
+    processor = PercentilesProcessor(PercentilesProcessor.Config(), make_context("processors"))
+    before, _ = tracemalloc.get_traced_memory()
+    for step, batch in enumerate(batches):
+        for _ in processor.process(Batch.from_bytes(metrics=batch)):
+            pass
+        for _ in processor.tick(step):
+            pass
+    held = tracemalloc.get_traced_memory()[0] - before - len(batch)
+    tracemalloc.stop()
+    return Row(f"percentiles: memory, {name}", f"{held / series / 1e3:.1f} kB a series")
 
 
 def _one_series(seconds: Floats) -> bytes:
