@@ -126,6 +126,21 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	return -1;
 }
 
+#define INITIAL_PID_NAMESPACE 0xeffffffcU /* PROC_PID_INIT_INO of linux/proc_ns.h */
+
+/* Pid and thread id in the collector's pid namespace. The helper knows only tasks that live in that namespace itself; from
+ * the initial one, all can be named. */
+static __always_inline int current_ids(struct bpf_pidns_info *ids)
+{
+	if (settings.pid_namespace_inode == INITIAL_PID_NAMESPACE) {
+		ids->pid = bpf_get_current_pid_tgid();
+		ids->tgid = current_tgid();
+		return 0;
+	}
+	return bpf_get_ns_current_pid_tgid(settings.pid_namespace_device, settings.pid_namespace_inode, ids,
+					   sizeof(*ids));
+}
+
 /* Looks the thread's process up, or gives it a row. */
 __noinline int find_row(struct thread *thread)
 {
@@ -135,7 +150,7 @@ __noinline int find_row(struct thread *thread)
 
 	if (!thread)
 		return -1;
-	if (bpf_get_ns_current_pid_tgid(settings.pid_namespace_device, settings.pid_namespace_inode, &ids, sizeof(ids))) {
+	if (current_ids(&ids)) {
 		thread->foreign = 1; /* for good: no task changes its own pid namespace */
 		return -1;
 	}

@@ -1,0 +1,29 @@
+"""A watch in a process of its own, for tests that kill it or take its capabilities away.
+
+Says `attached`; then for every line that comes in, the launches counted by pid, as JSON. Ends with its input.
+"""
+
+import json
+import sys
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.watching import attributes_of, histogram_points
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+watch = Watch(EbpfConfig(), make_context(clock=SystemClock()))
+watch.open()
+watch.attach()
+say("attached")
+for _ in sys.stdin:
+    points = histogram_points(watch.read(), "zernel.cuda.launch.latency")
+    watch.taken()
+    say(json.dumps({str(attributes_of(point)["process_pid"]): point.count for point in points}))
+watch.close()

@@ -1,0 +1,84 @@
+"""The collector dies, comes back, and gets by with little."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.testing import until
+from otel_zernel_receivers.ebpf.elf import ElfFile
+from otel_zernel_receivers.ebpf.mappings import code_at
+from otel_zernel_receivers.ebpf.processes import Library, Scanner
+from tests.receivers.ebpf.standin import Program, Standin
+
+ROOT = Path(__file__).parents[3]
+NEEDED = ("bpf", "perfmon", "sys_ptrace")
+
+
+@contextmanager
+def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
+    """A collector that has attached."""
+    command = [*wrapper, sys.executable, str(Path(__file__).with_name("collector.py"))]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "attached\n"
+        yield process
+        process.kill()
+
+
+def counted(process: "subprocess.Popen[str]", program: Program) -> int:
+    """The launches of the program since the last question."""
+    assert process.stdin
+    assert process.stdout
+    print(file=process.stdin, flush=True)
+    launches: dict[str, int] = json.loads(process.stdout.readline())
+    return launches.get(str(program.pid), 0)
+
+
+def has_probe(standin: Standin, program: Program) -> bool:
+    """Whether the program's code differs from its file's where launches begin."""
+    (process,) = [one for one in Scanner().scan().processes if one.id.pid == program.pid]
+    (used,) = [one for one in process.files if one.library is Library.CUDART]
+    with standin.cudart.open("rb") as file:
+        offset = ElfFile(file.fileno()).find(["cudaLaunchKernel"])["cudaLaunchKernel"][0].offset
+        file.seek(offset)
+        return code_at(Path("/proc"), program.pid, used.mapping, offset, 1) != file.read(1)
+
+
+async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadable: None, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        with collector() as first:
+            program.do("cudaLaunchKernel times=10")
+            assert counted(first, program) == 10
+            assert has_probe(standin, program)
+            first.kill()
+            first.wait()
+        await until(lambda: not has_probe(standin, program))
+        program.do("cudaLaunchKernel times=20")
+        with collector() as second:
+            program.do("cudaLaunchKernel times=30")
+            assert counted(second, program) == 30
+
+
+def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
+    if not shutil.which("setpriv"):
+        pytest.skip("setpriv (util-linux) is not installed")
+    only = ",".join(["-all", *(f"+{name}" for name in NEEDED)])
+    wrapper = ["setpriv", f"--bounding-set={only}", f"--inh-caps={only}"]
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        with collector(wrapper) as process:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED)
+            program.do("cudaLaunchKernel times=40")
+            assert counted(process, program) == 40

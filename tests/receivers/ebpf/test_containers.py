@@ -1,0 +1,106 @@
+"""Programs in containers, with libraries that changed, and of every build."""
+
+import logging
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Program, Prologue, Standin
+from tests.receivers.ebpf.standin.fixture import BuildStandin
+from tests.receivers.ebpf.watching import calls
+
+LAUNCH = "zernel.cuda.launch.latency"
+Start = Callable[[], Program]
+
+
+@pytest.fixture
+def start_in_container(standin: Standin, tmp_path: Path) -> Start:
+    """Starts the program in a container of its own; all have one image, the stand-ins' folder."""
+    image = Path(shutil.copytree(standin.folder, tmp_path / "image"))
+
+    def start() -> Program:
+        container = tmp_path / os.urandom(4).hex()
+        for folder in ("upper", "work", "root"):
+            (container / folder).mkdir(parents=True)
+        layers = f"lowerdir={image},upperdir={container}/upper,workdir={container}/work"
+        mount = f"mount -t overlay overlay -o {layers} {container}/root"
+        if subprocess.run(["unshare", "-m", "sh", "-c", mount], check=False, capture_output=True).returncode:
+            pytest.skip("no overlay can be mounted here")
+        wrapper = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "-"]
+        return standin.start(container / "root/program", wrapper=wrapper)
+
+    return start
+
+
+def test_containers_of_one_image_are_counted_once_each(watch: Watch, start_in_container: Start) -> None:
+    with start_in_container() as first, start_in_container() as second:
+        for program in (first, second):
+            program.do("load libcudart.so.12")
+            watch.attach()
+        first.do("cudaLaunchKernel times=100")
+        second.do("cudaLaunchKernel times=50")
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=first.pid) == 100
+    assert calls(batch, LAUNCH, process_pid=second.pid) == 50
+
+
+def test_a_program_in_a_pid_namespace_has_the_pid_it_has_here(watch: Watch, standin: Standin) -> None:
+    wrapper = ["unshare", "-p", "-f", "--kill-child"]
+    if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no pid namespace can be made here")
+    with standin.start(wrapper=wrapper) as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=int(children[0])) == 10
+
+
+def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: Standin, tmp_path: Path) -> None:
+    own = Standin(Path(shutil.copytree(standin.folder, tmp_path / "own")))
+    with own.start() as program:
+        program.do("load libcudart.so.12")
+        own.cudart.unlink()
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
+
+
+def test_a_library_that_is_loaded_late_is_probed_after_the_next_scan(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("sleep ms=0")
+        watch.attach()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
+
+
+def test_an_executable_with_the_runtime_linked_in_is_probed(watch: Watch, standin: Standin) -> None:
+    with standin.start(standin.static_program) as program:
+        program.do("sleep ms=0")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10
+
+
+@pytest.mark.parametrize(("prologue", "counted"), [("endbr64", 10), ("stepped", 0)])
+def test_launches_are_probed_where_that_is_cheap(
+    watch: Watch, build_standin: BuildStandin, prologue: Prologue, counted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "otel_zernel")
+    with build_standin(prologue).start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        program.do("cudaDeviceSynchronize times=3")
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == counted
+    assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == 3
+    assert ("would take 10 us" in caplog.text) == (not counted)
