@@ -19,15 +19,17 @@ _logger = logging.getLogger("otel_zernel.service")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a service left behind: items that were still undelivered at its end, and items given up on the way."""
+    """What a service left behind: items that were still undelivered at its end, items given up on the way, and
+    receivers that had trouble."""
 
     undelivered: int
     lost: int
+    troubled: int = 0
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was received has been delivered."""
-        return self.undelivered == self.lost == 0
+        """Whether everything was received, and what was received has been delivered."""
+        return self.undelivered == self.lost == self.troubled == 0
 
 
 class Service:
@@ -97,7 +99,8 @@ class Service:
             points, spans = receiver.entrance.accepted_points, receiver.entrance.accepted_spans
             _logger.info("Receiver %s: accepted %d metric points and %d spans.", receiver.context.id, points, spans)
         waiting = sum(sum(counts) for counts in self.undelivered().values())
-        return Outcome(waiting, sum(delivery.lost for delivery in graph.deliveries.values()))
+        troubled = sum(receiver.context.path in graph.health.problems for receiver in graph.receivers)
+        return Outcome(waiting, sum(delivery.lost for delivery in graph.deliveries.values()), troubled)
 
 
 def log_undelivered(service: Service) -> None:

@@ -1,5 +1,6 @@
 """The process as a user meets it: batch runs, signals, a taken port, a reload, no traceback."""
 
+import gzip
 import json
 import os
 import signal
@@ -72,6 +73,16 @@ def test_a_batch_run_ends_with_status_0_and_every_point_delivered(config: Path) 
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert values(config.parent) == [second / 100 for second in range(10)]
+
+
+def test_a_batch_run_whose_receiver_breaks_off_delivers_what_came_and_fails(config: Path) -> None:
+    text = (config.parent / "in.csv").read_bytes()
+    (config.parent / "in.csv").write_bytes(gzip.compress(text) + gzip.compress(text)[:-9])
+    arguments = ["--config", str(config), "--set", "receivers.csv.follow=false", "--set", QUIET, "--exit-when-done"]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert f"cannot read {config.parent}/in.csv" in done.stderr
+    assert set(values(config.parent)) == {second / 100 for second in range(10)}
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
