@@ -10,9 +10,9 @@ from otel_zernel.scraping import ScrapeThread
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.events import Listener, Xids
-from otel_zernel_receivers.nvml.gpu import Found, Maker, count, find, find_all
+from otel_zernel_receivers.nvml.gpu import Found, Gpu, Maker, count, find, find_all
 from otel_zernel_receivers.nvml.library import Library, Unavailable
-from otel_zernel_receivers.nvml.watch import Watch
+from otel_zernel_receivers.nvml.watch import Watch, deliver
 
 CLOSING = 0.7
 """Seconds that a cancelled receiver spends on closing the driver: within a second it has to be gone."""
@@ -95,8 +95,8 @@ class NvmlReceiver(Receiver):
         self._maker = Maker(
             config, context, self._xids, lambda query, error: errors.add(1, {m.QUERY: query, m.ERROR: error})
         )
-        self._boards: dict[str, str] = {}
-        """The names of all boards that were ever there, by uuid."""
+        self._boards: dict[str, Gpu] = {}
+        """All that were ever there, by the board's uuid."""
 
     async def run(self, emit: Emit) -> None:
         await self.context.clock.sleep(self.config.initial_delay)
@@ -151,12 +151,14 @@ class NvmlReceiver(Receiver):
         """Watches the GPUs that were found. Raises `Unavailable` or `_Changed`."""
         for index, one in session.found.items():
             gpu = self._maker.make(session.library, one)
-            self._boards[one.identity.uuid] = gpu.name
+            self._boards[one.identity.uuid] = gpu
             own = session.threads[index]
             session.watches.append(Watch(gpu, own, self.config, self.context, self._timeouts))
         self._report(session)
         session.listener.start()
         try:
+            for gpu in self._missing(session):
+                await deliver(gpu.failed(), emit, self.config, self.context)
             async with asyncio.TaskGroup() as tasks:
                 for watch in session.watches:
                     tasks.create_task(watch.run(emit, lambda: self._report(session)))
@@ -190,11 +192,15 @@ class NvmlReceiver(Receiver):
         except TimeoutError:  # a driver that hangs cannot be closed, and stays open
             return
 
+    def _missing(self, session: _Session) -> list[Gpu]:
+        """Boards that were there before and are not now."""
+        return [gpu for uuid, gpu in self._boards.items() if uuid not in session.uuids]
+
     def _report(self, session: _Session) -> None:
         """Says in health what is wrong with whom."""
         troubles = [watch.trouble for watch in session.watches if watch.trouble]
         troubles += [f"GPU {index} does not answer within {self.config.timeout:g} s" for index in session.mute]
-        troubles += [f"{name} is missing" for uuid, name in self._boards.items() if uuid not in session.uuids]
+        troubles += [f"{gpu.name} is missing" for gpu in self._missing(session)]
         if not session.threads:
             troubles.append("NVIDIA's driver knows no GPU")
         self.context.report("; ".join(troubles) or None)

@@ -14,6 +14,20 @@ from otel_zernel_receivers.nvml.gpu import Gpu
 from otel_zernel_receivers.nvml.library import Lost
 
 
+async def deliver(batch: Batch, emit: Emit, config: NvmlConfig, context: Context) -> None:
+    """Hands a scrape downstream; one that finds no room until the next is due is dropped and counted."""
+    if not batch.item_count:
+        return
+    try:
+        async with asyncio.timeout(config.collection_interval):
+            await Insist(emit, context.clock)(batch)
+    except (TimeoutError, Refused):
+        context.drop(batch.item_count, "refused")
+        context.logger.warning("Dropped a scrape of %d items: downstream is full", batch.item_count)
+    except Rejected:  # who rejected it has counted it
+        return
+
+
 class Watch:
     """Scrapes a GPU at the interval, and reads its sample buffers in between before they go round."""
 
@@ -45,13 +59,13 @@ class Watch:
                     None if batch else f"{self.gpu.name} does not answer within {self._config.timeout:g} s", changed
                 )
                 if batch:
-                    await self._deliver(batch, emit)
+                    await deliver(batch, emit, self._config, self._context)
                 due = max(due + self._config.collection_interval, clock.monotonic())
                 await self._drain_until(due)
         except Lost as lost:
             self.lost = True
             self._say(f"{self.gpu.name} {lost}", changed)
-            await self._deliver(self.gpu.failed(), emit)
+            await deliver(self.gpu.failed(), emit, self._config, self._context)
 
     async def _answer(self, ask: Callable[[], Batch]) -> Batch | None:
         """What the driver says; None if it does not in time. Then its answer is waited for again, and comes late."""
@@ -73,18 +87,6 @@ class Watch:
             await clock.sleep(pause)
             await self._answer(self.gpu.drain)
         return None
-
-    async def _deliver(self, batch: Batch, emit: Emit) -> None:
-        if not batch.item_count:
-            return
-        try:
-            async with asyncio.timeout(self._config.collection_interval):
-                await Insist(emit, self._context.clock)(batch)
-        except (TimeoutError, Refused):
-            self._context.drop(batch.item_count, "refused")
-            self._context.logger.warning("Dropped a scrape of %d items: downstream is full", batch.item_count)
-        except Rejected:  # who rejected it has counted it
-            return
 
     def _say(self, trouble: str | None, changed: Callable[[], None]) -> None:
         if trouble != self.trouble:
