@@ -131,7 +131,7 @@ class Device:
 
     def _energy(self, points: Points, now: int) -> Points:
         """Power summed up, where the board has no counter: its samples, or our readings where it lacks those, too."""
-        if "hw.energy" not in self._enabled or _ENERGY in self._latest:
+        if "hw.energy" not in self._enabled or _ENERGY in self._history.counters:
             return {}
         integral, start = self._history.energy, self._history.start_ns
         if any(ring.kind == POWER for ring in self._rings):
