@@ -40,6 +40,7 @@ peers: $(STAMP)
 	sh tests/interop/install-peers.sh $(BIN)/pip
 
 $(STAMP): pyproject.toml
+	@echo 'Making the environment in $(VENV), once; it takes a minute.'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --editable '.[all]' --group dev

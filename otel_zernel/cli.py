@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from otel_zernel import __version__
 from otel_zernel.config.load import load
@@ -40,6 +40,9 @@ def _fail(first: str, *more: str) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
     def error(self, message: str) -> NoReturn:
         self.exit(1, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
 

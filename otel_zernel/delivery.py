@@ -204,13 +204,11 @@ class Delivery:
         waiting = [*self._in_flight, *self.queue]
         return sum(batch.point_count for batch in waiting), sum(batch.span_count for batch in waiting)
 
-    async def send(self, batch: Batch) -> bool:
-        """Delivers a batch that is in no queue; False if it had to be given up, which is counted."""
-        try:
-            return await self._deliver(batch)
-        except asyncio.CancelledError:
-            self.abandon(batch)
-            raise
+    def send(self, batch: Batch) -> asyncio.Task[bool]:
+        """Delivers a batch that is in no queue; False if it had to be given up. Counted, even if cancelled."""
+        sending = asyncio.create_task(self._deliver(batch), name=self.exporter.context.path)
+        sending.add_done_callback(lambda done: self.abandon(batch) if done.cancelled() else None)
+        return sending
 
     def abandon(self, batch: Batch) -> None:
         """Counts a batch that is in no queue and was not delivered in time."""

@@ -77,6 +77,7 @@ def test_a_sample_can_be_printed_and_used(capsys: pytest.CaptureFixture[str]) ->
         ([], "COMMAND"),
         (["rnu"], "invalid choice"),
         (["run"], "--config"),
+        (["run", "--config", "yaml:", "--exit-when-don"], "--exit-when-don"),
         (["validate", "--config", "/no/such.yaml"], "/no/such.yaml"),
         (["validate", "--confg", "x"], "--config"),
         (["components", "--sample", "csvv"], "csvv"),

@@ -242,7 +242,7 @@ async def test_without_a_queue_the_sender_learns_the_result() -> None:
 async def test_what_is_cancelled_without_a_queue_is_counted_as_lost() -> None:
     async with delivering(sending_queue={"enabled": False}) as (delivery, sink, counted):
         sink.gate = asyncio.Event()
-        sending = asyncio.create_task(delivery.send(batch_of(1.0, 2.0)))
+        sending = delivery.send(batch_of(1.0, 2.0))
         await until(lambda: sink.attempts)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
