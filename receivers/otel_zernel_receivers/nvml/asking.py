@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TypeVar
 
+from otel_zernel_receivers.nvml.fields import Field
 from otel_zernel_receivers.nvml.histograms import Durations
 from otel_zernel_receivers.nvml.library import Handle, Library, Nvml
-from otel_zernel_receivers.nvml.queries import Ask, Field, Query, Stream
+from otel_zernel_receivers.nvml.queries import Ask, Query, Stream
 
 T = TypeVar("T")
 

@@ -11,12 +11,13 @@ from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.counters import Counter
 from otel_zernel_receivers.nvml.encoding import Encoder, Point
 from otel_zernel_receivers.nvml.events import Xids
+from otel_zernel_receivers.nvml.fields import FIELDS
 from otel_zernel_receivers.nvml.histograms import Distribution, Durations
 from otel_zernel_receivers.nvml.history import History
 from otel_zernel_receivers.nvml.identity import Identity
 from otel_zernel_receivers.nvml.library import Handle, Library
 from otel_zernel_receivers.nvml.metrics import METRICS
-from otel_zernel_receivers.nvml.queries import BOARD, FIELDS, INSTANCE, MILLI, Stream, stream
+from otel_zernel_receivers.nvml.queries import BOARD, INSTANCE, MILLI, Stream, stream
 from otel_zernel_receivers.nvml.samples import POWER, STREAMS, Ring
 from otel_zernel_receivers.nvml.status import STATES, WATCHED, state_of
 
