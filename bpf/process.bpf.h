@@ -28,6 +28,10 @@ struct process {
 	__u32 collectives;	   /* that were enqueued; see nccl.bpf.c */
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reserved;
+	__u64 off_cpu; /* ns, of all its threads that make probed calls */
+	__u64 io_wait;
+	__u64 last_burst; /* ns on the CPU without a break */
+	__u64 bursts;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* of its series: number + 1, or 0 */
 };
@@ -52,6 +56,9 @@ struct thread {
 	__u32 phase;	  /* of its own scope, or 0 */
 	__u32 group_depth; /* of ncclGroupStart */
 	__u32 depth;
+	__u64 off_since; /* of the CPU */
+	__u64 on_since;
+	__u64 off_why;
 	struct frame frames[FRAMES];
 };
 
@@ -114,6 +121,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->phase = 0;
 	process->phase_thread = 0;
 	process->world_size = 0;
+	process->last_burst = 0;
 	process->collectives = 0;
 	process->collectives_settled = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));

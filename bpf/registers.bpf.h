@@ -45,6 +45,14 @@ static __always_inline __u64 result_place(const struct registers *regs)
 	return regs->di;
 }
 
+#define SYSTEM_CALL_FUTEX 202
+
+/* The system call that a task is in, if it is in one. */
+static __always_inline __u64 system_call_of(const struct registers *regs)
+{
+	return regs->orig_ax;
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 struct registers {
@@ -75,6 +83,13 @@ static __always_inline __u64 result_of(const struct registers *regs)
 }
 
 static __always_inline __u64 result_place(const struct registers *regs)
+{
+	return regs->x[8];
+}
+
+#define SYSTEM_CALL_FUTEX 98
+
+static __always_inline __u64 system_call_of(const struct registers *regs)
 {
 	return regs->x[8];
 }

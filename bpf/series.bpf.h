@@ -9,6 +9,7 @@
 enum operation {
 	SYNC = 4,
 	DATALOADER_WAIT = 16,
+	FUTEX_WAIT = 17,
 	UPPER_BOUND = 8, /* added to a collective's, until it is known to be over */
 };
 
@@ -83,33 +84,38 @@ static __always_inline void raise(__u64 *maximum, __u64 value)
 	}
 }
 
-/* Counts a value in a series of the thread's process.
+/* Counts a value in a series, an operation and phase << 16 of the process that has the row in this generation.
  *
  * The histogram's counter comes first and `count` last: a reader that sees `count` move sees all of the value. */
-__noinline int count(struct thread *thread, __u32 operation, __u32 phase, __u64 value, __u64 bytes)
+__noinline int count_in_row(__u32 row, __u32 generation, __u32 series, __u64 value, __u64 bytes)
 {
-	struct process *process = thread ? process_of(thread) : 0;
-	__u32 cell = (operation * PHASES + phase) & (OPERATIONS * PHASES - 1), number, index, pair, *counters_pair;
+	__u32 operation = series & 0xffff, phase = series >> 16, number, index, pair, *two;
+	struct process *process = bpf_map_lookup_elem(&processes, &row);
 	struct slot *slot;
 
-	if (!process)
+	if (!process || process->generation != generation || process->state != LIVE)
 		return 0;
-	number = process->slots[cell];
+	number = process->slots[(operation * PHASES + phase) & (OPERATIONS * PHASES - 1)];
 	if (!number)
-		number = claim_slot(thread->row, operation, phase);
+		number = claim_slot(row, operation, phase);
 	number--;
 	slot = bpf_map_lookup_elem(&slots, &number);
 	if (!slot)
 		return 0;
 	index = number * settings.hdr_length + hdr_index(value);
 	pair = index / 2;
-	counters_pair = bpf_map_lookup_elem(&counters, &pair);
-	if (counters_pair)
-		__sync_fetch_and_add(&counters_pair[index & 1], 1);
+	two = bpf_map_lookup_elem(&counters, &pair);
+	if (two)
+		__sync_fetch_and_add(&two[index & 1], 1);
 	__sync_fetch_and_add(&slot->sum, value);
 	if (bytes)
 		__sync_fetch_and_add(&slot->bytes, bytes);
 	raise(&slot->highest, value);
 	__sync_fetch_and_add(&slot->count, 1);
 	return 0;
+}
+
+static __always_inline void count(const struct thread *thread, __u32 operation, __u32 phase, __u64 value, __u64 bytes)
+{
+	count_in_row(thread->row, thread->generation, operation | phase << 16, value, bytes);
 }

@@ -19,6 +19,7 @@
 #include "waits.bpf.h"
 #include "cuda.bpf.c"
 #include "torch.bpf.c"
+#include "sched.bpf.c"
 #include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

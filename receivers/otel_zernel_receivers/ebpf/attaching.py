@@ -21,8 +21,10 @@ class Mode(StrEnum):
     PERF = "perf"
 
 
-LIFECYCLE = ("process_exit", "process_exec")
-"""Programs on raw tracepoints."""
+TRACEPOINTS = ("process_exit", "process_exec", "sched_switch")
+"""Programs that name themselves what they attach to."""
+OPTIONAL = ("sched_switch",)
+"""Those that do not load before Linux 5.18, and are done without there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Place:
 def prepare(bpf: Object, mode: Mode) -> None:
     """Readies the programs for the way they will be attached; before loading."""
     for program in bpf.programs.values():
-        if program.name in LIFECYCLE or mode is Mode.PERF:
+        if program.name in TRACEPOINTS or mode is Mode.PERF:
             continue
         if mode is Mode.SESSION:
             program.prepare_session()
@@ -44,9 +46,9 @@ def prepare(bpf: Object, mode: Mode) -> None:
             program.prepare_multi()
 
 
-def attach_lifecycle(bpf: Object) -> Link:
-    """Attaches what watches processes come and go."""
-    return _together(bpf.programs[name].attach() for name in LIFECYCLE)
+def attach_tracepoints(bpf: Object) -> Link:
+    """Attaches what watches processes and threads come and go."""
+    return _together(bpf.programs[name].attach() for name in TRACEPOINTS if name in bpf.programs)
 
 
 def attach(bpf: Object, mode: Mode, path: str, places: Sequence[Place], program: str = "probe") -> Link:

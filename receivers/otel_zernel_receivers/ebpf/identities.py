@@ -16,6 +16,11 @@ _RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LO
 """What torchrun tells its workers."""
 
 
+def host_name() -> str:
+    """What the machine calls itself: the same in the resources of metrics and spans, which are joined by it."""
+    return socket.gethostname()
+
+
 class Identities:
     """The processes that have a row."""
 
@@ -23,7 +28,7 @@ class Identities:
         self._rows = rows
         self._selection = selection
         self._proc_root = proc_root
-        self._host = socket.gethostname()
+        self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._known: dict[Process, Attributes | None] = {}
         self._pids: dict[int, int] = {}

@@ -66,6 +66,10 @@ PROCESS = np.dtype(
         ("collectives", "<u4"),
         ("collectives_settled", "<u4"),
         ("reserved", "<u4"),
+        ("off_cpu", "<u8"),
+        ("io_wait", "<u8"),
+        ("last_burst", "<u8"),
+        ("bursts", "<u8"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]

@@ -1,10 +1,11 @@
 """Loading the BPF side in the best way that works here: tried on a function of our own, not guessed from versions."""
 
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_lifecycle, prepare
+from otel_zernel_receivers.ebpf.attaching import OPTIONAL, Mode, Place, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.calibration import PROBE, OwnFunction
 from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.layout import SETTINGS
@@ -25,7 +26,7 @@ class Loaded:
     bpf: Object
     mode: Mode
     tables: Tables
-    lifecycle: Link
+    tracepoints: Link
     floor_ns: int
     """What a call that does nothing reads: the median."""
     reasons: tuple[str, ...]
@@ -33,7 +34,7 @@ class Loaded:
 
     def close(self) -> None:
         """Detaches and unloads."""
-        self.lifecycle.close()
+        self.tracepoints.close()
         self.bpf.close()
 
 
@@ -44,10 +45,13 @@ def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
     reasons: list[str] = []
     for mode in modes:
         for variant in _variants(mode):
-            try:
-                return _load(limits, mode, variant, tuple(reasons))
-            except OSError as error:
-                reasons.append(f"{mode} ({variant}): {error}")
+            for left_out in ((), OPTIONAL):
+                try:
+                    return _load(limits, mode, variant, left_out, tuple(reasons))
+                except OSError as error:
+                    reasons.append(
+                        f"{mode} ({', '.join((variant, *(f'without {name}' for name in left_out)))}): {error}"
+                    )
     raise Unavailable(explain(reasons))
 
 
@@ -59,7 +63,7 @@ def _variants(mode: Mode) -> tuple[str, ...]:
     return ("session_ctx", "session") if major >= 7 else ("session", "session_ctx")
 
 
-def _load(limits: Limits, mode: Mode, variant: str, reasons: tuple[str, ...]) -> Loaded:
+def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str], reasons: tuple[str, ...]) -> Loaded:
     bpf = Object(Path(__file__).parent / "objects" / platform.machine() / f"{variant}.bpf.o")
     try:
         limits.apply(bpf.maps)
@@ -70,12 +74,14 @@ def _load(limits: Limits, mode: Mode, variant: str, reasons: tuple[str, ...]) ->
                 namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length, round(limits.long_wait * 1e9)
             )
         )
+        for name in left_out:
+            bpf.programs.pop(name).skip()
         prepare(bpf, mode)
         bpf.load()
         tables = Tables(bpf.maps, layout)
         floor_ns = _calibrate(bpf, mode, tables, layout)
         _forget_collector(tables)
-        return Loaded(bpf, mode, tables, attach_lifecycle(bpf), floor_ns, reasons)
+        return Loaded(bpf, mode, tables, attach_tracepoints(bpf), floor_ns, reasons)
     except BaseException:
         bpf.close()
         raise

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch
-from otel_zernel.points import Scope, encode_resource_metrics
+from otel_zernel.points import Scope, encode_resource, encode_resource_metrics
 from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.hdr import Layout
+from otel_zernel_receivers.ebpf.identities import host_name
 from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.otlp import Family, Period, encode_histogram_point, encode_metric, encode_number_point
 from otel_zernel_receivers.ebpf.probes import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
-from otel_zernel_receivers.ebpf.rows import Process
+from otel_zernel_receivers.ebpf.rows import CpuReading, Process
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Readings
 
@@ -38,6 +39,12 @@ COLLECTIVE_DURATION = Family(
 )
 COLLECTIVE_SIZE = Family("zernel.nccl.collective.size", "By", "sum", "Bytes that collectives were asked to work on.")
 NCCL_ERRORS = Family("zernel.nccl.errors", "{error}", "sum", "Calls that failed.")
+SYNC_WAITS = Family(
+    "zernel.distributed.sync.wait", "s", "histogram", "Sleeps on a futex over 1 us, of threads that make probed calls."
+)
+OFF_CPU = Family("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
+IO_WAIT = Family("zernel.process.io.wait", "s", "sum", "Of that, in uninterruptible sleep: mostly waiting for a disk.")
+CPU_BURST = Family("zernel.process.cpu.burst", "s", "gauge", "The last run of a thread until it slept; 0 if none did.")
 LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
 FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
@@ -75,6 +82,7 @@ _KINDS: dict[int, _Kind] = {
     Operation.COPY_DEVICE_TO_DEVICE: _copy("device_to_device"),
     Operation.COPY_DEFAULT: _copy("default"),
     Operation.DATALOADER_WAIT: _Kind(DATALOADER_WAIT),
+    Operation.FUTEX_WAIT: _Kind(SYNC_WAITS),
     **{number: _collective(*of_collective) for number, of_collective in COLLECTIVES.items()},
 }
 
@@ -112,6 +120,7 @@ class Points:
 
     def __init__(self, layout: Layout, period: Period) -> None:
         self._layout = layout
+        self._resource = encode_resource({"host.name": host_name()})
         self._period = period
         self._points: defaultdict[Family, list[bytes]] = defaultdict(list)
 
@@ -141,6 +150,12 @@ class Points:
         if reading.frees:
             self._add_number(FREES, attributes, reading.frees)
 
+    def add_cpu(self, reading: CpuReading) -> None:
+        attributes = {"process.pid": reading.process.pid}
+        self._add_number(OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
+        self._add_number(IO_WAIT, attributes, reading.io_wait_ns / 1e9)
+        self._add_number(CPU_BURST, attributes, reading.last_burst_ns / 1e9)
+
     def add_failure(self, reading: FailureReading) -> None:
         family, names = (NCCL_ERRORS, _NCCL_ERRORS) if reading.flags & Flag.NCCL else (CUDA_ERRORS, _CUDA_ERRORS)
         error = names.get(reading.code, str(reading.code))
@@ -155,9 +170,9 @@ class Points:
             return Batch()
         metrics = [encode_metric(family, points) for family, points in self._points.items()]
         count = sum(map(len, self._points.values()))
-        return Batch.encoded(metrics=encode_resource_metrics(b"", SCOPE, metrics), point_count=count)
+        return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=count)
 
-    def _add_number(self, family: Family, attributes: Mapping[str, str | int], value: int) -> None:
+    def _add_number(self, family: Family, attributes: Mapping[str, str | int], value: float) -> None:
         self._points[family].append(encode_number_point(attributes, value, self._period))
 
 
@@ -170,6 +185,9 @@ def batch_of(readings: Readings, wanted: Callable[[Process], bool], layout: Layo
     for memory in readings.memory:
         if wanted(memory.process):
             points.add_memory(memory)
+    for cpu in readings.cpu:
+        if wanted(cpu.process):
+            points.add_cpu(cpu)
     for failure in readings.failures:
         if wanted(failure.process):
             points.add_failure(failure)

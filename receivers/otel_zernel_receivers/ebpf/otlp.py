@@ -23,7 +23,8 @@ from otel_zernel_receivers.ebpf.series import SeriesReading
 _NS = 1e9
 _HISTOGRAM_HEAD = struct.Struct("<BQBQBQBd")  # start (2), time (3) and count (4) as fixed64, sum (5) as double
 _MAX = struct.Struct("<Bd")  # max (12)
-_NUMBER = struct.Struct("<BQBQBq")  # start (2) and time (3) as fixed64, as_int (6) as sfixed64
+# start (2) and time (3) as fixed64, as_int (6) as sfixed64 or as_double (4)
+_INTEGER, _DOUBLE = struct.Struct("<BQBQBq"), struct.Struct("<BQBQBd")
 
 _DELTA = bytes((2 << 3, AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA))
 _MONOTONIC = bytes((3 << 3, 1))
@@ -57,9 +58,10 @@ def encode_metric(family: Family, points: Sequence[bytes]) -> bytes:
     return delimited(2, header + delimited(number, b"".join(points) + trailer))
 
 
-def encode_number_point(attributes: Attributes, value: int, period: Period) -> bytes:
+def encode_number_point(attributes: Attributes, value: float, period: Period) -> bytes:
     """One of the `data_points` of a gauge or sum."""
-    numbers = _NUMBER.pack(0x11, period.start_ns, 0x19, period.end_ns, 0x31, value)
+    layout, tag = (_INTEGER, 0x31) if isinstance(value, int) else (_DOUBLE, 0x21)
+    numbers = layout.pack(0x11, period.start_ns, 0x19, period.end_ns, tag, value)
     return delimited(1, _encoded(tuple(attributes.items()), 7) + numbers)
 
 

@@ -25,6 +25,7 @@ class Operation(IntEnum):
     COPY_DEFAULT = 12
     """Copies are numbered as `enum cudaMemcpyKind`, from the first."""
     DATALOADER_WAIT = 16
+    FUTEX_WAIT = 17
     ALL_REDUCE = 24
     REDUCE_SCATTER = 25
     ALL_GATHER = 26

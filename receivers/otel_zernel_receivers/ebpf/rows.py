@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.layout import NUMBER, PROCESS, UNUSED, State
 from otel_zernel_receivers.ebpf.libbpf import Map
 
+_CPU = ["off_cpu", "io_wait", "last_burst", "bursts"]
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -21,6 +23,19 @@ class Process:
     """In the collector's pid namespace."""
 
 
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """What the threads of a process that make probed calls have done since the last reading."""
+
+    process: Process
+    off_cpu_ns: int
+    """Not running, for whatever reason; of all threads together."""
+    io_wait_ns: int
+    """Of that, in uninterruptible sleep: waiting for a disk, mostly."""
+    last_burst_ns: int
+    """The last time that one of them ran until it went to sleep; 0 if none did."""
+
+
 class ProcessRows:
     """The rows of a loaded object. The kernel takes free ones and marks their processes' end; we give them back."""
 
@@ -28,6 +43,7 @@ class ProcessRows:
         self._row_of_tgid, self._free = maps["row_of_tgid"], maps["free_rows"]
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
         self._lost_events_read = np.zeros(len(self._rows), np.uint64)
+        self._cpu_read = np.zeros(len(self._rows), self._rows[_CPU].dtype)
         for row in reversed(range(len(self._rows))):
             self._free.put(None, NUMBER.pack(row))
 
@@ -59,6 +75,21 @@ class ProcessRows:
         self._lost_events_read += lost
         return {self[row]: int(lost[row]) for row in np.flatnonzero(lost).tolist()}
 
+    def cpu(self) -> list[CpuReading]:
+        """What every process has done."""
+        rows = self._in(State.LIVE)
+        now, before = self._rows[rows][_CPU], self._cpu_read[rows]
+        self._cpu_read[rows] = now
+        return [
+            CpuReading(
+                self[row],
+                int(new["off_cpu"] - old["off_cpu"]),
+                int(new["io_wait"] - old["io_wait"]),
+                int(new["last_burst"]) if new["bursts"] != old["bursts"] else 0,
+            )
+            for row, new, old in zip(rows, now, before, strict=True)
+        ]
+
     def ignore(self, process: Process) -> None:
         """Counts nothing of the process any more."""
         if self._is_current(process):
@@ -84,6 +115,7 @@ class ProcessRows:
     def free(self, row: int) -> None:
         """Gives the row of an ended process to the next one."""
         self._rows[row]["lost_events"] = self._lost_events_read[row] = 0
+        self._cpu_read[row] = self._rows[row][_CPU]
         self._rows[row]["state"] = State.FREE
         self._free.put(None, NUMBER.pack(row))
 

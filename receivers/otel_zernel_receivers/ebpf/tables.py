@@ -13,7 +13,7 @@ from otel_zernel_receivers.ebpf.layout import ADDRESS, COUNTERS_PER_ELEMENT, DEV
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.ring import Ring
-from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
+from otel_zernel_receivers.ebpf.rows import CpuReading, Process, ProcessRows
 from otel_zernel_receivers.ebpf.series import SeriesReading, SeriesTable
 
 
@@ -44,6 +44,7 @@ class Readings:
 
     series: list[SeriesReading]
     memory: list[MemoryReading]
+    cpu: list[CpuReading]
     failures: list[FailureReading]
     losses: dict[Loss, int]
     """What could not be counted, by reason."""
@@ -74,6 +75,7 @@ class Tables:
         readings = Readings(
             series=self.series.read(),
             memory=self.memory.read(),
+            cpu=self.rows.cpu(),
             failures=self.failures.read(),
             losses=self._read_losses(),
             lost_events=self.rows.lost_events(),

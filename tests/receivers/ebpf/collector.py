@@ -1,6 +1,7 @@
 """A watch in a process of its own, for tests that kill it or take its capabilities away.
 
-Says `attached`; then for every line that comes in, the launches counted by pid, as JSON. Ends with its input.
+Says `attached`. Then, for every line that comes in, it attaches to what is new and tells the launches counted by pid,
+as JSON. Ends with its input.
 """
 
 import json
@@ -23,6 +24,7 @@ watch.open()
 watch.attach()
 say("attached")
 for _ in sys.stdin:
+    watch.attach()
     points = histogram_points(watch.read(), "zernel.cuda.launch.latency")
     watch.taken()
     say(json.dumps({str(attributes_of(point)["process_pid"]): point.count for point in points}))

@@ -35,13 +35,13 @@ def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def counted(process: "subprocess.Popen[str]", program: Program) -> int:
-    """The launches of the program since the last question."""
+def counted(process: "subprocess.Popen[str]", pid: int) -> int:
+    """The launches since the last question of the process with this pid, as the collector sees it."""
     assert process.stdin
     assert process.stdout
     print(file=process.stdin, flush=True)
     launches: dict[str, int] = json.loads(process.stdout.readline())
-    return launches.get(str(program.pid), 0)
+    return launches.get(str(pid), 0)
 
 
 def has_probe(standin: Standin, program: Program) -> bool:
@@ -59,7 +59,7 @@ async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadab
         program.do("load libcudart.so.12")
         with collector() as first:
             program.do("cudaLaunchKernel times=10")
-            assert counted(first, program) == 10
+            assert counted(first, program.pid) == 10
             assert has_probe(standin, program)
             first.kill()
             first.wait()
@@ -67,7 +67,7 @@ async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadab
         program.do("cudaLaunchKernel times=20")
         with collector() as second:
             program.do("cudaLaunchKernel times=30")
-            assert counted(second, program) == 30
+            assert counted(second, program.pid) == 30
 
 
 def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
@@ -81,4 +81,21 @@ def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
             status = Path(f"/proc/{process.pid}/status").read_text()
             assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED)
             program.do("cudaLaunchKernel times=40")
-            assert counted(process, program) == 40
+            assert counted(process, program.pid) == 40
+
+
+def test_a_collector_in_a_pid_namespace_tells_pids_of_that_namespace(loadable: None, standin: Standin) -> None:
+    wrapper = ["unshare", "-p", "-f", "--mount-proc", "--kill-child"]
+    if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no pid namespace can be made here")
+    with collector(wrapper) as outside, standin.start() as stranger:
+        inside = Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split()[0]
+        with standin.start(wrapper=["nsenter", "-t", inside, "-p", "-m"]) as program:
+            for one in (program, stranger):
+                one.do("load libcudart.so.12")
+            assert counted(outside, 0) == 0
+            for one in (program, stranger):
+                one.do("cudaLaunchKernel times=10")
+            (pid,) = set(program.calls("cudaLaunchKernel")["pid"].tolist())
+            assert pid < stranger.pid
+            assert counted(outside, pid) == 10

@@ -78,10 +78,19 @@ def histogram_points(batch: Batch, name: str, **attributes: object) -> list[Hist
 
 
 def numbers(batch: Batch, name: str, **attributes: object) -> list[int]:
-    """The values of a sum's or gauge's points that have these attributes."""
+    """The integers of a sum's or gauge's points that have these attributes."""
+    return [point.as_int for point in _number_points(batch, name, attributes)]
+
+
+def doubles(batch: Batch, name: str, **attributes: object) -> list[float]:
+    """The same where they are no integers."""
+    return [point.as_double for point in _number_points(batch, name, attributes)]
+
+
+def _number_points(batch: Batch, name: str, attributes: dict[str, object]) -> list[NumberDataPoint]:
     metric = metrics_of(batch).get(name)
     points = getattr(metric, str(metric.WhichOneof("data"))).data_points if metric else []
-    return [point.as_int for point in points if attributes.items() <= attributes_of(point).items()]
+    return [point for point in points if attributes.items() <= attributes_of(point).items()]
 
 
 def spans_of(batch: Batch, pid: int) -> list[Span]:

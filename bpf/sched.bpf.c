@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* When threads that make probed calls leave the CPU, and why. */
+
+#define TASK_INTERRUPTIBLE 1   /* linux/sched.h; the same since 2.6 */
+#define TASK_UNINTERRUPTIBLE 2 /* what load averages and we take for waiting for I/O */
+#define TASK_NOLOAD 0x400
+
+enum off_cpu {
+	OFF_PREEMPTED, /* or told to yield: it wanted to go on */
+	OFF_SLEEPING,
+	OFF_FUTEX,
+	OFF_IO,
+};
+
+static __always_inline __u32 why_off_cpu(struct task_struct *task, int is_preempted, __u64 state)
+{
+	struct registers *regs;
+
+	if (is_preempted || !state)
+		return OFF_PREEMPTED;
+	if (state & TASK_UNINTERRUPTIBLE)
+		return state & TASK_NOLOAD ? OFF_SLEEPING : OFF_IO;
+	if (!(state & TASK_INTERRUPTIBLE))
+		return OFF_SLEEPING;
+	regs = (struct registers *)bpf_task_pt_regs(task);
+	return system_call_of(regs) == SYSTEM_CALL_FUTEX ? OFF_FUTEX : OFF_SLEEPING;
+}
+
+static __always_inline struct process *known_process_of(const struct thread *thread)
+{
+	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+
+	return is_current(process, thread) ? process : 0;
+}
+
+static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 why)
+{
+	struct process *process = known_process_of(thread);
+
+	thread->off_since = now;
+	thread->off_why = why;
+	if (!process || !thread->on_since || why == OFF_PREEMPTED)
+		return;
+	process->last_burst = now - thread->on_since;
+	__sync_fetch_and_add(&process->bursts, 1);
+	thread->on_since = 0;
+}
+
+static __always_inline void enter_cpu(struct thread *thread, __u64 now)
+{
+	struct process *process = known_process_of(thread);
+	__u64 off = now - thread->off_since;
+
+	if (!thread->on_since)
+		thread->on_since = now;
+	if (!process || !thread->off_since)
+		return;
+	__sync_fetch_and_add(&process->off_cpu, off);
+	if (thread->off_why == OFF_IO)
+		__sync_fetch_and_add(&process->io_wait, off);
+	if (thread->off_why == OFF_FUTEX && off > 1000)
+		count_in_row(thread->row, thread->generation, FUTEX_WAIT | phase_of(thread, process) << 16, off, 0);
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch(__u64 *ctx)
+{
+	struct task_struct *previous = (struct task_struct *)ctx[1], *next = (struct task_struct *)ctx[2];
+	struct thread *thread = bpf_task_storage_get(&threads, previous, 0, 0);
+
+	if (thread && thread->generation)
+		leave_cpu(thread, bpf_ktime_get_ns(), why_off_cpu(previous, ctx[0], ctx[3]));
+	thread = bpf_task_storage_get(&threads, next, 0, 0);
+	if (thread && thread->generation)
+		enter_cpu(thread, bpf_ktime_get_ns());
+	return 0;
+}
