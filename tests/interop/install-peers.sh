@@ -1,9 +1,12 @@
 #!/bin/sh
-# Installs the foreign programs that tests/interop meets: Debian's Prometheus (with promtool), and rotel from PyPI.
+# Installs the foreign programs that the tests meet: from Debian Prometheus (with promtool) and what BPF and stand-in
+# libraries are built and loaded with, from PyPI rotel and, only with REQUIRE_PEERS=1 (it is large), PyTorch for the CPU.
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1 whatever can't be installed is an error.
 set -eu
 pip=$1
-packages=""
+debian="prometheus libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux"
+python="rotel"
+[ "${REQUIRE_PEERS:-}" != 1 ] || python="rotel torch==2.13.0"
 
 give_up() {
     echo "Skipping the tests with $1: $2"
@@ -11,12 +14,13 @@ give_up() {
     exit 0
 }
 
-command -v dpkg-query >/dev/null || give_up "Prometheus and rotel" "they are installed on Debian only"
-for package in prometheus libpython3.11; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || packages="$packages $package"
+command -v dpkg-query >/dev/null || give_up "foreign programs" "they are installed on Debian only"
+missing=""
+for package in $debian; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $package"
 done
-if [ -n "$packages" ]; then
-    [ "$(id -u)" = 0 ] || give_up "Prometheus and rotel" "only root can install$packages"
+if [ -n "$missing" ]; then
+    [ "$(id -u)" = 0 ] || give_up "foreign programs" "only root can install$missing"
     # A policy of 101 keeps Debian from starting the service; the tests start a Prometheus of their own.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e $policy ]; then
@@ -26,8 +30,11 @@ if [ -n "$packages" ]; then
     fi
     export DEBIAN_FRONTEND=noninteractive
     # shellcheck disable=SC2086 # one word for each package
-    { apt-get update -qq && apt-get install -y -qq --no-install-recommends $packages; } >/dev/null ||
-        give_up "Prometheus and rotel" "apt-get could not install$packages"
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >/dev/null ||
+        give_up "foreign programs" "apt-get could not install$missing"
     if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus || true; fi
 fi
-"$pip" show --quiet rotel 2>/dev/null || "$pip" install --quiet rotel || give_up rotel "pip could not install it"
+for package in $python; do
+    "$pip" show --quiet "${package%%==*}" 2>/dev/null || "$pip" install --quiet "$package" ||
+        give_up "$package" "pip could not install it"
+done
