@@ -115,6 +115,8 @@ def phases_of(batches: Iterable[Batch]) -> dict[int, tuple[list[Piece], int]]:
 
 def score(pieces: Sequence[Piece], gap_ns: int, truth: Truth, expected: dict[str, set[str]]) -> Score:
     """Holds the pieces against the truth."""
+    if not pieces:
+        return Score(0.0, {}, gap_ns)
     marks: list[Mark] = truth["marks"]
     begin, end = truth["loop"]
     points = begin + np.linspace(0, end - begin, SAMPLES).astype(np.int64)
@@ -165,7 +167,8 @@ def scores(batches: Iterable[Batch], truths: Sequence[Truth], scenario: Scenario
     """The score of each rank."""
     expected = DDP if scenario.ranks > 1 and scenario.ddp else PHASES_OF
     made = phases_of(batches)
-    return [score(*made[truth["pid"]], truth, expected) for truth in truths]
+    nothing: tuple[list[Piece], int] = ([], 0)
+    return [score(*made.get(truth["pid"], nothing), truth, expected) for truth in truths]
 
 
 def bar(scenario: Scenario) -> float:
@@ -215,7 +218,8 @@ def live(name: str) -> tuple[list[Batch], list[Truth]]:
 
 async def _watch(name: str) -> tuple[list[Batch], list[Truth]]:
     cls = Registry.installed().load("receivers", "ebpf")
-    receiver = cls(cls.Config(), make_context("receivers", "ebpf"))
+    config = cls.Config.model_validate({"rescan_interval": "300ms"})
+    receiver = cls(config, make_context("receivers", "ebpf"))
     assert isinstance(receiver, Receiver)
     seen, offset = Downstream(), time.time_ns() - time.monotonic_ns()
     with tempfile.TemporaryDirectory() as folder:

@@ -58,6 +58,7 @@ class Host:
         if process is None:
             self._context.drop(len(spans), "max_processes")
             return
+        process.belongs_to(resource)
         for span in spans:
             mark = mark_of(span)
             if mark is None or mark.end > self._latest():
@@ -117,15 +118,17 @@ class Host:
         Where the resource does not say when the process was created, it is the one last seen with this pid.
         """
         created = str(scalars(resource.attributes).get("process.creation.time", ""))
-        known = self.processes.get((pid, created))
+        known = self.processes.get((pid, created)) or self.processes.pop((pid, ""), None)
         if known is None and not created:
             of_pid = [process for (number, _), process in self.processes.items() if number == pid]
             known = max(of_pid, key=lambda process: process.last_seen, default=None)
-        return known or self._new(pid, created, resource)
+            return known or self._new(pid, created, resource)
+        if known is None:
+            return self._new(pid, created, resource)
+        self.processes[pid, created] = known
+        return known
 
     def _new(self, pid: int, created: str, resource: Resource) -> Process | None:
-        if (pid, "") in self.processes:
-            self._retire((pid, ""))  # known from metrics that did not say enough
         if not self._admit():
             return None
         process = Process(Identity(self.name, pid, created), resource, self._config, self._context)
@@ -140,10 +143,12 @@ class Host:
         self._ended.append(process)
 
     def _lose(self, seen: Observation) -> None:
-        """Notes a loss: it lies between the counter's last point and this one."""
+        """Notes a loss: it lies between the counter's last point (of a delta, its start) and this one."""
         since, before = self._lost.get(seen.pid, (seen.time - self._interval, 0.0))
         self._lost[seen.pid] = (seen.time, seen.value)
-        if seen.value - (0.0 if seen.delta else before) > 0:
+        if seen.delta:
+            since, before = seen.start or since, 0.0
+        if seen.value > before:
             self._losses.append((seen.pid, since, seen.time))
             for process in self.processes.values():
                 _lose(process, self._losses[-1])

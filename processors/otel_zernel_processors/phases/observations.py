@@ -36,6 +36,8 @@ class Observation(NamedTuple):
     """One point: `value` is a number point's value, or a histogram's count."""
 
     name: str
+    start: int
+    """Since when the value counts, ns since 1970; 0 if the point does not say."""
     time: int
     """ns since 1970."""
     value: float
@@ -81,6 +83,7 @@ def _observed(metric: Any, resource: Scalars, origin: Resource) -> Iterator[Obse
         pid, index = named.get("process.pid"), named.get("zernel.gpu.index", "")
         yield Observation(
             metric.name,
+            point.start_time_unix_nano,
             point.time_unix_nano,
             value,
             str(named.get("host.name", "")),

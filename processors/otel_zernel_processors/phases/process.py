@@ -50,6 +50,12 @@ class Process:
         self._timeline = Timeline(ns(config.bridge), config.max_spans)
         self._signals = SignalReader(config.signals)
 
+    def belongs_to(self, resource: Resource) -> None:
+        """Takes the resource as it is now: a rank becomes known only once the process has joined its job."""
+        if resource != self.resource:
+            self.resource, self.attributes = resource, scalars(resource.attributes)
+            self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
+
     @property
     def is_ml(self) -> bool:
         """Whether it has PyTorch's scopes, or used CUDA or NCCL."""

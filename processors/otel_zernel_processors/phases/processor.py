@@ -78,14 +78,15 @@ class PhasesProcessor(Processor):
         return took
 
     def _host(self, name: str) -> Host | None:
-        """The host of this name; None if there is no room for another."""
-        if name not in self._hosts:
-            if not name and len(self._hosts) == 1:
-                return next(iter(self._hosts.values()))  # whoever does not say where it is, is here
-            if len(self._hosts) >= self._max_processes:
-                return None
-            self._hosts[name] = Host(name, self.config, self.context, self._has_room)
-        return self._hosts[name]
+        """The host of this name; None if there is no room for another. Who does not say where it is, is here."""
+        known = self._hosts.get(name)
+        if known is None and len(self._hosts) == 1 and (not name or "" in self._hosts):
+            known = next(iter(self._hosts.values()))
+            if name:  # and here has a name now
+                known.name, self._hosts = name, {name: known}
+        if known is None and len(self._hosts) < self._max_processes:
+            known = self._hosts[name] = Host(name, self.config, self.context, self._has_room)
+        return known
 
     def _has_room(self) -> bool:
         return sum(len(host.processes) for host in self._hosts.values()) < self._max_processes

@@ -21,7 +21,7 @@ def history(*spells: tuple[float, float, str]) -> History:
 def gpu(name: str, *points: tuple[float, float]) -> Gpu:
     made = Gpu()
     for time, value in points:
-        made.read(Observation(name, round(time * S), value, "node", None, "0", False, Resource()))
+        made.read(Observation(name, 0, round(time * S), value, "node", None, "0", False, Resource()))
     return made
 
 
@@ -47,7 +47,7 @@ def test_without_a_counter_power_is_integrated() -> None:
 def test_power_is_ignored_where_there_is_a_counter() -> None:
     one = gpu("hw.energy", (10, 0))
     for time in (10, 11):
-        one.read(Observation("hw.power", time * S, 500.0, "node", None, "0", False, Resource()))
+        one.read(Observation("hw.power", 0, time * S, 500.0, "node", None, "0", False, Resource()))
     assert spent(one, history(*HALF))[0].joules == {}
 
 

@@ -175,6 +175,13 @@ def test_lost_events_make_what_was_not_seen_unknown() -> None:
     assert sum(phases.values()) == pytest.approx(sum(whole.values()))
 
 
+def test_a_process_whose_rank_becomes_known_later_joins_its_job() -> None:
+    first = Loop().steps(3)
+    before = [batch_of(first.spans, resource_of(100 + rank)) for rank in range(2)]
+    made = run(*before, Batch.join(ranks(late=20, transfer=1)))
+    assert state(made, "zernel.job.verdict") == "straggler"
+
+
 def test_spans_that_come_late_are_dropped_and_counted() -> None:
     processor = make(lateness="100ms")
     feed(processor, [batch_of(Loop().steps(100).spans), batch_of(Loop().steps(1).spans)])

@@ -74,7 +74,7 @@ def test_a_new_state_needs_equal_votes_in_a_row(stability: int, votes: str, stat
 
 
 def point(name: str, time_ms: int, value: float, delta: bool = False) -> Observation:
-    return Observation(name, 1 + time_ms * MS, value, "node", 42, "", delta, Resource())
+    return Observation(name, 0, 1 + time_ms * MS, value, "node", 42, "", delta, Resource())
 
 
 def test_signals_are_read_off_kernel_counters_every_100_ms() -> None:
