@@ -81,14 +81,11 @@ def _json(when: str, level: str, message: str, fields: dict[str, Any]) -> str:
 
 
 def set_up(level: str, encoding: Encoding, sampling: Sampling | None, stream: TextIO | None = None) -> None:
-    """Sends the collector's log to `stream` (stderr), in place of where it went before."""
+    """Sends the collector's log, and the warnings of the libraries it uses, to `stream` (stderr) alone."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(LineFormatter(encoding))
     if sampling:
         handler.addFilter(sampling)
-    logger = logging.getLogger(ROOT)
-    logger.handlers[:] = [handler]
-    logger.setLevel({"warn": "WARNING"}.get(level, level.upper()))
-    logger.propagate = False
+    logging.getLogger().handlers[:] = [handler]
+    logging.getLogger(ROOT).setLevel({"warn": "WARNING"}.get(level, level.upper()))
     logging.captureWarnings(True)
-    logging.getLogger("py.warnings").handlers[:] = [handler]

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -12,10 +13,11 @@ from otel_zernel.telemetry.logs import Encoding, Sampling, component_logger, set
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    logger = logging.getLogger("otel_zernel")
-    before = logger.handlers[:], logger.level, logger.propagate
+    root, logger = logging.getLogger(), logging.getLogger("otel_zernel")
+    handlers, level = root.handlers[:], logger.level
     yield
-    logger.handlers[:], logger.level, logger.propagate = before[0], before[1], before[2]
+    root.handlers[:] = handlers
+    logger.setLevel(level)
     logging.captureWarnings(False)
 
 
@@ -58,6 +60,18 @@ def test_a_console_traceback_follows_its_line() -> None:
     first, *rest = stream.getvalue().splitlines()
     assert "failed" in first
     assert rest[-1] == "ValueError: broken"
+
+
+def test_a_librarys_warnings_have_the_same_form() -> None:
+    stream = logged("json")
+    logging.getLogger("some.library").warning("retrying in %d s", 3)
+    logging.getLogger("some.library").info("all is well")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["level"] for line in lines] == ["warn", "warn"]
+    assert lines[0]["msg"] == "retrying in 3 s"
 
 
 def test_lines_below_the_level_are_not_written() -> None:
