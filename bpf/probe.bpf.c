@@ -31,6 +31,7 @@ static __always_inline int on_entry(struct registers *regs)
 	case COMMUNICATOR_END: forget_communicator(&hit); return 1;
 	}
 	frame = begin_call(&hit);
+	count_hit(hit.thread);
 	if (!frame)
 		return 1;
 	switch (KIND_OF(hit.flags)) {

@@ -28,6 +28,7 @@ struct process {
 	__u32 collectives;	   /* that were enqueued; see nccl.bpf.c */
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reserved;
+	__u64 hits; /* of probes, at entries */
 	__u64 off_cpu; /* ns, of all its threads that make probed calls */
 	__u64 io_wait;
 	__u64 last_burst; /* ns on the CPU without a break */
@@ -199,6 +200,15 @@ static __always_inline struct process *process_of(struct thread *thread)
 		process = bpf_map_lookup_elem(&processes, &thread->row);
 	}
 	return process && process->state == LIVE ? process : 0;
+}
+
+/* What probes cost is told by how often they are hit, whatever came of it. */
+static __always_inline void count_hit(const struct thread *thread)
+{
+	struct process *process = thread->generation ? bpf_map_lookup_elem(&processes, &thread->row) : 0;
+
+	if (process)
+		__sync_fetch_and_add(&process->hits, 1);
 }
 
 /* The process is over, or has become another program. Threads that outlive the first one claim a new row. */

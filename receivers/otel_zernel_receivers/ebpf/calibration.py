@@ -7,6 +7,7 @@ floor is measured on such a function.
 import ctypes
 import mmap
 import os
+import time
 from types import TracebackType
 from typing import Self
 
@@ -48,8 +49,10 @@ class OwnFunction:
         """To attach probes to."""
         return f"/proc/self/fd/{self._fd}"
 
-    def call(self, times: int) -> None:
-        """Calls the function so many times."""
+    def call(self, times: int) -> float:
+        """Calls the function so many times; returns the ns that a call took from here, on average."""
         function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
+        began = time.perf_counter_ns()
         for _ in range(times):
             function()
+        return (time.perf_counter_ns() - began) / times

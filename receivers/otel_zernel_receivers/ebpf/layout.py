@@ -66,6 +66,7 @@ PROCESS = np.dtype(
         ("collectives", "<u4"),
         ("collectives_settled", "<u4"),
         ("reserved", "<u4"),
+        ("hits", "<u8"),
         ("off_cpu", "<u8"),
         ("io_wait", "<u8"),
         ("last_burst", "<u8"),

@@ -20,6 +20,16 @@ _CALIBRATION_CALLS = 2000
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a probe adds, measured on a function that does nothing."""
+
+    floor_ns: int
+    """To what is recorded: what such a call reads, the median."""
+    call_ns: float
+    """To the duration of a call."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """The BPF side at work."""
 
@@ -27,8 +37,7 @@ class Loaded:
     mode: Mode
     tables: Tables
     tracepoints: Link
-    floor_ns: int
-    """What a call that does nothing reads: the median."""
+    cost: Cost
     reasons: tuple[str, ...]
     """Why no better mode was taken."""
 
@@ -79,29 +88,30 @@ def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str], rea
         prepare(bpf, mode)
         bpf.load()
         tables = Tables(bpf.maps, layout)
-        floor_ns = _calibrate(bpf, mode, tables, layout)
+        cost = _calibrate(bpf, mode, tables, layout)
         _forget_collector(tables)
-        return Loaded(bpf, mode, tables, attach_tracepoints(bpf), floor_ns, reasons)
+        return Loaded(bpf, mode, tables, attach_tracepoints(bpf), cost, reasons)
     except BaseException:
         bpf.close()
         raise
 
 
-def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: Layout) -> int:
+def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: Layout) -> Cost:
     with OwnFunction() as function:
+        bare_ns = function.call(_CALIBRATION_CALLS)
         link = attach(bpf, mode, function.path, [Place(PROBE, function.offset)])
         try:
             function.call(_TRIAL_CALLS)
             seen = sum(int(reading.counts.sum()) for reading in _calibration(tables))
             if seen != _TRIAL_CALLS:
                 raise BpfError(0, f"attached, but saw {seen} of {_TRIAL_CALLS} calls")
-            function.call(_CALIBRATION_CALLS)
+            probed_ns = function.call(_CALIBRATION_CALLS)
             (reading,) = _calibration(tables)
         finally:
             link.close()
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
     lowest, _ = layout.ranges(middle)
-    return int(lowest)
+    return Cost(int(lowest), max(probed_ns - bare_ns, 0.0))
 
 
 def _forget_collector(tables: Tables) -> None:

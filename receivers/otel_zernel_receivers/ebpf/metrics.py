@@ -9,6 +9,7 @@ from otel_zernel.points import Scope, encode_resource, encode_resource_metrics
 from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.identities import host_name
+from otel_zernel_receivers.ebpf.loading import Cost
 from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.otlp import Family, Period, encode_histogram_point, encode_metric, encode_number_point
 from otel_zernel_receivers.ebpf.probes import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
@@ -45,6 +46,11 @@ SYNC_WAITS = Family(
 OFF_CPU = Family("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
 IO_WAIT = Family("zernel.process.io.wait", "s", "sum", "Of that, in uninterruptible sleep: mostly waiting for a disk.")
 CPU_BURST = Family("zernel.process.cpu.burst", "s", "gauge", "The last run of a thread until it slept; 0 if none did.")
+PROBE_HITS = Family("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
+PROBE_TIME = Family(
+    "zernel.probe.time", "s", "sum", "Time that probes took: hits times what a probe was measured to take."
+)
+PROBE_FLOOR = Family("zernel.probe.floor", "s", "gauge", "What a call that does nothing reads: part of every latency.")
 LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
 FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
@@ -150,11 +156,16 @@ class Points:
         if reading.frees:
             self._add_number(FREES, attributes, reading.frees)
 
-    def add_cpu(self, reading: CpuReading) -> None:
+    def add_cpu(self, reading: CpuReading, cost: Cost) -> None:
         attributes = {"process.pid": reading.process.pid}
+        self._add_number(PROBE_HITS, attributes, reading.hits)
+        self._add_number(PROBE_TIME, attributes, reading.hits * cost.call_ns / 1e9)
         self._add_number(OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
         self._add_number(IO_WAIT, attributes, reading.io_wait_ns / 1e9)
         self._add_number(CPU_BURST, attributes, reading.last_burst_ns / 1e9)
+
+    def add_floor(self, cost: Cost) -> None:
+        self._add_number(PROBE_FLOOR, {}, cost.floor_ns / 1e9)
 
     def add_failure(self, reading: FailureReading) -> None:
         family, names = (NCCL_ERRORS, _NCCL_ERRORS) if reading.flags & Flag.NCCL else (CUDA_ERRORS, _CUDA_ERRORS)
@@ -176,7 +187,9 @@ class Points:
         self._points[family].append(encode_number_point(attributes, value, self._period))
 
 
-def batch_of(readings: Readings, wanted: Callable[[Process], bool], layout: Layout, period: Period) -> Batch:
+def batch_of(
+    readings: Readings, wanted: Callable[[Process], bool], layout: Layout, cost: Cost, period: Period
+) -> Batch:
     """The readings of the processes that are wanted, as metrics of the time of `period`."""
     points = Points(layout, period)
     for series in readings.series:
@@ -187,7 +200,8 @@ def batch_of(readings: Readings, wanted: Callable[[Process], bool], layout: Layo
             points.add_memory(memory)
     for cpu in readings.cpu:
         if wanted(cpu.process):
-            points.add_cpu(cpu)
+            points.add_cpu(cpu, cost)
+    points.add_floor(cost)
     for failure in readings.failures:
         if wanted(failure.process):
             points.add_failure(failure)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.layout import NUMBER, PROCESS, UNUSED, State
 from otel_zernel_receivers.ebpf.libbpf import Map
 
-_CPU = ["off_cpu", "io_wait", "last_burst", "bursts"]
+_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class CpuReading:
     """What the threads of a process that make probed calls have done since the last reading."""
 
     process: Process
+    hits: int
+    """Probed calls, whatever came of them."""
     off_cpu_ns: int
     """Not running, for whatever reason; of all threads together."""
     io_wait_ns: int
@@ -83,6 +85,7 @@ class ProcessRows:
         return [
             CpuReading(
                 self[row],
+                int(new["hits"] - old["hits"]),
                 int(new["off_cpu"] - old["off_cpu"]),
                 int(new["io_wait"] - old["io_wait"]),
                 int(new["last_burst"]) if new["bursts"] != old["bursts"] else 0,

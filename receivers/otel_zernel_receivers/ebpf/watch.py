@@ -40,8 +40,10 @@ class Watch:
         self._stack.callback(loaded.close)
         for reason in loaded.reasons:
             context.logger.info("A better way to attach does not work here: %s", reason)
-        context.logger.info("Attaching by %s; a probe adds %d ns to what it measures", loaded.mode, loaded.floor_ns)
-        self._tables = loaded.tables
+        context.logger.info(
+            "Attaching by %s; a probe adds %d ns to what it measures", loaded.mode, loaded.cost.floor_ns
+        )
+        self._tables, self._cost = loaded.tables, loaded.cost
         self._attachments = Attachments(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
         self._stack.callback(self._attachments.close)
         self._identities = Identities(self._tables.rows, self._selection)
@@ -71,7 +73,7 @@ class Watch:
         if readings.lost_events:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
-        metrics = batch_of(readings, self._identities.wants, self._layout, Period(since_ns, self._since_ns))
+        metrics = batch_of(readings, self._identities.wants, self._layout, self._cost, Period(since_ns, self._since_ns))
         spans = Batch(spans=self._spans.spans(readings.events)) if len(readings.events) else Batch()
         self._untaken = Batch.join([self._untaken, metrics, spans])
         return self._untaken

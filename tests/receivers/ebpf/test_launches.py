@@ -12,7 +12,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, metrics_of
+from tests.receivers.ebpf.watching import attributes_of, calls, doubles, histogram_points, metrics_of, numbers
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -62,3 +62,19 @@ async def test_a_receiver_emits_what_a_running_program_does(
         running.cancel()
         await asyncio.wait([running])
     assert sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches) == 500
+
+
+def test_what_probes_cost_is_told(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        program.do("cudaLaunchKernel")  # loads libcuda
+        watch.attach()
+        program.do("cudaLaunchKernel times=100")
+        batch = watch.read()
+    assert numbers(batch, "zernel.probe.hits", process_pid=program.pid) == [200], (
+        "of the runtime, and the driver's inside"
+    )
+    (spent,) = doubles(batch, "zernel.probe.time", process_pid=program.pid)
+    (floor,) = doubles(batch, "zernel.probe.floor")
+    assert spent > 0
+    assert floor > 0
