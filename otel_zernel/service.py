@@ -98,6 +98,9 @@ class Service:
         for receiver in graph.receivers:
             points, spans = receiver.entrance.accepted_points, receiver.entrance.accepted_spans
             _logger.info("Receiver %s: accepted %d metric points and %d spans.", receiver.context.id, points, spans)
+        for id_, delivery in graph.deliveries.items():
+            if delivery.lost:
+                _logger.error("Exporter %s gave up %d metric points and spans since its start.", id_, delivery.lost)
         waiting = sum(sum(counts) for counts in self.undelivered().values())
         troubled = sum(receiver.context.path in graph.health.problems for receiver in graph.receivers)
         return Outcome(waiting, sum(delivery.lost for delivery in graph.deliveries.values()), troubled)

@@ -133,10 +133,11 @@ async def test_what_could_not_be_delivered_is_said_with_counts(caplog: pytest.Lo
         assert sink_of(service).left
 
 
-async def test_what_was_given_up_makes_the_outcome_incomplete() -> None:
+async def test_what_was_given_up_is_said_and_makes_the_outcome_incomplete(caplog: pytest.LogCaptureFixture) -> None:
     text = PIPELINE.replace("{sink: }", "{sink: {fails: 1000, retry_on_failure: {max_elapsed_time: 20s}}}")
     service = Service(settings_of(text), FakeClock())
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
+    assert "Exporter sink gave up 3 metric points and spans since its start." in caplog.text
 
 
 async def test_a_batch_run_that_is_told_to_stop_drains_within_the_shutdown_timeout() -> None:
