@@ -1,0 +1,130 @@
+"""What the eBPF receiver costs: a probed call, a reading of its tables, its events, its memory.
+
+Needs root, a C compiler and Linux 6.13. Calls are compared with an empty probe on the same function in the same run.
+"""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from benchmarks import Row
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.attaching import Mode, attach
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.libraries import find_places
+from otel_zernel_receivers.ebpf.loading import Loaded, load
+from otel_zernel_receivers.ebpf.probes import Flag, Operation, Probe
+from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Program, Standin, build
+
+CALLS = 100_000
+ROUNDS = 7
+SERIES = 1000
+EVENTS = 10_000
+BARS = {Mode.SESSION: 1.35, Mode.MULTI: 1.6}
+
+_PROBED = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+__attribute__((noinline)) int probed(int x) { __asm__ volatile("" ::: "rbx"); return x & 0; }
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e9 + t.tv_nsec; }
+int main(void)
+{
+    char line[64];
+    while (fgets(line, sizeof line, stdin)) {
+        long n = atol(line);
+        double began = now();
+        for (long i = 0; i < n; i++) probed(i);
+        printf("%f\n", (now() - began) / n);
+        fflush(stdout);
+    }
+}
+"""
+
+
+def run() -> list[Row]:
+    """All of it, in half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        standin = build(Path(folder) / "standin")
+        rows = [_call(Path(folder), mode) for mode in BARS]
+        return [*rows, _reading(standin), _events(standin)]
+
+
+def _call(folder: Path, mode: Mode) -> Row:
+    """A counted call against one with an empty probe; the best of several rounds of each, taken in turns."""
+    executable = _compiled(folder)
+    probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
+    with executable.open("rb") as file:
+        places = find_places(file.fileno(), (probe,)).probed
+    best = {"empty": float("inf"), "probe": float("inf")}
+    with (
+        closing(load(Limits(), (mode,))) as loaded,
+        subprocess.Popen([executable], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program,
+    ):
+        for _ in range(ROUNDS):
+            for name in best:
+                with closing(attach(loaded.bpf, mode, str(executable), places, name)):
+                    best[name] = min(best[name], _time_calls(program))
+        program.kill()
+    ratio = best["probe"] / best["empty"]
+    value = f"{best['probe']:.0f} ns, {ratio:.2f} x an empty probe ({best['empty']:.0f} ns)"
+    return Row(f"eBPF: a counted call by {mode}", value, f"<= {BARS[mode]} x", ratio <= BARS[mode])
+
+
+def _compiled(folder: Path) -> Path:
+    source, executable = folder / "probed.c", folder / "probed"
+    source.write_text(_PROBED)
+    subprocess.run(["cc", "-O2", "-rdynamic", "-fcf-protection=none", "-o", executable, source], check=True)
+    return executable
+
+
+def _time_calls(program: "subprocess.Popen[str]") -> float:
+    """ns for one call."""
+    assert program.stdin
+    assert program.stdout
+    program.stdin.write(f"{CALLS}\n")
+    return float(program.stdout.readline())
+
+
+@contextmanager
+def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Loaded, Program]]:
+    """The stand-in program with a watch on it."""
+    loaded: list[Loaded] = []
+
+    def keep(limits: Limits) -> Loaded:
+        loaded.append(load(limits))
+        return loaded[-1]
+
+    with closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        yield loaded[-1], program
+
+
+def _reading(standin: Standin) -> Row:
+    """Reading series that all have moved."""
+    limits = EbpfConfig(max_processes=SERIES + 8, max_series=SERIES + 8)
+    with _watching(standin, limits) as (loaded, program):
+        program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
+        began = time.perf_counter()
+        count = len(loaded.tables.series.read())
+        took_ms = (time.perf_counter() - began) * 1e3
+    ok = count >= SERIES and took_ms <= 25
+    return Row(f"eBPF: reading {SERIES} series", f"{took_ms:.1f} ms", "<= 25 ms", ok)
+
+
+def _events(standin: Standin) -> Row:
+    """Reading events in bulk."""
+    with _watching(standin, EbpfConfig(long_wait=0.0)) as (loaded, program):
+        program.do(f"cudaDeviceSynchronize times={EVENTS}")
+        began = time.perf_counter()
+        count = len(loaded.tables.ring.read())
+        took = time.perf_counter() - began
+    return Row("eBPF: reading events", f"{count / took / 1e6:.0f} M/s", "every one", count >= EVENTS)
