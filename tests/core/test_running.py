@@ -174,9 +174,10 @@ def test_sighup_loads_a_good_configuration_and_refuses_a_wrong_one(config: Path)
 
 
 def test_a_reload_that_cannot_start_goes_back_to_the_configuration_before(config: Path) -> None:
+    good = config.read_text()
+    config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % 0}, "))
     with socket.create_server(("127.0.0.1", 0)) as taken, collector("--config", str(config)) as (process, read_until):
         read_until("Everything is ready")
-        good = config.read_text()
         port = taken.getsockname()[1]
         config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % port}, "))
         process.send_signal(signal.SIGHUP)
