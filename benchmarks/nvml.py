@@ -140,7 +140,7 @@ def _receiver() -> Callable[[], Count]:
 
 def _nvitop() -> Callable[[], Count] | None:
     try:
-        from nvitop import Device  # type: ignore[import-untyped]  # a peer, only if it is installed
+        from nvitop import Device  # a peer, only if it is installed
     except ImportError:
         return None
     devices = Device.all()
