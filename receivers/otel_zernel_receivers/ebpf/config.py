@@ -32,7 +32,7 @@ class EbpfConfig(ComponentConfig):
     """Decimal digits of a latency that are kept: 2 takes 18 kB for a series, 3 takes 135 kB."""
     max_processes: Annotated[int, Field(ge=1, le=65536)] = 256
     """Processes counted at the same time; calls of further ones are counted as lost."""
-    max_series: Annotated[int, Field(ge=1, le=65536)] = 1024
+    max_series: Annotated[int, Field(ge=1, le=65536)] = 512
     """Series (process, operation, phase) counted at the same time; calls of further ones are counted as lost."""
     single_stepped: bool = False
     """Also probe often-called functions at which each hit takes 10 us in place of 1."""

@@ -42,19 +42,21 @@ class Identities:
                 self._rows.end(process)
 
     def learn(self) -> None:
-        """Looks at processes that are new, and forgets those that are gone."""
-        self._known = {
-            process: self._known[process] if process in self._known else self._look(process)
-            for process in self._rows.held()
-        }
+        """Looks at processes that are new, while they live, and forgets those that are gone."""
+        self._known = {process: self._find(process) for process in self._rows.held()}
 
     def wants(self, process: Process) -> bool:
         """Whether the process is to be told of."""
-        return self._known.get(process) is not None
+        return self._find(process) is not None
 
     def of(self, process: Process) -> Attributes:
         """The resource attributes of a process; of one that nobody could look at, what the kernel told."""
-        return self._known.get(process) or self._told(process)
+        return self._find(process) or self._told(process)
+
+    def _find(self, process: Process) -> Attributes | None:
+        if process not in self._known:
+            self._known[process] = self._look(process)
+        return self._known[process]
 
     def joined(self, process: Process, rank: int, size: int) -> None:
         """The process has made a communicator. The largest that it is in tells its rank."""

@@ -118,6 +118,11 @@ class _Library:
             raise self.error(tried, code)
         return code
 
+    def give_back_memory(self) -> None:
+        """For reading the kernel's types libbpf takes 10 MB, which glibc would keep; others have no such call."""
+        if trim := getattr(self._libc, "malloc_trim", None):
+            trim(0)
+
     def bpf(self, command: int, attributes: bytes, tried: str) -> int:
         """bpf(2) itself."""
         number = _SYS_BPF[os.uname().machine]
@@ -320,6 +325,7 @@ class Object:
     def load(self) -> None:
         """Creates the maps and has the kernel verify the programs."""
         _libbpf().check(_libbpf().call.bpf_object__load(self._handle), "loading the BPF programs")
+        _libbpf().give_back_memory()
 
     def __enter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ class Limits:
     """How much is kept in the kernel."""
 
     max_processes: int = 256
-    max_series: int = 1024
+    max_series: int = 512
     layout: Layout = field(default_factory=Layout)
     long_wait: float = 0.001
     """Seconds from which on each wait is an event."""

@@ -1,0 +1,79 @@
+"""Only processes that are wanted are told of."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import calls, numbers, spans_of
+
+LAUNCH = "zernel.cuda.launch.latency"
+
+
+@contextmanager
+def watching(processes: dict[str, Any]) -> Iterator[Watch]:
+    watch = Watch(
+        EbpfConfig.model_validate({"processes": processes, "long_wait": "0s"}), make_context(clock=SystemClock())
+    )
+    try:
+        watch.open()
+        yield watch
+    finally:
+        watch.close()
+
+
+@pytest.mark.parametrize(
+    ("processes", "wanted"),
+    [
+        ({"names": ["prog*"]}, True),
+        ({"names": ["python*"]}, False),
+        ({"environment": {"JOB": "train-*"}}, True),
+        ({"environment": {"JOB": "serve-*"}}, False),
+        ({"names": ["program"], "environment": {"OTHER": "*"}}, False),
+        ({"cgroups": ["*"]}, True),
+        ({"cgroups": ["*no-such-pod*"]}, False),
+    ],
+)
+def test_what_is_told_is_what_the_selection_takes(
+    loadable: None, standin: Standin, processes: dict[str, Any], wanted: bool
+) -> None:
+    with (
+        watching({"names": ["program"]}) as other,
+        watching(processes) as watch,
+        standin.start(environment={"JOB": "train-7"}) as program,
+    ):
+        program.do("load libcudart.so.12")
+        other.attach()
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        program.do("cudaMalloc size=100")
+        program.do("cudaDeviceSynchronize")
+        batch, told = watch.read(), other.read()
+    assert calls(told, LAUNCH, process_pid=program.pid) == 10
+    assert calls(batch, LAUNCH, process_pid=program.pid) == (10 if wanted else 0)
+    assert bool(numbers(batch, "zernel.gpu.memory.used", process_pid=program.pid)) == wanted
+    assert bool(spans_of(batch, program.pid)) == wanted
+
+
+def test_who_shares_a_library_with_a_wanted_process_is_left_out(loadable: None, standin: Standin) -> None:
+    with (
+        watching({"environment": {"JOB": "train"}}) as watch,
+        standin.start(environment={"JOB": "train"}) as wanted,
+        standin.start(environment={"JOB": "serve"}) as unwanted,
+    ):
+        for program in (wanted, unwanted):
+            program.do("load libcudart.so.12")
+        watch.attach()
+        for times in (10, 20):
+            for program in (wanted, unwanted):
+                program.do(f"cudaLaunchKernel times={times}")
+            batch = watch.read()
+            watch.taken()
+            assert calls(batch, LAUNCH, process_pid=wanted.pid) == times
+            assert calls(batch, LAUNCH, process_pid=unwanted.pid) == 0
