@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from otel_zernel.component import Emit, Insist, Receiver
+from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.unavailable import Unavailable
@@ -22,6 +22,12 @@ class EbpfReceiver(Receiver):
     Config = EbpfConfig
     stability = "beta"
 
+    def __init__(
+        self, config: EbpfConfig, context: Context, make_watch: "Callable[[EbpfConfig, Context], Watch] | None" = None
+    ) -> None:
+        super().__init__(config, context)
+        self._make_watch = make_watch or _make_watch
+
     async def run(self, emit: Emit) -> None:
         """Emits what the kernel has counted, every `interval`. Where eBPF does not work it says so in health, and tries
         again."""
@@ -35,11 +41,7 @@ class EbpfReceiver(Receiver):
                 await self.context.clock.sleep(self.config.rescan_interval)
 
     async def _watch(self, emit: Emit) -> None:
-        if sys.platform != "linux":
-            raise Unavailable("eBPF is a part of Linux")
-        from otel_zernel_receivers.ebpf.watch import Watch
-
-        watch = Watch(self.config, self.context)
+        watch = self._make_watch(self.config, self.context)
         try:
             await _in_thread(watch.open)
             self.context.report(None)
@@ -73,6 +75,14 @@ class EbpfReceiver(Receiver):
         except Refused:  # only at the end: until then, `Insist` waits and the kernel goes on counting
             self.context.drop(batch.item_count, "refused")
         watch.taken()
+
+
+def _make_watch(config: EbpfConfig, context: Context) -> "Watch":
+    if sys.platform != "linux":
+        raise Unavailable("eBPF is a part of Linux")
+    from otel_zernel_receivers.ebpf.watch import Watch
+
+    return Watch(config, context)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -1,0 +1,65 @@
+"""Events in the ring: every one is read, or counted as lost."""
+
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Dropped, make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import attributes_of, numbers, spans_of
+
+RING = (1 << 21) // 144
+"""Events that the ring has room for."""
+
+
+@pytest.fixture
+def every_wait(loadable: None) -> EbpfConfig:
+    return EbpfConfig(long_wait=0.0)
+
+
+def test_what_the_ring_has_no_room_for_is_counted(every_wait: EbpfConfig, standin: Standin) -> None:
+    context = make_context(clock=SystemClock())
+    watch = Watch(every_wait, context)
+    watch.open()
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do(f"cudaDeviceSynchronize times={2 * RING}")
+        batch = watch.read()
+    watch.close()
+    (lost,) = numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid)
+    assert len(spans_of(batch, program.pid)) + lost == 2 * RING
+    assert lost > 0
+    assert isinstance(context.drop, Dropped)
+    assert context.drop.counts["ring_full"] >= lost
+
+
+def test_events_are_read_in_order_over_many_rounds_of_the_ring(every_wait: EbpfConfig, standin: Standin) -> None:
+    watch = Watch(every_wait, make_context(clock=SystemClock()))
+    watch.open()
+    spans = []
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        for _ in range(5):
+            program.do("cudaDeviceSynchronize times=5000")
+            spans += spans_of(watch.read(), program.pid)
+            watch.taken()
+    watch.close()
+    begins = [span.start_time_unix_nano for span in spans]
+    assert len(spans) == 25_000
+    assert begins == sorted(begins)
+
+
+def test_only_long_waits_are_spans(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaDeviceSynchronize")
+        program.do("cudaLaunchKernel work=20000000")
+        program.do("cudaStreamSynchronize")
+        (span,) = spans_of(watch.read(), program.pid)
+    assert span.name == "cudaStreamSynchronize"
+    assert span.end_time_unix_nano - span.start_time_unix_nano > 10_000_000
+    assert attributes_of(span)["zernel_interval"] == "sync"
