@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from benchmarks import Row
 from benchmarks._scenarios import SCENARIOS, Scenario
 from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
 from otel_zernel.component import Receiver
 from otel_zernel.otlp_json import parse_spans_json
 from otel_zernel.registry import Registry
@@ -219,7 +220,7 @@ def live(name: str) -> tuple[list[Batch], list[Truth]]:
 async def _watch(name: str) -> tuple[list[Batch], list[Truth]]:
     cls = Registry.installed().load("receivers", "ebpf")
     config = cls.Config.model_validate({"rescan_interval": "300ms"})
-    receiver = cls(config, make_context("receivers", "ebpf"))
+    receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
     assert isinstance(receiver, Receiver)
     seen, offset = Downstream(), time.time_ns() - time.monotonic_ns()
     with tempfile.TemporaryDirectory() as folder:
