@@ -51,7 +51,7 @@ class Jobs:
             self._announce(job, judge.finding)
         finding = judge.finding
         writer = Writer({}, 0, now)
-        writer.gauge("zernel.job.verdict", "1", state_set("zernel.job.verdict", VERDICTS, finding.verdict))
+        writer.gauge("zernel.job.verdict", "", state_set("zernel.job.verdict", VERDICTS, finding.verdict))
         writer.gauge(
             "zernel.job.rank.lateness",
             "s",

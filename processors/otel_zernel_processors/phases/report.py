@@ -63,7 +63,7 @@ def _write_steps(process: Process, writer: Writer) -> None:
 def _write_verdict(process: Process, writer: Writer, context: Context) -> None:
     changed = process.judge.hear(process.tally)
     verdict, evidence = process.judge.finding
-    writer.gauge("zernel.verdict", "1", state_set("zernel.verdict", VERDICTS, verdict))
+    writer.gauge("zernel.verdict", "", state_set("zernel.verdict", VERDICTS, verdict))
     if changed:
         values = ", ".join(f"{name} {value:.2f}" for name, value in evidence.items())
         identity = process.identity

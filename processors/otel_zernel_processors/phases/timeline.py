@@ -45,15 +45,12 @@ class Timeline:
         self._trained = False
         self._collectives: deque[Mark] = deque(maxlen=_COLLECTIVES)
         self._losses: deque[Span] = deque(maxlen=_LOSSES)
+        self.has_scopes = False
+        """Whether any thread was seen to load data or to train."""
         self.until = 0
         """Everything up to here (ns) has been taken."""
         self.last_end = 0
         """The end (ns) of the last mark seen."""
-
-    @property
-    def has_scopes(self) -> bool:
-        """Whether any thread was seen to load data or to train."""
-        return self._thread is not None
 
     def add(self, mark: Mark) -> str | None:
         """Takes a mark; or says why it is lost, and its time will be unknown."""
@@ -64,6 +61,7 @@ class Timeline:
         self._arrivals += 1
         heapq.heappush(self._waiting, (mark[:5], self._arrivals, mark))
         self.last_end = max(self.last_end, mark.end)
+        self.has_scopes = self.has_scopes or mark.kind in WORK or mark.kind == "data_loading"
         return None
 
     def lose(self, start: int, end: int) -> None:
