@@ -82,17 +82,20 @@ async def test_a_partial_scrape_keeps_what_it_got_and_counts_the_rest() -> None:
 
 
 async def test_a_scrape_that_hangs_is_counted_at_each_interval_and_never_runs_twice() -> None:
-    released = threading.Event()
+    begun, released = threading.Event(), threading.Event()
 
     def hangs() -> Batch:
+        begun.set()
         released.wait(10)
         return batch_of(1.0)
 
     bench = Bench([hangs, lambda: batch_of(2.0)], timeout="1ms")
-    await bench.run(lambda: len(bench.errored) == 3)
-    assert bench.problems == {"receivers::test": "no answer within 0.001 s"}
-    assert len(bench.scraper.script) == 1
-    released.set()
+    try:
+        await bench.run(lambda: begun.is_set() and len(bench.errored) >= 3)
+        assert bench.problems == {"receivers::test": "no answer within 0.001 s"}
+        assert len(bench.scraper.script) == 1
+    finally:
+        released.set()
 
 
 async def test_a_refused_scrape_is_offered_again() -> None:
