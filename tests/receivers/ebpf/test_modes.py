@@ -1,14 +1,15 @@
 """Every way to attach counts the same."""
 
 import logging
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 
 import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
-from otel_zernel_receivers.ebpf.attaching import Mode
+from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.layout import Loss
 from otel_zernel_receivers.ebpf.libbpf import attach_multi
@@ -18,25 +19,30 @@ from otel_zernel_receivers.ebpf.probes import Flag, Operation, Probe
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import calls, why_not
+from tests.receivers.ebpf.watching import why_not
 
-LAUNCH = "zernel.cuda.launch.latency"
+
+def places(library: Path, *probes: Probe) -> tuple[Place, ...]:
+    with library.open("rb") as file:
+        return find_places(file.fileno(), probes).probed
+
+
+RUNTIME = Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
+DRIVER = Probe("cuLaunchKernel", Operation.DRIVER_LAUNCH, Flag.DRIVER)
 
 
 def test_every_mode_counts_every_call(mode: Mode, standin: Standin) -> None:
-    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), partial(load, modes=(mode,)))
-    try:
-        watch.open()
-        with standin.start() as program:
-            program.do("load libcudart.so.12")
-            program.do("cudaLaunchKernel")  # loads libcuda
-            watch.attach()
-            program.do("cudaLaunchKernel times=1000 threads=4")
-            batch = watch.read()
-    finally:
-        watch.close()
-    assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 4000
-    assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") == 0
+    with (
+        closing(load(Limits(), (mode,))) as loaded,
+        closing(attach(loaded.bpf, mode, str(standin.cudart), places(standin.cudart, RUNTIME))),
+        closing(attach(loaded.bpf, mode, str(standin.cuda), places(standin.cuda, DRIVER))),
+    ):
+        standin.run("load libcudart.so.12; load libcuda.so.1; cudaLaunchKernel times=1000 threads=4; cuLaunchKernel")
+        readings = loaded.tables.read()
+    counted = {reading.operation: int(reading.counts.sum()) for reading in readings.series}
+    assert counted[Operation.RUNTIME_LAUNCH] == 4000
+    assert counted[Operation.DRIVER_LAUNCH] == 1, "the runtime's own calls of the driver are not counted again"
+    assert readings.losses == {}
 
 
 def test_a_mode_that_is_not_the_best_is_explained_once(
@@ -60,15 +66,9 @@ def test_a_mode_that_is_not_the_best_is_explained_once(
 def test_a_return_without_its_entry_is_counted_as_lost(standin: Standin) -> None:
     if reason := why_not(Mode.MULTI):
         pytest.skip(reason)
-    loaded = load(Limits(), (Mode.MULTI,))
-    with standin.cudart.open("rb") as file:
-        probe = Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
-        (place,) = find_places(file.fileno(), (probe,)).probed
-    program = loaded.bpf.programs["probe_return"]
-    link = attach_multi(program, str(standin.cudart), [place.offset], [place.probe.cookie], at_return=True)
-    try:
-        standin.run("load libcudart.so.12; cudaLaunchKernel times=5")
-        assert loaded.tables.read().losses == {Loss.NO_START: 5}
-    finally:
-        link.close()
-        loaded.close()
+    (place,) = places(standin.cudart, RUNTIME)
+    with closing(load(Limits(), (Mode.MULTI,))) as loaded:
+        program = loaded.bpf.programs["probe_return"]
+        with closing(attach_multi(program, str(standin.cudart), [place.offset], [place.probe.cookie], at_return=True)):
+            standin.run("load libcudart.so.12; cudaLaunchKernel times=5")
+            assert loaded.tables.read().losses == {Loss.NO_START: 5}

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,8 +14,11 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.watching import attributes_of, calls, spans_of
+from tests.receivers.ebpf.watching import attributes_of, calls, require_sessions, spans_of
 
 STEPS = 40
 
@@ -28,12 +32,12 @@ def python_with_torch() -> str | None:
     return None
 
 
-def trained(watch: Watch, workers: int, steps: int = STEPS) -> tuple[Batch, dict[str, int], int]:
+def trained(watch: Watch, workers: int) -> "Training":
     """What the watch saw of a training, what the training says it did, and its pid."""
     python = python_with_torch()
     if python is None:
         (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
-    command = [python, str(Path(__file__).with_name("train.py")), str(workers), str(steps)]
+    command = [python, str(Path(__file__).with_name("train.py")), str(workers), str(STEPS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin
         assert program.stdout
@@ -47,13 +51,24 @@ def trained(watch: Watch, workers: int, steps: int = STEPS) -> tuple[Batch, dict
     return batch, done, program.pid
 
 
+Training = tuple[Batch, dict[str, int], int]
+
+
+@pytest.fixture(scope="module")
+def training() -> Training:
+    """A training without workers."""
+    require_sessions()
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
+        watch.open()
+        return trained(watch, workers=0)
+
+
 def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:
     return Counter((attributes_of(span)["zernel_interval"], span.name) for span in spans_of(batch, pid))
 
 
-@pytest.mark.parametrize(("workers", "iterator"), [(0, "_SingleProcess"), (2, "_MultiProcessing")])
-def test_scopes_seen_are_the_scopes_executed(watch: Watch, workers: int, iterator: str) -> None:
-    batch, done, pid = trained(watch, workers)
+def assert_complete(training: Training, iterator: str) -> None:
+    batch, done, pid = training
     assert done["steps"] == STEPS, "the end of the data is one scope more"
     assert intervals(batch, pid) == {
         ("data_loading", f"enumerate(DataLoader)#{iterator}DataLoaderIter.__next__"): STEPS + 1,
@@ -65,13 +80,21 @@ def test_scopes_seen_are_the_scopes_executed(watch: Watch, workers: int, iterato
     assert calls(batch, "zernel.dataloader.wait", process_pid=pid) == STEPS + 1
 
 
-def test_an_exception_in_backward_reaches_the_job(watch: Watch) -> None:
-    _, done, _ = trained(watch, workers=0, steps=1)
+def test_scopes_seen_are_the_scopes_executed(training: Training) -> None:
+    assert_complete(training, "_SingleProcess")
+
+
+def test_scopes_seen_are_the_scopes_executed_with_workers(watch: Watch) -> None:
+    assert_complete(trained(watch, workers=2), "_MultiProcessing")
+
+
+def test_an_exception_in_backward_reaches_the_job(training: Training) -> None:
+    _, done, _ = training
     assert done["caught"] == 3
 
 
-def test_scopes_are_in_their_phases_and_follow_each_other(watch: Watch) -> None:
-    batch, _, pid = trained(watch, workers=0)
+def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) -> None:
+    batch, _, pid = training
     attributes = [attributes_of(span) for span in spans_of(batch, pid)]
     phases = {one["zernel_interval"]: one["zernel_phase"] for one in attributes}
     assert phases == {
@@ -86,8 +109,8 @@ def test_scopes_are_in_their_phases_and_follow_each_other(watch: Watch) -> None:
     assert all(before.end_time_unix_nano <= begin(after) for before, after in pairwise(spans))
 
 
-def test_the_resource_says_whose_spans_they_are(watch: Watch) -> None:
-    batch, _, pid = trained(watch, workers=0, steps=1)
+def test_the_resource_says_whose_spans_they_are(training: Training) -> None:
+    batch, _, pid = training
     resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
     (attributes,) = [one for one in resources if one["process_pid"] == pid]
     assert str(attributes["process_executable_name"]).startswith("python")

@@ -39,6 +39,11 @@ def mode(request: pytest.FixtureRequest) -> Mode:
 @pytest.fixture
 def loadable() -> None:
     """Skips where the best way to attach does not work."""
+    require_sessions()
+
+
+def require_sessions() -> None:
+    """Skips the test where the best way to attach does not work."""
     _require(Mode.SESSION)
 
 
