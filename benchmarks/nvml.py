@@ -123,12 +123,13 @@ def _receiver() -> Callable[[], Count]:
     from otel_zernel.testing import make_context
     from otel_zernel_receivers.nvml.config import NvmlConfig
     from otel_zernel_receivers.nvml.events import Xids
-    from otel_zernel_receivers.nvml.gpu import Maker, find_all
+    from otel_zernel_receivers.nvml.gpu import Maker, count, find
     from otel_zernel_receivers.nvml.library import Library
 
     library, context = Library(), make_context(clock=SystemClock())
     maker = Maker(NvmlConfig(), context, Xids(context.clock.time_ns), lambda query, error: None)
-    gpus = [maker.make(library, found) for found in find_all(library, "node")]
+    found = (find(library, index, "node") for index in range(count(library)))
+    gpus = [maker.make(library, one) for one in found if one]
 
     def scrape() -> Count:
         batches = [gpu.scrape() for gpu in gpus]

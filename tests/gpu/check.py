@@ -13,7 +13,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.events import Xids
-from otel_zernel_receivers.nvml.gpu import Maker, find_all
+from otel_zernel_receivers.nvml.gpu import Maker, count, find
 from otel_zernel_receivers.nvml.library import Library, Unavailable
 from otel_zernel_receivers.nvml.metrics import METRICS
 from tests.gpu.nvidia_smi import Found, compare
@@ -44,7 +44,8 @@ def measured(library: Library) -> tuple[str, list[Batch]]:
     config = NvmlConfig.model_validate({"metrics": {name: {"enabled": True} for name in METRICS}})
     context = make_context(clock=SystemClock())
     maker = Maker(config, context, Xids(context.clock.time_ns), lambda query, error: print(f"{query}: {error}"))
-    gpus = [maker.make(library, found) for found in find_all(library, platform.node())]
+    found = (find(library, index, platform.node()) for index in range(count(library)))
+    gpus = [maker.make(library, one) for one in found if one]
     before = Batch.join([gpu.scrape() for gpu in gpus])
     xml = subprocess.run(["nvidia-smi", "-q", "-x"], check=True, capture_output=True, text=True).stdout
     return xml, [before, Batch.join([gpu.scrape() for gpu in gpus])]

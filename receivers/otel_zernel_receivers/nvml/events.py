@@ -3,8 +3,9 @@
 import ctypes
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from otel_zernel_receivers.nvml.library import Handle, Library
 
@@ -42,62 +43,65 @@ class Xids:
 
 
 class Listener:
-    """A thread that waits for XIDs of the given devices until it is stopped, or NVML ends it."""
+    """A thread that waits for the XIDs of all GPUs until it is stopped, or NVML ends it."""
 
-    def __init__(self, library: Library, devices: Mapping[str, Handle], heard: Callable[[str, int], None]) -> None:
-        """`heard` is told uuid and code, in the thread."""
+    def __init__(self, library: Library, heard: Callable[[str, int], None], failed: Callable[[str, str], None]) -> None:
+        """Blocks. `heard` is told uuid and code, in the thread; `failed` query and error."""
         self._library = library
-        self._devices = devices
-        self._uuids = {_address(device): uuid for uuid, device in devices.items()}
+        self._uuids: dict[int | None, str] = {}
         self._heard = heard
+        self._failed = failed
+        self._lock = threading.Lock()
         self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
         self.broken = False
-        """Whether it ended by itself, though there were devices to listen to."""
-        self._thread = threading.Thread(target=self._listen, name="nvml events", daemon=True)
+        """Whether it ended by itself."""
+        self._events = self._asked("nvmlEventSetCreate")
 
-    def start(self) -> None:
-        """Begins to listen."""
-        self._thread.start()
+    def watch(self, uuid: str, device: Handle) -> None:
+        """Listens to the GPU, too, if it reports XIDs. Blocks; called in the GPU's own thread."""
+        nvml = self._library.nvml
+        supported = self._asked("nvmlDeviceGetSupportedEventTypes", device)
+        if self._events is None or not supported or not supported & nvml.nvmlEventTypeXidCriticalError:
+            return
+        self._uuids[_address(device)] = uuid
+        self._asked("nvmlDeviceRegisterEvents", device, nvml.nvmlEventTypeXidCriticalError, self._events)
+        with self._lock:
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._listen, name="nvml events", daemon=True)
+                self._thread.start()
 
     def stop(self) -> None:
-        """Ends soon; see `join`."""
+        """Ends soon; see `close`."""
         self._stopped.set()
 
-    def join(self, timeout: float) -> bool:
-        """Whether the thread ended within `timeout` s."""
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-        return not self._thread.is_alive()
+    def close(self, timeout: float) -> bool:
+        """Frees what it has of NVML, if the thread ended within `timeout` s."""
+        with self._lock:
+            thread = self._thread
+        if thread:
+            thread.join(timeout)
+            if thread.is_alive():
+                return False
+        if self._events is not None:
+            self._asked("nvmlEventSetFree", self._events)
+            self._events = None
+        return True
+
+    def _asked(self, function: str, *arguments: Any) -> Any:
+        """What NVML says; None if it fails. Boards without events are no failure."""
+        try:
+            return getattr(self._library.nvml, function)(*arguments)
+        except self._library.nvml.NVMLError as error:
+            if not self._library.unsupported(error.value):
+                self._failed(function, self._library.name_of(error.value))
+            return None
 
     def _listen(self) -> None:
         nvml = self._library.nvml
-        try:
-            events = nvml.nvmlEventSetCreate()
-        except nvml.NVMLError:
-            return
-        try:
-            if self._register(events):
-                self._wait(events)
-        finally:
-            nvml.nvmlEventSetFree(events)
-
-    def _register(self, events: object) -> bool:
-        """Whether any device reports XIDs."""
-        nvml, found = self._library.nvml, False
-        for device in self._devices.values():
-            try:
-                if nvml.nvmlDeviceGetSupportedEventTypes(device) & nvml.nvmlEventTypeXidCriticalError:
-                    nvml.nvmlDeviceRegisterEvents(device, nvml.nvmlEventTypeXidCriticalError, events)
-                    found = True
-            except nvml.NVMLError:  # boards without events
-                continue
-        return found
-
-    def _wait(self, events: object) -> None:
-        nvml = self._library.nvml
         while not self._stopped.is_set():
             try:
-                event = nvml.nvmlEventSetWait(events, WAIT_MS)
+                event = nvml.nvmlEventSetWait(self._events, WAIT_MS)
             except nvml.NVMLError as error:
                 if error.value != nvml.NVML_ERROR_TIMEOUT:
                     self.broken = True

@@ -19,12 +19,16 @@ class Gpu:
 
     board: Device
     instances: list[Device]
-    handle: Handle
 
     @property
     def name(self) -> str:
         """For logs and health."""
         return f"GPU {self.board.identity.index} ({self.board.identity.uuid})"
+
+    @property
+    def uuids(self) -> list[str]:
+        """Its own, and those of its MIG instances."""
+        return [device.identity.uuid for device in (self.board, *self.instances)]
 
     @property
     def drain_interval(self) -> float | None:
@@ -35,10 +39,9 @@ class Gpu:
         """The points of now. Raises `Unavailable` or `Lost`."""
         return Batch.join([device.scrape() for device in (self.board, *self.instances)])
 
-    def drain(self) -> Batch:
+    def drain(self) -> None:
         """Reads the sample buffers; what is in them goes out with the next scrape. Raises like `scrape`."""
         self.board.drain()
-        return Batch()
 
     def failed(self) -> Batch:
         """What is left to say when it is lost."""
@@ -54,9 +57,9 @@ class Found:
     instances: list[tuple[Handle, Identity]]
 
     @property
-    def uuids(self) -> frozenset[str]:
+    def uuids(self) -> list[str]:
         """Its own, and those of its MIG instances."""
-        return frozenset({self.identity.uuid, *(identity.uuid for _, identity in self.instances)})
+        return [self.identity.uuid, *(identity.uuid for _, identity in self.instances)]
 
 
 def count(library: Library) -> int:
@@ -69,19 +72,14 @@ def count(library: Library) -> int:
 
 
 def find(library: Library, index: int, hostname: str) -> Found | None:
-    """The GPU, if it says who it is: one that is lost, or another container's, does not."""
+    """The GPU, if it says who it is: another container's does not. Raises `Unavailable` or `Lost`."""
     try:
         handle = library.nvml.nvmlDeviceGetHandleByIndex(index)
         identity = board(library, handle, index, hostname)
-    except library.nvml.NVMLError:
+    except library.nvml.NVMLError as error:
+        library.check(error.value)
         return None
     return Found(handle, identity, list(_instances(library, handle, identity)))
-
-
-def find_all(library: Library, hostname: str) -> list[Found]:
-    """All GPUs of this host, one after the other. Raises `Unavailable`."""
-    found = [find(library, index, hostname) for index in range(count(library))]
-    return [one for one in found if one]
 
 
 def _instances(library: Library, handle: Handle, parent: Identity) -> Iterator[tuple[Handle, Identity]]:
@@ -109,11 +107,15 @@ class Maker:
     failed: Callable[[str, str], None]
     histories: dict[str, History] = field(default_factory=dict)
     """By uuid."""
+    gpus: dict[str, Gpu] = field(default_factory=dict)
+    """All that were ever there, by the board's uuid."""
 
     def make(self, library: Library, found: Found) -> Gpu:
         """The GPU, ready to be scraped."""
         instances = [self._device(library, handle, identity) for handle, identity in found.instances]
-        return Gpu(self._device(library, found.handle, found.identity), instances, found.handle)
+        gpu = Gpu(self._device(library, found.handle, found.identity), instances)
+        self.gpus[found.identity.uuid] = gpu
+        return gpu
 
     def _device(self, library: Library, handle: Handle, identity: Identity) -> Device:
         if identity.uuid not in self.histories:

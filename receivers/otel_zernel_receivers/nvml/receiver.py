@@ -1,17 +1,16 @@
-"""Finds the GPUs, watches each, and starts over when the driver does."""
+"""Opens the driver, has each of its GPUs watched, and starts over when the driver does."""
 
 import asyncio
-import platform
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.scraping import ScrapeThread
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.events import Listener, Xids
-from otel_zernel_receivers.nvml.gpu import Found, Gpu, Maker, count, find, find_all
+from otel_zernel_receivers.nvml.gpu import Gpu, Maker, count
 from otel_zernel_receivers.nvml.library import Library, Unavailable
+from otel_zernel_receivers.nvml.place import Place
 from otel_zernel_receivers.nvml.watch import Watch, deliver
 
 CLOSING = 0.7
@@ -19,62 +18,33 @@ CLOSING = 0.7
 
 
 class _Changed(Exception):
-    """Other GPUs are there, or one that was lost may be back: the driver has to be opened anew."""
+    """A GPU that was lost may be back, or others there: the driver has to be opened anew."""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Session:
     """From opening the driver to closing it."""
 
     library: Library
-    threads: list[ScrapeThread]
-    """One for each GPU, by its index."""
-    found: dict[int, Found]
-    """The GPUs that said who they are, by index."""
     listener: Listener
-    watches: list[Watch] = field(default_factory=list)
+    places: list[Place]
 
     @property
-    def uuids(self) -> frozenset[str]:
-        return _uuids(self.found.values())
+    def uuids(self) -> set[str]:
+        """Of the boards that said who they are."""
+        return {place.gpu.board.identity.uuid for place in self.places if place.gpu}
 
     @property
-    def mute(self) -> list[int]:
-        """The GPUs that do not even say who they are, by index."""
-        return [index for index, thread in enumerate(self.threads) if thread.busy and index not in self.found]
+    def lacking(self) -> bool:
+        """Whether a GPU may be there that only a driver opened anew would show."""
+        return self.listener.broken or not self.uuids or any(place.lost for place in self.places)
 
-    @property
-    def hung(self) -> bool:
-        return bool(self.mute) or any(watch.trouble and not watch.lost for watch in self.watches)
-
-    async def idle(self) -> None:
-        """Returns when no thread of a GPU's is inside the driver."""
-        while any(thread.busy for thread in self.threads):  # noqa: ASYNC110  # threads have no event to wait for
-            await asyncio.sleep(0.01)
-
-    def close(self) -> None:
-        """Closes the driver; blocks. Must not be called while a thread of a GPU's is inside it."""
-        if self.listener.join(5.0):
+    def close(self) -> bool:
+        """Whether the driver is closed. Blocks; must not be called while a thread of a GPU's is inside it."""
+        closed = self.listener.close(timeout=1.0)
+        if closed:
             self.library.close()
-
-
-def _uuids(found: Iterable[Found]) -> frozenset[str]:
-    return frozenset().union(*(one.uuids for one in found))
-
-
-def _close_all(threads: Iterable[ScrapeThread]) -> None:
-    for thread in threads:
-        thread.close()
-
-
-def _open_driver() -> tuple[Library, int]:
-    """The driver, and how many GPUs it lists. Raises `Unavailable`."""
-    library = Library()
-    try:
-        return library, count(library)
-    except Unavailable:
-        library.close()
-        raise
+        return closed
 
 
 class NvmlReceiver(Receiver):
@@ -95,23 +65,31 @@ class NvmlReceiver(Receiver):
         self._maker = Maker(
             config, context, self._xids, lambda query, error: errors.add(1, {m.QUERY: query, m.ERROR: error})
         )
-        self._boards: dict[str, Gpu] = {}
-        """All that were ever there, by the board's uuid."""
+        self._watches: list[Watch] = []
+        """One for each GPU, by index."""
+        self._open_sessions: list[_Session] = []
+        """One, and those that could not be closed because somebody hung."""
 
     async def run(self, emit: Emit) -> None:
         await self.context.clock.sleep(self.config.initial_delay)
-        thread = ScrapeThread("nvml")
+        opener = ScrapeThread("nvml")
         try:
             while True:
-                await self._until_it_breaks(thread, emit)
+                await self._until_it_breaks(opener, emit)
         finally:
-            thread.close()
+            opener.close()
+            for watch in self._watches:
+                watch.close()
+            self._watches.clear()
 
-    async def _until_it_breaks(self, thread: ScrapeThread, emit: Emit) -> None:
+    async def _until_it_breaks(self, opener: ScrapeThread, emit: Emit) -> None:
         """From finding a driver to losing it; or to not finding one, and the pause after that."""
         try:
-            session = await self._open(thread)
-            await self._watch(session, thread, emit)
+            if opener.busy:
+                raise TimeoutError
+            async with asyncio.timeout(self.config.rediscover_interval):
+                session = await opener.call(self._open)
+            await self._watch(session, opener, emit)
         except (Unavailable, TimeoutError) as problem:
             sentence = str(problem) or "NVIDIA's driver does not answer"
             self.context.report(f"no GPUs: {sentence}")
@@ -122,85 +100,73 @@ class NvmlReceiver(Receiver):
         except _Changed:
             self.context.logger.debug("Opening the driver anew: its GPUs have changed")
 
-    async def _open(self, thread: ScrapeThread) -> _Session:
-        """Raises `Unavailable`, or `TimeoutError` if the driver hangs."""
-        if thread.busy:
-            raise TimeoutError
-        async with asyncio.timeout(self.config.rediscover_interval):
-            library, number = await thread.call(_open_driver)
-        threads = [ScrapeThread(f"nvml {index}") for index in range(number)]
+    def _open(self) -> _Session:
+        """Opens the driver; blocks. Raises `Unavailable`."""
+        self._close()
+        library = Library()
         try:
-            answers = await asyncio.gather(*(self._find(library, index, own) for index, own in enumerate(threads)))
-        except asyncio.CancelledError:
-            _close_all(threads)
+            number = count(library)
+        except Unavailable:
+            library.close()
             raise
-        found = {index: one for index, one in enumerate(answers) if one}
-        handles = {one.identity.uuid: one.handle for one in found.values()}
-        return _Session(library, threads, found, Listener(library, handles, self._xids.count))
+        listener = Listener(library, self._xids.count, self._maker.failed)
+        session = _Session(library, listener, [Place(library, index, listener, self._maker) for index in range(number)])
+        self._open_sessions.append(session)
+        return session
 
-    async def _find(self, library: Library, index: int, thread: ScrapeThread) -> Found | None:
-        """Asks a GPU, in its own thread, who it is; None if it does not say."""
-        try:
-            async with asyncio.timeout(self.config.timeout):
-                return await thread.call(lambda: find(library, index, platform.node()))
-        except TimeoutError:
-            self._timeouts.add(1, {"zernel.gpu.index": index})
-            return None
+    def _close(self) -> None:
+        """Closes the driver, unless a GPU's thread is inside it, where nobody may take it away; blocks."""
+        if not any(watch.busy for watch in self._watches):
+            self._open_sessions[:] = [session for session in self._open_sessions if not session.close()]
 
-    async def _watch(self, session: _Session, thread: ScrapeThread, emit: Emit) -> None:
-        """Watches the GPUs that were found. Raises `Unavailable` or `_Changed`."""
-        for index, one in session.found.items():
-            gpu = self._maker.make(session.library, one)
-            self._boards[one.identity.uuid] = gpu
-            own = session.threads[index]
-            session.watches.append(Watch(gpu, own, self.config, self.context, self._timeouts))
+    async def _watch(self, session: _Session, opener: ScrapeThread, emit: Emit) -> None:
+        """Watches every place of the driver's. Raises `Unavailable` or `_Changed`."""
+        while len(self._watches) < len(session.places):
+            self._watches.append(Watch(len(self._watches), self.config, self.context, self._timeouts))
         self._report(session)
-        session.listener.start()
         try:
-            for gpu in self._missing(session):
-                await deliver(gpu.failed(), emit, self.config, self.context)
             async with asyncio.TaskGroup() as tasks:
-                for watch in session.watches:
-                    tasks.create_task(watch.run(emit, lambda: self._report(session)))
-                tasks.create_task(self._rediscover(session, thread))
+                for watch, place in zip(self._watches, session.places, strict=False):
+                    tasks.create_task(watch.run(place, emit, lambda: self._report(session)))
+                tasks.create_task(self._rediscover(session, emit))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
-            await self._close(session, thread)
+            await self._leave(session, opener)
 
-    async def _rediscover(self, session: _Session, thread: ScrapeThread) -> None:
-        """Raises `_Changed` once there are other GPUs or MIG instances, and whenever one is missing."""
+    async def _rediscover(self, session: _Session, emit: Emit) -> None:
+        """Raises `_Changed` whenever a GPU is missing, unless another hangs: then the driver cannot be closed."""
         while True:
             await self.context.clock.sleep(self.config.rediscover_interval)
-            if session.hung or thread.busy:  # opening it anew would hang, too
-                continue
-            found = await thread.call(lambda: find_all(session.library, platform.node()))
-            missing = set(self._boards) - _uuids(found)
-            if _uuids(found) != session.uuids or missing or not found or session.listener.broken:
+            missing = self._missing(session)
+            for gpu in missing:
+                await deliver(gpu.failed(), emit, self.config, self.context)
+            self._report(session)
+            if (missing or session.lacking) and not any(watch.hung for watch in self._watches):
                 raise _Changed
 
-    async def _close(self, session: _Session, thread: ScrapeThread) -> None:
+    async def _leave(self, session: _Session, opener: ScrapeThread) -> None:
+        """Closes the driver as soon as nobody is inside it, if that is soon; else it is closed another time."""
         session.listener.stop()
-        for watch in session.watches:
-            watch.close()
-        _close_all(session.threads)
         try:
             async with asyncio.timeout(CLOSING):
-                await session.idle()
-                if not thread.busy:
-                    await thread.call(session.close)
-        except TimeoutError:  # a driver that hangs cannot be closed, and stays open
+                while any(watch.busy for watch in self._watches):  # noqa: ASYNC110  # threads have no event to wait for
+                    await asyncio.sleep(0.01)
+                if not opener.busy:
+                    await opener.call(self._close)
+        except TimeoutError:
             return
 
     def _missing(self, session: _Session) -> list[Gpu]:
-        """Boards that were there before and are not now."""
-        return [gpu for uuid, gpu in self._boards.items() if uuid not in session.uuids]
+        """GPUs that were there before and that no place of the driver's has now."""
+        if not all(place.looked for place in session.places):
+            return []
+        return [gpu for uuid, gpu in self._maker.gpus.items() if uuid not in session.uuids]
 
     def _report(self, session: _Session) -> None:
         """Says in health what is wrong with whom."""
-        troubles = [watch.trouble for watch in session.watches if watch.trouble]
-        troubles += [f"GPU {index} does not answer within {self.config.timeout:g} s" for index in session.mute]
+        troubles = [watch.trouble for watch in self._watches[: len(session.places)] if watch.trouble]
         troubles += [f"{gpu.name} is missing" for gpu in self._missing(session)]
-        if not session.threads:
+        if not session.places:
             troubles.append("NVIDIA's driver knows no GPU")
         self.context.report("; ".join(troubles) or None)

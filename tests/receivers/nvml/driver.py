@@ -25,6 +25,11 @@ class Driver:
         assert self._library.standin_load(str(HERE / "scenarios" / f"{scenario}.txt").encode()), scenario
         return self
 
+    @property
+    def users(self) -> int:
+        """How often NVML is initialised."""
+        return int(self._library.standin_users())
+
     def apply(self, *lines: str) -> None:
         """Lines of a scenario, from now on."""
         assert self._library.standin_apply("\n".join(lines).encode()), lines

@@ -7,9 +7,10 @@ from typing import Any
 from otel_zernel.component import Context
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.events import Xids
-from otel_zernel_receivers.nvml.gpu import Gpu, Maker, find_all
+from otel_zernel_receivers.nvml.events import Listener, Xids
+from otel_zernel_receivers.nvml.gpu import Gpu, Maker, count, find
 from otel_zernel_receivers.nvml.library import Library
+from otel_zernel_receivers.nvml.place import Place
 
 HOST = "node-1"
 
@@ -30,6 +31,19 @@ class Host:
         """What the driver knows now."""
         library = Library()
         try:
-            yield [self._maker.make(library, found) for found in find_all(library, HOST)]
+            found = (find(library, index, HOST) for index in range(count(library)))
+            yield [self._maker.make(library, one) for one in found if one]
         finally:
+            library.close()
+
+    @contextmanager
+    def place(self) -> Iterator[Place]:
+        """Where the driver lists its first GPU."""
+        library = Library()
+        listener = Listener(library, self.xids.count, lambda *what: self.failed.append(what))
+        try:
+            yield Place(library, 0, listener, self._maker)
+        finally:
+            listener.stop()
+            assert listener.close(timeout=5)
             library.close()

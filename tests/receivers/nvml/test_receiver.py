@@ -115,10 +115,75 @@ async def test_a_gpu_that_hangs_from_the_start_does_not_keep_the_others(driver: 
     controls.apply("gpu 4", "hang = 1")
     async with running() as nvml:
         await nvml.scraped(gpu(7))
-        assert nvml.problem == "GPU 4 does not answer within 0.2 s"
+        await until(lambda: nvml.problem == "GPU 4 does not answer within 0.2 s")
         controls.apply("gpu 4", "hang -")
         await nvml.scraped(gpu(4))
         await until(lambda: nvml.problem == "")
+
+
+async def test_while_one_gpu_hangs_another_is_lost_and_found_again(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(2))
+        controls.apply("gpu 5", "hang = 1")
+        await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
+        controls.apply("gpu 2", "lost = !15")
+        await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=failed") == 1)
+        assert f"GPU 2 ({gpu(2)}) has fallen off the bus" in nvml.problem
+        controls.apply("gpu 2", "lost -")
+        await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=ok") == 1)
+        await until(lambda: nvml.problem == f"GPU 5 ({gpu(5)}) does not answer within 0.2 s")
+
+
+async def test_while_one_gpu_hangs_mig_instances_of_another_are_found(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(1))
+        controls.apply("gpu 5", "hang = 1")
+        await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
+        uuid = "MIG-dddddddd-0000-0000-0000-000000000000"
+        instance = ("mig 0", f"UUID = {uuid}", "MemoryInfo_v2 = 5100273664 0 5100273664 0")
+        controls.apply("gpu 1", "MigMode = 1 1", "MaxMigDeviceCount = 7", *instance)
+        await nvml.scraped(uuid)
+
+
+async def test_a_gpu_that_hung_from_the_start_reports_xids_while_another_hangs(driver: Boot) -> None:
+    controls = driver("h100x8")
+    controls.apply("gpu 4-5", "hang = 1")
+    async with running() as nvml:
+        await until(lambda: "GPU 4 does not answer" in nvml.problem)
+        controls.apply("gpu 4", "hang -")
+        await nvml.scraped(gpu(4))
+        controls.apply("gpu 4", "xid = 31")
+        await until(lambda: nvml.newest("zernel.gpu.xid.errors", gpu(4)) == {"zernel.gpu.xid.code=31": 1.0})
+        assert "GPU 5 does not answer" in nvml.problem
+
+
+async def test_a_gpu_that_is_lost_from_the_start_is_named(driver: Boot) -> None:
+    controls = driver("h100x8")
+    controls.apply("gpu 6", "lost = !15")
+    async with running() as nvml:
+        await nvml.scraped(gpu(0))
+        await until(lambda: nvml.problem == "GPU 6 has fallen off the bus or is otherwise inaccessible")
+
+
+async def test_a_driver_that_could_not_be_closed_is_closed_once_nobody_hangs(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(5))
+        controls.apply("gpu 5", "hang = 1")
+        await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
+        controls.apply("driver", "broken = !1")
+        await until(lambda: "no GPUs" in nvml.problem)
+        controls.apply("driver", "broken -")
+        await nvml.scraped(gpu(0))
+        controls.apply("gpu 5", "hang -")
+        await nvml.scraped(gpu(5))
+        controls.apply("driver", "broken = !1")
+        await until(lambda: "no GPUs" in nvml.problem)
+        controls.apply("driver", "broken -")
+        await nvml.scraped(gpu(5))
+    assert controls.users == 0
 
 
 async def test_a_lost_gpu_says_so_and_is_found_again(driver: Boot) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from opentelemetry.metrics import NoOpMeter
 
-from otel_zernel.scraping import ScrapeThread
+from otel_zernel.batch import Batch
 from otel_zernel.testing import Downstream, until
 from otel_zernel_receivers.nvml.watch import Watch
 from tests.receivers.nvml.driver import Driver
@@ -13,19 +13,25 @@ from tests.receivers.nvml.reading import metrics
 from tests.receivers.nvml.running import Host
 
 
+def watching(host: Host) -> Watch:
+    return Watch(0, host.config, host.context, NoOpMeter("test").create_counter("timeouts"))
+
+
+async def stopped(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
 async def test_sample_buffers_are_read_between_scrapes_before_they_go_round(driver: Callable[[str], Driver]) -> None:
     two_seconds = (f"Samples 0 += {1_000_000 + one * 100_000} 100000" for one in range(1, 21))
     driver("h200").apply("gpu 0", *two_seconds)
     host, downstream = Host({"collection_interval": "60s"}), Downstream()
-    with host.gpus() as gpus:
-        thread = ScrapeThread("nvml 0")
-        watch = Watch(gpus[0], thread, host.config, host.context, NoOpMeter("test").create_counter("timeouts"))
-        task = asyncio.create_task(watch.run(downstream, lambda: None))
+    with host.place() as place:
+        watch = watching(host)
+        task = asyncio.create_task(watch.run(place, downstream, lambda: None))
         await until(lambda: len(downstream.batches) == 2)
-        task.cancel()
-        await asyncio.wait([task])
+        await stopped(task)
         watch.close()
-        thread.close()
     reads = [
         point.count
         for metric in metrics(downstream.batches[1], "zernel.nvml.query.duration")
@@ -33,3 +39,44 @@ async def test_sample_buffers_are_read_between_scrapes_before_they_go_round(driv
         if "nvmlDeviceGetSamples" in str(point.attributes)
     ]
     assert reads == [60 * 9]  # every second, and 9 buffers each time
+
+
+async def test_what_nobody_foresaw_costs_a_scrape_and_is_said(driver: Callable[[str], Driver]) -> None:
+    driver("h200")
+    host, downstream = Host(), Downstream()
+    with host.place() as place:
+        watch, scrape, broken = watching(host), place.scrape, [ZeroDivisionError("division by zero")]
+        place.scrape = lambda: _raised(broken.pop()) if broken else scrape()  # type: ignore[method-assign]  # a bug
+        said: list[str | None] = []
+        task = asyncio.create_task(watch.run(place, downstream, lambda: said.append(watch.trouble)))
+        await until(lambda: bool(downstream.batches))
+        await stopped(task)
+        watch.close()
+    assert said == ["GPU 0 cannot be scraped: ZeroDivisionError: division by zero", None]
+
+
+def _raised(error: Exception) -> Batch:
+    raise error
+
+
+async def test_a_scrape_that_was_under_way_when_the_driver_was_left_is_sent(driver: Callable[[str], Driver]) -> None:
+    controls = driver("h200")
+    host, downstream = Host({"timeout": "1ms"}), Downstream()
+    with host.place() as place:
+        watch = watching(host)
+        controls.apply("gpu 0", "hang = 1")
+        task = asyncio.create_task(watch.run(place, downstream, lambda: None))
+        await until(lambda: watch.hung)
+        await stopped(task)
+        controls.apply("gpu 0", "hang -")
+        await until(lambda: not watch.busy)
+    with host.place() as place:
+        task = asyncio.create_task(watch.run(place, downstream, lambda: None))
+        await until(lambda: len(downstream.batches) >= 2)
+        await stopped(task)
+        await until(lambda: not watch.busy)
+        watch.close()
+    assert metrics(
+        downstream.batches[0], "zernel.gpu.power.distribution"
+    )  # the one sample there is came with what was under way
+    assert not metrics(downstream.batches[1], "zernel.gpu.power.distribution")
