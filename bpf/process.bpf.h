@@ -33,6 +33,8 @@ struct process {
 	__u64 io_wait;
 	__u64 last_burst; /* ns on the CPU without a break */
 	__u64 bursts;
+	__u64 reads; /* large ones: see reads.bpf.c */
+	__u64 bytes_read;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* of its series: number + 1, or 0 */
 };

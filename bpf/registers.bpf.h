@@ -46,6 +46,10 @@ static __always_inline __u64 result_place(const struct registers *regs)
 }
 
 #define SYSTEM_CALL_FUTEX 202
+#define SYSTEM_CALL_READ 0
+#define SYSTEM_CALL_PREAD64 17
+#define SYSTEM_CALL_READV 19
+#define SYSTEM_CALL_PREADV 295
 
 /* The system call that a task is in, if it is in one. */
 static __always_inline __u64 system_call_of(const struct registers *regs)
@@ -88,6 +92,10 @@ static __always_inline __u64 result_place(const struct registers *regs)
 }
 
 #define SYSTEM_CALL_FUTEX 98
+#define SYSTEM_CALL_READ 63
+#define SYSTEM_CALL_PREAD64 67
+#define SYSTEM_CALL_READV 65
+#define SYSTEM_CALL_PREADV 69
 
 static __always_inline __u64 system_call_of(const struct registers *regs)
 {

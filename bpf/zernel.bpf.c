@@ -20,6 +20,7 @@
 #include "cuda.bpf.c"
 #include "torch.bpf.c"
 #include "sched.bpf.c"
+#include "reads.bpf.c"
 #include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

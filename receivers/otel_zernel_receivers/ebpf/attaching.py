@@ -21,9 +21,9 @@ class Mode(StrEnum):
     PERF = "perf"
 
 
-TRACEPOINTS = ("process_exit", "process_exec", "sched_switch")
+TRACEPOINTS = ("process_exit", "process_exec", "sched_switch", "system_call_exit")
 """Programs that name themselves what they attach to."""
-OPTIONAL = ("sched_switch",)
+OPTIONAL = ("sched_switch", "system_call_exit")
 """Those that do not load before Linux 5.18, and are done without there."""
 
 

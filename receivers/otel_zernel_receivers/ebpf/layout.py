@@ -71,6 +71,8 @@ PROCESS = np.dtype(
         ("io_wait", "<u8"),
         ("last_burst", "<u8"),
         ("bursts", "<u8"),
+        ("reads", "<u8"),
+        ("bytes_read", "<u8"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]

@@ -46,6 +46,8 @@ SYNC_WAITS = Family(
 OFF_CPU = Family("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
 IO_WAIT = Family("zernel.process.io.wait", "s", "sum", "Of that, in uninterruptible sleep: mostly waiting for a disk.")
 CPU_BURST = Family("zernel.process.cpu.burst", "s", "gauge", "The last run of a thread until it slept; 0 if none did.")
+READ_COUNT = Family("zernel.process.read.count", "{read}", "sum", "System calls that read more than 4 KiB.")
+READ_SIZE = Family("zernel.process.read.size", "By", "sum", "Bytes that such system calls read.")
 PROBE_HITS = Family("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
 PROBE_TIME = Family(
     "zernel.probe.time", "s", "sum", "Time that probes took: hits times what a probe was measured to take."
@@ -163,6 +165,9 @@ class Points:
         self._add_number(OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
         self._add_number(IO_WAIT, attributes, reading.io_wait_ns / 1e9)
         self._add_number(CPU_BURST, attributes, reading.last_burst_ns / 1e9)
+        if reading.reads:
+            self._add_number(READ_COUNT, attributes, reading.reads)
+            self._add_number(READ_SIZE, attributes, reading.bytes_read)
 
     def add_floor(self, cost: Cost) -> None:
         self._add_number(PROBE_FLOOR, {}, cost.floor_ns / 1e9)

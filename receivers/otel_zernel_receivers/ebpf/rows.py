@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.layout import NUMBER, PROCESS, UNUSED, State
 from otel_zernel_receivers.ebpf.libbpf import Map
 
-_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts"]
+_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class CpuReading:
     """Of that, in uninterruptible sleep: waiting for a disk, mostly."""
     last_burst_ns: int
     """The last time that one of them ran until it went to sleep; 0 if none did."""
+    reads: int
+    """System calls that read more than 4 KiB, of all threads of the process."""
+    bytes_read: int
 
 
 class ProcessRows:
@@ -89,6 +92,8 @@ class ProcessRows:
                 int(new["off_cpu"] - old["off_cpu"]),
                 int(new["io_wait"] - old["io_wait"]),
                 int(new["last_burst"]) if new["bursts"] != old["bursts"] else 0,
+                int(new["reads"] - old["reads"]),
+                int(new["bytes_read"] - old["bytes_read"]),
             )
             for row, new, old in zip(rows, now, before, strict=True)
         ]

@@ -3,7 +3,7 @@
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import doubles, histogram_points
+from tests.receivers.ebpf.watching import doubles, histogram_points, numbers
 
 WAIT_NS = 30_000_000
 
@@ -35,3 +35,15 @@ def test_time_off_the_cpu_and_bursts_on_it_are_told(watch: Watch, standin: Stand
     assert off_cpu > WAIT_NS / 2e9
     assert 0 <= io_wait <= off_cpu
     assert burst > 0
+
+
+def test_reads_of_more_than_a_page_are_counted(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel")
+        program.do("read size=65536 times=5")
+        program.do("read size=4096 times=50")
+        batch = watch.read()
+    assert numbers(batch, "zernel.process.read.count", process_pid=program.pid) == [10]
+    assert numbers(batch, "zernel.process.read.size", process_pid=program.pid) == [10 * 65536]

@@ -2,7 +2,7 @@
  *
  *     program LOG < script
  *
- * A line of the script is `load LIBRARY`, `sleep ms=N`, or the name of a CUDA or NCCL function with what it needs:
+ * A line of the script is `load LIBRARY`, `sleep ms=N`, `read size=N times=N` (each a read and a pread), or the name of a CUDA or NCCL function with what it needs:
  *
  *     cudaLaunchKernel work=20000 stream=1 times=100 threads=8
  *     cudaMalloc size=4096 times=3
@@ -506,6 +506,17 @@ static void in_children(struct job *job)
     }
 }
 
+static void read_zeros(const struct options *o)
+{
+    char *bytes = malloc(o->size);
+    int fd = open("/dev/zero", O_RDONLY);
+    for (long i = 0; i < o->times; i++)
+        if (pread(fd, bytes, o->size, 0) != o->size || read(fd, bytes, o->size) != o->size)
+            fail("cannot read", "/dev/zero");
+    close(fd);
+    free(bytes);
+}
+
 static void run(const char *name, char *words)
 {
     if (!strcmp(name, "load")) {
@@ -516,6 +527,10 @@ static void run(const char *name, char *words)
     struct job job = {name, NULL, parse(words)};
     if (!strcmp(name, "sleep")) {
         usleep(job.options.times * 1000);
+        return;
+    }
+    if (!strcmp(name, "read")) {
+        read_zeros(&job.options);
         return;
     }
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Data coming in: reads of more than a page, by any thread of a process that has made probed calls. Smaller ones are mostly
+ * wake-ups and messages. */
+
+#define SMALL_READ 4096
+
+static __always_inline int is_read(__u64 system_call)
+{
+	switch (system_call) {
+	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV: return 1;
+	default: return 0;
+	}
+}
+
+/* Arguments: registers, result. Every system call of the machine ends here, so the cheapest test comes first. */
+SEC("tp_btf/sys_exit")
+int system_call_exit(__u64 *ctx)
+{
+	struct registers *regs = (struct registers *)ctx[0];
+	__s64 bytes = ctx[1];
+	struct process *process;
+	__u32 tgid, *row;
+
+	if (bytes <= SMALL_READ || !is_read(system_call_of(regs)))
+		return 0;
+	tgid = current_tgid();
+	row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+	process = row ? bpf_map_lookup_elem(&processes, row) : 0;
+	if (!process)
+		return 0;
+	__sync_fetch_and_add(&process->reads, 1);
+	__sync_fetch_and_add(&process->bytes_read, bytes);
+	return 0;
+}
