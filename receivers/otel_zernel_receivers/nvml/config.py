@@ -1,13 +1,25 @@
 """The nvml receiver's configuration."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig, ScraperConfig
 from otel_zernel.config.types import Duration, PositiveDuration
 from otel_zernel_receivers.nvml.metrics import METRICS
+
+
+def _known(name: str) -> str:
+    if name in METRICS:
+        return name
+    near = get_close_matches(name, METRICS, 1)
+    raise ValueError(f"no metric {name!r}; " + (f"did you mean {near[0]}?" if near else "the README lists them all"))
+
+
+MetricName = Annotated[str, AfterValidator(_known)]
 
 
 class MetricConfig(ComponentConfig):
@@ -39,16 +51,9 @@ class NvmlConfig(ScraperConfig):
     """Seconds between looks for a driver, and for GPUs and MIG instances that came or went."""
     slow_query: PositiveDuration = 0.05
     """Seconds a query may take at every scrape. One that takes n times as long is asked at every nth."""
-    metrics: Mapping[str, MetricConfig] = Field(default_factory=dict)
+    metrics: Mapping[MetricName, MetricConfig] = Field(default_factory=dict)
     """Metrics to switch on or off, by name."""
     processes: ProcessesConfig = ProcessesConfig()
-
-    @field_validator("metrics")
-    @classmethod
-    def _metrics_exist(cls, metrics: Mapping[str, MetricConfig]) -> Mapping[str, MetricConfig]:
-        if unknown := sorted(set(metrics) - set(METRICS)):
-            raise ValueError(f"no metric {', '.join(map(repr, unknown))}; the README lists them all")
-        return metrics
 
     def enabled(self) -> frozenset[str]:
         """The names of the metrics to send."""

@@ -22,6 +22,15 @@ def test_a_metric_that_does_not_exist_is_a_mistake() -> None:
         NvmlConfig.model_validate({"metrics": {"hw.gpu.utilisation": {"enabled": True}}})
 
 
+def test_the_nearest_name_is_suggested_and_every_mistake_is_told() -> None:
+    with pytest.raises(ValidationError) as raised:
+        NvmlConfig.model_validate({"metrics": {"hw.pwr": {"enabled": True}, "hw.energy": True, "x": {}}})
+    said = str(raised.value)
+    assert "no metric 'hw.pwr'; did you mean hw.power?" in said
+    assert "no metric 'x'; the README lists them all" in said
+    assert "metrics.`hw.energy`" in said
+
+
 def test_pynvml_is_imported_only_when_the_receiver_runs() -> None:
     code = "import sys, otel_zernel_receivers.nvml; sys.exit('pynvml' in sys.modules)"
     assert (
