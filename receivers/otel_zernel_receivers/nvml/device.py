@@ -6,7 +6,7 @@ from functools import partial
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_receivers.nvml import metrics as m
-from otel_zernel_receivers.nvml.asking import Asked, Questions, Reading, Readings, questions
+from otel_zernel_receivers.nvml.asking import Asked, Questions, Reading, questions
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.counters import Counter
 from otel_zernel_receivers.nvml.encoding import Encoder, Point
@@ -17,6 +17,7 @@ from otel_zernel_receivers.nvml.history import History
 from otel_zernel_receivers.nvml.identity import Identity
 from otel_zernel_receivers.nvml.library import Handle, Library
 from otel_zernel_receivers.nvml.metrics import METRICS
+from otel_zernel_receivers.nvml.processes import RUNNING, VERSIONS
 from otel_zernel_receivers.nvml.queries import BOARD, INSTANCE, MILLI, Stream, stream
 from otel_zernel_receivers.nvml.samples import POWER, STREAMS, Ring
 from otel_zernel_receivers.nvml.status import STATES, WATCHED, state_of
@@ -72,10 +73,14 @@ class Device:
         board = self._is_board
         yield from questions(BOARD if board else INSTANCE, FIELDS if board else (), wanted, self._library)
         if processes:
-            known = self._history.processes
-            yield _about(known.memory, "nvmlDeviceGetComputeRunningProcesses", self._library)
-            if board and "zernel.gpu.process.utilization" in wanted:
-                yield _about(known.utilization, "nvmlDeviceGetProcessUtilization", self._library)
+            yield from self._about_processes()
+
+    def _about_processes(self) -> Iterator[Asked]:
+        known = self._history.processes
+        for type_, function in RUNNING.items():
+            yield Asked(function, [partial(known.running, type_, function + version) for version in VERSIONS])
+        if self._is_board and "zernel.gpu.process.utilization" in self._enabled:
+            yield Asked("nvmlDeviceGetProcessUtilization", [known.utilization])
 
     def _wants(self, ring: Ring) -> bool:
         return STREAMS[ring.kind].metric in self._enabled or (ring.kind == POWER and "hw.energy" in self._enabled)
@@ -88,11 +93,12 @@ class Device:
 
     def scrape(self) -> Batch:
         """The points of now. Raises `Unavailable` or `Lost`."""
+        self._history.processes.begin()
         readings = self._questions.ask()
         self.drain()
         now = self._context.clock.time_ns()
         points = {one: self._point(one, reading, now) for one, reading in readings.items()}
-        self._latest |= {one: point.value for one, point in points.items()}
+        self._latest |= {one: point.value for one, point in points.items() if one.metric in WATCHED}
         if self._is_board:
             points |= self._energy(points, now) | self._xid_points() | _status_points(self._state())
         return Batch.join([self._numbers(points, now), self._histograms(now)])
@@ -108,7 +114,7 @@ class Device:
 
     def _read(self, ring: Ring) -> None:
         try:
-            samples = ring.read(self._library, self._handle)
+            samples = ring.read(self._library.nvml, self._handle, self._context.clock.time_ns() // 1000)
         except self._library.nvml.NVMLError as error:
             self._library.check(error.value)
             if self._library.unsupported(error.value):
@@ -170,10 +176,6 @@ class Device:
         else:
             self._questions.durations.clear()
         return self._encoder.histograms(counted, began, now)
-
-
-def _about(ask: Callable[[Library, Handle], Readings], name: str, library: Library) -> Asked:
-    return Asked(name, [lambda _, device: ask(library, device)])
 
 
 def _status_points(state: str) -> Points:

@@ -84,8 +84,8 @@ FIELDS: tuple[Field, ...] = (
     Field(stream("zernel.gpu.memory.row_remap.pending"), "DEV_REMAPPED_PENDING"),
     Field(stream("zernel.gpu.memory.row_remap.failed"), "DEV_REMAPPED_FAILURE"),
     Field(stream("zernel.gpu.recovery_action"), "DEV_GET_GPU_RECOVERY_ACTION"),
-    _io("zernel.gpu.pcie.io", "transmit", "DEV_PCIE_COUNT_TX_BYTES"),
-    _io("zernel.gpu.pcie.io", "receive", "DEV_PCIE_COUNT_RX_BYTES"),
+    _io("hw.gpu.io", "transmit", "DEV_PCIE_COUNT_TX_BYTES"),
+    _io("hw.gpu.io", "receive", "DEV_PCIE_COUNT_RX_BYTES"),
     Field(stream("zernel.gpu.pcie.replays"), "DEV_PCIE_REPLAY_COUNTER"),
     *(
         _of_error("zernel.gpu.pcie.errors", error, f"DEV_PCIE_COUNT_{id_}")

@@ -119,6 +119,6 @@ class Maker:
 
     def _device(self, library: Library, handle: Handle, identity: Identity) -> Device:
         if identity.uuid not in self.histories:
-            self.histories[identity.uuid] = History.new(self.config, self.context.clock.time_ns())
+            self.histories[identity.uuid] = History.new(self.config, self.context.clock.time_ns)
         history = self.histories[identity.uuid]
         return Device(library, handle, identity, history, self.xids, self.config, self.context, self.failed)

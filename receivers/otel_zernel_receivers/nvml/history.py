@@ -1,5 +1,6 @@
 """What outlives a driver's restart: counters, places in sample buffers, and what is not sent yet."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from otel_zernel_receivers.nvml.config import NvmlConfig
@@ -28,6 +29,7 @@ class History:
     energy: Integral = field(default_factory=Integral)
 
     @classmethod
-    def new(cls, config: NvmlConfig, now_ns: int) -> "History":
+    def new(cls, config: NvmlConfig, time_ns: Callable[[], int]) -> "History":
         """That of a device nobody has seen before."""
-        return cls(now_ns, now_ns, Processes(Names(config.processes.proc), config.enabled()))
+        now = time_ns()
+        return cls(now, now, Processes(Names(config.processes.proc), config.enabled(), time_ns))

@@ -71,7 +71,7 @@ class _Asking:
         """What the function says, in another form if given; None if the device has no answer."""
         try:
             answer = getattr(self.library.nvml, function)(self.device)
-        except (AttributeError, self.library.nvml.NVMLError):
+        except (AttributeError, ValueError, self.library.nvml.NVMLError):  # ValueError: a text that is none
             return None
         value: AttributeValue = form(answer) if form else answer
         return value

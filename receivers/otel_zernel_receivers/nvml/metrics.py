@@ -53,6 +53,7 @@ def _off(name: str, unit: str, kind: Kind, description: str, attributes: tuple[s
 _ALL = (
     Metric("hw.status", "1", "up_down", "1 for the state the GPU is in, 0 for the others.", (STATE,)),
     Metric("hw.gpu.utilization", "1", "gauge", "Share of time in which an engine was busy.", (TASK,)),
+    Metric("hw.gpu.io", "By", "sum", "Bytes over PCIe.", (DIRECTION,)),
     Metric(
         "zernel.gpu.memory.bandwidth.utilization", "1", "gauge", "Share of time in which memory was read or written."
     ),
@@ -111,7 +112,6 @@ _ALL = (
     Metric(
         "zernel.gpu.pcie.throughput", "By/s", "gauge", "PCIe traffic in 20 ms. The driver waits.", (DIRECTION, SOURCE)
     ),
-    Metric("zernel.gpu.pcie.io", "By", "sum", "PCIe traffic.", (DIRECTION,)),
     Metric("zernel.gpu.pcie.replays", "{replay}", "sum", "PCIe packets sent again."),
     Metric("zernel.gpu.pcie.errors", "{error}", "sum", "PCIe errors.", (ERROR,)),
     Metric("zernel.gpu.pcie.link.generation", "", "gauge", "PCIe generation in use."),
@@ -130,7 +130,13 @@ _ALL = (
     _off("zernel.gpu.encoder.sessions", "{session}", "gauge", "Video encoder sessions."),
     _off("zernel.gpu.encoder.frame_rate", "{frame}/s", "gauge", "Frames encoded a second, averaged over sessions."),
     _off("zernel.gpu.encoder.latency", "s", "gauge", "Time to encode a frame, averaged over sessions."),
-    Metric("zernel.gpu.processes", "{process}", "up_down", "Processes on the GPU.", (PROCESS_TYPE,)),
+    Metric(
+        "zernel.gpu.processes",
+        "{process}",
+        "up_down",
+        "Processes on the GPU; one of two types counts as both.",
+        (PROCESS_TYPE,),
+    ),
     Metric(
         "zernel.gpu.process.memory.usage", "By", "up_down", "GPU memory of a process.", (PID, EXECUTABLE, PID_NAMESPACE)
     ),

@@ -1,7 +1,8 @@
 """The processes on a GPU: who they are, as far as that can be known."""
 
+import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -9,8 +10,9 @@ from statistics import fmean
 from otel_zernel.points import AttributeValue
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.asking import Reading, Readings
-from otel_zernel_receivers.nvml.library import Handle, Library
+from otel_zernel_receivers.nvml.library import Handle, Nvml
 from otel_zernel_receivers.nvml.queries import Stream, stream
+from otel_zernel_receivers.nvml.samples import not_ahead
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
@@ -67,9 +69,20 @@ class Names:
 
     def _link(self, path: Path) -> str:
         try:
-            return str(path.readlink())
+            return os.fsencode(path.readlink()).decode("utf-8", "replace")
         except OSError:
             return ""
+
+
+RUNNING = {
+    "compute": "nvmlDeviceGetComputeRunningProcesses",
+    "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
+    "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
+}
+"""NVML's function for each type of process."""
+VERSIONS = ("_v3", "_v2")
+"""Of these functions; drivers before 510 know the second only. There, pynvml's functions without a version raise an error
+of a kind of its own."""
 
 
 @dataclass(slots=True)
@@ -78,29 +91,34 @@ class Processes:
 
     names: Names
     enabled: frozenset[str]
+    time_ns: Callable[[], int]
     last_us: int = 0
     """The time of the newest sample of processes' utilisation."""
-    known: dict[int, dict[str, AttributeValue]] = field(default_factory=dict)
-    """The attributes of the pids that were there at the last scrape."""
+    _known: dict[int, Attributes] = field(default_factory=dict)
+    """The attributes of the pids met in this scrape."""
+    _before: dict[int, Attributes] = field(default_factory=dict)
+    """And in the one before. Those of older ones are forgotten: a pid may be another process by now."""
 
-    def memory(self, library: Library, device: Handle) -> Readings:
-        """What each holds, and how many there are. Raises `NVMLError`."""
-        compute = library.nvml.nvmlDeviceGetComputeRunningProcesses(device)
-        readings = self._held(compute, "compute")
-        pids = {one.pid for one in compute}
-        try:
-            graphics = library.nvml.nvmlDeviceGetGraphicsRunningProcesses(device)
-        except library.nvml.NVMLError as error:  # MIG instances and boards without graphics
-            library.check(error.value)
-        else:
-            readings |= self._held([one for one in graphics if one.pid not in pids], "graphics")
-            pids |= {one.pid for one in graphics}
-        self.known = {pid: attributes for pid, attributes in self.known.items() if pid in pids}
+    def begin(self) -> None:
+        """Begins a scrape."""
+        self._known, self._before = {}, self._known
+
+    def running(self, type_: str, function: str, nvml: Nvml, device: Handle) -> Readings:
+        """What each of a type holds, and how many there are. Raises `NVMLError`."""
+        listed = getattr(nvml, function)(device)
+        readings: Readings = {}
+        if "zernel.gpu.processes" in self.enabled:
+            readings[stream("zernel.gpu.processes", 1.0, {m.PROCESS_TYPE: type_})] = Reading(len(listed))
+        if "zernel.gpu.process.memory.usage" in self.enabled:
+            for one in listed:
+                if one.usedGpuMemory is not None:
+                    held = self._stream("zernel.gpu.process.memory.usage", one.pid, {})
+                    readings[held] = Reading(one.usedGpuMemory)
         return readings
 
-    def utilization(self, library: Library, device: Handle) -> Readings:
+    def utilization(self, nvml: Nvml, device: Handle) -> Readings:
         """The mean utilisation of each since the last call. Raises `NVMLError`."""
-        nvml = library.nvml
+        self.last_us = not_ahead(self.last_us, self.time_ns() // 1000)
         try:
             samples = nvml.nvmlDeviceGetProcessUtilization(device, self.last_us)
         except nvml.NVMLError as error:
@@ -118,22 +136,10 @@ class Processes:
             for (pid, engine), percents in by_series.items()
         }
 
-    def _held(self, processes: list[object], type_: str) -> Readings:
-        readings: Readings = {}
-        if "zernel.gpu.processes" in self.enabled:
-            readings[stream("zernel.gpu.processes", 1.0, {m.PROCESS_TYPE: type_})] = Reading(len(processes))
-        if "zernel.gpu.process.memory.usage" in self.enabled:
-            for one in processes:
-                held = one.usedGpuMemory  # type: ignore[attr-defined]  # pynvml's own class of no fixed fields
-                if held is not None:
-                    pid = one.pid  # type: ignore[attr-defined]
-                    readings[self._stream("zernel.gpu.process.memory.usage", pid, {})] = Reading(held)
-        return readings
-
     def _stream(self, metric: str, pid: int, attributes: Attributes) -> Stream:
-        if pid not in self.known:
-            self.known[pid] = self.names.attributes(pid)
-        return stream(metric, 1.0, {**self.known[pid], **attributes})
+        if pid not in self._known:
+            self._known[pid] = self._before.get(pid) or self.names.attributes(pid)
+        return stream(metric, 1.0, {**self._known[pid], **attributes})
 
 
 def _engines(sample: object) -> Iterator[tuple[str, float]]:

@@ -132,6 +132,37 @@ def _links_one_by_one(nvml: Nvml, device: Handle) -> Sequence[float]:
     return _links(states, nvml)
 
 
+LINK_ERRORS = {
+    "replay": "ERROR_DL_REPLAY",
+    "recovery": "ERROR_DL_RECOVERY",
+    "crc": "ERROR_DL_CRC",
+    "malformed_packet": "COUNT_MALFORMED_PACKET_ERRORS",
+    "buffer_overrun": "COUNT_BUFFER_OVERRUN_ERRORS",
+    "receive": "COUNT_RCV_ERRORS",
+    "link_integrity": "COUNT_LOCAL_LINK_INTEGRITY_ERRORS",
+    "link_recovery_failed": "COUNT_LINK_RECOVERY_FAILED_EVENTS",
+    "symbol": "COUNT_SYMBOL_ERRORS",
+}
+"""By link: the first three are Hopper's, the others Blackwell's. Older boards have totals, which are fields."""
+
+
+def _link_errors(field: str) -> Ask:
+    def ask(nvml: Nvml, device: Handle) -> Sequence[float]:
+        fields = [(getattr(nvml, f"NVML_FI_DEV_NVLINK_{field}"), link) for link in range(NVLINKS)]
+        answers = nvml.nvmlDeviceGetFieldValues(device, fields)
+        counts = [_integer(nvml, one) for one in answers if one.nvmlReturn == nvml.NVML_SUCCESS]
+        if not counts:
+            raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+        return (float(sum(counts)),)
+
+    return ask
+
+
+def _integer(nvml: Nvml, answer: Any) -> int:
+    wide = answer.valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+    return int(answer.value.ullVal if wide else answer.value.uiVal)
+
+
 THROTTLE_REASONS = {
     0x1: "idle",
     0x2: "application_clocks",
@@ -272,6 +303,14 @@ BOARD: tuple[Query, ...] = (
         "nvmlDeviceGetNvLinkState",
         tuple(stream("zernel.gpu.nvlink.links", 1.0, {m.LINK_STATE: state}) for state in LINK_STATES.values()),
         (_links_by_field, _links_one_by_one),
+    ),
+    *(
+        Query(
+            "nvmlDeviceGetFieldValues",
+            (stream("zernel.gpu.nvlink.errors", 1.0, {m.ERROR: error}),),
+            (_link_errors(field),),
+        )
+        for error, field in LINK_ERRORS.items()
     ),
     _query("nvmlDeviceGetFanSpeed", stream("hw.fan.speed_ratio", PERCENT)),
     _query("nvmlDeviceGetMigMode", stream("zernel.gpu.mig.enabled"), parts=[0]),

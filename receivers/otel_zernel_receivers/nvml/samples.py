@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.nvml import metrics as m
-from otel_zernel_receivers.nvml.library import Handle, Library
+from otel_zernel_receivers.nvml.library import Handle, Nvml
 from otel_zernel_receivers.nvml.queries import MHZ, MILLI, PERCENT, Stream, stream
 
 POWER = 0
@@ -37,6 +37,12 @@ Sample = tuple[int, float]
 """Time in us, and a number in the driver's unit."""
 
 
+def not_ahead(last_us: int, now_us: int) -> int:
+    """The time of the newest sample, or now if the host's clock was set back by more than a second: without that,
+    nothing would be new until the clock gets there again."""
+    return last_us if last_us <= now_us + 1_000_000 else now_us
+
+
 @dataclass(slots=True)
 class Ring:
     """One of the driver's buffers. Keeps its place over drivers' reloads: times are those of the host's clock."""
@@ -49,9 +55,9 @@ class Ring:
     missed: int = 0
     """Samples that were overwritten before anybody looked, since `missed` was last set to 0."""
 
-    def read(self, library: Library, device: Handle) -> list[Sample]:
+    def read(self, nvml: Nvml, device: Handle, now_us: int) -> list[Sample]:
         """The samples since the last look, oldest first. Raises `NVMLError`."""
-        nvml = library.nvml
+        self.last_us = not_ahead(self.last_us, now_us)
         try:
             kind, answer = nvml.nvmlDeviceGetSamples(device, self.kind, self.last_us)
         except nvml.NVMLError as error:

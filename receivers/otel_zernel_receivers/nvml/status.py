@@ -93,11 +93,11 @@ WATCHED = frozenset(
 
 
 def state_of(latest: Mapping[Stream, float], xids: Iterable[int]) -> str:
-    """The state of a GPU that answers, having seen these XIDs since its driver was loaded."""
+    """The state of a GPU that answers: from the last value of every series of `WATCHED`, and its XIDs since its driver
+    was loaded."""
     if not FATAL_XIDS.isdisjoint(xids):
         return "failed"
     watched: defaultdict[str, dict[Stream, float]] = defaultdict(dict)
     for one, value in latest.items():
-        if one.metric in WATCHED:
-            watched[one.metric][one] = value
+        watched[one.metric][one] = value
     return next((state for state, _, applies in RULES if applies(watched)), "ok")

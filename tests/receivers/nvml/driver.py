@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -32,7 +33,7 @@ class Driver:
 
     def apply(self, *lines: str) -> None:
         """Lines of a scenario, from now on."""
-        assert self._library.standin_apply("\n".join(lines).encode()), lines
+        assert self._library.standin_apply("\n".join(lines).encode("utf-8", "surrogateescape")), lines
 
 
 @cache
@@ -45,13 +46,16 @@ def driver() -> Driver:
         return Driver(ctypes.CDLL(str(build(Path(folder)))))
 
 
-def build(folder: Path) -> Path:
-    """Compiles the stand-in."""
+def build(folder: Path, *, without: Sequence[str] = ()) -> Path:
+    """Compiles the stand-in, as of a driver that has not got some functions yet."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
     library = folder / "libnvidia-ml.so.1"
     sources = [str(source) for source in sorted((HERE / "standin").glob("*.c"))]
-    command = [compiler, *FLAGS, f"-Wl,-soname,{library.name}", "-o", str(library), *sources, "-lpthread"]
+    hidden = folder / "hidden"
+    hidden.write_text("{ local: " + "".join(f"{name}; " for name in ("none", *without)) + "};")
+    link = [f"-Wl,-soname,{library.name}", f"-Wl,--version-script={hidden}"]
+    command = [compiler, *FLAGS, *link, "-o", str(library), *sources, "-lpthread"]
     subprocess.run(command, check=True)
     return library

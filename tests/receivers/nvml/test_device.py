@@ -57,6 +57,31 @@ def test_a_wide_counter_never_falls_without_a_new_start(raws: list[int]) -> None
         before, start = value, counter.start_ns
 
 
+def test_nvlink_errors_are_summed_over_links_where_there_is_no_total(driver: Boot) -> None:
+    links = [f"Field 161{(link and f'.{link}') or ''} = {link}" for link in range(18)]
+    driver("h200").apply("gpu 0", *links, "Field 221.3 = 7u")
+    with Host().gpus() as gpus:
+        errors = values(gpus[0].scrape(), "zernel.gpu.nvlink.errors")
+    assert errors == {"error.type=replay": sum(range(18)), "error.type=symbol": 7}
+
+
+def test_what_ended_processes_had_is_forgotten(driver: Boot) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        for pid in range(100, 400):
+            controls.apply("gpu 0", f"ComputeRunningProcesses = {pid} 5")
+            gpus[0].scrape()
+        board = gpus[0].board
+        assert len(board._history.processes._known) == 1
+        assert not [one for one in board._latest if one.metric.startswith("zernel.gpu.process.")]
+
+
+def test_a_serial_number_that_is_no_text_is_left_out(driver: Boot) -> None:
+    driver("h200").apply("gpu 0", "Serial = \udcff\udcfe")
+    with Host().gpus() as gpus:
+        assert "hw.serial_number" not in gpus[0].board.identity.resource
+
+
 def test_energy_is_power_over_time() -> None:
     energy = Integral()
     energy.add([(0, 100_000), (1_000_000, 100_000)])

@@ -1,6 +1,8 @@
 """What whole machines say, compared with text. Write it anew with `UPDATE_GOLDEN=1 pytest tests/receivers/nvml`."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.nvml.metrics import METRICS
-from tests.receivers.nvml.driver import Driver
+from tests.receivers.nvml.driver import Driver, build
 from tests.receivers.nvml.reading import lines
 from tests.receivers.nvml.running import Host
 
@@ -28,3 +30,29 @@ def test_a_machine_says_what_its_driver_says(scenario: str, metrics: str, driver
         golden.write_text(said + "\n")
     assert said + "\n" == golden.read_text()
     assert host.failed == []
+
+
+NEWER = (
+    *("JpgUtilization", "OfaUtilization", "MemoryInfo_v2", "TemperatureV", "MarginTemperature"),
+    *("CurrentClocksEventReasons", "SramEccErrorStatus", "GpuFabricInfoV", "GraphicsRunningProcesses_v3"),
+)
+"""What drivers of the age of `geforce`'s do not have."""
+
+
+def test_functions_that_the_library_has_not_got_are_those_a_board_has_not_got(tmp_path: Path) -> None:
+    build(tmp_path, without=[f"nvmlDeviceGet{name}" for name in NEWER])
+    code = "from tests.receivers.nvml import test_golden; print(test_golden.geforce())"
+    environ = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "NVML_STANDIN": str(GOLDEN.parent / "scenarios" / "geforce.txt"),
+    }
+    ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)
+    expected = (GOLDEN / "geforce-all.txt").read_text().splitlines()
+    assert ran.stdout.splitlines() == [line for line in expected if "query.duration" not in line]
+
+
+def geforce() -> str:
+    """All the machine says, without what it cost: a function that is missing is tried once more."""
+    with Host({"metrics": ALL}).gpus() as gpus:
+        return "\n".join(line for line in lines(gpus[0].scrape()) if "query.duration" not in line)

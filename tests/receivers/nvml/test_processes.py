@@ -1,5 +1,6 @@
 """Whose pid it is: `/proc` as it looks from the host, from a container, and from a container that sees the host's."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,24 @@ def test_in_a_container_a_pid_is_ours_only_if_that_process_uses_a_gpu(tmp_path: 
     names = Names(tmp_path)
     assert names.attributes(42) == {"process.pid": 42, "process.executable.name": "train"}
     assert names.attributes(1) == {"process.pid": 1, "zernel.process.pid_namespace": "unknown"}
+
+
+def test_a_name_that_is_not_utf_8_is_sent_all_the_same(host: Path, driver: Callable[[str], Driver]) -> None:
+    process(host, "self", INITIAL_PID_NAMESPACE)
+    process(host, "300", INITIAL_PID_NAMESPACE, exe=os.fsdecode(b"/opt/tr\xff"))
+    driver("h200").apply("gpu 0", "ComputeRunningProcesses = 300 5")
+    with Host({"processes": {"proc": str(host)}}).gpus() as gpus:
+        held = values(gpus[0].scrape(), "zernel.gpu.process.memory.usage")
+    assert held == {"process.pid=300 process.executable.name=tr\ufffd": 5}
+
+
+def test_a_process_of_two_types_holds_its_memory_once(driver: Callable[[str], Driver]) -> None:
+    kinds = ("Compute", "Graphics", "MPSCompute")
+    driver("h200").apply("gpu 0", *(f"{kind}RunningProcesses = 9 5" for kind in kinds))
+    with Host().gpus() as gpus:
+        batch = gpus[0].scrape()
+    assert list(values(batch, "zernel.gpu.process.memory.usage").values()) == [5]
+    assert list(values(batch, "zernel.gpu.processes").values()) == [1, 1, 1]
 
 
 def test_without_an_executable_the_name_is_the_commands(host: Path) -> None:

@@ -139,3 +139,13 @@ def test_bounds_stay_while_no_new_values_come() -> None:
         counted.add(values)
         bounds.append(list(HistogramDataPoint.FromString(counted.take(b"", 0, 1)).explicit_bounds))
     assert bounds[0] == bounds[1] == bounds[2]
+
+
+def test_a_host_clock_that_is_set_back_hides_no_samples(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    ahead = host.clock.time_ns() // 1000 + 3600 * 10**6
+    with host.gpus() as gpus:
+        controls.apply("gpu 0", f"Samples 0 += {ahead} 100000")
+        gpus[0].scrape()
+        controls.apply("gpu 0", "Samples 0 -", f"Samples 0 += {host.clock.time_ns() // 1000 + 1} 200000")
+        assert told(gpus[0].scrape()) == (1, 200)

@@ -441,6 +441,14 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned *coun
     return processes(device, "GraphicsRunningProcesses", count, out);
 }
 
+int nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned *count, struct process *out) {
+    return processes(device, "GraphicsRunningProcesses", count, out);
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count, struct process *out) {
+    return processes(device, "MPSComputeRunningProcesses", count, out);
+}
+
 struct use {
     unsigned pid;
     ull time;
