@@ -5,13 +5,14 @@ as JSON. Ends with its input.
 """
 
 import json
+import os
 import sys
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
-from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.watching import attributes_of, histogram_points
+from tests.receivers.ebpf.watching import TEST_RUN, attributes_of, histogram_points
 
 
 def say(text: str) -> None:
@@ -19,7 +20,8 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-watch = Watch(EbpfConfig(), make_context(clock=SystemClock()))
+config = EbpfConfig(processes=ProcessesConfig(environment={TEST_RUN: os.environ[TEST_RUN]}))
+watch = Watch(config, make_context(clock=SystemClock()))
 watch.open()
 watch.attach()
 say("attached")

@@ -1,6 +1,6 @@
 """Fixtures of every test of the eBPF receiver."""
 
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
-from tests.receivers.ebpf.watching import loadable, mode, watch
+from tests.receivers.ebpf.watching import loadable, mode, own_programs, watch
 
-__all__ = ["build_standin", "loadable", "mode", "standin", "watch"]
+__all__ = ["build_standin", "loadable", "mode", "own_programs", "standin", "watch"]

@@ -24,7 +24,8 @@ def watched(watch: Watch, standin: Standin, script: str, libraries: str = RUNTIM
             program.do(command)
         watch.attach()
         for command in script.split("; "):
-            program.do(command)
+            program.send(command)  # what is queued is executed without a pause, so a wait really waits
+        program.wait()
         return watch.read(), program
 
 

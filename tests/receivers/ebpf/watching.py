@@ -3,6 +3,8 @@
 import functools
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric, NumberDataPoint
@@ -15,9 +17,30 @@ from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.loading import load
+from otel_zernel_receivers.ebpf.processes import Scanner, Selection
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.watch import Watch
+
+TEST_RUN = "ZERNEL_TEST_RUN"
+"""The variable that tells the programs of one run of the tests from those of another on the same machine."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_programs() -> Iterator[None]:
+    """Every watch attaches to the programs of this run alone.
+
+    Only its scans are narrowed: a selection in its configuration would leave out whoever ends before it is looked at.
+    """
+    run = uuid4().hex
+
+    def scanner(selection: Selection) -> Scanner:
+        return Scanner(selection=replace(selection, environment={**selection.environment, TEST_RUN: run}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TEST_RUN, run)
+        patch.setattr("otel_zernel_receivers.ebpf.watch.Scanner", scanner)
+        yield
 
 
 @functools.cache
