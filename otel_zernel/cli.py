@@ -1,4 +1,4 @@
-"""The command line: `otel-zernel run | validate | components | print-config`.
+"""The command line: `otel-zernel run | validate | components | doctor | print-config`.
 
 Exit status and streams as in the Collector: mistakes go to stderr as `Error: …` with status 1.
 """
@@ -61,17 +61,26 @@ def _parser() -> argparse.ArgumentParser:
     components = commands.add_parser("components", help="list what is installed")
     components.add_argument("--sample", metavar="TYPE", help="print a component's sample configuration")
 
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what this machine has of what the components need",
+        description="Says what this machine has of what the components need: all that are installed, or those of a"
+        " configuration. Changes nothing. The exit status is 1 if something needed is missing (marked !!), else 0.",
+    )
+    _add_config(doctor, required=False)
+
     print_config = commands.add_parser("print-config", help="print the merged configuration")
     _add_config(print_config)
     print_config.add_argument("--mode", choices=("redacted", "unredacted"), default="redacted")
     return parser
 
 
-def _add_config(parser: argparse.ArgumentParser) -> None:
+def _add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     parser.add_argument(
         "--config",
         action="append",
-        required=True,
+        default=[],
+        required=required,
         metavar="URI",
         help="a file, or file:PATH, env:NAME, yaml:TEXT; repeat to merge",
     )
@@ -134,6 +143,18 @@ def _sample(registry: Registry, type_: str) -> int:
     return 0
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    from otel_zernel.doctor import configured, examine, installed
+
+    registry = Registry.installed()
+    asked = configured(_settings(options)) if options.config or options.set else installed(registry)
+    well = True
+    for report in examine(registry, asked):
+        print(report, flush=True)
+        well = well and report.well
+    return 0 if well else 1
+
+
 def _print_config(options: argparse.Namespace) -> int:
     loaded = load(options.config, options.set, os.environ)
     settings = validate(loaded, Registry.installed(), os.environ)
@@ -141,4 +162,10 @@ def _print_config(options: argparse.Namespace) -> int:
     return 0
 
 
-_COMMANDS = {"run": _run, "validate": _validate, "components": _components, "print-config": _print_config}
+_COMMANDS = {
+    "run": _run,
+    "validate": _validate,
+    "components": _components,
+    "doctor": _doctor,
+    "print-config": _print_config,
+}

@@ -61,6 +61,18 @@ class Context:
         self.health.report(self.path, problem)
 
 
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a component has found on this machine, for `otel-zernel doctor`."""
+
+    topic: str
+    """A word or two: `driver`."""
+    text: str
+    """One line. Of what is missing, one sentence that says what to do."""
+    ok: bool | None = None
+    """Whether the component has what it needs there; None for what is only good to know."""
+
+
 class Component:
     """What all four have in common."""
 
@@ -80,6 +92,14 @@ class Component:
     def missing(cls) -> str | None:
         """One sentence that says what to install, if this machine lacks a part; asked at validation already."""
         return None
+
+    @classmethod
+    def examine(cls) -> Iterable[Finding]:
+        """What there is on this machine of what the component works with. It may block.
+
+        It reads and tries, leaves everything as it was, and raises nothing. `missing` need not be repeated.
+        """
+        return ()
 
 
 class Receiver(Component, ABC):

@@ -1,11 +1,14 @@
 """The command line speaks like the Collector's: silence or `Error: …`, and status 1 for every mistake."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from otel_zernel.cli import main
+from otel_zernel.component import Extension, Finding
+from otel_zernel.registry import Registry
 
 GOOD = """
 receivers: {csv: {files: [/data/*.csv], layout: dcgm}}
@@ -71,6 +74,79 @@ def test_a_sample_can_be_printed_and_used(capsys: pytest.CaptureFixture[str]) ->
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"percentiles"}
 
 
+class Patient(Extension):
+    """Finds what the test says; an exception is raised."""
+
+    found: Iterable[Finding | Exception] = ()
+    lacks: str | None = None
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return cls.lacks
+
+    @classmethod
+    def examine(cls) -> Iterable[Finding]:
+        for one in cls.found:
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> type[Patient]:
+    """The only component that is installed."""
+
+    class Fresh(Patient):
+        pass
+
+    registry = Registry({"extensions": {"patient": lambda: Fresh}})
+    monkeypatch.setattr(Registry, "installed", lambda: registry)
+    return Fresh
+
+
+def test_doctor_aligns_and_marks_what_a_component_finds(
+    patient: type[Patient], capsys: pytest.CaptureFixture[str]
+) -> None:
+    patient.found = [Finding("kernel", "Linux 6"), Finding("BTF", "is there", ok=True)]
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out == "extensions::patient\n      kernel  Linux 6\n  ok  BTF     is there\n"
+
+
+def test_doctor_has_status_1_where_something_needed_is_missing(
+    patient: type[Patient], capsys: pytest.CaptureFixture[str]
+) -> None:
+    patient.found = [Finding("driver", "is missing; install it", ok=False)]
+    assert main(["doctor"]) == 1
+    assert "  !!  driver  is missing; install it\n" in capsys.readouterr().out
+
+
+def test_doctor_tells_of_missing_packages_by_itself(patient: type[Patient], capsys: pytest.CaptureFixture[str]) -> None:
+    patient.lacks = "pip install patience"
+    assert main(["doctor"]) == 1
+    assert "!!  packages  pip install patience" in capsys.readouterr().out
+
+
+def test_doctor_survives_a_component_that_breaks_its_promise(
+    patient: type[Patient], capsys: pytest.CaptureFixture[str]
+) -> None:
+    patient.found = [Finding("first", "fine", ok=True), OSError("ouch")]
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "ok  first" in printed
+    assert "OSError: ouch" in printed
+
+
+def test_doctor_prints_no_escape_sequences(patient: type[Patient], capsys: pytest.CaptureFixture[str]) -> None:
+    patient.found = [Finding("process", "evil \x1b[2J \udc80")]
+    assert main(["doctor"]) == 0
+    assert r"evil \x1b[2J \udc80" in capsys.readouterr().out
+
+
+def test_doctor_examines_the_components_of_a_configuration_alone(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--config", good]) == 0
+    assert capsys.readouterr().out == "receivers::csv: nothing is missing\nexporters::otlp_http: nothing is missing\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -82,6 +158,8 @@ def test_a_sample_can_be_printed_and_used(capsys: pytest.CaptureFixture[str]) ->
         (["validate", "--confg", "x"], "--config"),
         (["components", "--sample", "csvv"], "csvv"),
         (["print-config", "--config", "yaml:{]"], "yaml"),
+        (["doctor", "--config", "/no/such.yaml"], "/no/such.yaml"),
+        (["doctor", "--set", "receivers.csvv.files=x"], "csvv"),
     ],
 )
 def test_a_wrong_command_line_is_an_error_with_status_1(

@@ -64,6 +64,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_map_update_elem": (_int, [_int, _string, _string, _u64]),
     "bpf_map_delete_elem": (_int, [_int, _string]),
     "bpf_map_get_next_key": (_int, [_int, _string, _string]),
+    "libbpf_version_string": (_string, []),
     "libbpf_set_print": (_pointer, [_PrintFn]),
 }
 
@@ -142,6 +143,11 @@ def missing() -> str | None:
     except (OSError, AttributeError) as error:
         return f"the ebpf receiver needs libbpf 1.x (Debian and Ubuntu: apt-get install libbpf1): {error}"
     return None
+
+
+def version() -> str:
+    """libbpf's, as in `v1.1`. Only where nothing is `missing`."""
+    return str(_libbpf().call.libbpf_version_string().decode())
 
 
 class Link:

@@ -2,10 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from otel_zernel.component import Context, Emit, Insist, Receiver
+from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.unavailable import Unavailable
@@ -27,6 +27,14 @@ class EbpfReceiver(Receiver):
     ) -> None:
         super().__init__(config, context)
         self._make_watch = make_watch or _make_watch
+
+    @classmethod
+    def examine(cls) -> Iterable[Finding]:
+        if sys.platform != "linux":
+            return (Finding("kernel", "eBPF is a part of Linux; run the collector there", ok=False),)
+        from otel_zernel_receivers.ebpf.doctor import examine
+
+        return examine()
 
     async def run(self, emit: Emit) -> None:
         """Emits what the kernel has counted, every `interval`. Where eBPF does not work it says so in health, and tries

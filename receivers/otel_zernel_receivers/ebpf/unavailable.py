@@ -4,8 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-_CAPABILITIES = {"CAP_BPF": 39, "CAP_PERFMON": 38}  # linux/capability.h
-_BTF = Path("/sys/kernel/btf/vmlinux")
+from otel_zernel_receivers.ebpf.capabilities import Capability, held
+
+BTF = Path("/sys/kernel/btf/vmlinux")
+"""The kernel's own type information."""
 
 
 class Unavailable(Exception):
@@ -16,13 +18,12 @@ def explain(reasons: Sequence[str]) -> str:
     """The likeliest cause, where each way to attach has failed for its reason."""
     if lacking := lacking_capabilities():
         return f"eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks {' and '.join(lacking)}"
-    if not _BTF.exists():
-        return f"eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF); there is no {_BTF}"
+    if not BTF.exists():
+        return f"eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF); there is no {BTF}"
     return f"eBPF does not work on this kernel ({os.uname().release}): {'; '.join(reasons)}"
 
 
 def lacking_capabilities() -> list[str]:
     """What this process may not do, of what it needs."""
-    status = Path("/proc/self/status").read_text()
-    (effective,) = (line.split()[1] for line in status.splitlines() if line.startswith("CapEff"))
-    return [name for name, bit in _CAPABILITIES.items() if not int(effective, 16) >> bit & 1]
+    needed, has = (Capability.CAP_BPF, Capability.CAP_PERFMON), held()
+    return [capability.name for capability in needed if capability not in has]

@@ -1,0 +1,69 @@
+"""`otel-zernel doctor`: what this machine has of what the components need."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from otel_zernel.component import Finding, Kind
+from otel_zernel.config.problems import one_line
+from otel_zernel.config.schema import Settings
+from otel_zernel.errors import ConfigError
+from otel_zernel.registry import KINDS, Registry
+
+Type = tuple[Kind, str]
+
+_MARKS = {True: "ok", False: "!!", None: "  "}
+
+
+def installed(registry: Registry) -> list[Type]:
+    """Every type there is, by its proper name."""
+    return [(kind, type_) for kind in KINDS for type_ in registry.aliases(kind)]
+
+
+def configured(settings: Settings) -> list[Type]:
+    """The types of a configuration, each once."""
+    return list(dict.fromkeys((one.kind, one.type) for kind in KINDS for one in getattr(settings, kind).values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one component has found."""
+
+    path: str
+    """The kind and the type: `receivers::csv`."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def well(self) -> bool:
+        """Whether the component has what it needs."""
+        return all(finding.ok is not False for finding in self.findings)
+
+    def __str__(self) -> str:
+        """A heading, and aligned below it a line for each finding."""
+        if not self.findings:
+            return f"{self.path}: nothing is missing"
+        width = max(len(finding.topic) for finding in self.findings)
+        lines = (f"  {_MARKS[one.ok]}  {one.topic:<{width}}  {one.text}" for one in self.findings)
+        return "\n".join((self.path, *map(_printable, lines)))
+
+
+def examine(registry: Registry, types: Iterable[Type]) -> Iterator[Report]:
+    """Has the types' components look at this machine, one after the other."""
+    for kind, type_ in types:
+        yield Report(f"{kind}::{type_}", tuple(_findings(registry, kind, type_)))
+
+
+def _findings(registry: Registry, kind: Kind, type_: str) -> Iterator[Finding]:
+    try:
+        cls = registry.load(kind, type_)
+        if sentence := cls.missing():
+            yield Finding("packages", sentence, ok=False)
+        yield from cls.examine()
+    except ConfigError as error:
+        yield Finding("plugin", one_line(error), ok=False)
+    except Exception as error:  # noqa: BLE001  # a stranger's component may break its promise
+        yield Finding("doctor", f"the examination failed: {type(error).__name__}: {one_line(error)}", ok=False)
+
+
+def _printable(text: str) -> str:
+    """The names of processes and files may hold anything, and a terminal would obey it."""
+    return text if text.isprintable() else ascii(text)[1:-1]

@@ -1,0 +1,131 @@
+"""What `otel-zernel doctor` says of eBPF here: what it needs, whether it works, and what it would see and cost.
+
+Whether it works is tried, with probes on a function of our own; nobody else's process is touched.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+from otel_zernel.component import Finding
+from otel_zernel_receivers.ebpf.attaching import Mode
+from otel_zernel_receivers.ebpf.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.elf import UnreadableElf
+from otel_zernel_receivers.ebpf.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.libbpf import missing, version
+from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
+from otel_zernel_receivers.ebpf.loading import Cost, load
+from otel_zernel_receivers.ebpf.mappings import open_located
+from otel_zernel_receivers.ebpf.processes import Process, Reason, Scan, Scanner, UsedFile
+from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable
+
+_REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}
+_OF_USE = {
+    Capability.CAP_SYS_PTRACE: "to see processes of other users and containers",
+    Capability.CAP_CHECKPOINT_RESTORE: "for libraries that were deleted or replaced under a running job",
+}
+_SKIPPED = {
+    Reason.PERMISSION: "may not be looked at; that takes CAP_SYS_PTRACE",
+    Reason.UNREACHABLE_FILE: "mapped files cannot be opened; that takes CAP_CHECKPOINT_RESTORE",
+    Reason.OUTSIDE_PID_NAMESPACE: "are outside of this pid namespace; run the collector in that of the host",
+}
+_BUSY = 10_000
+"""Calls a second for which the overhead is told: about what a training process makes."""
+_NAMED = 8
+"""Processes of a library that are told by pid."""
+
+
+def examine() -> Iterator[Finding]:
+    """What there is; the processes are those of this moment."""
+    system = os.uname()
+    yield Finding("kernel", f"Linux {system.release} on {system.machine}")
+    yield from _capabilities()
+    yield Finding("libbpf", "was not found", ok=False) if missing() else Finding("libbpf", version(), ok=True)
+    yield Finding("BTF", str(BTF), ok=True) if BTF.exists() else Finding("BTF", f"there is no {BTF}", ok=False)
+    trials = {mode: _try(mode) for mode in Mode}
+    yield from _modes(trials)
+    best = next((trial for trial in trials.values() if isinstance(trial, Cost)), None)
+    yield from _uses(Scanner().scan(), best)
+
+
+def _capabilities() -> Iterator[Finding]:
+    has = held()
+    for capability, purpose in (_REQUIRED | _OF_USE).items():
+        if capability in has:
+            yield Finding(capability.name, f"held, {purpose}", ok=True)
+        else:
+            ok = False if capability in _REQUIRED else None
+            yield Finding(capability.name, f"lacking; run as root or with this capability {purpose}", ok)
+
+
+def _try(mode: Mode) -> Cost | str:
+    """What a probe costs that is attached so, or why there is none."""
+    try:
+        loaded = load(Limits(max_processes=8, max_series=8), (mode,))
+    except (Unavailable, OSError) as problem:
+        return str(problem).splitlines()[0]  # then comes the verifier's log
+    loaded.close()
+    return loaded.cost
+
+
+def _modes(trials: Mapping[Mode, Cost | str]) -> Iterator[Finding]:
+    """How each works; where none does, only why."""
+    if all(isinstance(trial, str) for trial in trials.values()):
+        yield from (Finding("attaching", str(reason), ok=False) for reason in dict.fromkeys(trials.values()))
+        return
+    for mode, trial in trials.items():
+        if isinstance(trial, Cost):
+            recorded = f"{trial.floor_ns:,} ns of which it records" if trial.floor_ns else "none of which it records"
+            yield Finding(f"by {mode}", f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {recorded}", ok=True)
+        else:
+            yield Finding(f"by {mode}", trial)
+
+
+def _uses(scan: Scan, cost: Cost | None) -> Iterator[Finding]:
+    """Each file that would be probed, and by whom it is used."""
+    users: dict[FileIdentity, tuple[UsedFile, list[Process]]] = {}
+    for process in scan.processes:
+        for used in process.files:
+            if used.library in PROBES:
+                users.setdefault(used.identity, (used, []))[1].append(process)
+    if not users:
+        yield Finding("processes", "none that runs now uses CUDA, NCCL or PyTorch")
+    for used, processes in users.values():
+        yield _use(used, processes, cost)
+    for reason, count in scan.skipped.items():
+        yield Finding("processes", f"{count} {_SKIPPED.get(reason, reason)}")
+
+
+def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None) -> Finding:
+    try:
+        with open_located(used.file) as fd:
+            places = find_places(fd, PROBES[used.library])
+    except (OSError, UnreadableElf) as error:
+        return Finding(used.mapping.name, f"{used.mapping.path} cannot be read: {error}", ok=False)
+    where = f"{used.mapping.path}, used by {_listed(processes)}"
+    return Finding(used.mapping.name, f"{_prediction(places, cost)}; {where}", ok=None if places.too_dear else True)
+
+
+def _prediction(places: Places, cost: Cost | None) -> str:
+    text = f"{len(places.probed)} functions"
+    if cost and places.probed:
+        percent = cost.call_ns * _BUSY / 1e9 * 100
+        text += f", {cost.call_ns:,.0f} ns a call, {percent:.1f} % of a CPU at {_BUSY:,} calls/s"
+    if places.too_dear:
+        left_out = sorted(set(places.too_dear))
+        text += f"; {len(left_out)} would be single-stepped at 10 us a call, and are left out unless `single_stepped`"
+        text += f" is set ({', '.join(left_out)})"
+    return text
+
+
+def _listed(processes: Iterable[Process]) -> str:
+    """`python 17, 18 and 3 more`."""
+    by_name: dict[str, list[int]] = {}
+    for process in processes:
+        by_name.setdefault(process.name, []).append(process.id.pid)
+    return ", ".join(f"{name} {_first(pids)}" for name, pids in by_name.items())
+
+
+def _first(pids: list[int]) -> str:
+    more = f" and {len(pids) - _NAMED} more" if len(pids) > _NAMED else ""
+    return ", ".join(map(str, pids[:_NAMED])) + more

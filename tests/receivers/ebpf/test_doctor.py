@@ -1,0 +1,95 @@
+"""`otel-zernel doctor` says what is there and what is missing, and never breaks."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.component import Finding
+from otel_zernel_receivers.ebpf import libbpf
+from otel_zernel_receivers.ebpf.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.doctor import examine
+from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from tests.receivers.ebpf.standin.fixture import BuildStandin
+
+ROOT = Path(__file__).parents[3]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="eBPF is a part of Linux")
+
+
+def about(findings: Iterable[Finding], topic: str) -> Finding:
+    return next(finding for finding in findings if finding.topic == topic)
+
+
+def test_it_finds_that_all_is_well(loadable: None) -> None:
+    findings = list(EbpfReceiver.examine())
+    assert about(findings, "kernel").text.startswith(f"Linux {os.uname().release}")
+    assert about(findings, "libbpf").text.startswith("v1.")
+    assert about(findings, "by session").text.startswith("works; a probe adds ")
+    assert not [finding for finding in findings if finding.ok is False]
+
+
+def test_it_finds_the_libraries_of_a_running_program(loadable: None, build_standin: BuildStandin) -> None:
+    cheap, dear = build_standin("push"), build_standin("stepped")
+    with cheap.start() as program, dear.start() as stepped:
+        for one in (program, stepped):
+            one.do("load libcudart.so.12")
+            one.do("cudaLaunchKernel")  # has the runtime load the driver
+        by_path = {
+            library: finding
+            for finding in examine()
+            for library in (cheap.cudart, cheap.cuda, dear.cudart)
+            if f"{library}, used by" in finding.text
+        }
+        assert f"used by program {program.pid}" in by_path[cheap.cudart].text
+        assert f"used by program {stepped.pid}" in by_path[dear.cudart].text
+    assert by_path[cheap.cuda].topic == "libcuda.so.1"
+    assert by_path[cheap.cudart].ok
+    assert "ns a call" in by_path[cheap.cudart].text
+    assert "single-stepped" not in by_path[cheap.cudart].text
+    assert by_path[dear.cudart].ok is None
+    assert "would be single-stepped" in by_path[dear.cudart].text
+    assert "cudaLaunchKernel" in by_path[dear.cudart].text
+
+
+def test_without_libbpf_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed() -> None:
+        raise OSError("libbpf.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(libbpf, "_libbpf", not_installed)
+    findings = list(examine())
+    assert about(findings, "libbpf") == Finding("libbpf", "was not found", ok=False)
+    assert "apt-get install libbpf1" in about(findings, "attaching").text
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
+def test_without_privileges_it_prints_findings_and_has_status_1() -> None:
+    if os.getuid():
+        pytest.skip("needs root, to have capabilities that can be taken away")
+    code = "import sys; from otel_zernel.cli import main; sys.exit(main(['doctor']))"
+    command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.returncode == 1
+    assert "!!  CAP_BPF" in result.stdout
+    assert "    CAP_SYS_PTRACE          lacking; run as root" in result.stdout
+    assert "this process lacks CAP_BPF and CAP_PERFMON" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("mask", "names"),
+    [
+        ("0000000000000000", set()),
+        ("0000008000000000", {"CAP_BPF"}),
+        ("0000000000080000", {"CAP_SYS_PTRACE"}),
+        ("0000000000200000", {"CAP_SYS_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_CHECKPOINT_RESTORE"}),
+        ("000001ffffffffff", set(Capability.__members__)),
+    ],
+)
+def test_capabilities_are_read_from_the_effective_mask(mask: str, names: set[str]) -> None:
+    status = f"Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t{mask}\nCapBnd:\t000001ffffffffff\n"
+    assert {capability.name for capability in held(status)} == names
