@@ -13,6 +13,7 @@
 #define IS_NCCL (1u << 28)
 #define IS_PER_RANK (1u << 29)	/* a collective whose count is for each rank */
 #define IS_GROUP_END (1u << 30) /* ncclGroupEnd, not ncclGroupStart */
+#define IS_ARRAY (1u << 31)	/* communicators of all ranks at once */
 
 /* What is to be done at a call's ends. */
 enum kind {
@@ -29,6 +30,8 @@ enum kind {
 	GROUP,
 	COMMUNICATOR,
 	COMMUNICATOR_END, /* its entry is all */
+	COMMUNICATOR_SIZE,
+	COMMUNICATOR_RANK,
 };
 
 /* A probe's hit: one end of a call. */

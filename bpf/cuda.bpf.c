@@ -23,7 +23,6 @@ static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 
 /* Memory */
 
-#define DEVICES 32
 #define UNKNOWN_DEVICE (DEVICES - 1)
 
 struct memory {

@@ -73,8 +73,8 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 
 	if (!(hit->flags & IS_PER_RANK))
 		return 1;
-	if (found && found->size)
-		return found->size;
+	if (found)
+		return found->size ? found->size : 1; /* made by a split: not of all the job's ranks */
 	return process && process->world_size ? process->world_size : 1;
 }
 
@@ -199,8 +199,32 @@ __noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
 	return 0;
 }
 
-/* Arguments: where the communicator is written, the number of ranks, the rank; of a communicator whose size nobody tells
- * (split), the first only. */
+/* Keeps what is known of a communicator, and tells user space. `rank` is -1 and `size` 0 if they are not known. */
+__noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank, __u32 size, int is_told)
+{
+	struct communicator communicator = { .rank = rank, .size = size };
+	struct address address;
+	struct event *event;
+	__u64 now;
+
+	if (!thread || !value)
+		return 0;
+	address = communicator_at(thread, value);
+	if (bpf_map_update_elem(&communicators, &address, &communicator, BPF_ANY))
+		lose(NO_COMMUNICATOR);
+	now = bpf_ktime_get_ns();
+	event = is_told ? new_event(thread, INTERVAL_COMMUNICATOR, now, now) : 0;
+	if (!event)
+		return 0;
+	event->communicator = value;
+	event->rank = rank;
+	event->communicator_size = size;
+	emit(event);
+	return 0;
+}
+
+/* Arguments: where the communicator is written, the number of ranks, the rank; of a communicator whose size and rank only
+ * NCCL knows (split), the first; of those of all of a process's devices (IS_ARRAY), the first two. */
 static __always_inline void begin_communicator(struct hit *hit, struct frame *frame)
 {
 	__u64 ranks = wanted_argument(hit, 1), rank = wanted_argument(hit, 2);
@@ -209,25 +233,50 @@ static __always_inline void begin_communicator(struct hit *hit, struct frame *fr
 	frame->argument[1] = ranks << 32 | (ranks ? (__u32)rank : (__u32)-1);
 }
 
-static __always_inline void end_communicator(struct hit *hit, struct frame *frame)
+static __always_inline __u64 communicator_written(__u64 place)
 {
-	struct communicator communicator = { .rank = frame->argument[1], .size = frame->argument[1] >> 32 };
-	struct address address;
-	struct event *event;
 	__u64 value = 0;
 
-	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
+	bpf_probe_read_user(&value, sizeof(value), (void *)place);
+	return value;
+}
+
+static __always_inline void end_communicator(struct hit *hit, struct frame *frame)
+{
+	__u32 size = frame->argument[1] >> 32;
+	__u64 place = frame->argument[0];
+
+	if (has_failed(hit))
 		return;
-	address = communicator_at(hit->thread, value);
-	if (bpf_map_update_elem(&communicators, &address, &communicator, BPF_ANY))
-		lose(NO_COMMUNICATOR);
-	event = new_event(hit->thread, INTERVAL_COMMUNICATOR, frame->start, hit->time);
-	if (!event)
+	if (!(hit->flags & IS_ARRAY)) {
+		note_communicator(hit->thread, communicator_written(place), frame->argument[1], size, 1);
 		return;
-	event->communicator = value;
-	event->rank = communicator.rank;
-	event->communicator_size = communicator.size;
-	emit(event);
+	}
+	for (__u32 rank = 0; rank < DEVICES && rank < size; rank++) /* the process is all ranks, so it has none itself */
+		note_communicator(hit->thread, communicator_written(place + 8 * rank), rank, size, 0);
+}
+
+/* ncclCommCount and ncclCommUserRank. Arguments: the communicator, and where the answer is written. */
+static __always_inline void begin_question(struct hit *hit, struct frame *frame)
+{
+	frame->argument[0] = wanted_argument(hit, 0);
+	frame->argument[1] = wanted_argument(hit, 1);
+}
+
+static __always_inline void end_question(struct hit *hit, struct frame *frame)
+{
+	struct address address = communicator_at(hit->thread, frame->argument[0]);
+	struct communicator *found = bpf_map_lookup_elem(&communicators, &address);
+	__s32 answer, rank = found ? found->rank : -1;
+	__u32 size = found ? found->size : 0;
+
+	if (has_failed(hit) || bpf_probe_read_user(&answer, sizeof(answer), (void *)frame->argument[1]))
+		return;
+	if (KIND_OF(hit->flags) == COMMUNICATOR_SIZE)
+		size = answer;
+	else
+		rank = answer;
+	note_communicator(hit->thread, address.value, rank, size, 1);
 }
 
 /* ncclCommDestroy and ncclCommAbort. Argument: the communicator. */

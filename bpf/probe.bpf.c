@@ -43,6 +43,7 @@ static __always_inline int on_entry(struct registers *regs)
 	case BACKWARD: begin_backward(&hit, frame); break;
 	case COLLECTIVE: begin_collective(&hit, frame); break;
 	case COMMUNICATOR: begin_communicator(&hit, frame); break;
+	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: begin_question(&hit, frame); break;
 	}
 	frame->start = bpf_ktime_get_ns();
 	return 0;
@@ -67,6 +68,7 @@ static __always_inline int on_return(struct registers *regs)
 	case COLLECTIVE: end_collective(&hit, frame); break;
 	case GROUP: end_group(&hit); break;
 	case COMMUNICATOR: end_communicator(&hit, frame); break;
+	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: end_question(&hit, frame); break;
 	}
 	return 0;
 }

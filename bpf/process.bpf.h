@@ -7,6 +7,7 @@
 
 #define OPERATIONS 64
 #define PHASES 8
+#define DEVICES 32 /* that one process can tell apart */
 
 enum state {
 	FREE,

@@ -61,7 +61,8 @@ class Identities:
     def joined(self, process: Process, rank: int, size: int) -> None:
         """The process has made a communicator. The largest that it is in tells its rank."""
         known = self.of(process)
-        if rank >= 0 and size > int(str(known.get("zernel.world_size", 0))):
+        is_inferred = known.get("zernel.rank.source") == "environ"
+        if rank >= 0 and size > 0 and size + is_inferred > int(str(known.get("zernel.world_size", 0))):
             told: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}
             self._known[process] = {**known, **told}
 
@@ -100,7 +101,7 @@ class Identities:
         ranks = {
             _RANK_VARIABLES[name]: int(value)
             for name, value in found.environment.items()
-            if name in _RANK_VARIABLES and value.isdecimal()
+            if name in _RANK_VARIABLES and value.isdecimal() and len(value) < 10  # a program may say anything
         }
         if ranks:
             self._rows.set_world_size(process, ranks.get("zernel.world_size", 0))

@@ -70,6 +70,8 @@ class Kind(IntEnum):
     GROUP = 10
     COMMUNICATOR = 11
     COMMUNICATOR_END = 12
+    COMMUNICATOR_SIZE = 13
+    COMMUNICATOR_RANK = 14
 
 
 class Flag(IntFlag):
@@ -86,6 +88,8 @@ class Flag(IntFlag):
     PER_RANK = 1 << 29
     """A collective whose count is for each rank."""
     GROUP_END = 1 << 30
+    ARRAY = 1 << 31
+    """Of communicators of all ranks at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +215,9 @@ def _collective(function: str, operation: Operation, count: int, communicator: i
     return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator))
 
 
-def _communicator(function: str, *arguments: int) -> Probe:
+def _communicator(function: str, *arguments: int, flags: Flag = _NCCL) -> Probe:
     """Arguments: where the communicator is written; then, if they tell, the number of ranks and the rank."""
-    return Probe(function, Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR, arguments)
+    return Probe(function, Operation.UNCOUNTED, flags, Kind.COMMUNICATOR, arguments)
 
 
 # The id of 128 bytes in front of the rank is passed on the stack on x86-64, and by reference on arm64.
@@ -232,7 +236,10 @@ NCCL = (
     _communicator("ncclCommInitRank", 1, 2, _RANK),
     _communicator("ncclCommInitRankConfig", 1, 2, _RANK),
     _communicator("ncclCommInitRankScalable", 1, 2, 3),
+    _communicator("ncclCommInitAll", 1, 2, flags=_NCCL | Flag.ARRAY),
     _communicator("ncclCommSplit", 4),
+    Probe("ncclCommCount", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_SIZE, (1, 2)),
+    Probe("ncclCommUserRank", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_RANK, (1, 2)),
     Probe("ncclCommDestroy", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
     Probe("ncclCommAbort", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
 )

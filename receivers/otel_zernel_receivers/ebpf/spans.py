@@ -82,8 +82,10 @@ def _collective(event: np.void) -> dict[str, str | int]:
         "zernel.nccl.bytes": int(event["bytes"]),
         "zernel.nccl.communicator": f"{int(event['communicator']):#x}",
     }
+    if event["rank"] >= 0:
+        told["zernel.rank"] = int(event["rank"])
     if event["communicator_size"]:
-        told |= {"zernel.rank": int(event["rank"]), "zernel.world_size": int(event["communicator_size"])}
+        told["zernel.world_size"] = int(event["communicator_size"])
     return told
 
 

@@ -74,6 +74,62 @@ def test_every_way_to_join_tells_rank_and_size(watch: Watch, standin: Standin, i
     assert numbers(batch, SIZE, process_pid=program.pid) == [400]
 
 
+def collective_span(batch: Batch, pid: int) -> dict[str, object]:
+    """The attributes of the only collective's span."""
+    (told,) = [told for told in map(attributes_of, spans_of(batch, pid)) if told["zernel_interval"] == "collective"]
+    return told
+
+
+def test_of_a_split_communicator_rank_and_size_are_said_to_be_unknown(watch: Watch, standin: Standin) -> None:
+    script = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclAllGather comm=2 count=100 type=0"
+    batch, program = watched(watch, standin, script)
+    assert not {"zernel_rank", "zernel_world_size"} & set(collective_span(batch, program.pid))
+    assert numbers(batch, SIZE, process_pid=program.pid) == [100], "its own share"
+
+
+def test_what_the_program_asks_nccl_is_learned(watch: Watch, standin: Standin) -> None:
+    script = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclCommCount comm=2; ncclCommUserRank comm=2; "
+    batch, program = watched(watch, standin, script + "ncclAllGather comm=2 count=100 type=0")
+    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 1, "zernel_world_size": 8}.items()
+    assert numbers(batch, SIZE, process_pid=program.pid) == [800]
+
+
+def test_communicators_of_all_devices_have_a_rank_each(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, "ncclCommInitAll comm=2 ranks=4; ncclAllGather comm=4 count=10 type=0")
+    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
+    assert numbers(batch, SIZE, process_pid=program.pid) == [40]
+    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    assert "zernel_rank" not in attributes_of(resource), "the process is all of them"
+
+
+def test_ranks_of_communicators_made_before_are_inferred_from_the_environment(watch: Watch, standin: Standin) -> None:
+    with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}) as program:
+        program.do("load libnccl.so.2")
+        program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
+        watch.attach()
+        program.do("ncclAllReduce comm=1 count=10 type=0")
+        batch = watch.read()
+        watch.taken()
+        program.do("ncclAllGather comm=1 count=10 type=0")
+        later = watch.read()
+    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    inferred = {"zernel_rank": 5, "zernel_world_size": 8, "zernel_local_rank": 1, "zernel_rank_source": "environ"}
+    assert attributes_of(resource).items() >= inferred.items()
+    assert "zernel_rank" not in collective_span(batch, program.pid), "nobody has said so of this communicator"
+    assert numbers(later, SIZE, process_pid=program.pid, zernel_nccl_operation="all_gather") == [80]
+
+
+def test_what_nccl_says_replaces_what_was_inferred(watch: Watch, standin: Standin) -> None:
+    with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "99999999999999999999"}) as program:
+        program.do("load libnccl.so.2")
+        watch.attach()
+        program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
+        program.do("ncclAllReduce comm=1 count=10 type=0")
+        (resource,) = [one.resource for one in watch.read().spans.resource_spans]
+    assert attributes_of(resource)["zernel_rank_source"] == "nccl"
+    assert "zernel_local_rank" not in attributes_of(resource), "no number that it could be"
+
+
 def test_a_wait_settles_what_was_enqueued_before(watch: Watch, standin: Standin) -> None:
     batch, program = watched(
         watch, standin, f"{INIT}; ncclAllReduce comm=1 count=5000000 type=7 times=3; cudaDeviceSynchronize"

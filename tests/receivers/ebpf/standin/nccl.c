@@ -95,6 +95,22 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *crea
     return comm ? create(created, comm->ranks, key) : ncclInvalidArgument;
 }
 
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
+{
+    if (!comm)
+        return ncclInvalidArgument;
+    *count = comm->ranks;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
+{
+    if (!comm)
+        return ncclInvalidArgument;
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     free(comm);
@@ -153,6 +169,8 @@ EXPORT_TWICE(ncclCommInitRank);
 EXPORT_TWICE(ncclCommInitRankConfig);
 EXPORT_TWICE(ncclCommInitAll);
 EXPORT_TWICE(ncclCommSplit);
+EXPORT_TWICE(ncclCommCount);
+EXPORT_TWICE(ncclCommUserRank);
 EXPORT_TWICE(ncclCommDestroy);
 EXPORT_TWICE(ncclCommAbort);
 EXPORT_TWICE(ncclGroupStart);

@@ -380,6 +380,25 @@ static void split(const struct options *o, struct record *r)
     r->pointer = (uint64_t)*made;
 }
 
+/* Communicators `comm`, `comm` + 1, ... for `ranks` devices. */
+static void init_all(const struct options *o, struct record *r)
+{
+    CALL(r, ncclCommInitAll, &comms[o->comm % NUMBERS], o->ranks, NULL);
+    r->pointer = (uint64_t)comms[o->comm % NUMBERS];
+}
+
+static void ask_count(const struct options *o, struct record *r)
+{
+    int count;
+    CALL(r, ncclCommCount, communicator(o, r), &count);
+}
+
+static void ask_rank(const struct options *o, struct record *r)
+{
+    int rank;
+    CALL(r, ncclCommUserRank, communicator(o, r), &rank);
+}
+
 static void destroy(const struct options *o, struct record *r) { CALL(r, ncclCommDestroy, communicator(o, r)); }
 static void abort_communicator(const struct options *o, struct record *r) { CALL(r, ncclCommAbort, communicator(o, r)); }
 static void group_start(const struct options *o, struct record *r) { CALL(r, ncclGroupStart); }
@@ -436,7 +455,10 @@ static const struct { const char *name; function *call; } functions[] = {
     {"cuMemRelease", release_physical},
     {"ncclCommInitRank", init_rank},
     {"ncclCommInitRankConfig", init_rank_config},
+    {"ncclCommInitAll", init_all},
     {"ncclCommSplit", split},
+    {"ncclCommCount", ask_count},
+    {"ncclCommUserRank", ask_rank},
     {"ncclCommDestroy", destroy},
     {"ncclCommAbort", abort_communicator},
     {"ncclGroupStart", group_start},
