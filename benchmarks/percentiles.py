@@ -10,6 +10,7 @@ from hdrh.histogram import HdrHistogram
 
 from benchmarks import Row
 from otel_zernel.batch import Batch
+from otel_zernel.hdr import Floats, Layout
 from otel_zernel.points import (
     Descriptor,
     Scope,
@@ -21,7 +22,6 @@ from otel_zernel.points import (
 )
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
-from otel_zernel_processors.percentiles.hdr import Floats, Layout
 from otel_zernel_processors.percentiles.window import Counts
 
 VALUES = 100_000

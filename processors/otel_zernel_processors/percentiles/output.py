@@ -11,8 +11,8 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, ExponentialHistogramDataPoint
 
 from otel_zernel.batch import Batch
+from otel_zernel.hdr import Floats, Ints
 from otel_zernel.points import delimited
-from otel_zernel_processors.percentiles.hdr import Floats, Ints
 from otel_zernel_processors.percentiles.series import Series
 
 _MAX_BUCKETS = 160  # the OpenTelemetry SDKs' default

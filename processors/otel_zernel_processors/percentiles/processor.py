@@ -9,8 +9,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
+from otel_zernel.hdr import Layout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
-from otel_zernel_processors.percentiles.hdr import Layout
 from otel_zernel_processors.percentiles.intake import Intake
 from otel_zernel_processors.percentiles.report import Report
 from otel_zernel_processors.percentiles.series import SeriesTable

@@ -6,9 +6,9 @@ from itertools import groupby
 import numpy as np
 
 from otel_zernel.batch import Batch
+from otel_zernel.hdr import Ints
 from otel_zernel_processors.percentiles import output
 from otel_zernel_processors.percentiles.config import PercentilesConfig
-from otel_zernel_processors.percentiles.hdr import Ints
 from otel_zernel_processors.percentiles.series import Series, SeriesTable
 from otel_zernel_processors.percentiles.window import Counts
 

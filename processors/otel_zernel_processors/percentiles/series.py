@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
+from otel_zernel.hdr import Ints
 from otel_zernel_processors.percentiles.config import PercentilesConfig
-from otel_zernel_processors.percentiles.hdr import Ints
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The BPF side's numbers and structs as numpy sees them: bpf/process.bpf.h, series.bpf.h, losses.bpf.h,
+"""The BPF side's numbers and structs as numpy sees them: bpf/hdr.bpf.h, process.bpf.h, series.bpf.h, losses.bpf.h,
 errors.bpf.h, events.bpf.h, cuda.bpf.c, settings.bpf.h.
 
 A test compares every field with the types that the objects carry.
@@ -9,6 +9,8 @@ from enum import IntEnum
 
 import numpy as np
 
+HIGHEST_NS = 3_600_000_000_000
+"""One hour; what takes longer counts as one hour."""
 OPERATIONS = 64
 PHASES = 8
 UNUSED = 0

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attaching import OPTIONAL, Mode, Place, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.calibration import PROBE, OwnFunction
-from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.layout import SETTINGS
 from otel_zernel_receivers.ebpf.libbpf import BpfError, Link, Object, missing
 from otel_zernel_receivers.ebpf.probes import Operation
@@ -110,8 +110,7 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: Layout) -> Cost:
         finally:
             link.close()
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
-    lowest, _ = layout.ranges(middle)
-    return Cost(int(lowest), max(probed_ns - bare_ns, 0.0))
+    return Cost(int(layout.lowest(middle)), max(probed_ns - bare_ns, 0.0))
 
 
 def _forget_collector(tables: Tables) -> None:

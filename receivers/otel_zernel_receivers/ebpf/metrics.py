@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch
+from otel_zernel.hdr import Layout
 from otel_zernel.points import Scope, encode_resource, encode_resource_metrics
 from otel_zernel_receivers.ebpf.failures import FailureReading
-from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.identities import host_name
 from otel_zernel_receivers.ebpf.loading import Cost
 from otel_zernel_receivers.ebpf.memory import MemoryReading

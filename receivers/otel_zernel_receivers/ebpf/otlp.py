@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
+from otel_zernel.hdr import Layout
 from otel_zernel.points import Attributes, delimited, key_values
-from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.series import SeriesReading
 
 _NS = 1e9
@@ -78,7 +78,7 @@ def encode_histogram_point(attributes: Attributes, reading: SeriesReading, layou
 def buckets(reading: SeriesReading, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Bounds in seconds, shape (n,), and counts, shape (n + 1,): bucket i reaches from bounds[i - 1] (exclusive) to
     bounds[i] (inclusive)."""
-    lowest, highest = layout.ranges(reading.index)
+    lowest, highest = layout.lowest(reading.index), layout.highest_equivalent(reading.index)
     below = lowest[lowest > 0] - 1
     bounds = np.union1d(below, highest)
     counts = np.zeros(len(bounds) + 1, np.int64)

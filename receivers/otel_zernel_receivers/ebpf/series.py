@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.ebpf.hdr import Layout
+from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.layout import NUMBER, SLOT
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.rows import Process, ProcessRows

@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.failures import FailureReading, FailureTable
-from otel_zernel_receivers.ebpf.hdr import Layout
-from otel_zernel_receivers.ebpf.layout import ADDRESS, COUNTERS_PER_ELEMENT, DEVICES, PENDING_COLLECTIVES, Loss
+from otel_zernel_receivers.ebpf.layout import (
+    ADDRESS,
+    COUNTERS_PER_ELEMENT,
+    DEVICES,
+    HIGHEST_NS,
+    PENDING_COLLECTIVES,
+    Loss,
+)
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.ring import Ring
@@ -23,7 +30,7 @@ class Limits:
 
     max_processes: int = 256
     max_series: int = 512
-    layout: Layout = field(default_factory=Layout)
+    layout: Layout = field(default_factory=lambda: Layout(HIGHEST_NS, significant_figures=2))
     long_wait: float = 0.001
     """Seconds from which on each wait is an event."""
 

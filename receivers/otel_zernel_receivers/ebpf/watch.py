@@ -5,10 +5,11 @@ from contextlib import ExitStack
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
+from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.hdr import Layout
 from otel_zernel_receivers.ebpf.identities import Identities
+from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.metrics import batch_of
 from otel_zernel_receivers.ebpf.otlp import Period
@@ -25,7 +26,7 @@ class Watch:
         self._config = config
         self._context = context
         self._loader = loader
-        self._layout = Layout(config.significant_figures)
+        self._layout = Layout(HIGHEST_NS, config.significant_figures)
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
         self._skipped: Mapping[Reason, int] = {}

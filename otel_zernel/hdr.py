@@ -6,7 +6,8 @@ wide, share `2 ** magnitude` counters of equal width. Counter `index` of value `
     bucket = floor(log2(v | (2 ** (magnitude + 1) - 1))) - magnitude
     index = (bucket << magnitude) + (v >> bucket)
 
-which is also what a BPF program computes with shifts alone. Percentiles are those of `get_value_at_percentile`.
+which is also what the eBPF receiver computes in the kernel, with shifts alone (bpf/hdr.bpf.h). Percentiles are those of
+`get_value_at_percentile`.
 """
 
 from dataclasses import dataclass
