@@ -1,12 +1,14 @@
 """Opens the driver, has each of its GPUs watched, and starts over when the driver does."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from otel_zernel.component import Context, Emit, Receiver
+from otel_zernel.component import Context, Emit, Finding, Receiver
 from otel_zernel.scraping import ScrapeThread
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.config import NvmlConfig
+from otel_zernel_receivers.nvml.doctor import examine
 from otel_zernel_receivers.nvml.events import Listener, Xids
 from otel_zernel_receivers.nvml.gpu import Gpu, Maker, count
 from otel_zernel_receivers.nvml.library import Library, Unavailable
@@ -53,6 +55,10 @@ class NvmlReceiver(Receiver):
     Config = NvmlConfig
     stability = "beta"
     signals = frozenset({"metrics"})
+
+    @classmethod
+    def examine(cls) -> Iterable[Finding]:
+        return examine()
 
     def __init__(self, config: NvmlConfig, context: Context) -> None:
         super().__init__(config, context)
