@@ -25,8 +25,8 @@ _OF_USE = {
     Capability.CAP_CHECKPOINT_RESTORE: "for libraries that were deleted or replaced under a running job",
 }
 _SKIPPED = {
-    Reason.PERMISSION: "may not be looked at; that takes CAP_SYS_PTRACE",
-    Reason.UNREACHABLE_FILE: "mapped files cannot be opened; that takes CAP_CHECKPOINT_RESTORE",
+    Reason.PERMISSION: "may not be looked at; those of other users and containers take CAP_SYS_PTRACE",
+    Reason.UNREACHABLE_FILE: "mapped files cannot be opened; deleted and replaced ones take CAP_CHECKPOINT_RESTORE",
     Reason.OUTSIDE_PID_NAMESPACE: "are outside of this pid namespace; run the collector in that of the host",
 }
 _BUSY = 10_000
@@ -107,7 +107,7 @@ def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None) -> Fin
 
 
 def _prediction(places: Places, cost: Cost | None) -> str:
-    text = f"{len(places.probed)} functions"
+    text = "1 function" if len(places.probed) == 1 else f"{len(places.probed)} functions"
     if cost and places.probed:
         percent = cost.call_ns * _BUSY / 1e9 * 100
         text += f", {cost.call_ns:,.0f} ns a call, {percent:.1f} % of a CPU at {_BUSY:,} calls/s"
