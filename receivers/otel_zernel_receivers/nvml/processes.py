@@ -81,8 +81,8 @@ RUNNING = {
 }
 """NVML's function for each type of process."""
 VERSIONS = ("_v3", "_v2")
-"""Of these functions; drivers before 510 know the second only. There, pynvml's functions without a version raise an error
-of a kind of its own."""
+"""Of these functions; drivers before 510 know the second only. There, pynvml's functions without a version raise what
+is no `NVMLError`."""
 
 
 @dataclass(slots=True)

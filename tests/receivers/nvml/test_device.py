@@ -1,15 +1,17 @@
 """What one device is asked, and what becomes of its answers."""
 
-import time
+from collections import Counter as Counted
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_zernel.testing import FakeClock
+from otel_zernel_receivers.nvml.asking import Asked, Questions, Readings
 from otel_zernel_receivers.nvml.counters import Counter
 from otel_zernel_receivers.nvml.energy import Integral
-from otel_zernel_receivers.nvml.library import Lost, Unavailable
+from otel_zernel_receivers.nvml.library import Library, Lost, Unavailable
 from otel_zernel_receivers.nvml.metrics import METRICS
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics, values
@@ -137,14 +139,37 @@ def test_an_answer_that_makes_no_sense_costs_that_query_only(driver: Boot) -> No
 
 
 def test_a_slow_query_is_asked_seldom_and_the_others_always(driver: Boot) -> None:
-    controls = driver("h200")
-    controls.apply("gpu 0", "delay PerformanceState = 30000")
-    host = Host({"slow_query": "10ms"})
-    host.clock.monotonic = time.monotonic  # type: ignore[method-assign]  # real costs
-    with host.gpus() as gpus:
-        batches = [gpus[0].scrape() for _ in range(12)]
-    assert 2 <= sum(bool(values(batch, "zernel.gpu.performance_state")) for batch in batches) <= 4
-    assert all(values(batch, "hw.power") for batch in batches)
+    driver("h200")
+    clock = FakeClock()
+    asked: Counted[str] = Counted()
+
+    def ask(name: str, seconds: float) -> Asked:
+        def answer(nvml: object, device: object) -> Readings:
+            asked[name] += 1
+            clock.advance(seconds)
+            return {}
+
+        return Asked(name, [answer])
+
+    library = Library()
+    questions = Questions(library, None, 0.01, clock.monotonic, lambda *what: None)
+    questions.asked = [ask("slow", 0.03), ask("quick", 0.0001), ask("endless", 60)]
+    for _ in range(12):
+        questions.ask()
+    library.close()
+    assert asked == {"slow": 4, "quick": 12, "endless": 1}
+
+
+def test_a_query_that_was_slow_for_once_recovers() -> None:
+    asked = Asked("once", [])
+    asked.took(0.1, 1, 0.01)
+    gaps = []
+    for _ in range(12):
+        before = asked.due
+        asked.took(0.001, before, 0.01)
+        gaps.append(asked.due - before)
+    assert gaps == sorted(gaps, reverse=True)
+    assert (gaps[0], gaps[-1]) == (8, 1)
 
 
 @pytest.mark.parametrize("code", [15, 16])
