@@ -32,6 +32,9 @@ enum kind {
 	COMMUNICATOR_END, /* its entry is all */
 	COMMUNICATOR_SIZE,
 	COMMUNICATOR_RANK,
+	WORK_WAIT, /* its entry is all, as of the next two */
+	WORK_WAIT_END,
+	REDUCER,
 };
 
 /* A probe's hit: one end of a call. */

@@ -29,6 +29,9 @@ static __always_inline int on_entry(struct registers *regs)
 	switch (KIND_OF(hit.flags)) {
 	case SCOPE_END: close_scope(&hit); return 1;
 	case COMMUNICATOR_END: forget_communicator(&hit); return 1;
+	case WORK_WAIT: begin_work_wait(&hit); return 1;
+	case WORK_WAIT_END: end_work_wait(&hit); return 1;
+	case REDUCER: begin_reducer(&hit); return 1;
 	}
 	frame = begin_call(&hit);
 	count_hit(hit.thread);

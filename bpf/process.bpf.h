@@ -28,7 +28,8 @@ struct process {
 	__u32 world_size;	   /* as user space has found it; 0: not known */
 	__u32 collectives;	   /* that were enqueued; see nccl.bpf.c */
 	__u32 collectives_settled; /* as of the last wait */
-	__u32 reserved;
+	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
+	__u64 reducer_since;
 	__u64 hits; /* of probes, at entries */
 	__u64 off_cpu; /* ns, of all its threads that make probed calls */
 	__u64 io_wait;
@@ -63,6 +64,9 @@ struct thread {
 	__u64 off_since; /* of the CPU */
 	__u64 on_since;
 	__u64 off_why;
+	__u64 work_wait_since; /* see distributed.bpf.c */
+	__u64 work_wait_code;
+	__u32 work_wait_flags;
 	struct frame frames[FRAMES];
 };
 
@@ -128,6 +132,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->last_burst = 0;
 	process->collectives = 0;
 	process->collectives_settled = 0;
+	process->reducer_since = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;

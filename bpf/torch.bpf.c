@@ -190,8 +190,10 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	struct process *process = process_of(hit->thread);
 	struct event *event;
 
-	if (process)
+	if (process) {
 		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->argument[0]);
+		end_reducer(hit->thread, process, frame->start, hit->time);
+	}
 	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->start, hit->time);
 	if (!event)
 		return;

@@ -18,6 +18,7 @@
 #include "nccl.bpf.c"
 #include "waits.bpf.h"
 #include "cuda.bpf.c"
+#include "distributed.bpf.c"
 #include "torch.bpf.c"
 #include "sched.bpf.c"
 #include "reads.bpf.c"

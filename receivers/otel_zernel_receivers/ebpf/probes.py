@@ -72,6 +72,9 @@ class Kind(IntEnum):
     COMMUNICATOR_END = 12
     COMMUNICATOR_SIZE = 13
     COMMUNICATOR_RANK = 14
+    WORK_WAIT = 15
+    WORK_WAIT_END = 16
+    REDUCER = 17
 
 
 class Flag(IntFlag):
@@ -120,7 +123,10 @@ class Probe:
     @property
     def has_return(self) -> bool:
         """Whether the function's return is of interest too."""
-        return self.kind not in (Kind.SCOPE_END, Kind.COMMUNICATOR_END)
+        return self.kind not in _ENTRY_IS_ALL
+
+
+_ENTRY_IS_ALL = (Kind.SCOPE_END, Kind.COMMUNICATOR_END, Kind.WORK_WAIT, Kind.WORK_WAIT_END, Kind.REDUCER)
 
 
 def _launches(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe, ...]:
@@ -192,8 +198,13 @@ CUDA_DRIVER = (
     *_releases(_DRIVER | Flag.HANDLE, "cuMemRelease"),
 )
 
+_WORK_WAIT = "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE"
+_FINALIZE_BACKWARD = "_ZN4c10d7Reducer17finalize_backwardEv"
+_DEMANGLED = {_WORK_WAIT: "c10d::Work::wait", _FINALIZE_BACKWARD: "c10d::Reducer::finalize_backward"}
+
 # torch::autograd::profiler::record_function_enter_new(std::string const&, std::optional<std::string> const&),
-# at::RecordFunction::end() and the CPython function behind loss.backward().
+# at::RecordFunction::end() and the CPython function behind loss.backward(). What c10d::Work::wait calls last is
+# c10d::Work::synchronize(), or, where the compiler has inlined that (2.13), c10d::allow_inflight_....
 TORCH_CPU = (
     Probe(
         "_ZN5torch8autograd8profiler25record_function_enter_newE"
@@ -202,6 +213,10 @@ TORCH_CPU = (
         kind=Kind.SCOPE_BEGIN,
     ),
     Probe("_ZN2at14RecordFunction3endEv", Operation.UNCOUNTED, kind=Kind.SCOPE_END),
+    Probe(_WORK_WAIT, Operation.UNCOUNTED, kind=Kind.WORK_WAIT),
+    Probe("_ZN4c10d4Work11synchronizeEv", Operation.UNCOUNTED, kind=Kind.WORK_WAIT_END),
+    Probe("_ZN4c10d40allow_inflight_collective_as_graph_inputEv", Operation.UNCOUNTED, kind=Kind.WORK_WAIT_END),
+    Probe(_FINALIZE_BACKWARD, Operation.UNCOUNTED, kind=Kind.REDUCER),
 )
 TORCH_PYTHON = (
     Probe("_ZL22THPEngine_run_backwardP7_objectS0_S0_", Operation.UNCOUNTED, kind=Kind.BACKWARD, is_local=True),
@@ -255,7 +270,8 @@ assert len(_FUNCTIONS) <= 256  # noqa: S101  # a mistake in this file
 
 def function_of(flags: int) -> str:
     """The name of the function that an event's flags tell of."""
-    return _FUNCTIONS[flags >> 16 & 0xFF]
+    function = _FUNCTIONS[flags >> 16 & 0xFF]
+    return _DEMANGLED.get(function, function)
 
 
 HOST_ENQUEUE, HOST_UPPER_BOUND = "host_enqueue", "host_upper_bound"

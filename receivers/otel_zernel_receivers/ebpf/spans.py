@@ -94,7 +94,5 @@ def _name(interval: Interval, event: np.void) -> str:
         return "backward"
     if interval is Interval.COLLECTIVE:
         return COLLECTIVES[int(event["operation"])][0]
-    if interval is Interval.SYNC:
-        return function_of(int(event["flags"]))
     name: str = event["name"].decode(errors="replace")
-    return name
+    return name or function_of(int(event["flags"]))

@@ -1,0 +1,63 @@
+"""One of two ranks of distributed training on CPUs, unmodified PyTorch; run by test_distributed.py.
+
+    python train_distributed.py RANK STORE STEPS
+
+Trains a step, says `ready`, waits for a line, and trains on. Rank 1 comes late to every step and to every other
+collective. Rank 0 meets a collective that fails. Tells what it did as JSON, and waits for another line.
+"""
+
+import json
+import sys
+import time
+from datetime import timedelta
+
+import torch
+from torch import distributed, nn
+
+LATE = 0.1
+"""Seconds."""
+
+
+def main(rank: int, store: str, steps: int) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    impatient = distributed.new_group(timeout=timedelta(seconds=1))
+    model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
+    train(model, 1, late=0)
+    say("ready")
+    sys.stdin.readline()
+    late = LATE * rank
+    train(model, steps, late)
+    caught = rank == 0 and fails(impatient)
+    for _ in range(3):
+        time.sleep(late)
+        distributed.all_reduce(torch.ones(1))
+    say(json.dumps({"caught": caught}))
+    sys.stdin.readline()
+    distributed.destroy_process_group()
+
+
+def train(model: nn.Module, steps: int, late: float) -> None:
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(steps):
+        time.sleep(late)
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def fails(group: distributed.ProcessGroup | None) -> bool:
+    """Whether a collective without the other rank raises: an exception crosses c10d::Work::wait."""
+    try:
+        distributed.all_reduce(torch.ones(1), group=group)
+    except RuntimeError:
+        return True
+    return False
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+torch.set_num_threads(1)
+main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
