@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 LOOKAHEAD = 8
-"""Bytes of code that `place` looks at: a marker and the beginning of the instruction behind it."""
+"""Bytes of code that `place` looks at: what it may skip and the beginning of the instruction behind it."""
 
 
 class Machine(IntEnum):
@@ -38,9 +38,9 @@ class Placement:
 def place(machine: Machine, code: bytes) -> Placement:
     """The best place for a probe in a function that begins with `code` (`LOOKAHEAD` bytes; fewer at a file's end).
 
-    A landing pad (`endbr64`, `bti`) is skipped where that makes the probe cheap: it changes neither registers nor
-    stack, so arguments and the return hook still hold behind it. `paciasp` is never skipped: it signs the return
-    address, and the return hook must have replaced that before.
+    A landing pad (`endbr64`, `bti`) or a comparison is skipped where that makes the probe cheap: it changes neither
+    registers nor stack, so arguments and the return hook still hold behind it. `paciasp` is never skipped: it signs the
+    return address, and the return hook must have replaced that before.
     """
     if machine is Machine.X86_64:
         return _x86_placement(code)
@@ -49,6 +49,8 @@ def place(machine: Machine, code: bytes) -> Placement:
 
 # x86-64: arch/x86/kernel/uprobes.c emulates in branch_setup_xol_ops() and push_setup_xol_ops().
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
+_COMPARE_MEMBER = (b"\x80\x7f", b"\x83\x7f")
+"""cmpb and cmpl of a member of `this` with a constant, as at::RecordFunction::end() begins; 4 bytes like endbr64."""
 _PUSH = range(0x50, 0x58)
 _REX_B = 0x41
 _BRANCHES = frozenset({0x90, 0xE8, 0xE9, 0xEB, *range(0x70, 0x80)})  # nop, call, jmp near and short, jcc short
@@ -56,8 +58,8 @@ _NEAR_JCC = range(0x80, 0x90)
 
 
 def _x86_placement(code: bytes) -> Placement:
-    if code.startswith(_ENDBR64) and _x86_emulated(code[len(_ENDBR64) :]):
-        return Placement(len(_ENDBR64), Cost.EMULATED)
+    if code.startswith((_ENDBR64, *_COMPARE_MEMBER)) and _x86_emulated(code[4:]):
+        return Placement(4, Cost.EMULATED)
     return Placement(0, Cost.EMULATED if _x86_emulated(code) else Cost.STEPPED)
 
 

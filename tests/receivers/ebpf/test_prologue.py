@@ -20,6 +20,9 @@ CHEAP, DEAR = Cost.EMULATED, Cost.STEPPED
         ("f30f1efa e900000000", 4, CHEAP),  # endbr64; jmp
         ("f30f1efa 4883ec08", 0, DEAR),  # endbr64; sub rsp, 8
         ("f30f1efa", 0, DEAR),
+        ("807f6800 745a", 4, CHEAP),  # cmpb $0, 0x68(rdi); je
+        ("837f1001 7406", 4, CHEAP),  # cmpl $1, 0x10(rdi); je
+        ("807f6800 4883ec08", 0, DEAR),  # cmpb; sub rsp, 8
         ("4883ec08", 0, DEAR),  # sub rsp, 8
         ("488d4708", 0, DEAR),  # lea rax, [rdi+8]
         ("41 8b07", 0, DEAR),  # mov eax, [r15]: the prefix of push, but no push
