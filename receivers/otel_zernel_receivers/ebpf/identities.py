@@ -2,6 +2,7 @@
 and the attributes of their spans' resources."""
 
 import os
+import re
 import socket
 import time
 from datetime import UTC, datetime
@@ -14,11 +15,20 @@ from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
 
 _RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LOCAL_RANK": "zernel.local_rank"}
 """What torchrun tells its workers."""
+_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def host_name() -> str:
     """What the machine calls itself: the same in the resources of metrics and spans, which are joined by it."""
     return socket.gethostname()
+
+
+def plain_list(devices: str) -> tuple[int, ...]:
+    """The numbers of a list such as `2,3`. Empty for lists of UUIDs, and for those that name a device twice or none."""
+    numbers = [number.strip() for number in devices.split(",")]
+    if len(set(numbers)) < len(numbers) or not all(re.fullmatch("[0-9]{1,3}", number) for number in numbers):
+        return ()
+    return tuple(map(int, numbers))
 
 
 class Identities:
@@ -83,7 +93,7 @@ class Identities:
                 name=folder.name,
                 executable=folder.executable.rpartition("/")[2],
                 cgroup=folder.cgroup,
-                environment=folder.environment({*_RANK_VARIABLES, *self._selection.environment}),
+                environment=folder.environment({*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}),
                 files=(),
             )
         except (OSError, ValueError):  # it has ended
@@ -98,6 +108,7 @@ class Identities:
         started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
         attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
         attributes["process.executable.name"] = found.executable or found.name
+        self._rows.set_visible_devices(process, plain_list(found.environment.get(_VISIBLE_DEVICES, "")))
         ranks = {
             _RANK_VARIABLES[name]: int(value)
             for name, value in found.environment.items()

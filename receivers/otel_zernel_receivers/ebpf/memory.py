@@ -17,7 +17,7 @@ class MemoryReading:
 
     process: Process
     device: int | None
-    """As the process numbers devices; None if it has chosen one before we looked."""
+    """Its number on the machine, as far as the environment tells; None if it was chosen before we looked."""
     used: int
     """Bytes allocated and not freed, as far as we have seen it."""
     peak: int
@@ -46,9 +46,10 @@ class MemoryTable:
     def _reading(self, row: int, device: int) -> MemoryReading:
         now, before = self._memory[row, device].copy(), self._read[row, device].copy()
         self._read[row, device] = now
+        process = self._rows[row]
         return MemoryReading(
-            process=self._rows[row],
-            device=None if device == UNKNOWN_DEVICE else device,
+            process=process,
+            device=None if device == UNKNOWN_DEVICE else self._rows.device(process, device),
             used=int(now["used"]),
             peak=int(now["peak"]),
             allocations=int(now["allocations"] - before["allocations"]),

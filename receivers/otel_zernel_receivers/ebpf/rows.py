@@ -49,6 +49,7 @@ class ProcessRows:
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
         self._lost_events_read = np.zeros(len(self._rows), np.uint64)
         self._cpu_read = np.zeros(len(self._rows), self._rows[_CPU].dtype)
+        self._visible_devices: dict[Process, tuple[int, ...]] = {}
         for row in reversed(range(len(self._rows))):
             self._free.put(None, NUMBER.pack(row))
 
@@ -73,6 +74,16 @@ class ProcessRows:
         """Tells the kernel how many ranks the process's job has, for communicators that it has not seen made."""
         if self._is_current(process):
             self._rows[process.row]["world_size"] = size
+
+    def set_visible_devices(self, process: Process, devices: tuple[int, ...]) -> None:
+        """Notes which devices of the machine the process sees, in its own order."""
+        if self._is_current(process):
+            self._visible_devices[process] = devices
+
+    def device(self, process: Process, number: int) -> int:
+        """The machine's number of the device to which the process gives `number`; the same where nothing is known."""
+        visible = self._visible_devices.get(process, ())
+        return visible[number] if number < len(visible) else number
 
     def lost_events(self) -> dict[Process, int]:
         """How many events of each process the ring had no room for, since the last call."""
@@ -122,6 +133,7 @@ class ProcessRows:
 
     def free(self, row: int) -> None:
         """Gives the row of an ended process to the next one."""
+        self._visible_devices.pop(self[row], None)
         self._rows[row]["lost_events"] = self._lost_events_read[row] = 0
         self._cpu_read[row] = self._rows[row][_CPU]
         self._rows[row]["state"] = State.FREE

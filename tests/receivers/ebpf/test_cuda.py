@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel_receivers.ebpf.identities import plain_list
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import calls, histogram_points, numbers
@@ -118,6 +119,24 @@ def test_failed_allocations_and_frees_change_nothing(watch: Watch, standin: Stan
 def test_a_device_chosen_before_we_looked_is_said_to_be_unknown(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, "cudaMalloc size=10", f"{RUNTIME}; cudaSetDevice device=1")
     assert numbers(batch, USED, process_pid=program.pid, zernel_gpu_index="unknown") == [10]
+
+
+def test_devices_have_the_machines_numbers(watch: Watch, standin: Standin) -> None:
+    with standin.start(environment={"CUDA_VISIBLE_DEVICES": "5,3"}) as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaSetDevice device=1")
+        program.do("cudaMalloc size=10")
+        batch = watch.read()
+    assert numbers(batch, USED, process_pid=program.pid, zernel_gpu_index=3) == [10]
+
+
+@pytest.mark.parametrize(
+    ("told", "devices"),
+    [("0", (0,)), ("2, 3", (2, 3)), ("", ()), ("GPU-8932f937", ()), ("1,1", ()), ("0,-1", ()), ("٣", ()), ("9999", ())],
+)
+def test_only_plain_lists_of_devices_are_understood(told: str, devices: tuple[int, ...]) -> None:
+    assert plain_list(told) == devices
 
 
 def test_percentiles_are_those_of_the_programs_own_log(watch: Watch, standin: Standin) -> None:
