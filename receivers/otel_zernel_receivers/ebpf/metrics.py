@@ -14,6 +14,7 @@ from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.otlp import Family, Period, encode_histogram_point, encode_metric, encode_number_point
 from otel_zernel_receivers.ebpf.probes import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
 from otel_zernel_receivers.ebpf.rows import CpuReading, Process
+from otel_zernel_receivers.ebpf.sampling import Watched
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Readings
 
@@ -51,6 +52,9 @@ READ_SIZE = Family("zernel.process.read.size", "By", "sum", "Bytes that such sys
 PROBE_HITS = Family("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
 PROBE_TIME = Family(
     "zernel.probe.time", "s", "sum", "Time that probes took: hits times what a probe was measured to take."
+)
+PROBE_SAMPLED = Family(
+    "zernel.probe.sampled", "1", "gauge", "Share of the time that calls were watched: counts are scaled by it."
 )
 PROBE_FLOOR = Family("zernel.probe.floor", "s", "gauge", "What a call that does nothing reads: part of every latency.")
 LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
@@ -132,7 +136,7 @@ class Points:
         self._period = period
         self._points: defaultdict[Family, list[bytes]] = defaultdict(list)
 
-    def add_series(self, reading: SeriesReading) -> None:
+    def add_series(self, reading: SeriesReading, watched: Watched) -> None:
         kind = _KINDS.get(reading.operation)
         if kind is None or not len(reading.counts):
             return
@@ -141,6 +145,9 @@ class Points:
             **kind.attributes,
             "zernel.phase": Phase(reading.phase).name.lower(),
         }
+        if watched.has_sampled(reading):
+            attributes["zernel.sampled"] = True
+            reading = watched.scaled(reading)
         point = encode_histogram_point(attributes, reading, self._layout, self._period)
         self._points[kind.histogram].append(point)
         if kind.size:
@@ -169,6 +176,9 @@ class Points:
             self._add_number(READ_COUNT, attributes, reading.reads)
             self._add_number(READ_SIZE, attributes, reading.bytes_read)
 
+    def add_share(self, watched: Watched) -> None:
+        self._add_number(PROBE_SAMPLED, {"zernel.probe.name": "launch"}, watched.share)
+
     def add_floor(self, cost: Cost) -> None:
         self._add_number(PROBE_FLOOR, {}, cost.floor_ns / 1e9)
 
@@ -193,13 +203,18 @@ class Points:
 
 
 def batch_of(
-    readings: Readings, wanted: Callable[[Process], bool], layout: Layout, cost: Cost, period: Period
+    readings: Readings,
+    wanted: Callable[[Process], bool],
+    layout: Layout,
+    cost: Cost,
+    period: Period,
+    watched: Watched,
 ) -> Batch:
     """The readings of the processes that are wanted, as metrics of the time of `period`."""
     points = Points(layout, period)
     for series in readings.series:
         if wanted(series.process):
-            points.add_series(series)
+            points.add_series(series, watched)
     for memory in readings.memory:
         if wanted(memory.process):
             points.add_memory(memory)
@@ -207,6 +222,7 @@ def batch_of(
         if wanted(cpu.process):
             points.add_cpu(cpu, cost)
     points.add_floor(cost)
+    points.add_share(watched)
     for failure in readings.failures:
         if wanted(failure.process):
             points.add_failure(failure)

@@ -66,11 +66,20 @@ class EbpfReceiver(Receiver):
                 if clock.monotonic() >= rescan_at:
                     rescan_at = clock.monotonic() + self.config.rescan_interval
                     await _in_thread(watch.attach)
-                await clock.sleep(self.config.interval)
+                await self._pass_interval(watch)
                 await self._hand_on(watch, insist)
         except asyncio.CancelledError:
             await self._hand_on(watch, emit)
             raise
+
+    async def _pass_interval(self, watch: "Watch") -> None:
+        """Waits, and switches probes where only a part of the calls is watched."""
+        clock, interval = self.context.clock, watch.interval
+        began = clock.monotonic()
+        for pause, switch in watch.switches():
+            await clock.sleep(pause)
+            await _in_thread(switch)
+        await clock.sleep(max(began + interval - clock.monotonic(), 0.0))
 
     async def _hand_on(self, watch: "Watch", emit: Emit) -> None:
         batch = await _in_thread(watch.read)

@@ -13,8 +13,10 @@ from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.metrics import batch_of
 from otel_zernel_receivers.ebpf.otlp import Period
+from otel_zernel_receivers.ebpf.overhead import Overhead
 from otel_zernel_receivers.ebpf.processes import Reason, Scanner, Selection
 from otel_zernel_receivers.ebpf.rows import Process
+from otel_zernel_receivers.ebpf.sampling import CYCLE, Sampling
 from otel_zernel_receivers.ebpf.spans import SpanMaker
 from otel_zernel_receivers.ebpf.tables import Limits
 
@@ -47,6 +49,8 @@ class Watch:
         self._tables, self._cost = loaded.tables, loaded.cost
         self._attachments = Attachments(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
         self._stack.callback(self._attachments.close)
+        overhead = Overhead(config.max_overhead, loaded.cost.call_ns)
+        self._sampling = Sampling(overhead, self._attachments, loaded.mode, context)
         self._identities = Identities(self._tables.rows, self._selection)
         self._spans = SpanMaker(self._identities)
         self._since_ns = context.clock.time_ns()
@@ -65,16 +69,27 @@ class Watch:
             for reason, count in scan.skipped.items():
                 self._context.logger.warning("Left out of a scan: %d for %s", count, reason)
 
+    @property
+    def interval(self) -> float:
+        """Seconds until the next reading."""
+        return max(self._config.interval, CYCLE) if self._sampling.is_on else self._config.interval
+
+    def switches(self) -> list[tuple[float, Callable[[], None]]]:
+        """What is to be done within the next interval, and how many seconds after what was done before."""
+        return self._sampling.switches(self.interval)
+
     def read(self) -> Batch:
         """What was counted since the last reading, and what of earlier ones is not `taken` yet."""
         self._identities.learn()
-        readings = self._tables.read()
+        readings, watched = self._tables.read(), self._sampling.take()
+        self._sampling.learn(readings, watched)
         for loss, count in readings.losses.items():
             self._context.drop(count, loss.name.lower())
         if readings.lost_events:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
-        metrics = batch_of(readings, self._identities.wants, self._layout, self._cost, Period(since_ns, self._since_ns))
+        period = Period(since_ns, self._since_ns)
+        metrics = batch_of(readings, self._identities.wants, self._layout, self._cost, period, watched)
         spans = Batch(spans=self._spans.spans(readings.events)) if len(readings.events) else Batch()
         self._untaken = Batch.join([self._untaken, metrics, spans])
         return self._untaken
