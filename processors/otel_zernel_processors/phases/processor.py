@@ -22,7 +22,7 @@ class PhasesProcessor(Processor):
     """Says for each training process where every second of a step went, as metrics, traces and a verdict."""
 
     Config = PhasesConfig
-    stability = "beta"
+    stability = "alpha"
 
     def __init__(self, config: PhasesConfig, context: Context) -> None:
         super().__init__(config, context)

@@ -20,7 +20,7 @@ class EbpfReceiver(Receiver):
     """Watches CUDA, NCCL and PyTorch in running processes from the kernel, and changes nothing in them."""
 
     Config = EbpfConfig
-    stability = "beta"
+    stability = "alpha"
 
     def __init__(
         self, config: EbpfConfig, context: Context, make_watch: "Callable[[EbpfConfig, Context], Watch] | None" = None
