@@ -129,6 +129,7 @@ async def test_while_one_gpu_hangs_another_is_lost_and_found_again(driver: Boot)
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(2))
+        await nvml.scraped(gpu(5))  # it is known by its uuid from now on
         controls.apply("gpu 5", "hang = 1")
         await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
         controls.apply("gpu 2", "lost = !15")
@@ -143,6 +144,7 @@ async def test_while_one_gpu_hangs_mig_instances_of_another_are_found(driver: Bo
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(1))
+        await nvml.scraped(gpu(5))  # it is known by its uuid from now on
         controls.apply("gpu 5", "hang = 1")
         await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
         uuid = "MIG-dddddddd-0000-0000-0000-000000000000"
