@@ -24,3 +24,9 @@ def held(status: str | None = None) -> set[Capability]:
     effective = next(int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff"))
     found = {capability for capability in Capability if effective >> capability & 1}
     return found | _OF_ADMIN if Capability.CAP_SYS_ADMIN in found else found
+
+
+def in_user_namespace(uid_map: str | None = None) -> bool:
+    """Whether the capabilities are those of a user namespace below the machine's own, by a /proc/PID/uid_map."""
+    text = uid_map if uid_map is not None else Path("/proc/self/uid_map").read_text()
+    return text.split() != ["0", "0", str(2**32 - 1)]

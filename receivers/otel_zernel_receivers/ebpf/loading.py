@@ -62,7 +62,7 @@ def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
                     reasons.append(
                         f"{mode} ({', '.join((variant, *(f'without {name}' for name in left_out)))}): {error}"
                     )
-    raise Unavailable(explain(reasons))
+    raise Unavailable(explain(reasons), reasons)
 
 
 def _variants(mode: Mode) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Pids as the collector's own programs in the kernel see them.
 
-They use the collector's pid namespace (`bpf_get_ns_current_pid_tgid`). A /proc of the host that is mounted into the
+They use the collector's pid namespace (`bpf_get_ns_current_pid_tgid`), and know only processes of that very namespace;
+the machine's own (initial) one excepted, from which all can be named. A /proc of the host that is mounted into the
 collector's container numbers processes otherwise.
 """
 
@@ -11,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 _NS_GET_PARENT = 0xB702  # ioctl_ns(2)
+_INITIAL = 0xEFFFFFFC  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the inode of the machine's own namespace
 _NSPID = re.compile(rb"^NSpid:(.*)$", re.MULTILINE)
 
 
@@ -27,6 +29,20 @@ class PidNamespace:
         pids = self._pids(str(pid))
         below = len(pids) - self._depth
         return pids[self._depth - 1] if self._depth and below >= 0 and self._is_above(pid, below) else None
+
+    def names(self, pid: int) -> bool:
+        """Whether our programs can name process `pid` of that /proc. Raises OSError if it may not be looked at."""
+        if not self._own or self._own == _INITIAL:
+            return True
+        return (self._root / str(pid) / "ns/pid").stat().st_ino == self._own
+
+    @cached_property
+    def _own(self) -> int:
+        """The inode of the collector's namespace; 0 if /proc does not show the collector."""
+        try:
+            return (self._root / "self/ns/pid").stat().st_ino
+        except OSError:
+            return 0
 
     @cached_property
     def _depth(self) -> int:

@@ -60,6 +60,9 @@ class Reason(StrEnum):
     """Mapped files that cannot be opened: deleted or replaced ones without CAP_CHECKPOINT_RESTORE."""
     OUTSIDE_PID_NAMESPACE = "outside_pid_namespace"
     """Processes that have no pid in the collector's pid namespace."""
+    BELOW_PID_NAMESPACE = "below_pid_namespace"
+    """Processes in a pid namespace below the collector's, which is not the machine's own: the kernel names only those
+    of the very namespace to its programs."""
     LIMIT = "limit"
     """Processes beyond the limit; the oldest are kept."""
 
@@ -173,14 +176,20 @@ class Scanner:
         process = self._described(folder)
         if not self._selection.takes(process):
             return None
-        if not process.own_pid:
-            skipped[Reason.OUTSIDE_PID_NAMESPACE] += 1
+        if reason := self._unnamed(process):
+            skipped[reason] += 1
             return None
         files = [self._files.located(process.id, library, mapping) for library, mapping in wanted]
         skipped[Reason.UNREACHABLE_FILE] += files.count(None)
         if folder.start_time() != process.id.start_time:
             return None  # its pid has gone to another one meanwhile
         return replace(process, files=tuple(filter(None, files)))
+
+    def _unnamed(self, process: Process) -> Reason | None:
+        """Why programs in the kernel cannot tell which process this is, if they cannot."""
+        if not process.own_pid:
+            return Reason.OUTSIDE_PID_NAMESPACE
+        return None if self._namespace.names(process.id.pid) else Reason.BELOW_PID_NAMESPACE
 
     def _described(self, folder: ProcessFolder) -> Process:
         """The process without its files."""

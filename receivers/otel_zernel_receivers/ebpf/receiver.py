@@ -45,6 +45,8 @@ class EbpfReceiver(Receiver):
             except Unavailable as problem:
                 if self.context.health.problems.get(self.context.path) != str(problem):
                     self.context.logger.warning("Disabled for now: %s", problem)
+                    for detail in problem.details:
+                        self.context.logger.debug("Tried: %s", detail)
                 self.context.report(str(problem))
                 await self.context.clock.sleep(self.config.rescan_interval)
 

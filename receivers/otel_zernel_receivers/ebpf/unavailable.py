@@ -1,29 +1,51 @@
 """Why eBPF does not work somewhere, told in a sentence that says what to do."""
 
-import os
+import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.capabilities import Capability, held, in_user_namespace
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 """The kernel's own type information."""
+OLDEST = (5, 15)
+"""The first Linux whose probes carry the cookies that tell functions apart (by perf links)."""
 
 
 class Unavailable(Exception):
     """eBPF does not work here now. It may later: a package is installed, a container restarted with capabilities."""
 
+    def __init__(self, sentence: str, details: Sequence[str] = ()) -> None:
+        super().__init__(sentence)
+        self.details = details
+        """What each try said in full, with the log of the kernel's verifier."""
 
-def explain(reasons: Sequence[str]) -> str:
-    """The likeliest cause, where each way to attach has failed for its reason."""
-    if lacking := lacking_capabilities():
+
+def explain(reasons: Sequence[str], release: str = platform.release(), btf: Path = BTF) -> str:
+    """The likeliest cause, where each way to attach has failed for its reason, as one sentence."""
+    if lacking := _lacking_capabilities():
         return f"eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks {' and '.join(lacking)}"
-    if not BTF.exists():
-        return f"eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF); there is no {BTF}"
-    return f"eBPF does not work on this kernel ({os.uname().release}): {'; '.join(reasons)}"
+    if in_user_namespace():
+        return (
+            "eBPF needs the capabilities CAP_BPF and CAP_PERFMON of the machine; this process has those of a user "
+            "namespace (a rootless container), which do not count"
+        )
+    if _version(release) < OLDEST:
+        return f"eBPF needs Linux 5.15 or newer here; this is {release}"
+    if not btf.exists():
+        return f"eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF); there is no {btf}"
+    first_lines = dict.fromkeys(reason.partition("\n")[0] for reason in reasons)  # then comes the verifier's log
+    return f"eBPF does not work on this kernel ({release}): {'; '.join(first_lines)}"
 
 
-def lacking_capabilities() -> list[str]:
+def _lacking_capabilities() -> list[str]:
     """What this process may not do, of what it needs."""
     needed, has = (Capability.CAP_BPF, Capability.CAP_PERFMON), held()
     return [capability.name for capability in needed if capability not in has]
+
+
+def _version(release: str) -> tuple[int, ...]:
+    """The first two numbers of a release such as `6.1.0-13-amd64`; newest of all where it begins otherwise."""
+    numbers = re.match(r"(\d+)\.(\d+)", release)
+    return tuple(map(int, numbers.groups())) if numbers else (1 << 16,)

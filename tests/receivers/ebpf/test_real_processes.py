@@ -262,3 +262,24 @@ def test_a_process_in_a_namespace_below_has_a_pid_here_and_one_beside_has_none()
     count, expected, told = inside(["unshare", "-p", "-f"], code)
     assert count == "4", "its name and three pids"
     assert expected == told
+
+
+@needs_pid_namespaces
+def test_a_process_that_programs_in_the_kernel_cannot_name_is_counted_as_left_out(standin: Standin) -> None:
+    use = f"import ctypes; ctypes.CDLL({str(standin.cudart)!r}); print(1, flush=True); input()"
+    code = f"""
+        import subprocess
+        from otel_zernel_receivers.ebpf.processes import Scanner, Selection
+        def skipped(*wrapper):
+            command = [*wrapper, sys.executable, "-c", {use!r}]
+            pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={{**os.environ, "NAMED": "no"}})
+            with subprocess.Popen(command, **pipes) as process:
+                process.stdout.readline()
+                scan = Scanner(selection=Selection(environment={{"NAMED": "no"}})).scan()
+            print(len(scan.processes), "below_pid_namespace" in scan.skipped)
+        skipped()
+        skipped("unshare", "-p", "-f", "--kill-child")
+    """
+    told = inside(["unshare", "-p", "-f", "--mount-proc"], code)
+    assert told == ["1", "False", "0", "True"]
+    assert inside([], code) == ["1", "False", "1", "False"], "from the machine's own namespace, all can be named"

@@ -1,6 +1,7 @@
 """Where eBPF does not work, the receiver says why, stays, and tries again."""
 
 import asyncio
+import ctypes
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.unavailable import Unavailable, explain
 from otel_zernel_receivers.ebpf.watch import Watch
 
 ROOT = Path(__file__).parents[3]
@@ -42,6 +43,20 @@ async def test_trouble_shows_in_health_until_it_is_over(loadable: None, caplog: 
     await asyncio.wait([running])
 
 
+def run_in(wrapper: list[str], code: str) -> "subprocess.CompletedProcess[str]":
+    """Runs Python code behind a wrapper that changes what a process has or may."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
+    command = [*wrapper, sys.executable, "-c", code]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+LOAD = """
+from otel_zernel_receivers.ebpf.loading import load
+from otel_zernel_receivers.ebpf.tables import Limits
+load(Limits())
+"""
+
+
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
 @pytest.mark.parametrize(
     ("held", "told"), [("-all", "lacks CAP_BPF and CAP_PERFMON"), ("-all,+bpf", "lacks CAP_PERFMON")]
@@ -49,15 +64,78 @@ async def test_trouble_shows_in_health_until_it_is_over(loadable: None, caplog: 
 def test_lacking_capabilities_are_named(held: str, told: str) -> None:
     if os.getuid():
         pytest.skip("needs root, to have capabilities that can be taken away")
-    code = "from otel_zernel_receivers.ebpf.loading import load; from otel_zernel_receivers.ebpf.tables import Limits"
-    command = [
-        "setpriv",
-        f"--bounding-set={held}",
-        f"--inh-caps={held}",
-        sys.executable,
-        "-c",
-        f"{code}; load(Limits())",
-    ]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    result = run_in(["setpriv", f"--bounding-set={held}", f"--inh-caps={held}"], LOAD)
     assert result.stderr.splitlines()[-1].endswith(told)
+
+
+def test_capabilities_of_a_user_namespace_are_told_from_those_of_the_machine() -> None:
+    wrapper = ["unshare", "--user", "--map-root-user"]
+    if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no user namespace can be made here")
+    last = run_in(wrapper, LOAD).stderr.splitlines()[-1]
+    assert "this process has those of a user namespace (a rootless container)" in last
+
+
+@pytest.fixture
+def privileged() -> None:
+    if os.getuid():
+        pytest.skip("without privileges, those are what is missing first")
+
+
+def test_a_kernel_that_is_too_old_is_named(privileged: None) -> None:
+    assert explain(["session: no"], "5.4.0-150-generic") == (
+        "eBPF needs Linux 5.15 or newer here; this is 5.4.0-150-generic"
+    )
+
+
+def test_a_kernel_without_type_information_is_told(privileged: None, tmp_path: Path) -> None:
+    told = explain(["session: no"], "6.18.0", tmp_path / "vmlinux")
+    assert told.startswith("eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)")
+
+
+def test_other_troubles_are_a_line_however_long_the_verifier_s_log(privileged: None, tmp_path: Path) -> None:
+    reasons = ["session: loading: Invalid argument\n0: R1=ctx()\n1: exit", "session: loading: Invalid argument\nmore"]
+    told = explain(reasons, "6.18.0", tmp_path)
+    assert told == "eBPF does not work on this kernel (6.18.0): session: loading: Invalid argument"
+
+
+WITHOUT_LIBBPF = """
+import asyncio, logging, subprocess, sys
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+
+async def main():
+    context = make_context(clock=SystemClock())
+    config = EbpfConfig.model_validate({"rescan_interval": "50ms", "interval": "10ms"})
+    running = asyncio.create_task(EbpfReceiver(config, context).run(Downstream()))
+    await until(lambda: context.health.problems)
+    print(context.health.problems["receivers::test"])
+    subprocess.run(["umount", sys.argv[1]], check=True)
+    await until(lambda: not context.health.problems)
+    print("works")
+    running.cancel()
+    await asyncio.wait([running])
+
+asyncio.run(main())
+"""
+
+
+def test_a_libbpf_that_is_installed_later_is_taken(loadable: None) -> None:
+    libbpf = library_path("libbpf.so.1")
+    hidden = ["unshare", "--mount", "sh", "-c", f'mount --bind /dev/null {libbpf} && exec "$@" {libbpf}', "-"]
+    if subprocess.run([*hidden, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no mount namespace can be made here")
+    result = run_in(hidden, WITHOUT_LIBBPF)
+    assert result.returncode == 0, result.stderr
+    first, last = result.stdout.splitlines()
+    assert "apt-get install libbpf1" in first
+    assert last == "works"
+
+
+def library_path(name: str) -> Path:
+    """Where the dynamic linker finds a library."""
+    ctypes.CDLL(name)
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return next(Path(line.split()[-1]) for line in lines if f"/{name}" in line)
