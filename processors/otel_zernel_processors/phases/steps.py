@@ -1,7 +1,7 @@
 """Where one step ends and the next begins, and what kind of step it is."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
@@ -60,23 +60,21 @@ class StepCutter:
     @property
     def pending(self) -> int:
         """How many marks are held."""
-        return sum(len(step.marks) for step in (self._open, self._held) if step)
+        return (len(self._open.marks) if self._open else 0) + (len(self._held.marks) if self._held else 0)
 
-    def feed(self, mark: Mark) -> Iterator[Step]:
+    def feed(self, mark: Mark) -> Iterable[Step]:
         """The steps whose kind is known now that this mark, of the training thread, has been seen."""
-        step = self._open
+        step, loads = self._open, mark.kind == "data_loading"
+        if step:
+            step.marks.append(mark)
+            step.end = mark.end
+        if not loads:
+            return ()
+        self._open = Step(mark.end, mark.end, opened_by=mark)
         if step is None:
-            if mark.kind == "data_loading":
-                self._open = Step(mark.end, mark.end, opened_by=mark)
-                yield Step(mark.start, mark.end, "between", [mark])
-            return
-        step.marks.append(mark)
-        step.end = mark.end
-        if mark.kind == "data_loading":
-            self._open = Step(mark.end, mark.end, opened_by=mark)
-            step.loads = 1
-            if not self._continues(step, mark):
-                yield from self._hold(step)
+            return (Step(mark.start, mark.end, "between", [mark]),)
+        step.loads = 1
+        return () if self._continues(step, mark) else self._hold(step)
 
     def end(self) -> Iterator[Step]:
         """What is left, the last step unfinished."""

@@ -10,6 +10,8 @@ from otel_zernel_processors.phases.marks import WORK, Mark
 from otel_zernel_processors.phases.steps import Step, StepCutter
 
 _COLLECTIVES = 1024
+_SCOPES = WORK | {"data_loading"}
+"""What the training thread is known by."""
 _LOSSES = 64
 
 Ordered = tuple[int, int, int, str, str]
@@ -54,14 +56,17 @@ class Timeline:
 
     def add(self, mark: Mark) -> str | None:
         """Takes a mark; or says why it is lost, and its time will be unknown."""
-        late = mark.end <= self.until
+        end = mark.end
+        late = end <= self.until
         if late or len(self._waiting) >= self._max_marks:
-            self.lose(mark.start, mark.end)
+            self.lose(mark.start, end)
             return "late" if late else "max_spans"
         self._arrivals += 1
         heapq.heappush(self._waiting, (mark[:5], self._arrivals, mark))
-        self.last_end = max(self.last_end, mark.end)
-        self.has_scopes = self.has_scopes or mark.kind in WORK or mark.kind == "data_loading"
+        if end > self.last_end:
+            self.last_end = end
+        if not self.has_scopes and mark.kind in _SCOPES:
+            self.has_scopes = True
         return None
 
     def lose(self, start: int, end: int) -> None:
@@ -70,37 +75,47 @@ class Timeline:
             start = min(start, self._losses.pop()[0])
         self._losses.append((start, end))
 
-    def advance(self, until: int) -> Iterator[ClosedStep]:
-        """The steps that are closed once everything that ended by `until` (ns) is known."""
-        while self._waiting and self._waiting[0][2].end <= until:
-            identity, _, mark = heapq.heappop(self._waiting)
+    def is_behind(self, until: int) -> bool:
+        """Whether marks that ended by `until` (ns) are still to be taken."""
+        return bool(self._waiting) and self._waiting[0][0][0] <= until
+
+    def advance(self, until: int, at_most: int | None = None) -> Iterator[ClosedStep]:
+        """The steps that are closed once everything that ended by `until` (ns) is known, or `at_most` marks of it."""
+        waiting, left = self._waiting, len(self._waiting) if at_most is None else at_most
+        while left and self.is_behind(until):
+            left -= 1
+            identity, _, mark = heapq.heappop(waiting)
             if identity != self._last:  # a batch sent anew brings its spans twice
-                yield from self._take(mark)
+                yield from map(self._closed, self._take(mark))
             self._last = identity
-        self.until = max(self.until, until)
+        if not self.is_behind(until):
+            self.until = max(self.until, until)
 
     def end(self) -> Iterator[ClosedStep]:
         """What is left when the process has ended, the last step unfinished."""
         yield from self.advance(max(self.until, self.last_end))
         yield from map(self._closed, self._cutter.end())
 
-    def _take(self, mark: Mark) -> Iterator[ClosedStep]:
+    def _take(self, mark: Mark) -> list[Step]:
         if mark.kind == "collective":
             self._collectives.append(mark)
-        yield from self._choose_thread(mark)
+        steps = [] if self._trained else self._choose_thread(mark)
         if mark.thread == self._thread:
-            yield from map(self._closed, self._cutter.feed(mark))
+            steps += self._cutter.feed(mark)
         if self._cutter.pending >= self._max_marks:
-            yield from map(self._closed, self._cutter.end())
+            steps += self._cutter.end()
+        return steps
 
-    def _choose_thread(self, mark: Mark) -> Iterator[ClosedStep]:
+    def _choose_thread(self, mark: Mark) -> list[Step]:
+        steps: list[Step] = []
         works = mark.kind in WORK
-        if self._thread is None and (works or mark.kind == "data_loading"):
+        if self._thread is None and mark.kind in _SCOPES:
             self._thread = mark.thread
-        elif works and not self._trained and mark.thread != self._thread:
-            yield from map(self._closed, self._cutter.end())
+        elif works and mark.thread != self._thread:
+            steps += self._cutter.end()
             self._thread = mark.thread
-        self._trained = self._trained or (works and mark.thread == self._thread)
+        self._trained = works and mark.thread == self._thread
+        return steps
 
     def _closed(self, step: Step) -> ClosedStep:
         step.lossy = any(start < step.end and step.start < end for start, end in self._losses)
