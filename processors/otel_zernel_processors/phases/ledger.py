@@ -16,7 +16,7 @@ An uncovered gap shorter than `bridge` between two pieces of one phase is Python
 belongs to that phase.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.marks import Mark
@@ -38,10 +38,17 @@ PHASE_OF = {
     "unknown": "unknown",
 }
 _WHAT = ("collective", "data_loading", "backward", "optimizer", "zero_grad", "enqueue", "sync", "ddp")
-_RANK = {what: rank for rank, what in enumerate(_WHAT)}
+_RANK = {what: rank for rank, what in enumerate(_WHAT) if what not in ("collective", "enqueue")}
+_COLLECTIVE, _ENQUEUE, _SYNC = (_WHAT.index(what) for what in ("collective", "enqueue", "sync"))
+_FIRST = ["", *(_WHAT[(mask & -mask).bit_length() - 1] for mask in range(1, 1 << len(_WHAT)))]
+"""What wins among those whose bits are set; nothing for none."""
+_UNCOVERED = frozenset({"forward", "compute", "unknown"})
+_NO_WORK = frozenset({"data_loading", "collective", "user"})
 
 Span = tuple[int, int]
 """[start, end) in ns."""
+Cut = tuple[int, int, str]
+"""The same, and what the thread did."""
 
 
 class Piece(NamedTuple):
@@ -67,50 +74,51 @@ class Ledger(NamedTuple):
 def ledger(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Ledger:
     """The ledger of a step, `collectives` being when collectives of the process were in flight."""
     flights = union((max(start, step.start), min(end, step.end)) for start, end in collectives)
-    covered = [(mark.start, mark.end, what) for mark in step.marks for what in _covers(mark)]
-    waits = [(mark.start, mark.end) for mark in step.marks if mark.kind == "sync" and not mark.waits_for_collective]
-    covered += [(start, end, "collective") for start, end in intersection(union(waits), flights)]
-    pieces = merged(_bridged(list(_partition(step, covered)), bridge_ns))
-    exposed = [(piece.start, piece.end) for piece in pieces if piece.what == "collective"]
+    covered = [(mark.start, mark.end, rank) for mark in step.marks if (rank := _rank(mark)) is not None]
+    if flights:
+        waits = union((start, end) for start, end, rank in covered if rank == _SYNC)
+        covered += [(start, end, _COLLECTIVE) for start, end in intersection(waits, flights)]
+    pieces = merged(_bridged(_partition(step, covered), bridge_ns))
+    exposed = [(start, end) for start, end, what in pieces if what == "collective"] if flights else []
     return Ledger(pieces, length(flights) - length(intersection(flights, exposed)))
 
 
-def _covers(mark: Mark) -> Iterator[str]:
-    if mark.waits_for_collective:
-        yield "collective"
-    elif mark.kind == "collective":
-        if not mark.in_flight:
-            yield "enqueue"
-    elif mark.kind in _RANK:
-        yield mark.kind
+def _rank(mark: Mark) -> int | None:
+    """Its place in the order of precedence; None for what decides nothing."""
+    kind = mark.kind
+    if kind == "collective":
+        return None if mark.in_flight else _ENQUEUE
+    if kind in ("sync", "ddp") and mark.waits_for_collective:
+        return _COLLECTIVE
+    return _RANK.get(kind)
 
 
-def _partition(step: Step, covered: Iterable[tuple[int, int, str]]) -> Iterator[Piece]:
+def _partition(step: Step, covered: Iterable[tuple[int, int, int]]) -> list[Cut]:
     """The step cut wherever a mark begins or ends."""
+    begin, finish = step.start, step.end
     edges = []
-    for start, end, what in covered:
-        start, end = max(start, step.start), min(end, step.end)
+    for start, end, rank in covered:
+        start, end = max(start, begin), min(end, finish)
         if start < end:
-            edges += [(start, 1, _RANK[what]), (end, -1, _RANK[what])]
+            edges += [(start, 1, rank), (end, -1, rank)]
     backward, work_end = _work(step)
-    edges += [(at, 0, 0) for at in (backward, work_end) if step.start < at < step.end]
-    active, at = [0] * len(_RANK), step.start
-    for edge, change, rank in sorted(edges):
+    edges += [(at, 0, 0) for at in (backward, work_end) if begin < at < finish]
+    edges.sort()
+    edges.append((finish, 0, 0))
+    active, mask, at = [0] * len(_WHAT), 0, begin
+    cuts: list[Cut] = []
+    for edge, change, rank in edges:
         if edge > at:
-            yield Piece(at, edge, _winner(active) or _uncovered(step, at, backward, work_end))
+            cuts.append((at, edge, _FIRST[mask] or _uncovered(step, at, backward, work_end)))
             at = edge
         active[rank] += change
-    if at < step.end:
-        yield Piece(at, step.end, _winner(active) or _uncovered(step, at, backward, work_end))
-
-
-def _winner(active: list[int]) -> str | None:
-    return next((what for what, count in zip(_WHAT, active, strict=True) if count), None)
+        mask = mask | 1 << rank if active[rank] else mask & ~(1 << rank)
+    return cuts
 
 
 def _work(step: Step) -> Span:
     """When the first backward pass begins, and when the last work of the step ends."""
-    working = [mark for mark in step.marks if mark.kind not in ("data_loading", "collective", "user")]
+    working = [mark for mark in step.marks if mark.kind not in _NO_WORK]
     backward = min((mark.start for mark in working if mark.kind == "backward"), default=step.end)
     return backward, max((mark.end for mark in working), default=step.start)
 
@@ -125,24 +133,25 @@ def _uncovered(step: Step, at: int, backward: int, work_end: int) -> str:
     return "forward" if at < backward else "compute"
 
 
-def _bridged(pieces: list[Piece], bridge_ns: int) -> Iterator[Piece]:
-    for position, piece in enumerate(pieces):
-        if 0 < position < len(pieces) - 1 and piece.what in ("forward", "compute", "unknown"):
-            before, after = pieces[position - 1], pieces[position + 1]
-            if before.phase == after.phase and piece.end - piece.start < bridge_ns:
-                piece = piece._replace(what=before.what)
-        yield piece
+def _bridged(cuts: list[Cut], bridge_ns: int) -> list[Cut]:
+    bridged = cuts.copy()
+    for position in range(1, len(cuts) - 1):
+        start, end, what = cuts[position]
+        if end - start < bridge_ns and what in _UNCOVERED:
+            before, after = cuts[position - 1][2], cuts[position + 1][2]
+            if PHASE_OF[before] == PHASE_OF[after]:
+                bridged[position] = (start, end, before)
+    return bridged
 
 
-def merged(pieces: Iterable[Piece]) -> list[Piece]:
-    """The pieces with neighbours of one kind joined."""
-    joined: list[Piece] = []
-    for piece in pieces:
-        if joined and joined[-1].what == piece.what:
-            joined[-1] = joined[-1]._replace(end=piece.end)
-        else:
-            joined.append(piece)
-    return joined
+def merged(cuts: Iterable[Cut]) -> list[Piece]:
+    """The cuts as pieces, neighbours of one kind joined."""
+    joined: list[Cut] = []
+    for start, end, what in cuts:
+        if joined and joined[-1][2] == what:
+            start = joined.pop()[0]
+        joined.append((start, end, what))
+    return list(map(Piece._make, joined))
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
