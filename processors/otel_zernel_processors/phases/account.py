@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from otel_zernel_processors.phases.ledger import PHASES
+from otel_zernel_processors.phases.ledger import PHASE_OF, PHASES
 from otel_zernel_processors.phases.timeline import ClosedStep
 
 
@@ -65,8 +65,11 @@ class Account:
     def add_step(self, closed: ClosedStep) -> None:
         """Adds a step by scopes."""
         step = closed.step
-        for piece in closed.ledger.pieces:
-            self.add_time(piece.phase, "scopes", piece.end - piece.start)
+        for phase, spent in closed.ledger.phase_ns().items():
+            self.phase_ns[phase, "scopes"] += spent
+            self.open.phase_ns[phase] += spent
+        self._pass_through(PHASE_OF[what] for _, _, what in closed.ledger.pieces)
+        self.source = "scopes"
         self.overlap_ns += closed.ledger.overlap_ns
         self.steps[step.kind] += 1
         self.epochs += step.ends_epoch
@@ -81,8 +84,15 @@ class Account:
         """Adds time in a phase; one that differs from the last is a transition."""
         self.phase_ns[phase, source] += duration_ns
         self.open.phase_ns[phase] += duration_ns
-        self.transitions += phase != self.phase
-        self.phase, self.source = phase, source
+        self._pass_through((phase,))
+        self.source = source
+
+    def _pass_through(self, phases: Iterable[str]) -> None:
+        """Counts the transitions between phases that follow each other."""
+        for phase in phases:
+            if phase != self.phase:
+                self.transitions += 1
+                self.phase = phase
 
     def close(self) -> Tally:
         """Ends an interval: the sums over the window."""

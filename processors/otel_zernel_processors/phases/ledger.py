@@ -70,6 +70,14 @@ class Ledger(NamedTuple):
     overlap_ns: int
     """How long collectives were in flight while the thread did something else."""
 
+    def phase_ns(self) -> dict[str, int]:
+        """How long each phase lasted, of those there were."""
+        spent: dict[str, int] = {}
+        for start, end, what in self.pieces:
+            phase = PHASE_OF[what]
+            spent[phase] = spent.get(phase, 0) + end - start
+        return spent
+
 
 def ledger(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Ledger:
     """The ledger of a step, `collectives` being when collectives of the process were in flight."""

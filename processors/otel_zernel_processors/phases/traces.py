@@ -2,6 +2,7 @@
 
 import hashlib
 import heapq
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,16 @@ class Candidate:
     number: int
     """Of the step, counted from 1 in its process."""
     closed: ClosedStep
-    trace_id: bytes
-    span_id: bytes
+    seed: str
+    """What ids are made of: the process and the step."""
+
+    @property
+    def trace_id(self) -> bytes:
+        return identifier(self.seed, 16)
+
+    @property
+    def span_id(self) -> bytes:
+        return identifier(self.seed, 8)
 
     @property
     def duration_ns(self) -> int:
@@ -39,6 +48,7 @@ class Sampler:
 
     def __init__(self, config: TracesConfig, identity: str) -> None:
         self._config = config
+        self._slow_ns = ns(config.slow_step)
         self._identity = identity
         self._number = 0
         self._chosen: list[Candidate] = []
@@ -47,18 +57,16 @@ class Sampler:
     def consider(self, closed: ClosedStep) -> bool:
         """Takes a step into account; whether there was room for it."""
         self._number += 1
-        seed = f"{self._identity} {closed.step.start} {self._number}"
-        candidate = Candidate(self._number, closed, identifier(seed, 16), identifier(seed, 8))
+        lasted = closed.step.end - closed.step.start
         sampled = self._config.sample and self._number % self._config.sample == 0
-        slow = self._config.slow_step and candidate.duration_ns > ns(self._config.slow_step)
-        if sampled or slow:
+        if sampled or (self._slow_ns and lasted > self._slow_ns):
             if len(self._chosen) >= self._config.max_steps:
                 return False
-            self._chosen.append(candidate)
-        elif self._config.slowest:
-            heapq.heappush(self._slowest, (candidate.duration_ns, -candidate.number, candidate))
-            if len(self._slowest) > self._config.slowest:
-                heapq.heappop(self._slowest)
+            self._chosen.append(self._candidate(closed))
+        elif len(self._slowest) < self._config.slowest:
+            heapq.heappush(self._slowest, (lasted, -self._number, self._candidate(closed)))
+        elif self._slowest and lasted > self._slowest[0][0]:
+            heapq.heapreplace(self._slowest, (lasted, -self._number, self._candidate(closed)))
         return True
 
     def chosen(self) -> list[Candidate]:
@@ -67,9 +75,12 @@ class Sampler:
         self._chosen, self._slowest = [], []
         return sorted(chosen, key=lambda candidate: candidate.number)
 
+    def _candidate(self, closed: ClosedStep) -> Candidate:
+        return Candidate(self._number, closed, f"{self._identity} {closed.step.start} {self._number}")
+
     def trace_of(self, candidate: Candidate, common: Attributes) -> tuple[list[Span], int]:
         """The spans of a step's trace, the step itself first, and how many did not fit."""
-        step = candidate.closed.step
+        step, room = candidate.closed.step, self._config.max_spans - 1
         root = Span(
             trace_id=candidate.trace_id,
             span_id=candidate.span_id,
@@ -79,11 +90,11 @@ class Sampler:
             end_time_unix_nano=step.end,
             attributes=key_values({**common, **_described(candidate)}),
         )
-        spans = [root]
         pieces = candidate.closed.ledger.pieces
-        spans += [_child(candidate, root.span_id, position, piece) for position, piece in enumerate(pieces)]
-        spans += _below(candidate, spans[1:], pieces, ns(self._config.long_sync))
-        return spans[: self._config.max_spans], max(len(spans) - self._config.max_spans, 0)
+        children = [_child(root, position, piece) for position, piece in enumerate(pieces[:room])]
+        marks = _shown(candidate.closed, ns(self._config.long_sync))
+        below = list(_below(root, children, pieces, marks[: room - len(children)]))
+        return [root, *children, *below], len(pieces) + len(marks) - len(children) - len(below)
 
 
 def identifier(seed: str, size: int) -> bytes:
@@ -100,21 +111,21 @@ def traces_data(resource: Resource, spans: Iterable[Span]) -> TracesData:
 
 def _described(candidate: Candidate) -> Attributes:
     step, entries = candidate.closed.step, candidate.closed.ledger
-    spent = {phase: sum(p.end - p.start for p in entries.pieces if p.phase == phase) / 1e9 for phase in PHASES}
+    spent = entries.phase_ns()
     return {
         "zernel.step.number": candidate.number,
         "zernel.step.kind": step.kind,
         "zernel.step.lossy": step.lossy,
         "zernel.collective.overlap": entries.overlap_ns / 1e9,
-        **{f"zernel.phase.{phase}": seconds for phase, seconds in spent.items()},
+        **{f"zernel.phase.{phase}": spent.get(phase, 0) / 1e9 for phase in PHASES},
     }
 
 
-def _child(candidate: Candidate, parent: bytes, position: int, piece: Piece) -> Span:
+def _child(parent: Span, position: int, piece: Piece) -> Span:
     return Span(
-        trace_id=candidate.trace_id,
-        span_id=identifier(f"{candidate.span_id.hex()} {position} {piece.start}", 8),
-        parent_span_id=parent,
+        trace_id=parent.trace_id,
+        span_id=identifier(f"{parent.span_id.hex()} {position} {piece.start}", 8),
+        parent_span_id=parent.span_id,
         name=piece.what,
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=piece.start,
@@ -123,25 +134,32 @@ def _child(candidate: Candidate, parent: bytes, position: int, piece: Piece) -> 
     )
 
 
-def _below(candidate: Candidate, children: Sequence[Span], pieces: Sequence[Piece], long_sync: int) -> Iterator[Span]:
-    """Collectives and long syncs, each under the piece in which it began."""
-    syncs = [mark for mark in candidate.closed.step.marks if mark.kind == "sync" and mark.end - mark.start > long_sync]
-    marks: list[Mark] = sorted([*candidate.closed.collectives, *syncs])
+def _shown(closed: ClosedStep, long_sync: int) -> list[Mark]:
+    """The collectives that began in the step and its long syncs, in order."""
+    syncs = [mark for mark in closed.step.marks if mark.kind == "sync" and mark.end - mark.start > long_sync]
+    begin, end = closed.step.start, closed.step.end
+    marks = [mark for mark in (*closed.collectives, *syncs) if mark.span and begin <= mark.start < end]
+    return sorted(marks, key=lambda mark: mark[:5])
+
+
+def _below(root: Span, children: Sequence[Span], pieces: Sequence[Piece], marks: Iterable[Mark]) -> Iterator[Span]:
+    """The marks, each under the piece in which it began; under the step, where that found no room."""
+    starts = [piece.start for piece in pieces]
     for mark in marks:
-        for piece, child in zip(pieces, children, strict=True):
-            if piece.start <= mark.start < piece.end and mark.span is not None:
-                yield _again(candidate, child.span_id, mark, mark.span)
+        position = bisect_right(starts, mark.start) - 1
+        yield _again(root, children[position] if position < len(children) else root, mark)
 
 
-def _again(candidate: Candidate, parent: bytes, mark: Mark, span: Span) -> Span:
+def _again(root: Span, parent: Span, mark: Mark) -> Span:
+    assert mark.span is not None
     return Span(
-        trace_id=candidate.trace_id,
-        span_id=identifier(f"{candidate.span_id.hex()} {mark[:5]}", 8),
-        parent_span_id=parent,
+        trace_id=root.trace_id,
+        span_id=identifier(f"{root.span_id.hex()} {mark[:5]}", 8),
+        parent_span_id=parent.span_id,
         name=mark.name,
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=mark.start,
         end_time_unix_nano=mark.end,
-        attributes=span.attributes,
-        status=span.status,
+        attributes=mark.span.attributes,
+        status=mark.span.status,
     )
