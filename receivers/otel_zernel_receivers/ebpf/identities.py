@@ -5,11 +5,13 @@ import os
 import re
 import socket
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from otel_zernel.points import Attributes
 from otel_zernel_receivers.ebpf import processes
+from otel_zernel_receivers.ebpf.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.process_folder import ProcessFolder
 from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
 
@@ -38,6 +40,7 @@ class Identities:
         self._rows = rows
         self._selection = selection
         self._proc_root = proc_root
+        self._namespace = PidNamespace(proc_root)
         self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._known: dict[Process, Attributes | None] = {}
@@ -86,16 +89,9 @@ class Identities:
     def _look(self, process: Process) -> Attributes | None:
         """None if the process is not wanted; the kernel will then ignore it."""
         folder = ProcessFolder(self._proc_root, self._pids.get(process.pid, process.pid))
+        variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}
         try:
-            found = processes.Process(
-                id=processes.ProcessId(folder.pid, folder.start_time()),
-                own_pid=process.pid,
-                name=folder.name,
-                executable=folder.executable.rpartition("/")[2],
-                cgroup=folder.cgroup,
-                environment=folder.environment({*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}),
-                files=(),
-            )
+            found = processes.look_at(folder, process.pid, variables)
         except (OSError, ValueError):  # it has ended
             return self._told(process) if self._selection == processes.Selection() else None
         if not self._selection.takes(found):
@@ -103,11 +99,19 @@ class Identities:
             return None
         return self._describe(process, found)
 
+    def _own_pid(self, pid: int) -> int | None:
+        """The pid in the collector's namespace of a process that /proc shows; None if it has none, or has ended."""
+        with suppress(OSError):
+            return self._namespace.pid_of(pid) if pid else None
+        return None
+
     def _describe(self, process: Process, found: processes.Process) -> Attributes:
         attributes = self._told(process)
         started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
         attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
         attributes["process.executable.name"] = found.executable or found.name
+        if parent := self._own_pid(found.parent):
+            attributes["process.parent_pid"] = parent
         self._rows.set_visible_devices(process, plain_list(found.environment.get(_VISIBLE_DEVICES, "")))
         ranks = {
             _RANK_VARIABLES[name]: int(value)

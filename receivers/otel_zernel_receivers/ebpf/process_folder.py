@@ -29,8 +29,11 @@ class ProcessFolder:
 
     def start_time(self) -> int:
         """When the process was started, in clock ticks since boot."""
-        stat = self._read("stat", _MAX_LINE)
-        return int(stat[stat.rindex(b")") :].split()[20])  # field 22 of proc_pid_stat(5); a name may hold anything
+        return self._stat(22)
+
+    def parent(self) -> int:
+        """The pid of the process's parent; 0 if that is in a pid namespace that this /proc does not show."""
+        return self._stat(4)
 
     @cached_property
     def name(self) -> str:
@@ -52,11 +55,18 @@ class ProcessFolder:
 
     def environment(self, names: Collection[str]) -> dict[str, str]:
         """The variables `names` that the process was started with; none of those that may not be read."""
+        if not names:
+            return {}
         with suppress(PermissionError):
             variables = self._read("environ", _MAX_ENVIRONMENT).split(b"\0")
             pairs = (os.fsdecode(variable).partition("=") for variable in variables)
             return {name: value[:_MAX_VALUE] for name, _, value in pairs if name in names}
         return {}
+
+    def _stat(self, field: int) -> int:
+        """A number behind the name, by its place in proc_pid_stat(5). A name may hold anything."""
+        stat = self._read("stat", _MAX_LINE)
+        return int(stat[stat.rindex(b")") :].split()[field - 2])
 
     def _read(self, name: str, limit: int) -> bytes:
         with (self._path / name).open("rb", buffering=0) as file:

@@ -13,7 +13,7 @@ A file is to be attached to once, whoever maps it: by its `identity`. A replaced
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from collections.abc import Mapping as ReadOnlyDict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,9 +30,6 @@ from otel_zernel_receivers.ebpf.process_folder import ProcessFolder
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
-
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-"""What torchrun tells its workers."""
 
 # PyPI's repaired wheels put a hash into the name: libcudart-a7b20f20.so.11.0.
 _LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python)(-[0-9a-f]{8})?\.so(\..*)?")
@@ -95,13 +92,15 @@ class Process:
     """Its pid in the scanned /proc."""
     own_pid: int
     """Its pid in the collector's pid namespace, as programs in the kernel report it."""
+    parent: int
+    """The pid of its parent in the scanned /proc; 0 if that does not show it."""
     name: str
     """What the kernel calls it (comm), 15 characters at most."""
     executable: str
     """The file name of its executable; empty if /proc does not tell."""
     cgroup: str
     environment: ReadOnlyDict[str, str]
-    """Variables asked for: `RANK_VARIABLES` and those of the selection. Values are cut at 256 characters."""
+    """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
     files: tuple[UsedFile, ...]
 
 
@@ -142,7 +141,6 @@ class Scanner:
     ) -> None:
         self._root = proc_root
         self._selection = selection or Selection()
-        self._variables = {*RANK_VARIABLES, *self._selection.environment}
         self._limit = limit
         self._namespace = PidNamespace(proc_root)
         self._files = _KnownFiles(proc_root)
@@ -173,7 +171,7 @@ class Scanner:
         wanted = list(self._files.wanted(folder))
         if not wanted:
             return None
-        process = self._described(folder)
+        process = look_at(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
         if not self._selection.takes(process):
             return None
         if reason := self._unnamed(process):
@@ -191,17 +189,19 @@ class Scanner:
             return Reason.OUTSIDE_PID_NAMESPACE
         return None if self._namespace.names(process.id.pid) else Reason.BELOW_PID_NAMESPACE
 
-    def _described(self, folder: ProcessFolder) -> Process:
-        """The process without its files."""
-        return Process(
-            id=ProcessId(folder.pid, folder.start_time()),
-            own_pid=self._namespace.pid_of(folder.pid) or 0,
-            name=folder.name,
-            executable=folder.executable.rpartition("/")[2],
-            cgroup=folder.cgroup,
-            environment=folder.environment(self._variables),
-            files=(),
-        )
+
+def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> Process:
+    """A process without its files. Raises OSError or ValueError if it has ended."""
+    return Process(
+        id=ProcessId(folder.pid, folder.start_time()),
+        own_pid=own_pid,
+        parent=folder.parent(),
+        name=folder.name,
+        executable=folder.executable.rpartition("/")[2],
+        cgroup=folder.cgroup,
+        environment=folder.environment(variables),
+        files=(),
+    )
 
 
 class _KnownFiles:

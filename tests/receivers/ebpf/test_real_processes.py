@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.elf import ElfFile, open_elf
 from otel_zernel_receivers.ebpf.file_identity import identity_of
 from otel_zernel_receivers.ebpf.mappings import code_at, open_located
 from otel_zernel_receivers.ebpf.pid_namespace import PidNamespace
-from otel_zernel_receivers.ebpf.processes import Library, Process, Scanner, UsedFile
+from otel_zernel_receivers.ebpf.processes import Library, Process, Scanner, Selection, UsedFile
 from tests.receivers.ebpf.standin import Program, Standin
 
 ROOT = Path(__file__).parents[3]
@@ -74,8 +74,8 @@ def offset_of_launch(used: UsedFile) -> int:
 
 
 def test_libraries_are_found_when_they_are_loaded(standin: Standin) -> None:
-    scanner = Scanner()
-    with standin.start(environment={"RANK": "5"}) as program:
+    scanner = Scanner(selection=Selection(environment={"JOB": "*"}))
+    with standin.start(environment={"JOB": "bert"}) as program:
         program.do("sleep ms=0")
         assert found(scanner, program) is None
         program.do("load libnccl.so.2")
@@ -87,7 +87,8 @@ def test_libraries_are_found_when_they_are_loaded(standin: Standin) -> None:
         process = found(scanner, program)
         assert process
         assert {used.library for used in process.files} == {Library.NCCL, Library.CUDART, Library.CUDA}
-        assert process.environment == {"RANK": "5"}
+        assert process.environment == {"JOB": "bert"}
+        assert process.parent == os.getpid()
         assert process.name == process.executable == "program"
     assert found(scanner, program) is None
 
