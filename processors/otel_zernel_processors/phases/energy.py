@@ -1,11 +1,13 @@
 """Energy and idle time of a GPU, shared out over the phases of the processes on it."""
 
+from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
-from otel_zernel_processors.phases.ledger import Piece
+from otel_zernel_processors.phases.ledger import PHASE_OF, Piece
 from otel_zernel_processors.phases.observations import Observation
 
 _LONGEST = 60_000_000_000
@@ -18,24 +20,27 @@ class History:
     """The latest phases of one process, until they are joined with the GPU's samples."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[int, int, str]] = deque(maxlen=_PIECES)
+        self._pieces: list[tuple[int, int, str]] = []
         self.until = 0
         """Up to when (ns) the phases are known."""
 
     def add(self, pieces: Iterable[Piece]) -> None:
         """Appends the pieces of the next step."""
-        for piece in pieces:
-            self.add_time(piece.start, piece.end, piece.phase)
+        until = self.until
+        self._pieces += [(max(start, until), end, PHASE_OF[what]) for start, end, what in pieces if end > until]
+        self._grown()
 
     def add_time(self, start: int, end: int, phase: str) -> None:
         """Appends a stretch of one phase."""
-        self._pieces.append((start, end, phase))
-        self.until = end
+        if end > self.until:
+            self._pieces.append((max(start, self.until), end, phase))
+            self._grown()
 
     def shares(self, start: int, end: int) -> dict[str, float]:
         """Each phase's share of [start, end); time that is not known is `unknown`. The shares add up to 1."""
         spent: Counter[str] = Counter()
-        for since, until, phase in self._pieces:
+        for position in range(self._first_after(start), len(self._pieces)):
+            since, until, phase = self._pieces[position]
             if since >= end:
                 break
             spent[phase] += max(min(until, end) - max(since, start), 0)
@@ -44,8 +49,16 @@ class History:
 
     def forget(self, before: int) -> None:
         """Drops what ended before (ns)."""
-        while self._pieces and self._pieces[0][1] <= before:
-            self._pieces.popleft()
+        del self._pieces[: self._first_after(before)]
+
+    def _first_after(self, time: int) -> int:
+        """The position of the first piece that ends after the time (ns)."""
+        return bisect_right(self._pieces, time, key=itemgetter(1))
+
+    def _grown(self) -> None:
+        self.until = self._pieces[-1][1] if self._pieces else 0
+        if len(self._pieces) > _PIECES:
+            del self._pieces[: len(self._pieces) - _PIECES + _PIECES // 10]
 
 
 @dataclass(slots=True)
@@ -88,8 +101,9 @@ class Gpu:
             kind = "idle" if seen.name == "hw.gpu.utilization" else "energy"
             self._samples.append(Sample(before[0], seen.time, kind, amount))
 
-    def share_out(self, users: Sequence[tuple[History, Spent]], at_latest: int) -> None:
-        """Gives the users (each alike) what was used while their phases are known, or before `at_latest` (ns)."""
+    def share_out(self, users: Sequence[tuple[History, Spent]], at_latest: int) -> Iterator[None]:
+        """Gives the users (each alike) what was used while their phases are known, or before `at_latest` (ns); in
+        pieces, one for each sample."""
         until = min((history.until for history, _ in users), default=0)
         while self._samples and (self._samples[0].end <= until or self._samples[0].end <= at_latest):
             sample = self._samples.popleft()
@@ -97,6 +111,7 @@ class Gpu:
                 into = spent.joules if sample.kind == "energy" else spent.idle_s
                 for phase, share in history.shares(sample.start, sample.end).items():
                     into[phase] = into.get(phase, 0.0) + sample.amount * share / len(users)
+            yield
         needed = min([*(one.start for one in self._samples), *(time for time, _ in self._last.values())], default=0)
         for history, _ in users:
             history.forget(needed)

@@ -43,7 +43,7 @@ class Host:
         self._context = context
         self._admit = admit
         self._interval = ns(config.interval)
-        self._due = self._since = 0
+        self._due = self._since = self._latest = 0
         self._ended: list[Process] = []
         self._gpus: dict[str, Gpu] = {}
         self._lost: dict[int | None, tuple[int, float]] = {}
@@ -61,17 +61,15 @@ class Host:
         process.belongs_to(resource)
         for span in spans:
             mark = mark_of(span)
-            if mark is None or mark.end > self._latest():
+            if mark is None or not self._sees(mark.start, mark.end):
                 self._context.drop(1, "invalid")
             else:
                 process.add(mark)
-                self._seen(mark.start, mark.end)
 
     def observe(self, seen: Observation) -> None:
         """Takes a point of a process or a GPU."""
-        if seen.time > self._latest():
+        if not self._sees(seen.time, seen.time):
             return
-        self._seen(seen.time, seen.time)
         if seen.name in GPU:
             if seen.gpu in self._gpus or (seen.gpu and len(self._gpus) < _GPUS):
                 self._gpus.setdefault(seen.gpu, Gpu()).read(seen)
@@ -83,34 +81,41 @@ class Host:
                 gpu = self._gpu_of(process)
                 process.observe(seen, (gpu.utilization if gpu else None) or 0.0)
 
-    def advance(self, until: int) -> Iterator[tuple[int, Iterator[Batch]]]:
-        """The reports that are due by `until` (ns), each to be used up before the next, and of when they are."""
+    def due(self, until: int) -> Iterator[int]:
+        """When (ns) reports are due by `until`, each to be made before the next."""
         if not self._due:
             self._due = (self._since // self._interval + 1) * self._interval
         if until - self._due > _MANY * self._interval:
-            yield self._due, self._report(self._due)
+            yield self._due
             self._due = until // self._interval * self._interval
         while self._due <= until:
-            yield self._due, self._report(self._due)
+            yield self._due
             self._due += self._interval
+
+    def advance(self, until: int) -> Iterator[Batch]:
+        """Closes what is known by `until` (ns); what it yields is empty: a turn for others."""
         for process in self.processes.values():
-            process.advance(until)
+            for _ in process.advance(until):
+                yield Batch()
 
     def end(self) -> Iterator[Batch]:
         """Everything that is still open."""
         self._ended += self.processes.values()
         self.processes = {}
         for process in self._ended:
-            process.end()
-        yield from self._report(self.clock)
+            for _ in process.end():
+                yield Batch()
+        yield from self.report(self.clock)
 
-    def _seen(self, start: int, end: int) -> None:
-        self._since = self._since or start
-        self.clock = max(self.clock, end)
-
-    def _latest(self) -> int:
-        """The latest time (ns) that is believed; of the first thing seen, any."""
-        return max(self.clock, self._context.clock.time_ns()) + _DAY_NS if self.clock else 2**63
+    def _sees(self, start: int, end: int) -> bool:
+        """Lets time go on to what is seen; whether it is believed. Of the first thing seen, any time is."""
+        if end > self.clock:
+            if end > self._latest:
+                self._latest = max(self.clock, self._context.clock.time_ns()) + _DAY_NS if self.clock else end
+            if end > self._latest:
+                return False
+            self._since, self.clock = self._since or start, end
+        return True
 
     def _process(self, pid: int, resource: Resource) -> Process | None:
         """The process of this pid and resource; None if there is no room for another.
@@ -137,9 +142,10 @@ class Host:
             _lose(process, loss)
         return process
 
-    def _retire(self, key: Key) -> None:
+    def _retire(self, key: Key) -> Iterator[Batch]:
         process = self.processes.pop(key)
-        process.end()
+        for _ in process.end():
+            yield Batch()
         self._ended.append(process)
 
     def _lose(self, seen: Observation) -> None:
@@ -158,24 +164,24 @@ class Host:
             return next(iter(self._gpus.values()))
         return self._gpus.get(process.gpu)
 
-    def _report(self, now: int) -> Iterator[Batch]:
-        for process in self.processes.values():
-            process.advance(now)
+    def report(self, now: int) -> Iterator[Batch]:
+        """What is known by `now` (ns)."""
+        yield from self.advance(now)
         forgotten = now - ns(self._config.idle_timeout)
         for key in [key for key, process in self.processes.items() if process.last_seen < forgotten]:
-            self._retire(key)
+            yield from self._retire(key)
         ended, self._ended = self._ended, []
         followed = [*self.processes.values(), *ended]
         pids = {None, *(pid for pid, _ in self.processes)}
         self._lost = {pid: last for pid, last in self._lost.items() if pid in pids}
-        self._share_out(followed, forgotten)
+        yield from self._share_out(followed, forgotten)
         for process in followed:
             yield from report(process, now, self._context)
         self._transitions += sum(process.account.transitions for process in ended)
         if followed:
             yield self._scheduler(now)
 
-    def _share_out(self, processes: Iterable[Process], at_latest: int) -> None:
+    def _share_out(self, processes: Iterable[Process], at_latest: int) -> Iterator[Batch]:
         """Gives each process its part of what its GPU used."""
         users: dict[int, list[Process]] = {}
         for process in processes:
@@ -184,7 +190,8 @@ class Host:
                 users.setdefault(id(gpu), []).append(process)
             process.history.forget(at_latest)
         for gpu in self._gpus.values():
-            gpu.share_out([(one.history, one.spent) for one in users.get(id(gpu), [])], at_latest)
+            for _ in gpu.share_out([(one.history, one.spent) for one in users.get(id(gpu), [])], at_latest):
+                yield Batch()
 
     def _scheduler(self, now: int) -> Batch:
         """The host as a whole, under the names that a scheduler's dashboards know."""

@@ -1,6 +1,6 @@
 """One process that is followed: its timeline, its sums, its verdict."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -16,6 +16,9 @@ from otel_zernel_processors.phases.signals import SignalReader
 from otel_zernel_processors.phases.timeline import ClosedStep, Timeline
 from otel_zernel_processors.phases.traces import Sampler
 from otel_zernel_processors.phases.verdict import Judge
+
+PIECE = 64
+"""Marks that are taken at a time: a few tenths of a ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Process:
 
     def add(self, mark: Mark) -> None:
         """Takes a mark; counts it if it is too late or there is no room."""
-        self._seen(mark.start, mark.end)
+        if mark.end > self.last_seen:
+            self._seen(mark.start, mark.end)
         refused = self._timeline.add(mark)
         if refused:
             self._drop(1, refused)
@@ -83,12 +87,16 @@ class Process:
             self.account.add_time(spell.phase, "signals", spell.end - spell.start)
             self.history.add_time(*spell)
 
-    def advance(self, until: int) -> None:
-        """Closes what is known by `until` (ns)."""
+    def advance(self, until: int) -> Iterator[None]:
+        """Closes what is known by `until` (ns), in pieces."""
+        while self._timeline.is_behind(until):
+            self._count(self._timeline.advance(until, PIECE))
+            yield
         self._count(self._timeline.advance(until))
 
-    def end(self) -> None:
-        """Closes everything: the process has ended."""
+    def end(self) -> Iterator[None]:
+        """Closes everything, in pieces: the process has ended."""
+        yield from self.advance(self._timeline.last_end)
         self._count(self._timeline.end())
 
     def _seen(self, start: int, end: int) -> None:

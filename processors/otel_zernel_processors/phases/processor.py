@@ -1,6 +1,6 @@
 """The phases processor: spans and signals of training processes in, their phases out."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
@@ -14,6 +14,10 @@ from otel_zernel_processors.phases.process import Process
 
 SPANS = "otel_zernel_receivers.ebpf"
 """The scope of the spans that phases are made of; docs/spans.md says what is in them."""
+_PIECE = 256
+"""Spans of one process, or points, after which others get a turn."""
+_RESOURCES = 64
+"""Processes with fewer spans after which others get one, too."""
 _LIVE_NS = 300_000_000_000
 """What was seen longer ago than this is no live stream but a recording, for which only its own time counts."""
 
@@ -34,11 +38,13 @@ class PhasesProcessor(Processor):
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Takes the spans of the eBPF receiver, and reads metrics; everything else goes on as it is."""
-        for seen in observations(batch.metrics):
+        for number, seen in enumerate(observations(batch.metrics), 1):
             host = self._host(seen.host)
             if host:
                 host.observe(seen)
-        took = self.config.source != "signals" and self._follow(batch.spans)
+            if number % _PIECE == 0:
+                yield Batch()
+        took = self.config.source != "signals" and (yield from self._follow(batch.spans))
         rest = _without_taken(batch) if took and not self.config.pass_through else batch
         if rest is not None:
             yield rest
@@ -56,26 +62,32 @@ class PhasesProcessor(Processor):
         """Everything that is still open."""
         hosts = list(self._hosts.values())
         for host in hosts:
-            for _, batches in host.advance(host.clock - self._lateness):
-                yield from batches
+            for due in host.due(host.clock - self._lateness):
+                yield from host.report(due)
             followed = list(host.processes.values())
             yield from host.end()
             yield from self._jobs.report(followed, host.name, host.clock)
         self._hosts = {}
 
-    def _follow(self, spans: TracesData) -> bool:
-        """Takes the spans of the eBPF receiver; whether there were any."""
-        took = False
-        for resource in spans.resource_spans:
-            for scope in resource.scope_spans:
-                if scope.scope.name == SPANS:
-                    took = True
-                    host = self._host(str(scalars(resource.resource.attributes).get("host.name", "")))
-                    if host:
-                        host.follow(resource.resource, scope.spans)
-                    else:
-                        self.context.drop(len(scope.spans), "max_processes")
-        return took
+    def _follow(self, spans: TracesData) -> Generator[Batch, None, bool]:
+        """Takes the spans of the eBPF receiver; returns whether there were any."""
+        pieces = (
+            (resource.resource, scope.spans[at : at + _PIECE])
+            for resource in spans.resource_spans
+            for scope in resource.scope_spans
+            if scope.scope.name == SPANS
+            for at in range(0, max(len(scope.spans), 1), _PIECE)
+        )
+        taken = 0
+        for taken, (resource, some) in enumerate(pieces, 1):
+            host = self._host(str(scalars(resource.attributes).get("host.name", "")))
+            if host:
+                host.follow(resource, some)
+            else:
+                self.context.drop(len(some), "max_processes")
+            if len(some) == _PIECE or taken % _RESOURCES == 0:
+                yield Batch()
+        return taken > 0
 
     def _host(self, name: str) -> Host | None:
         """The host of this name; None if there is no room for another. Who does not say where it is, is here."""
@@ -93,9 +105,11 @@ class PhasesProcessor(Processor):
 
     def _reports(self) -> Iterator[Batch]:
         for host in self._hosts.values():
-            for due, batches in host.advance(host.clock - self._lateness):
-                yield from batches
+            until = host.clock - self._lateness
+            for due in host.due(until):
+                yield from host.report(due)
                 yield from self._jobs.report(self._all(), host.name, due)
+            yield from host.advance(until)
 
     def _all(self) -> list[Process]:
         return [process for host in self._hosts.values() for process in host.processes.values()]
@@ -103,16 +117,12 @@ class PhasesProcessor(Processor):
 
 def _without_taken(batch: Batch) -> Batch | None:
     """The batch without the spans that were taken; None if that is nothing."""
-    spans = batch.edit_spans()
-    for resource in spans.resource_spans:
-        _keep(resource.scope_spans, [scope.scope.name != SPANS for scope in resource.scope_spans])
-    _keep(spans.resource_spans, [len(resource.scope_spans) > 0 for resource in spans.resource_spans])
-    if spans.resource_spans:
-        return batch
-    return batch.only(metrics=True) if batch.has_metrics else None
-
-
-def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # two repeated fields without a common type
-    for index in range(len(keep) - 1, -1, -1):
-        if not keep[index]:
-            del items[index]
+    spans = TracesData()
+    for resource in batch.spans.resource_spans:
+        rest = [scope for scope in resource.scope_spans if scope.scope.name != SPANS]
+        if rest:
+            spans.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url, scope_spans=rest)
+    metrics = batch.only(metrics=True) if batch.has_metrics else None
+    if not spans.resource_spans:
+        return metrics
+    return Batch.join([metrics, Batch(spans=spans)]) if metrics else Batch(spans=spans)

@@ -147,11 +147,11 @@ def _below(root: Span, children: Sequence[Span], pieces: Sequence[Piece], marks:
     starts = [piece.start for piece in pieces]
     for mark in marks:
         position = bisect_right(starts, mark.start) - 1
-        yield _again(root, children[position] if position < len(children) else root, mark)
+        parent = children[position] if position < len(children) else root
+        yield _again(root, parent, mark, mark.span or Span())
 
 
-def _again(root: Span, parent: Span, mark: Mark) -> Span:
-    assert mark.span is not None
+def _again(root: Span, parent: Span, mark: Mark, span: Span) -> Span:
     return Span(
         trace_id=root.trace_id,
         span_id=identifier(f"{root.span_id.hex()} {mark[:5]}", 8),
@@ -160,6 +160,6 @@ def _again(root: Span, parent: Span, mark: Mark) -> Span:
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=mark.start,
         end_time_unix_nano=mark.end,
-        attributes=mark.span.attributes,
-        status=mark.span.status,
+        attributes=span.attributes,
+        status=span.status,
     )

@@ -30,7 +30,7 @@ HALF = (10.0, 10.5, "data_loading"), (10.5, 12.0, "gpu_compute")
 
 def spent(one: Gpu, *users: History, at_latest: int = 0) -> list[Spent]:
     sums = [Spent() for _ in users]
-    one.share_out(list(zip(users, sums, strict=True)), at_latest)
+    list(one.share_out(list(zip(users, sums, strict=True)), at_latest))
     return sums
 
 
@@ -68,7 +68,7 @@ def test_a_sample_waits_until_its_phases_are_known() -> None:
     (used,) = spent(one, known)
     assert sum(used.joules.values()) == 100
     known.add_time(12 * S, 14 * S, "gpu_compute")
-    one.share_out([(known, used)], 0)
+    list(one.share_out([(known, used)], 0))
     assert sum(used.joules.values()) == 300
 
 
