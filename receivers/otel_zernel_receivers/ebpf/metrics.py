@@ -1,8 +1,9 @@
 """What the readings are as metrics: names, units, attributes."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from otel_zernel.batch import Batch
 from otel_zernel.hdr import Layout
@@ -11,7 +12,16 @@ from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.identities import host_name
 from otel_zernel_receivers.ebpf.loading import Cost
 from otel_zernel_receivers.ebpf.memory import MemoryReading
-from otel_zernel_receivers.ebpf.otlp import Family, Period, encode_histogram_point, encode_metric, encode_number_point
+from otel_zernel_receivers.ebpf.otlp import (
+    HISTOGRAM_ATTRIBUTES,
+    NUMBER_ATTRIBUTES,
+    Family,
+    Period,
+    encode_attributes,
+    encode_histogram_points,
+    encode_metric,
+    encode_number_point,
+)
 from otel_zernel_receivers.ebpf.probes import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
 from otel_zernel_receivers.ebpf.rows import CpuReading, Process
 from otel_zernel_receivers.ebpf.sampling import Watched
@@ -136,28 +146,21 @@ class Points:
         self._period = period
         self._points: defaultdict[Family, list[bytes]] = defaultdict(list)
 
-    def add_series(self, reading: SeriesReading, watched: Watched) -> None:
-        kind = _KINDS.get(reading.operation)
-        if kind is None or not len(reading.counts):
+    def add_series(self, readings: Iterable[SeriesReading], watched: Watched) -> None:
+        told = [one for one in readings if one.operation in _KINDS and len(one.counts)]
+        if not told:
             return
-        attributes: dict[str, str | int] = {
-            "process.pid": reading.process.pid,
-            **kind.attributes,
-            "zernel.phase": Phase(reading.phase).name.lower(),
-        }
-        if watched.has_sampled(reading):
-            attributes["zernel.sampled"] = True
-            reading = watched.scaled(reading)
-        point = encode_histogram_point(attributes, reading, self._layout, self._period)
-        self._points[kind.histogram].append(point)
-        if kind.size:
-            self._add_number(kind.size, attributes, reading.bytes)
+        told = [watched.scaled(one) if watched.has_sampled(one) else one for one in told]
+        attributes = (_of_series(*_key(one, watched), HISTOGRAM_ATTRIBUTES) for one in told)
+        points = encode_histogram_points(attributes, told, self._layout, self._period)
+        for reading, point in zip(told, points, strict=True):
+            kind = _KINDS[reading.operation]
+            self._points[kind.histogram].append(point)
+            if kind.size:
+                self._add_number(kind.size, _of_series(*_key(reading, watched), NUMBER_ATTRIBUTES), reading.bytes)
 
     def add_memory(self, reading: MemoryReading) -> None:
-        attributes = {
-            "process.pid": reading.process.pid,
-            "zernel.gpu.index": "unknown" if reading.device is None else reading.device,
-        }
+        attributes = _of_device(reading.process.pid, "unknown" if reading.device is None else reading.device)
         self._add_number(MEMORY_USED, attributes, reading.used)
         self._add_number(MEMORY_PEAK, attributes, reading.peak)
         if reading.allocations:
@@ -166,7 +169,7 @@ class Points:
             self._add_number(FREES, attributes, reading.frees)
 
     def add_cpu(self, reading: CpuReading, cost: Cost) -> None:
-        attributes = {"process.pid": reading.process.pid}
+        attributes = _of_process(reading.process.pid)
         self._add_number(PROBE_HITS, attributes, reading.hits)
         self._add_number(PROBE_TIME, attributes, reading.hits * cost.call_ns / 1e9)
         self._add_number(OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
@@ -177,18 +180,19 @@ class Points:
             self._add_number(READ_SIZE, attributes, reading.bytes_read)
 
     def add_share(self, watched: Watched) -> None:
-        self._add_number(PROBE_SAMPLED, {"zernel.probe.name": "launch"}, watched.share)
+        attributes = encode_attributes({"zernel.probe.name": "launch"}, NUMBER_ATTRIBUTES)
+        self._add_number(PROBE_SAMPLED, attributes, watched.share)
 
     def add_floor(self, cost: Cost) -> None:
-        self._add_number(PROBE_FLOOR, {}, cost.floor_ns / 1e9)
+        self._add_number(PROBE_FLOOR, b"", cost.floor_ns / 1e9)
 
     def add_failure(self, reading: FailureReading) -> None:
         family, names = (NCCL_ERRORS, _NCCL_ERRORS) if reading.flags & Flag.NCCL else (CUDA_ERRORS, _CUDA_ERRORS)
-        error = names.get(reading.code, str(reading.code))
-        self._add_number(family, {"process.pid": reading.process.pid, "error.type": error}, reading.count)
+        attributes = _of_error(reading.process.pid, names.get(reading.code, str(reading.code)))
+        self._add_number(family, attributes, reading.count)
 
     def add_lost_events(self, process: Process, count: int) -> None:
-        self._add_number(LOST_EVENTS, {"process.pid": process.pid}, count)
+        self._add_number(LOST_EVENTS, _of_process(process.pid), count)
 
     def batch(self) -> Batch:
         """All of them; an empty batch if there are none."""
@@ -198,8 +202,38 @@ class Points:
         count = sum(map(len, self._points.values()))
         return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=count)
 
-    def _add_number(self, family: Family, attributes: Mapping[str, str | int], value: float) -> None:
+    def _add_number(self, family: Family, attributes: bytes, value: float) -> None:
         self._points[family].append(encode_number_point(attributes, value, self._period))
+
+
+def _key(reading: SeriesReading, watched: Watched) -> tuple[int, int, int, bool]:
+    return reading.process.pid, reading.operation, reading.phase, watched.has_sampled(reading)
+
+
+@lru_cache(maxsize=4096)
+def _of_series(pid: int, operation: int, phase: int, is_sampled: bool, field: int) -> bytes:
+    attributes: dict[str, str | int] = {
+        "process.pid": pid,
+        **_KINDS[operation].attributes,
+        "zernel.phase": Phase(phase).name.lower(),
+    }
+    if is_sampled:
+        attributes["zernel.sampled"] = True
+    return encode_attributes(attributes, field)
+
+
+@lru_cache(maxsize=1024)
+def _of_process(pid: int) -> bytes:
+    return encode_attributes({"process.pid": pid}, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=1024)
+def _of_device(pid: int, device: int | str) -> bytes:
+    return encode_attributes({"process.pid": pid, "zernel.gpu.index": device}, NUMBER_ATTRIBUTES)
+
+
+def _of_error(pid: int, error: str) -> bytes:
+    return encode_attributes({"process.pid": pid, "error.type": error}, NUMBER_ATTRIBUTES)
 
 
 def batch_of(
@@ -212,9 +246,7 @@ def batch_of(
 ) -> Batch:
     """The readings of the processes that are wanted, as metrics of the time of `period`."""
     points = Points(layout, period)
-    for series in readings.series:
-        if wanted(series.process):
-            points.add_series(series, watched)
+    points.add_series((series for series in readings.series if wanted(series.process)), watched)
     for memory in readings.memory:
         if wanted(memory.process):
             points.add_memory(memory)

@@ -7,18 +7,20 @@ knows the layout gets every count back in its place, and one that does not gets 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from otel_zernel.hdr import Layout
+from otel_zernel.hdr import Floats, Ints, Layout
 from otel_zernel.points import Attributes, delimited, key_values
 from otel_zernel_receivers.ebpf.series import SeriesReading
+
+NUMBER_ATTRIBUTES, HISTOGRAM_ATTRIBUTES = 7, 9
+"""The fields of a point that hold its attributes."""
 
 _NS = 1e9
 _HISTOGRAM_HEAD = struct.Struct("<BQBQBQBd")  # start (2), time (3) and count (4) as fixed64, sum (5) as double
@@ -58,34 +60,49 @@ def encode_metric(family: Family, points: Sequence[bytes]) -> bytes:
     return delimited(2, header + delimited(number, b"".join(points) + trailer))
 
 
-def encode_number_point(attributes: Attributes, value: float, period: Period) -> bytes:
-    """One of the `data_points` of a gauge or sum."""
+def encode_number_point(attributes: bytes, value: float, period: Period) -> bytes:
+    """One of the `data_points` of a gauge or sum; `attributes` are encoded for `NUMBER_ATTRIBUTES`."""
     layout, tag = (_INTEGER, 0x31) if isinstance(value, int) else (_DOUBLE, 0x21)
-    numbers = layout.pack(0x11, period.start_ns, 0x19, period.end_ns, tag, value)
-    return delimited(1, _encoded(tuple(attributes.items()), 7) + numbers)
+    return delimited(1, attributes + layout.pack(0x11, period.start_ns, 0x19, period.end_ns, tag, value))
 
 
-def encode_histogram_point(attributes: Attributes, reading: SeriesReading, layout: Layout, period: Period) -> bytes:
-    """One of the `data_points` of a histogram in seconds."""
-    bounds, counts = buckets(reading, layout)
-    count = int(reading.counts.sum())
-    head = _HISTOGRAM_HEAD.pack(0x11, period.start_ns, 0x19, period.end_ns, 0x21, count, 0x29, reading.sum_ns / _NS)
-    body = delimited(6, counts.astype("<u8").tobytes()) + delimited(7, bounds.astype("<f8").tobytes())
+def encode_histogram_points(
+    attributes: Iterable[bytes], readings: Sequence[SeriesReading], layout: Layout, period: Period
+) -> list[bytes]:
+    """The `data_points` of histograms in seconds, one for each reading; `attributes` are encoded for
+    `HISTOGRAM_ATTRIBUTES`. Each reading has counted something."""
+    return [
+        delimited(1, of_point + _encode_histogram(reading, bounds, counts, period))
+        for of_point, reading, (bounds, counts) in zip(attributes, readings, buckets(readings, layout), strict=True)
+    ]
+
+
+def _encode_histogram(reading: SeriesReading, bounds: Floats, counts: Ints, period: Period) -> bytes:
+    count, sum_s = int(counts.sum()), reading.sum_ns / _NS
+    head = _HISTOGRAM_HEAD.pack(0x11, period.start_ns, 0x19, period.end_ns, 0x21, count, 0x29, sum_s)
     tail = b"" if reading.highest_ns is None else _MAX.pack(0x61, reading.highest_ns / _NS)
-    return delimited(1, _encoded(tuple(attributes.items()), 9) + head + body + tail)
+    return head + delimited(6, counts.tobytes()) + delimited(7, bounds.tobytes()) + tail
 
 
-def buckets(reading: SeriesReading, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Bounds in seconds, shape (n,), and counts, shape (n + 1,): bucket i reaches from bounds[i - 1] (exclusive) to
-    bounds[i] (inclusive)."""
-    lowest, highest = layout.lowest(reading.index), layout.highest_equivalent(reading.index)
-    below = lowest[lowest > 0] - 1
-    bounds = np.union1d(below, highest)
-    counts = np.zeros(len(bounds) + 1, np.int64)
-    counts[np.searchsorted(bounds, highest)] = reading.counts
-    return bounds / _NS, counts
+def buckets(readings: Sequence[SeriesReading], layout: Layout) -> Iterator[tuple[Floats, Ints]]:
+    """Of each reading, bounds in seconds, shape (n,), and counts, shape (n + 1,): bucket i reaches from bounds[i - 1]
+    (exclusive) to bounds[i] (inclusive). All are computed in one go: of a single one, numpy's calls would cost most."""
+    index = np.concatenate([reading.index for reading in readings])
+    counted = np.concatenate([reading.counts for reading in readings])
+    begins = np.cumsum([0, *(len(reading.index) for reading in readings)])
+    # A counter has two buckets: what is empty below it, and its own. The first is there only if it isn't empty itself.
+    bounds = np.stack((layout.lowest(index) - 1, layout.highest_equivalent(index)), axis=1)
+    counts = np.stack((np.zeros_like(counted), counted), axis=1)
+    is_there = np.ones(bounds.shape, bool)
+    is_there[1:, 0] = np.diff(index) != 1
+    is_there[begins[:-1], 0] = True
+    is_there[bounds[:, 0] < 0, 0] = False
+    ends = np.concatenate(([0], np.cumsum(is_there.sum(axis=1))))[begins]
+    bounds_s, counts = bounds[is_there] / _NS, np.insert(counts[is_there], ends[1:], 0)  # nothing is above the last
+    for number, (begin, end) in enumerate(pairwise(ends.tolist())):
+        yield bounds_s[begin:end], counts[begin + number : end + number + 1]
 
 
-@lru_cache(maxsize=8192)
-def _encoded(attributes: tuple[tuple[str, str | int], ...], field: int) -> bytes:
-    return b"".join(delimited(field, pair.SerializeToString()) for pair in key_values(dict(attributes)))
+def encode_attributes(attributes: Attributes, field: int) -> bytes:
+    """The attributes as that field of a point."""
+    return b"".join(delimited(field, pair.SerializeToString()) for pair in key_values(attributes))

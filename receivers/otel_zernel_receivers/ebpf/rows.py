@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,13 +58,18 @@ class ProcessRows:
         process = self._rows[row]
         return Process(row, int(process["generation"]), int(process["pid"]))
 
+    def processes(self, rows: NDArray[np.integer[Any]]) -> list[Process]:
+        """The process of each row."""
+        columns = rows, self._rows["generation"][rows], self._rows["pid"][rows]
+        return list(map(Process, *(column.tolist() for column in columns)))
+
     def live(self) -> list[Process]:
         """The processes that are being counted."""
-        return [self[row] for row in self._in(State.LIVE)]
+        return self.processes(self._in(State.LIVE))
 
     def held(self) -> list[Process]:
         """The processes that have a row: also those that are not counted, and those that have just ended."""
-        return [self[row] for row in np.flatnonzero(self._rows["state"] != State.FREE).tolist()]
+        return self.processes(np.flatnonzero(self._rows["state"] != State.FREE))
 
     def name(self, process: Process) -> str:
         """As in /proc/PID/comm, at the process's first call."""
@@ -89,25 +95,17 @@ class ProcessRows:
         """How many events of each process the ring had no room for, since the last call."""
         lost = self._rows["lost_events"] - self._lost_events_read
         self._lost_events_read += lost
-        return {self[row]: int(lost[row]) for row in np.flatnonzero(lost).tolist()}
+        rows = np.flatnonzero(lost)
+        return dict(zip(self.processes(rows), lost[rows].tolist(), strict=True))
 
     def cpu(self) -> list[CpuReading]:
         """What every process has done."""
         rows = self._in(State.LIVE)
         now, before = self._rows[rows][_CPU], self._cpu_read[rows]
         self._cpu_read[rows] = now
-        return [
-            CpuReading(
-                self[row],
-                int(new["hits"] - old["hits"]),
-                int(new["off_cpu"] - old["off_cpu"]),
-                int(new["io_wait"] - old["io_wait"]),
-                int(new["last_burst"]) if new["bursts"] != old["bursts"] else 0,
-                int(new["reads"] - old["reads"]),
-                int(new["bytes_read"] - old["bytes_read"]),
-            )
-            for row, new, old in zip(rows, now, before, strict=True)
-        ]
+        new = {name: now[name] - before[name] for name in _CPU}
+        new["last_burst"] = np.where(new.pop("bursts"), now["last_burst"], 0)
+        return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
 
     def ignore(self, process: Process) -> None:
         """Counts nothing of the process any more."""
@@ -122,7 +120,7 @@ class ProcessRows:
 
     def ended(self) -> frozenset[int]:
         """The rows whose processes have ended."""
-        return frozenset(self._in(State.ENDED))
+        return frozenset(self._in(State.ENDED).tolist())
 
     def take_slots(self, row: int) -> list[int]:
         """The numbers of the series slots that the row had and has no more."""
@@ -139,9 +137,8 @@ class ProcessRows:
         self._rows[row]["state"] = State.FREE
         self._free.put(None, NUMBER.pack(row))
 
-    def _in(self, state: State) -> list[int]:
-        rows: list[int] = np.flatnonzero(self._rows["state"] == state).tolist()
-        return rows
+    def _in(self, state: State) -> NDArray[np.intp]:
+        return np.flatnonzero(self._rows["state"] == state)
 
     def _is_current(self, process: Process) -> bool:
         row = self._rows[process.row]

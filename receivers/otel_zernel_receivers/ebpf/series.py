@@ -4,19 +4,23 @@ The kernel counts into arrays that are mapped here and never cleared: what is ne
 what was there last time. Nothing is read of series that have not moved.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.hdr import Layout
+from otel_zernel.hdr import Ints, Layout
 from otel_zernel_receivers.ebpf.layout import NUMBER, SLOT
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
 
-_AT_ONCE = 64
-"""Histograms compared at once: what bounds the memory of a reading."""
+T = TypeVar("T", bound=np.integer[Any])
+
+_AT_ONCE = 1 << 17
+"""Counters compared at once: 0.5 MB, which stays in a core's cache and bounds the memory of a reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +30,9 @@ class SeriesReading:
     process: Process
     operation: int
     phase: int
-    index: NDArray[np.int64]
+    index: Ints
     """Counters that have moved, ascending, shape (n,)."""
-    counts: NDArray[np.int64]
+    counts: Ints
     """How many calls each counted, shape (n,)."""
     sum_ns: int
     highest_ns: int | None
@@ -43,16 +47,15 @@ class SeriesTable:
         self._rows = rows
         self._free = maps["free_slots"]
         self._slots: NDArray[np.void] = maps["slots"].array(SLOT)
-        self._counters: NDArray[np.uint32] = maps["counters"].array(np.dtype("<u4")).reshape(-1, layout.length)
-        # Zeros of an untouched page cost no memory, so series that never were cost none.
+        self._counters = _Counters(maps["counters"].array(np.dtype("<u4")).reshape(-1, layout.length))
         self._slots_read = np.zeros_like(self._slots)
-        self._counters_read = np.zeros(self._counters.shape, np.uint32)
         self._give_back(reversed(range(len(self._slots))))
 
     def read(self) -> list[SeriesReading]:
         """What is new in every series."""
         moved = np.flatnonzero(self._slots["count"] != self._slots_read["count"])
-        parts = (moved[start : start + _AT_ONCE] for start in range(0, len(moved), _AT_ONCE))
+        at_once = self._counters.at_once
+        parts = (moved[start : start + at_once] for start in range(0, len(moved), at_once))
         return [reading for part in parts for reading in self._read(part)]
 
     def free(self, row: int) -> None:
@@ -61,28 +64,69 @@ class SeriesTable:
         self._slots["highest"][numbers] = self._slots_read["highest"][numbers] = 0
         self._give_back(numbers)
 
-    def _give_back(self, numbers: "Iterator[int] | list[int]") -> None:
+    def _give_back(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._free.put(None, NUMBER.pack(number))
 
     def _read(self, numbers: NDArray[np.intp]) -> Iterator[SeriesReading]:
         slots = self._slots[numbers]  # before the counters: a call between the two is read again as its slot moves
-        counters = self._counters[numbers]
-        slots_before, counters_before = self._slots_read[numbers], self._counters_read[numbers]
-        self._slots_read[numbers], self._counters_read[numbers] = slots, counters
-        which, index = np.nonzero(counters != counters_before)
-        counts = (counters[which, index] - counters_before[which, index]).astype(np.int64)
-        ends = np.searchsorted(which, np.arange(len(numbers) + 1))
-        for at, (slot, before) in enumerate(zip(slots, slots_before, strict=True)):
-            mine = slice(ends[at], ends[at + 1])
-            highest = int(slot["highest"])
-            yield SeriesReading(
-                process=self._rows[slot["row"]],
-                operation=int(slot["operation"]),
-                phase=int(slot["phase"]),
-                index=index[mine],
-                counts=counts[mine],
-                sum_ns=int(slot["sum"] - before["sum"]),
-                highest_ns=highest if highest > before["highest"] else None,
-                bytes=int(slot["bytes"] - before["bytes"]),
-            )
+        before = self._slots_read[numbers]
+        self._slots_read[numbers] = slots
+        index, counts = self._counters.new(numbers)
+        highest = zip(slots["highest"].tolist(), before["highest"].tolist(), strict=True)
+        return map(
+            SeriesReading,
+            self._rows.processes(slots["row"]),
+            slots["operation"].tolist(),
+            slots["phase"].tolist(),
+            index,
+            counts,
+            (slots["sum"] - before["sum"]).tolist(),
+            [new if new > old else None for new, old in highest],
+            (slots["bytes"] - before["bytes"]).tolist(),
+        )
+
+
+class _Counters:
+    """The histograms of all slots. What they said last time is kept of counters that have ever counted: few do."""
+
+    def __init__(self, shared: NDArray[np.uint32]) -> None:
+        """`shared` has the shape (slots, counters)."""
+        self._shared = shared
+        self._read = [np.empty((0, 2), np.uint32)] * len(shared)  # of each slot: which counters, and what they said
+        self.at_once = max(_AT_ONCE // shared.shape[1], 1)
+        self._now = np.zeros((self.at_once, shared.shape[1]), np.uint32)
+        self._before = np.zeros_like(self._now)
+
+    def new(self, numbers: NDArray[np.intp]) -> tuple[list[Ints], list[Ints]]:
+        """The counters of up to `at_once` slots that have moved since the last call, and by how much."""
+        now, before = self._lay_out_now(numbers).ravel(), self._lay_out_before(numbers).ravel()
+        at = np.flatnonzero(np.logical_or(now, before))
+        begins = np.arange(len(numbers) + 1) * self._shared.shape[1]
+        ends = np.searchsorted(at, begins)
+        index, counts = at - np.repeat(begins[:-1], np.diff(ends)), now[at] - before[at]
+        self._keep(numbers, _parts(np.stack((index.astype(np.uint32), now[at]), axis=1), ends))
+        moved = np.flatnonzero(counts)
+        ends = np.searchsorted(moved, ends)
+        return _parts(index[moved], ends), _parts(counts[moved].astype(np.int64), ends)
+
+    def _lay_out_now(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
+        now = self._now[: len(numbers)]
+        np.take(self._shared, numbers, 0, now, mode="clip")  # other modes copy once more
+        return now
+
+    def _lay_out_before(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
+        before = self._before[: len(numbers)]
+        before[:] = 0
+        read = [self._read[number] for number in numbers.tolist()]
+        index, values = np.concatenate(read).T
+        before[np.repeat(np.arange(len(read)), list(map(len, read))), index] = values
+        return before
+
+    def _keep(self, numbers: NDArray[np.intp], read: list[NDArray[np.uint32]]) -> None:
+        for number, of_slot in zip(numbers.tolist(), read, strict=True):
+            self._read[number] = of_slot.copy()  # a part would keep the whole
+
+
+def _parts(whole: NDArray[T], ends: Ints) -> list[NDArray[T]]:
+    return [whole[begin:end] for begin, end in pairwise(ends.tolist())]
