@@ -1,7 +1,6 @@
 """Waits for other ranks, in unmodified PyTorch: two ranks with gloo, of which one comes late."""
 
 import json
-import os
 import subprocess
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.test_torch import python_with_torch
+from tests.receivers.ebpf.test_torch import need_python_with_torch
 from tests.receivers.ebpf.watching import attributes_of, spans_of
 
 STEPS = 5
@@ -41,9 +40,7 @@ class Rank:
 @pytest.fixture
 def python() -> str:
     """A Python with PyTorch."""
-    if found := python_with_torch():
-        return found
-    return (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
+    return need_python_with_torch()
 
 
 def test_waits_for_other_ranks_are_seen_and_exceptions_pass(watch: Watch, python: str, tmp_path: Path) -> None:

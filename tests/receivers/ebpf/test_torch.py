@@ -32,12 +32,16 @@ def python_with_torch() -> str | None:
     return None
 
 
+def need_python_with_torch() -> str:
+    """That Python; skips the test if there is none."""
+    if found := python_with_torch():
+        return found
+    return (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
+
+
 def trained(watch: Watch, workers: int) -> "Training":
     """What the watch saw of a training, what the training says it did, and its pid."""
-    python = python_with_torch()
-    if python is None:
-        (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
-    command = [python, str(Path(__file__).with_name("train.py")), str(workers), str(STEPS)]
+    command = [need_python_with_torch(), str(Path(__file__).with_name("train.py")), str(workers), str(STEPS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin
         assert program.stdout

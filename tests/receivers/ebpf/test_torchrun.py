@@ -1,7 +1,6 @@
 """A job as it is really started: by torchrun, with workers that load data."""
 
 import json
-import os
 import subprocess
 from collections import Counter
 from contextlib import closing
@@ -15,7 +14,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.test_torch import python_with_torch
+from tests.receivers.ebpf.test_torch import need_python_with_torch
 from tests.receivers.ebpf.watching import attributes_of, require_sessions, spans_of
 
 STEPS = 5
@@ -26,12 +25,16 @@ Job = tuple[Batch, list[dict[str, int]], int]
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """What the watch saw of a job of two ranks, what each of them says of itself, and the pid of torchrun."""
     require_sessions()
-    python = python_with_torch()
-    if python is None:
-        (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
     folder = tmp_path_factory.mktemp("job")
     script = Path(__file__).with_name("train_torchrun.py")
-    torchrun_command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun_command = [
+        need_python_with_torch(),
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     with (
         closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch,
         subprocess.Popen(

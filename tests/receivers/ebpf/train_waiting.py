@@ -1,0 +1,84 @@
+"""An unmodified PyTorch training loop that waits for a (stand-in) GPU in every phase; run by test_phases.py.
+
+    python train_waiting.py LIBCUDART STEPS
+
+Says `ready`, waits for a line, trains, prints how often it waited in each phase as JSON, and waits for another line.
+"""
+
+import ctypes
+import json
+import sys
+from collections import Counter
+from threading import Thread
+
+import torch
+from torch import nn
+
+waited: Counter[str] = Counter()
+cudart = ctypes.CDLL(sys.argv[1])
+
+
+def wait(phase: str, times: int) -> None:
+    for _ in range(times):
+        cudart.cudaDeviceSynchronize()
+    waited[phase] += times
+
+
+def wait_elsewhere(phase: str, times: int) -> None:
+    """On a thread that has opened no scope of its own: one that helps, as autograd's do for GPUs."""
+    thread = Thread(target=wait, args=(phase, times))
+    thread.start()
+    thread.join()
+
+
+class Data(torch.utils.data.Dataset[torch.Tensor]):
+    def __init__(self, samples: int) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        wait("data_loading", 1)
+        wait_elsewhere("data_loading", 2)
+        return torch.ones(1)
+
+
+class Waiting(torch.autograd.Function):
+    @staticmethod
+    def forward(_: object, inputs: torch.Tensor) -> torch.Tensor:
+        wait("gpu_compute", 3)
+        return inputs.clone()
+
+    @staticmethod
+    def backward(_: object, gradient: torch.Tensor) -> torch.Tensor:
+        wait("gpu_compute", 4)
+        wait_elsewhere("gpu_compute", 5)
+        return gradient
+
+
+class WaitingSgd(torch.optim.SGD):
+    def step(self, closure: None = None) -> None:
+        wait("optimizer_step", 6)
+        with torch.profiler.record_function("inside"):
+            wait("optimizer_step", 7)
+        super().step(closure)
+        wait_elsewhere("optimizer_step", 8)
+
+
+def train(steps: int) -> None:
+    model = nn.Linear(1, 1)
+    optimizer = WaitingSgd(model.parameters())
+    for inputs in torch.utils.data.DataLoader(Data(2 * steps), batch_size=2):
+        Waiting.apply(model(inputs)).sum().backward()
+        optimizer.step()
+        wait("unknown", 9)
+
+
+sys.stdout.write("ready\n")
+sys.stdout.flush()
+sys.stdin.readline()
+train(int(sys.argv[2]))
+sys.stdout.write(json.dumps(waited) + "\n")
+sys.stdout.flush()
+sys.stdin.readline()
