@@ -81,7 +81,7 @@ class Ledger(NamedTuple):
 
 def ledger(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Ledger:
     """The ledger of a step, `collectives` being when collectives of the process were in flight."""
-    flights = union((max(start, step.start), min(end, step.end)) for start, end in collectives)
+    flights = union([(max(start, step.start), min(end, step.end)) for start, end in collectives])
     covered = [(mark.start, mark.end, rank) for mark in step.marks if (rank := _rank(mark)) is not None]
     if flights:
         waits = union((start, end) for start, end, rank in covered if rank == _SYNC)
@@ -106,9 +106,9 @@ def _partition(step: Step, covered: Iterable[tuple[int, int, int]]) -> list[Cut]
     begin, finish = step.start, step.end
     edges = []
     for start, end, rank in covered:
-        start, end = max(start, begin), min(end, finish)
-        if start < end:
-            edges += [(start, 1, rank), (end, -1, rank)]
+        if start < finish and begin < end and start < end:
+            edges.append((max(begin, start), 1, rank))
+            edges.append((min(finish, end), -1, rank))
     backward, work_end = _work(step)
     edges += [(at, 0, 0) for at in (backward, work_end) if begin < at < finish]
     edges.sort()
@@ -126,9 +126,13 @@ def _partition(step: Step, covered: Iterable[tuple[int, int, int]]) -> list[Cut]
 
 def _work(step: Step) -> Span:
     """When the first backward pass begins, and when the last work of the step ends."""
-    working = [mark for mark in step.marks if mark.kind not in _NO_WORK]
-    backward = min((mark.start for mark in working if mark.kind == "backward"), default=step.end)
-    return backward, max((mark.end for mark in working), default=step.start)
+    backward, work_end = step.end, step.start
+    for mark in step.marks:
+        if mark.kind not in _NO_WORK:
+            work_end = max(work_end, mark.end)
+            if mark.kind == "backward":
+                backward = min(backward, mark.start)
+    return backward, work_end
 
 
 def _uncovered(step: Step, at: int, backward: int, work_end: int) -> str:
@@ -154,12 +158,12 @@ def _bridged(cuts: list[Cut], bridge_ns: int) -> list[Cut]:
 
 def merged(cuts: Iterable[Cut]) -> list[Piece]:
     """The cuts as pieces, neighbours of one kind joined."""
-    joined: list[Cut] = []
+    joined: list[Piece] = []
     for start, end, what in cuts:
-        if joined and joined[-1][2] == what:
-            start = joined.pop()[0]
-        joined.append((start, end, what))
-    return list(map(Piece._make, joined))
+        if joined and joined[-1].what == what:
+            start = joined.pop().start
+        joined.append(Piece(start, end, what))
+    return joined
 
 
 def union(spans: Iterable[Span]) -> list[Span]:

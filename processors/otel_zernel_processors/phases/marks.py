@@ -41,8 +41,12 @@ def mark_of(span: Span) -> Mark | None:
         key = attribute.key  # reading a message's field costs more than all else here
         if key == "zernel.interval":
             kind = attribute.value.string_value
+            if thread and kind != "collective":
+                break
         elif key == "thread.id":
             thread = attribute.value.int_value
+            if kind and kind != "collective":
+                break
         elif key == "zernel.timing.source":
             source = attribute.value.string_value
     start, end = span.start_time_unix_nano, span.end_time_unix_nano

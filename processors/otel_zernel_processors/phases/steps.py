@@ -33,11 +33,8 @@ class Step:
     ends_epoch: bool = False
     lossy: bool = False
     """Whether events were lost in it: what nothing covers is unknown."""
-
-    @property
-    def trains(self) -> bool:
-        """Whether a backward pass or an optimizer ran in it."""
-        return any(mark.kind in WORK for mark in self.marks)
+    trains: bool = False
+    """Whether a backward pass or an optimizer ran in it."""
 
 
 class StepCutter:
@@ -68,6 +65,8 @@ class StepCutter:
         if step:
             step.marks.append(mark)
             step.end = mark.end
+            if mark.kind in WORK:
+                step.trains = True
         if not loads:
             return ()
         self._open = Step(mark.end, mark.end, opened_by=mark)

@@ -1,8 +1,9 @@
 """The timeline of one process: late and disordered spans in, closed steps with their ledgers out."""
 
-import heapq
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.ledger import Ledger, Span, ledger
@@ -39,8 +40,9 @@ class Timeline:
         """Holds at most `max_marks` marks; see `ledger` for `bridge_ns`."""
         self._bridge_ns = bridge_ns
         self._max_marks = max_marks
-        self._waiting: list[tuple[Ordered, int, Mark]] = []
-        self._arrivals = 0
+        self._waiting: list[tuple[Ordered, Mark]] = []
+        self._first = 0
+        self._in_order = True
         self._last: Ordered | None = None
         self._cutter = StepCutter(bridge_ns)
         self._thread: int | None = None
@@ -61,10 +63,12 @@ class Timeline:
         if late or len(self._waiting) >= self._max_marks:
             self.lose(mark.start, end)
             return "late" if late else "max_spans"
-        self._arrivals += 1
-        heapq.heappush(self._waiting, (mark[:5], self._arrivals, mark))
+        if end < self._first or not self._waiting:
+            self._first = end
         if end > self.last_end:
             self.last_end = end
+        self._waiting.append((mark[:5], mark))
+        self._in_order = False
         if not self.has_scopes and mark.kind in _SCOPES:
             self.has_scopes = True
         return None
@@ -77,16 +81,14 @@ class Timeline:
 
     def is_behind(self, until: int) -> bool:
         """Whether marks that ended by `until` (ns) are still to be taken."""
-        return bool(self._waiting) and self._waiting[0][0][0] <= until
+        return bool(self._waiting) and self._first <= until
 
     def advance(self, until: int, at_most: int | None = None) -> Iterator[ClosedStep]:
         """The steps that are closed once everything that ended by `until` (ns) is known, or `at_most` marks of it."""
-        waiting, left = self._waiting, len(self._waiting) if at_most is None else at_most
-        while left and self.is_behind(until):
-            left -= 1
-            identity, _, mark = heapq.heappop(waiting)
+        for identity, mark in self._next(until, at_most) if self.is_behind(until) else ():
             if identity != self._last:  # a batch sent anew brings its spans twice
-                yield from map(self._closed, self._take(mark))
+                for step in self._take(mark):
+                    yield self._closed(step)
             self._last = identity
         if not self.is_behind(until):
             self.until = max(self.until, until)
@@ -96,14 +98,27 @@ class Timeline:
         yield from self.advance(max(self.until, self.last_end))
         yield from map(self._closed, self._cutter.end())
 
+    def _next(self, until: int, at_most: int | None) -> list[tuple[Ordered, Mark]]:
+        """Takes out the marks that come next. Most came in order, which makes putting them in order cheap."""
+        waiting = self._waiting
+        if not self._in_order:
+            waiting.sort(key=itemgetter(0))
+            self._in_order = True
+        ready = bisect_right(waiting, until, key=_end)
+        ready = ready if at_most is None else min(ready, at_most)
+        some = waiting[:ready]
+        del waiting[:ready]
+        self._first = waiting[0][1].end if waiting else 0
+        return some
+
     def _take(self, mark: Mark) -> list[Step]:
         if mark.kind == "collective":
             self._collectives.append(mark)
         steps = [] if self._trained else self._choose_thread(mark)
         if mark.thread == self._thread:
             steps += self._cutter.feed(mark)
-        if self._cutter.pending >= self._max_marks:
-            steps += self._cutter.end()
+            if self._cutter.pending >= self._max_marks:
+                steps += self._cutter.end()
         return steps
 
     def _choose_thread(self, mark: Mark) -> list[Step]:
@@ -124,3 +139,7 @@ class Timeline:
         while self._collectives and self._collectives[0].end <= step.end:
             self._collectives.popleft()
         return ClosedStep(step, ledger(step, flights, self._bridge_ns), began)
+
+
+def _end(waiting: tuple[Ordered, Mark]) -> int:
+    return waiting[1].end

@@ -1,0 +1,114 @@
+"""What the phases processor costs: CPU time a span, and how long it keeps the event loop, on recorded training loops."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from opentelemetry.metrics import NoOpMeter
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+
+from benchmarks import Row
+from benchmarks.phases import recorded
+from otel_zernel.batch import Batch
+from otel_zernel.pipeline import Pipeline, Stage
+from otel_zernel.telemetry import Instruments
+from otel_zernel.testing import make_context
+from otel_zernel.turns import Turns
+from otel_zernel_processors.phases import PhasesProcessor
+
+SPANS = 10_000
+SCENARIOS = ("AdamW", "gloo, DDP")
+RUNS = 5
+
+
+def spans_of(name: str, count: int = SPANS) -> bytes:
+    """An encoded batch of so many spans: a process's recorded loop, over and over."""
+    first = next(resource for batch in recorded(name)[0] for resource in batch.spans.resource_spans)
+    of_process = [
+        span
+        for batch in recorded(name)[0]
+        for resource in batch.spans.resource_spans
+        if resource.resource == first.resource
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+    return _encoded(first, list(_repeated(of_process, count)))
+
+
+def one_step(count: int = SPANS) -> bytes:
+    """The same as a single step: all but its loads come again and again within it."""
+    first = next(resource for batch in recorded("AdamW")[0] for resource in batch.spans.resource_spans)
+    spans = list(_repeated(list(first.scope_spans[0].spans), 3 * count))
+    within = [span for span in spans if "DataLoader" not in span.name][: count - 2]
+    loads = [span for span in spans if "DataLoader" in span.name]
+    after = next(span for span in loads if span.start_time_unix_nano > within[-1].end_time_unix_nano)
+    return _encoded(first, [loads[0], *within, after])
+
+
+def _repeated(spans: list[Span], count: int) -> Iterator[Span]:
+    spans.sort(key=lambda span: span.end_time_unix_nano)
+    lasts = spans[-1].end_time_unix_nano - min(span.start_time_unix_nano for span in spans)
+    for number in range(count):
+        span, shift = Span(), number // len(spans) * lasts
+        span.CopyFrom(spans[number % len(spans)])
+        span.start_time_unix_nano += shift
+        span.end_time_unix_nano += shift
+        yield span
+
+
+def _encoded(origin: ResourceSpans, spans: list[Span]) -> bytes:
+    scope = ScopeSpans(scope=origin.scope_spans[0].scope, spans=spans)
+    return TracesData(resource_spans=[ResourceSpans(resource=origin.resource, scope_spans=[scope])]).SerializeToString()
+
+
+def cpu_s(encoded: bytes) -> float:
+    """CPU seconds from the batch to everything that is reported of it."""
+    processor, batch = _processor(), Batch.from_bytes(spans=encoded)
+    began = time.thread_time()
+    for _ in processor.process(batch):
+        pass
+    for _ in processor.flush():
+        pass
+    return time.thread_time() - began
+
+
+def longest_hold_s(encoded: bytes) -> float:
+    """The longest CPU time for which others did not get the loop while a pipeline took the batch."""
+    return asyncio.run(_held(Batch.from_bytes(spans=encoded)))
+
+
+async def _held(batch: Batch) -> float:
+    stage = Stage(_processor(), Instruments(NoOpMeter("benchmark")).processor("phases", "training"))
+    pipeline = Pipeline("training", [stage], [], frozenset({"metrics", "traces"}), asyncio.Lock())
+    longest, last = 0.0, time.thread_time()
+
+    async def watch() -> None:
+        nonlocal longest, last
+        while True:
+            longest, last = max(longest, time.thread_time() - last), time.thread_time()
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    with Turns() as turns:
+        await pipeline.accept(batch, turns)
+    await pipeline.flush()
+    await asyncio.sleep(0)
+    watching.cancel()
+    return longest
+
+
+def _processor() -> PhasesProcessor:
+    return PhasesProcessor(PhasesProcessor.Config(max_spans=2 * SPANS), make_context("processors", "phases"))
+
+
+def run() -> list[Row]:
+    """Each figure is the best of some runs: what else the machine does only adds."""
+    rows = []
+    batches = {name: spans_of(name) for name in SCENARIOS} | {"all of them one step": one_step()}
+    for name, encoded in batches.items():
+        cost = min(cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
+        held = min(longest_hold_s(encoded) for _ in range(RUNS)) * 1e3
+        rows.append(Row(f"phases: CPU time, {name}", f"{cost:.1f} us/span", "<= 6 us/span", cost <= 6))
+        rows.append(Row(f"phases: loop held, 10,000 spans, {name}", f"{held:.1f} ms", "<= 10 ms", held <= 10))
+    return rows
