@@ -9,7 +9,8 @@ from typing import TypeVar
 from otel_zernel_receivers.nvml.fields import Field
 from otel_zernel_receivers.nvml.histograms import Durations
 from otel_zernel_receivers.nvml.library import Handle, Library, Nvml
-from otel_zernel_receivers.nvml.queries import Ask, Query, Stream
+from otel_zernel_receivers.nvml.queries import Ask, Query
+from otel_zernel_receivers.nvml.streams import Stream
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.asking import Asked, Questions, Reading, questions
+from otel_zernel_receivers.nvml.board import BOARD, INSTANCE
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.counters import Counter
 from otel_zernel_receivers.nvml.encoding import Encoder, Point
@@ -18,9 +19,9 @@ from otel_zernel_receivers.nvml.identity import Identity
 from otel_zernel_receivers.nvml.library import Handle, Library
 from otel_zernel_receivers.nvml.metrics import METRICS
 from otel_zernel_receivers.nvml.processes import RUNNING, VERSIONS
-from otel_zernel_receivers.nvml.queries import BOARD, INSTANCE, MILLI, Stream, stream
 from otel_zernel_receivers.nvml.samples import POWER, STREAMS, Ring
 from otel_zernel_receivers.nvml.status import STATES, WATCHED, state_of
+from otel_zernel_receivers.nvml.streams import MILLI, Stream, stream
 
 Points = dict[Stream, Point]
 

@@ -25,7 +25,7 @@ from otel_zernel_receivers.nvml.histograms import (
     encode_histogram_attributes,
 )
 from otel_zernel_receivers.nvml.metrics import METRICS
-from otel_zernel_receivers.nvml.queries import Stream
+from otel_zernel_receivers.nvml.streams import Stream
 
 SCOPE = Scope("otel_zernel_receivers.nvml")
 _TEMPLATES = 16  # sets of series remembered: they change when slow queries are left out and processes come and go

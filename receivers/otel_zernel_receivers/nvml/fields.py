@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from otel_zernel_receivers.nvml import metrics as m
-from otel_zernel_receivers.nvml.queries import MILLI, Stream, stream
+from otel_zernel_receivers.nvml.streams import MILLI, Stream, stream
 
 KIB, NS = 1024.0, 1e-9
 

@@ -8,8 +8,8 @@ from otel_zernel_receivers.nvml.counters import Counter
 from otel_zernel_receivers.nvml.energy import Integral
 from otel_zernel_receivers.nvml.histograms import Distribution
 from otel_zernel_receivers.nvml.processes import Names, Processes
-from otel_zernel_receivers.nvml.queries import Stream
 from otel_zernel_receivers.nvml.samples import PER_UNIT, STREAMS, Ring
+from otel_zernel_receivers.nvml.streams import Stream
 
 
 @dataclass

@@ -11,8 +11,8 @@ from otel_zernel.points import AttributeValue
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.asking import Reading, Readings
 from otel_zernel_receivers.nvml.library import Handle, Nvml
-from otel_zernel_receivers.nvml.queries import Stream, stream
 from otel_zernel_receivers.nvml.samples import not_ahead
+from otel_zernel_receivers.nvml.streams import Stream, stream
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""

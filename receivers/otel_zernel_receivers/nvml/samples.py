@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.library import Handle, Nvml
-from otel_zernel_receivers.nvml.queries import MHZ, MILLI, PERCENT, Stream, stream
+from otel_zernel_receivers.nvml.streams import MHZ, MILLI, PERCENT, Stream, stream
 
 POWER = 0
 """NVML_TOTAL_POWER_SAMPLES, in mW."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from otel_zernel_receivers.nvml import metrics as m
-from otel_zernel_receivers.nvml.queries import Stream
+from otel_zernel_receivers.nvml.streams import Stream
 
 STATES = ("ok", "degraded", "predicted_failure", "failed")
 
