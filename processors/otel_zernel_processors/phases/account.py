@@ -68,7 +68,7 @@ class Account:
         for phase, spent in closed.ledger.phase_ns().items():
             self.phase_ns[phase, "scopes"] += spent
             self.open.phase_ns[phase] += spent
-        self._pass_through(PHASE_OF[what] for _, _, what in closed.ledger.pieces)
+        self._pass_through([PHASE_OF[what] for _, _, what in closed.ledger.pieces])
         self.source = "scopes"
         self.overlap_ns += closed.ledger.overlap_ns
         self.steps[step.kind] += 1

@@ -49,6 +49,8 @@ Span = tuple[int, int]
 """[start, end) in ns."""
 Cut = tuple[int, int, str]
 """The same, and what the thread did."""
+Cover = tuple[int, int, int]
+"""The same, and the rank of what the thread did."""
 
 
 class Piece(NamedTuple):
@@ -101,23 +103,44 @@ def _rank(mark: Mark) -> int | None:
     return _RANK.get(kind)
 
 
-def _partition(step: Step, covered: Iterable[tuple[int, int, int]]) -> list[Cut]:
+def _partition(step: Step, covered: list[Cover]) -> list[Cut]:
     """The step cut wherever a mark begins or ends."""
+    bounds = _work(step)
+    covered.sort()
+    return _in_a_row(step, covered, bounds) or _swept(step, covered, bounds)
+
+
+def _in_a_row(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Cut] | None:
+    """The cuts of a step whose marks follow each other, as most do; None if they overlap."""
+    cuts: list[Cut] = []
+    at = step.start
+    for start, end, rank in covered:
+        if not at <= start < end <= step.end:
+            return None
+        if at < start:
+            cuts.append((at, start, _uncovered(step, at, bounds)))
+        cuts.append((start, end, _WHAT[rank]))
+        at = end
+    if at < step.end:
+        cuts.append((at, step.end, _uncovered(step, at, bounds)))
+    return cuts
+
+
+def _swept(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Cut]:
+    """The cuts of any step: what wins between two edges among all that goes on there."""
     begin, finish = step.start, step.end
-    edges = []
+    edges = [(at, 0, 0) for at in bounds if begin < at < finish]
     for start, end, rank in covered:
         if start < finish and begin < end and start < end:
-            edges.append((max(begin, start), 1, rank))
-            edges.append((min(finish, end), -1, rank))
-    backward, work_end = _work(step)
-    edges += [(at, 0, 0) for at in (backward, work_end) if begin < at < finish]
+            edges.append((max(start, begin), 1, rank))
+            edges.append((min(end, finish), -1, rank))
     edges.sort()
     edges.append((finish, 0, 0))
     active, mask, at = [0] * len(_WHAT), 0, begin
     cuts: list[Cut] = []
     for edge, change, rank in edges:
         if edge > at:
-            cuts.append((at, edge, _FIRST[mask] or _uncovered(step, at, backward, work_end)))
+            cuts.append((at, edge, _FIRST[mask] or _uncovered(step, at, bounds)))
             at = edge
         active[rank] += change
         mask = mask | 1 << rank if active[rank] else mask & ~(1 << rank)
@@ -135,7 +158,8 @@ def _work(step: Step) -> Span:
     return backward, work_end
 
 
-def _uncovered(step: Step, at: int, backward: int, work_end: int) -> str:
+def _uncovered(step: Step, at: int, bounds: Span) -> str:
+    backward, work_end = bounds
     if step.lossy or step.kind in ("between", "unfinished"):
         return "unknown"
     if step.kind == "evaluation":
