@@ -22,6 +22,7 @@ from otel_zernel.health import Health
 
 Kind = Literal["receivers", "processors", "exporters", "extensions"]
 Signal = Literal["metrics", "traces"]
+BOTH: frozenset[Signal] = frozenset({"metrics", "traces"})
 Stability = Literal["development", "alpha", "beta", "stable"]
 Logger = logging.LoggerAdapter[logging.Logger]
 
@@ -50,6 +51,8 @@ class Context:
     health: Health
     drop: Callable[[int, str], None]
     """`drop(count, reason)` counts what this component loses, and why (`zernel.dropped_items`)."""
+    signals: frozenset[Signal] = BOTH
+    """For receivers: what a pipeline behind them has a use for. They need not make the other."""
 
     @property
     def path(self) -> str:
@@ -80,7 +83,7 @@ class Component:
     stability: ClassVar[Stability] = "development"
     transport: ClassVar[str] = ""
     """For receivers: what own telemetry calls the way in (`grpc`, `http`)."""
-    signals: ClassVar[frozenset[Signal]] = frozenset({"metrics", "traces"})
+    signals: ClassVar[frozenset[Signal]] = BOTH
     """What it makes or takes; a pipeline whose name asks for another signal is a configuration error."""
 
     def __init__(self, config: Any, context: Context) -> None:

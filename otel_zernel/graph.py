@@ -2,12 +2,24 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from opentelemetry.metrics import MeterProvider
 
 from otel_zernel.clock import Clock
-from otel_zernel.component import Context, Emit, Exporter, Extension, Kind, Processor, Receiver, Scraper
+from otel_zernel.component import (
+    BOTH,
+    Context,
+    Emit,
+    Exporter,
+    Extension,
+    Kind,
+    Processor,
+    Receiver,
+    Scraper,
+    Signal,
+)
 from otel_zernel.config.schema import ComponentSettings, PipelineSettings, Settings
 from otel_zernel.delivery import Delivery
 from otel_zernel.health import Health
@@ -38,7 +50,7 @@ class Graph:
         receivers = _used(settings, lambda pipeline: pipeline.receivers)
         self.receivers = [self._receiver(settings.receivers[id_]) for id_ in receivers]
 
-    def _context(self, kind: Kind, id_: str) -> Context:
+    def _context(self, kind: Kind, id_: str, signals: frozenset[Signal] = BOTH) -> Context:
         return Context(
             kind=kind,
             id=id_,
@@ -47,6 +59,7 @@ class Graph:
             clock=self._clock,
             health=self.health,
             drop=self._instruments.dropper(kind, id_),
+            signals=signals,
         )
 
     def _build(self, kind: Kind, component: ComponentSettings) -> Any:
@@ -70,7 +83,8 @@ class Graph:
     def _receiver(self, component: ComponentSettings) -> Supervised:
         metrics = self._instruments.receiver(component.id, component.cls.transport)
         feeding = [self.pipelines[one.id] for one in self._settings.pipelines.values() if component.id in one.receivers]
-        context = self._context("receivers", component.id)
+        wanted = frozenset(chain.from_iterable(pipeline.wanted for pipeline in feeding))
+        context = self._context("receivers", component.id, wanted)
 
         async def run(emit: Emit) -> None:
             built = component.cls(component.config, context)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Processor, Signal
@@ -66,6 +67,13 @@ class Pipeline:
         self.deliveries = tuple(deliveries)
         self._stages = tuple(stages)
         self._signals = signals
+
+    @property
+    def wanted(self) -> frozenset[Signal]:
+        """Of the signals that it carries, those that one of its processors or exporters takes."""
+        processors = (stage.processor.signals for stage in self._stages)
+        exporters = (delivery.exporter.signals for delivery in self.deliveries)
+        return self._signals.intersection(chain.from_iterable((*processors, *exporters)))
 
     async def accept(self, batch: Batch, turns: Turns) -> Direct:
         """Runs an admitted batch through and queues what comes out."""

@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import Self
+from typing import ClassVar, Self
 
 import pytest
 
 from otel_zernel import lifetime
-from otel_zernel.component import Component, Context, Emit, Kind, Receiver
+from otel_zernel.component import BOTH, Component, Context, Emit, Kind, Receiver, Signal
 from otel_zernel.config.schema import Settings
 from otel_zernel.errors import CannotStart
 from otel_zernel.graph import Graph
@@ -70,6 +70,45 @@ async def running(text: str) -> AsyncIterator[tuple[Service, asyncio.Event, asyn
     finally:
         stop.set()
         await task
+
+
+class Asking(Source):
+    """Keeps what it is told it may make."""
+
+    told: ClassVar[list[frozenset[Signal]]] = []
+
+    async def run(self, emit: Emit) -> None:
+        self.told.append(self.context.signals)
+
+
+class MetricsSink(Sink):
+    signals = frozenset({"metrics"})
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "exporter", "wanted"),
+    [
+        ("{training: {receivers: [source], exporters: [sink]}}", Sink, {"metrics", "traces"}),
+        ("{training: {receivers: [source], exporters: [sink]}}", MetricsSink, {"metrics"}),
+        ("{training: {receivers: [source], processors: [doubler], exporters: [sink]}}", MetricsSink, BOTH),
+        ("{metrics: {receivers: [source], exporters: [sink]}}", Sink, {"metrics"}),
+        ("{traces: {receivers: [source], exporters: [sink]}}", Sink, {"traces"}),
+        (
+            "{metrics: {receivers: [source], exporters: [sink]}, traces: {receivers: [source], exporters: [sink]}}",
+            Sink,
+            BOTH,
+        ),
+    ],
+)
+async def test_a_receiver_is_told_which_signals_something_takes(
+    pipelines: str, exporter: type[Sink], wanted: set[Signal]
+) -> None:
+    head = "receivers: {source: }\nprocessors: {doubler: }\nexporters: {sink: }\n"
+    settings = settings_with(Asking, text=f"{head}service: {{pipelines: {pipelines}}}")
+    object.__setattr__(settings.exporters["sink"], "cls", exporter)
+    Asking.told.clear()
+    await Service(settings, FakeClock()).run(asyncio.Event(), exit_when_done=True)
+    assert Asking.told == [wanted]
 
 
 async def test_a_finite_run_ends_by_itself_with_everything_delivered() -> None:

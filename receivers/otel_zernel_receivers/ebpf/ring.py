@@ -1,7 +1,8 @@
 """Reading the events' ring buffer in bulk: a copy of what is new, no system call and no callback for each record.
 
 The layout is that of kernel/bpf/ringbuf.c: a page with the consumer's position, a page with the producer's, then the
-data, mapped twice in a row so that no record is ever split. A record is a header of 8 bytes and the data.
+data, which go round. A record is a header of 8 bytes and the data. (The kernel offers the data twice in a row, so that
+no record is split; mapped, the second time would count as memory of ours too.)
 """
 
 import mmap
@@ -21,9 +22,9 @@ class Ring:
     """The events of a loaded object. One thread at a time may read it."""
 
     def __init__(self, ring: Map) -> None:
-        self._size = ring.max_entries
+        size = ring.max_entries
         consumer = mmap.mmap(ring.fd, mmap.PAGESIZE)
-        readable = mmap.mmap(ring.fd, mmap.PAGESIZE + 2 * self._size, prot=mmap.PROT_READ, offset=mmap.PAGESIZE)
+        readable = mmap.mmap(ring.fd, mmap.PAGESIZE + size, prot=mmap.PROT_READ, offset=mmap.PAGESIZE)
         self._read_until = np.frombuffer(consumer, "<u8", 1)
         self._written_until = np.frombuffer(readable, "<u8", 1)
         self._data = np.frombuffer(readable, np.uint8, offset=mmap.PAGESIZE)
@@ -31,10 +32,14 @@ class Ring:
     def read(self) -> NDArray[Any]:
         """The events since the last call, as records of `EVENT`, in the order in which room was made for them."""
         start, end = int(self._read_until[0]), int(self._written_until[0])
-        offset = start % self._size
-        records = self._data[offset : offset + (end - start) // _RECORD.itemsize * _RECORD.itemsize].view(_RECORD)
+        records = self._copy(start, (end - start) // _RECORD.itemsize * _RECORD.itemsize).view(_RECORD)
         finished = (records["length"] & ~np.uint32(_DISCARDED)) == EVENT.itemsize
         count = len(records) if finished.all() else int(finished.argmin())  # one is still being written
-        kept: NDArray[Any] = records["event"][:count][records["length"][:count] == EVENT.itemsize].copy()
+        kept: NDArray[Any] = records["event"][:count][records["length"][:count] == EVENT.itemsize]
         self._read_until[0] = start + count * _RECORD.itemsize
         return kept
+
+    def _copy(self, start: int, length: int) -> NDArray[np.uint8]:
+        begin = start % len(self._data)
+        beyond = max(begin + length - len(self._data), 0)
+        return np.concatenate((self._data[begin : begin + length], self._data[:beyond]))

@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.processes import Reason, Scanner, Selection
 from otel_zernel_receivers.ebpf.rows import Process
 from otel_zernel_receivers.ebpf.sampling import CYCLE, Sampling
 from otel_zernel_receivers.ebpf.spans import SpanMaker
-from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.tables import Limits, Readings
 
 
 class Watch:
@@ -90,9 +90,12 @@ class Watch:
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
         metrics = batch_of(readings, self._identities.wants, self._layout, self._cost, period, watched)
-        spans = Batch(spans=self._spans.spans(readings.events)) if len(readings.events) else Batch()
-        self._untaken = Batch.join([self._untaken, metrics, spans])
+        self._untaken = Batch.join([self._untaken, metrics, self._spans_of(readings)])
         return self._untaken
+
+    def _spans_of(self, readings: Readings) -> Batch:
+        is_wanted = len(readings.events) and "traces" in self._context.signals
+        return Batch(spans=self._spans.spans(readings.events)) if is_wanted else Batch()
 
     def taken(self) -> None:
         """To be called when what `read` gave is downstream."""

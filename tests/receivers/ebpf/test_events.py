@@ -1,5 +1,8 @@
 """Events in the ring: every one is read, or counted as lost."""
 
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
 
 from otel_zernel.clock import SystemClock
@@ -7,7 +10,7 @@ from otel_zernel.testing import Dropped, make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, numbers, spans_of
+from tests.receivers.ebpf.watching import attributes_of, calls, numbers, spans_of
 
 RING = (1 << 21) // 144
 """Events that the ring has room for."""
@@ -50,6 +53,21 @@ def test_events_are_read_in_order_over_many_rounds_of_the_ring(every_wait: EbpfC
     begins = [span.start_time_unix_nano for span in spans]
     assert len(spans) == 25_000
     assert begins == sorted(begins)
+
+
+def test_no_spans_are_made_where_nothing_takes_them(every_wait: EbpfConfig, standin: Standin) -> None:
+    metrics_only = replace(make_context(clock=SystemClock()), signals=frozenset({"metrics"}))
+    with closing(Watch(every_wait, metrics_only)) as watch, standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        for _ in range(2):
+            program.do(f"cudaDeviceSynchronize times={RING // 2 + 1}")
+            batch = watch.read()
+            watch.taken()
+            assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == RING // 2 + 1
+            assert not batch.has_spans
+            assert numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid) == []
 
 
 def test_only_long_waits_are_spans(watch: Watch, standin: Standin) -> None:
