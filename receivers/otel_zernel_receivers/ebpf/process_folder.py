@@ -48,10 +48,10 @@ class ProcessFolder:
         return ""
 
     @cached_property
-    def cgroup(self) -> str:
-        """The path of the control group; with several hierarchies (version 1) the longest, as the most telling."""
+    def cgroups(self) -> tuple[str, ...]:
+        """The path of the control group; of the one in each hierarchy where there are several (version 1)."""
         lines = os.fsdecode(self._read("cgroup", _MAX_LINE)).splitlines()
-        return max((line.split(":", 2)[2] for line in lines if line.count(":") >= 2), key=len, default="")
+        return tuple(dict.fromkeys(line.split(":", 2)[2] for line in lines if line.count(":") >= 2))
 
     def environment(self, names: Collection[str]) -> dict[str, str]:
         """The variables `names` that the process was started with; none of those that may not be read."""

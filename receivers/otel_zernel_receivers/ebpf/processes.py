@@ -98,7 +98,8 @@ class Process:
     """What the kernel calls it (comm), 15 characters at most."""
     executable: str
     """The file name of its executable; empty if /proc does not tell."""
-    cgroup: str
+    cgroups: tuple[str, ...]
+    """The paths of its control group in each hierarchy; one where there is only version 2."""
     environment: ReadOnlyDict[str, str]
     """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
     files: tuple[UsedFile, ...]
@@ -117,7 +118,7 @@ class Selection:
     def takes(self, process: Process) -> bool:
         return (
             _any_matches(self.names, process.name, process.executable)
-            and _any_matches(self.cgroups, process.cgroup)
+            and _any_matches(self.cgroups, *process.cgroups)
             and all(
                 name in process.environment and fnmatchcase(process.environment[name], pattern)
                 for name, pattern in self.environment.items()
@@ -198,7 +199,7 @@ def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> 
         parent=folder.parent(),
         name=folder.name,
         executable=folder.executable.rpartition("/")[2],
-        cgroup=folder.cgroup,
+        cgroups=folder.cgroups,
         environment=folder.environment(variables),
         files=(),
     )

@@ -5,10 +5,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Program, Prologue, Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
@@ -72,6 +76,24 @@ def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: S
         assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
 
 
+def test_both_are_counted_who_use_a_library_and_the_one_in_its_place(
+    watch: Watch, standin: Standin, tmp_path: Path
+) -> None:
+    own = Standin(Path(shutil.copytree(standin.folder, tmp_path / "own")))
+    with own.start() as old:
+        old.do("load libcudart.so.12")
+        watch.attach()
+        Path(shutil.copy(own.cudart, tmp_path / "new")).replace(own.cudart)  # as package managers do
+        with own.start() as new:
+            new.do("load libcudart.so.12")
+            watch.attach()
+            old.do("cudaLaunchKernel times=10")
+            new.do("cudaLaunchKernel times=20")
+            batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=old.pid, zernel_cuda_api="runtime") == 10
+    assert calls(batch, LAUNCH, process_pid=new.pid, zernel_cuda_api="runtime") == 20
+
+
 def test_a_library_that_is_loaded_late_is_probed_after_the_next_scan(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do("sleep ms=0")
@@ -104,3 +126,13 @@ def test_launches_are_probed_where_that_is_cheap(
     assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == counted
     assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == 3
     assert ("would take 10 us" in caplog.text) == (not counted)
+
+
+def test_launches_are_probed_at_any_cost_if_asked(loadable: None, build_standin: BuildStandin) -> None:
+    watch = Watch(EbpfConfig(single_stepped=True), make_context(clock=SystemClock()))
+    with closing(watch), build_standin("stepped").start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -43,6 +44,21 @@ def test_a_point_is_a_delta_with_the_bounds_of_an_hdr_histogram(watch: Watch, st
     assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
     assert (np.diff(point.explicit_bounds) > 0).all()
     assert attributes_of(point)["zernel_phase"] == "unknown"
+
+
+def test_three_digits_are_kept_if_asked(loadable: None, standin: Standin) -> None:
+    watch = Watch(EbpfConfig(significant_figures=3), make_context(clock=SystemClock()))
+    with closing(watch), standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=1000 threads=2")
+        (point,) = histogram_points(watch.read(), LAUNCH, process_pid=program.pid)
+    bounds = np.array(point.explicit_bounds)
+    counted = np.flatnonzero(point.bucket_counts[1:-1])  # those with a bound on both sides
+    widths = bounds[counted + 1] - bounds[counted]
+    assert point.count == 2000
+    assert (widths < np.maximum(1.5e-9, bounds[counted + 1] / 1000)).all()
 
 
 async def test_a_receiver_emits_what_a_running_program_does(

@@ -13,7 +13,12 @@ STEPS = 10
 
 
 def test_every_wait_is_counted_in_its_phase_on_whatever_thread(watch: Watch, standin: Standin) -> None:
-    command = [need_python_with_torch(), Path(__file__).with_name("train_waiting.py"), standin.cudart, str(STEPS)]
+    command = [
+        need_python_with_torch(),
+        str(Path(__file__).with_name("train_waiting.py")),
+        str(standin.cudart),
+        str(STEPS),
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin
         assert program.stdout

@@ -58,7 +58,7 @@ def test_everything_about_a_process_is_told(proc: FakeProc) -> None:
     (process,) = Scanner(proc.root, Selection(environment={"JOB": "*", "LONG": "*"})).scan().processes
     assert process.id == ProcessId(7, 4711)
     assert (process.own_pid, process.name, process.executable) == (7, "pt_main_thread", "python3.11")
-    assert process.cgroup == "/kubepods/pod1"
+    assert process.cgroups == ("/kubepods/pod1",)
     assert process.environment == {"JOB": "bert", "LONG": "9" * 256}
     assert process.parent == 4, "fields of the stat file hold their own numbers"
     (used,) = process.files
@@ -66,10 +66,12 @@ def test_everything_about_a_process_is_told(proc: FakeProc) -> None:
     assert [(part.start, part.end, part.offset) for part in used.mapping.ranges] == [(0x7000, 0x8000, 0x1000)]
 
 
-def test_the_most_telling_of_several_control_groups_is_taken(proc: FakeProc) -> None:
+def test_control_groups_of_every_hierarchy_count(proc: FakeProc) -> None:
     proc.add(7, [CUDART])
-    (proc.root / "7/cgroup").write_text("9:name=systemd:/\n4:memory:/docker/abc\n0::/\n")
-    assert Scanner(proc.root).scan().processes[0].cgroup == "/docker/abc"
+    (proc.root / "7/cgroup").write_text("9:name=systemd:/\n4:memory:/docker/abc\n2:cpu:/fast\n0::/\n")
+    assert Scanner(proc.root).scan().processes[0].cgroups == ("/", "/docker/abc", "/fast")
+    for pattern, expected in (("/docker/*", [7]), ("/fast", [7]), ("/slow", [])):
+        assert pids(Scanner(proc.root, Selection(cgroups=[pattern]))) == expected
 
 
 def test_a_path_is_looked_up_in_the_process_s_own_root(proc: FakeProc) -> None:

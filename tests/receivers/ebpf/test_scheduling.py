@@ -1,5 +1,11 @@
 """Where the time of threads goes that do not run."""
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Program, Standin
@@ -35,6 +41,43 @@ def test_time_off_the_cpu_and_bursts_on_it_are_told(watch: Watch, standin: Stand
     assert off_cpu > WAIT_NS / 2e9
     assert 0 <= io_wait <= off_cpu
     assert burst > 0
+
+
+SPAWN = """
+import ctypes, os, sys
+cudart = ctypes.CDLL(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+cudart.cudaDeviceSynchronize()
+os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 3, sys.argv[2], os.O_RDONLY, 0)])
+os.write(1, b"done")
+sys.stdin.readline()
+"""
+
+
+def test_uninterruptible_sleep_is_waiting_for_io(watch: Watch, standin: Standin, tmp_path: Path) -> None:
+    """A disk cannot be told to be slow; a parent sleeps like that too, until its child has opened a FIFO."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-c", SPAWN, str(standin.cudart), str(fifo)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as program:
+        assert program.stdin
+        assert program.stdout
+        assert program.stdout.readline() == b"ready\n"
+        watch.attach()
+        program.stdin.write(b"\n")
+        state = Path(f"/proc/{program.pid}/stat")
+        while state.read_bytes().split()[2] != b"D":
+            os.sched_yield()
+        began = time.monotonic()
+        while time.monotonic() < began + WAIT_NS / 1e9:
+            os.sched_yield()
+        fifo.write_bytes(b"")
+        assert program.stdout.read(4) == b"done"
+        batch = watch.read()
+    (io_wait,) = doubles(batch, "zernel.process.io.wait", process_pid=program.pid)
+    (off_cpu,) = doubles(batch, "zernel.process.off_cpu", process_pid=program.pid)
+    assert WAIT_NS / 1e9 <= io_wait <= off_cpu
 
 
 def test_reads_of_more_than_a_page_are_counted(watch: Watch, standin: Standin) -> None:

@@ -1,7 +1,9 @@
 """Only processes that are wanted are told of."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,3 +79,33 @@ def test_who_shares_a_library_with_a_wanted_process_is_left_out(loadable: None, 
             watch.taken()
             assert calls(batch, LAUNCH, process_pid=wanted.pid) == times
             assert calls(batch, LAUNCH, process_pid=unwanted.pid) == 0
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A control group of its own, in the unified hierarchy or, with version 1, in that for freezing."""
+    root = Path("/sys/fs/cgroup")
+    folder = (root / "freezer" if (root / "freezer").is_dir() else root) / f"zernel-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def test_of_two_pods_one_can_be_chosen(loadable: None, standin: Standin, cgroup: Path) -> None:
+    into_group = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs && exec "$@"', "-"]
+    with (
+        watching({"cgroups": [f"*/{cgroup.name}"]}) as watch,
+        standin.start(wrapper=into_group) as inside,
+        standin.start() as outside,
+    ):
+        for program in (inside, outside):
+            program.do("load libcudart.so.12")
+        watch.attach()
+        for program in (inside, outside):
+            program.do("cudaLaunchKernel times=10")
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=inside.pid) == 10
+    assert calls(batch, LAUNCH, process_pid=outside.pid) == 0

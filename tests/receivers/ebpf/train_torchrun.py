@@ -16,7 +16,7 @@ import torch
 from torch import distributed, nn
 
 
-class Decoded(torch.utils.data.Dataset[torch.Tensor]):
+class Decoded:
     """As many samples as asked for, each with the pid of the process that decoded it."""
 
     def __init__(self, samples: int) -> None:

@@ -31,7 +31,7 @@ def wait_elsewhere(phase: str, times: int) -> None:
     thread.join()
 
 
-class Data(torch.utils.data.Dataset[torch.Tensor]):
+class Data:
     def __init__(self, samples: int) -> None:
         self._samples = samples
 
@@ -44,33 +44,31 @@ class Data(torch.utils.data.Dataset[torch.Tensor]):
         return torch.ones(1)
 
 
-class Waiting(torch.autograd.Function):
-    @staticmethod
-    def forward(_: object, inputs: torch.Tensor) -> torch.Tensor:
-        wait("gpu_compute", 3)
-        return inputs.clone()
-
-    @staticmethod
-    def backward(_: object, gradient: torch.Tensor) -> torch.Tensor:
-        wait("gpu_compute", 4)
-        wait_elsewhere("gpu_compute", 5)
-        return gradient
+def forward(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    wait("gpu_compute", 3)
+    outputs: torch.Tensor = model(inputs)
+    outputs.register_hook(backward)
+    return outputs.sum()
 
 
-class WaitingSgd(torch.optim.SGD):
-    def step(self, closure: None = None) -> None:
-        wait("optimizer_step", 6)
-        with torch.profiler.record_function("inside"):
-            wait("optimizer_step", 7)
-        super().step(closure)
-        wait_elsewhere("optimizer_step", 8)
+def backward(_: torch.Tensor) -> None:
+    wait("gpu_compute", 4)
+    wait_elsewhere("gpu_compute", 5)
+
+
+def step(*_: object) -> None:
+    wait("optimizer_step", 6)
+    with torch.profiler.record_function("inside"):
+        wait("optimizer_step", 7)
+    wait_elsewhere("optimizer_step", 8)
 
 
 def train(steps: int) -> None:
     model = nn.Linear(1, 1)
-    optimizer = WaitingSgd(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.register_step_pre_hook(step)
     for inputs in torch.utils.data.DataLoader(Data(2 * steps), batch_size=2):
-        Waiting.apply(model(inputs)).sum().backward()
+        forward(model, inputs).backward()
         optimizer.step()
         wait("unknown", 9)
 
