@@ -11,7 +11,7 @@ from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.elf import UnreadableElf
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.libbpf import missing, version
+from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
 from otel_zernel_receivers.ebpf.loading import Cost, load
 from otel_zernel_receivers.ebpf.mappings import open_located
@@ -28,6 +28,7 @@ _SKIPPED = {
     Reason.PERMISSION: "may not be looked at; those of other users and containers take CAP_SYS_PTRACE",
     Reason.UNREACHABLE_FILE: "mapped files cannot be opened; deleted and replaced ones take CAP_CHECKPOINT_RESTORE",
     Reason.OUTSIDE_PID_NAMESPACE: "are outside of this pid namespace; run the collector in that of the host",
+    Reason.BELOW_PID_NAMESPACE: "are in pid namespaces below this one; run the collector in theirs or in that of the host",
 }
 _BUSY = 10_000
 """Calls a second for which the overhead is told: about what a training process makes."""

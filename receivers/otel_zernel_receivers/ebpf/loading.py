@@ -9,7 +9,8 @@ from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attaching import OPTIONAL, Mode, Place, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.calibration import PROBE, OwnFunction
 from otel_zernel_receivers.ebpf.layout import SETTINGS
-from otel_zernel_receivers.ebpf.libbpf import BpfError, Link, Object, missing
+from otel_zernel_receivers.ebpf.libbpf import Link, Object
+from otel_zernel_receivers.ebpf.libbpf_calls import BpfError, missing
 from otel_zernel_receivers.ebpf.probes import Operation
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Limits, Tables

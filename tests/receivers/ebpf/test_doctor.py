@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.component import Finding
-from otel_zernel_receivers.ebpf import libbpf
+from otel_zernel_receivers.ebpf import libbpf_calls
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.doctor import examine
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
@@ -60,7 +60,7 @@ def test_without_libbpf_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     def not_installed() -> None:
         raise OSError("libbpf.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(libbpf, "_libbpf", not_installed)
+    monkeypatch.setattr(libbpf_calls, "libbpf", not_installed)
     findings = list(examine())
     assert about(findings, "libbpf") == Finding("libbpf", "was not found", ok=False)
     assert "apt-get install libbpf1" in about(findings, "attaching").text

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from otel_zernel_receivers.ebpf import libbpf
-from otel_zernel_receivers.ebpf.libbpf import BpfError, Object
+from otel_zernel_receivers.ebpf.libbpf import Object
+from otel_zernel_receivers.ebpf.libbpf_calls import BpfError
 from otel_zernel_receivers.ebpf.tables import Limits
 
 OBJECTS = Path(libbpf.__file__).parent / "objects" / platform.machine()
