@@ -27,7 +27,8 @@ class Histogram:
         """Counts one."""
         self.counts[counter_of(duration_ns)] += 1
         self.sum_ns += duration_ns
-        self.min_ns, self.max_ns = min(self.min_ns, duration_ns), max(self.max_ns, duration_ns)
+        self.min_ns = min(self.min_ns, duration_ns)
+        self.max_ns = max(self.max_ns, duration_ns)
 
     def point(self) -> HistogramDataPoint:
         """The counts as a point, in s; only counters that are not empty have a bucket."""

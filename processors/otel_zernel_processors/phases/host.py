@@ -59,12 +59,10 @@ class Host:
             self._context.drop(len(spans), "max_processes")
             return
         process.belongs_to(resource)
-        for span in spans:
-            mark = mark_of(span)
-            if mark is None or not self._sees(mark.start, mark.end):
-                self._context.drop(1, "invalid")
-            else:
-                process.add(mark)
+        marks = [mark for span in spans if (mark := mark_of(span)) and self._sees(mark.start, mark.end)]
+        process.add(marks)
+        if len(marks) < len(spans):
+            self._context.drop(len(spans) - len(marks), "invalid")
 
     def observe(self, seen: Observation) -> None:
         """Takes a point of a process or a GPU."""

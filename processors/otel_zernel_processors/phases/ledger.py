@@ -16,7 +16,7 @@ An uncovered gap shorter than `bridge` between two pieces of one phase is Python
 belongs to that phase.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.marks import Mark
@@ -43,6 +43,8 @@ _COLLECTIVE, _ENQUEUE, _SYNC = (_WHAT.index(what) for what in ("collective", "en
 _FIRST = ["", *(_WHAT[(mask & -mask).bit_length() - 1] for mask in range(1, 1 << len(_WHAT)))]
 """What wins among those whose bits are set; nothing for none."""
 _UNCOVERED = frozenset({"forward", "compute", "unknown"})
+_PIECE = 1024
+"""Cuts of a step after which others get a turn."""
 _NO_WORK = frozenset({"data_loading", "collective", "user"})
 
 Span = tuple[int, int]
@@ -51,6 +53,8 @@ Cut = tuple[int, int, str]
 """The same, and what the thread did."""
 Cover = tuple[int, int, int]
 """The same, and the rank of what the thread did."""
+Edge = tuple[int, int, int]
+"""A time (ns), whether something begins (1), ends (-1) or neither (0) there, and its rank."""
 
 
 class Piece(NamedTuple):
@@ -83,14 +87,35 @@ class Ledger(NamedTuple):
 
 def ledger(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Ledger:
     """The ledger of a step, `collectives` being when collectives of the process were in flight."""
+    return next(made for made in ledger_in_turns(step, collectives, bridge_ns) if made is not None)
+
+
+def ledger_in_turns(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Iterator[Ledger | None]:
+    """The ledger of a step, at last; before that None, several times, so that others get a turn while a long one is
+    made."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in collectives])
     covered = [(mark.start, mark.end, rank) for mark in step.marks if (rank := _rank(mark)) is not None]
     if flights:
         waits = union((start, end) for start, end, rank in covered if rank == _SYNC)
         covered += [(start, end, _COLLECTIVE) for start, end in intersection(waits, flights)]
-    pieces = merged(_bridged(_partition(step, covered), bridge_ns))
+    yield None
+    bounds = _work(step)
+    covered.sort()
+    yield None
+    cuts = _in_a_row(step, covered, bounds)
+    if cuts is None:
+        cuts, edges = [], _edges(step, covered, bounds)
+        for cut in _swept(step, edges, bounds):
+            cuts.append(cut)
+            if len(cuts) % _PIECE == 1:
+                yield None
+    pieces = []
+    for piece in _joined(cuts, bridge_ns):
+        pieces.append(piece)
+        if len(pieces) % _PIECE == 0:
+            yield None
     exposed = [(start, end) for start, end, what in pieces if what == "collective"] if flights else []
-    return Ledger(pieces, length(flights) - length(intersection(flights, exposed)))
+    yield Ledger(pieces, length(flights) - length(intersection(flights, exposed)))
 
 
 def _rank(mark: Mark) -> int | None:
@@ -101,13 +126,6 @@ def _rank(mark: Mark) -> int | None:
     if kind in ("sync", "ddp") and mark.waits_for_collective:
         return _COLLECTIVE
     return _RANK.get(kind)
-
-
-def _partition(step: Step, covered: list[Cover]) -> list[Cut]:
-    """The step cut wherever a mark begins or ends."""
-    bounds = _work(step)
-    covered.sort()
-    return _in_a_row(step, covered, bounds) or _swept(step, covered, bounds)
 
 
 def _in_a_row(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Cut] | None:
@@ -126,8 +144,7 @@ def _in_a_row(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Cut] |
     return cuts
 
 
-def _swept(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Cut]:
-    """The cuts of any step: what wins between two edges among all that goes on there."""
+def _edges(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Edge]:
     begin, finish = step.start, step.end
     edges = [(at, 0, 0) for at in bounds if begin < at < finish]
     for start, end, rank in covered:
@@ -136,15 +153,18 @@ def _swept(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Cut]:
             edges.append((min(end, finish), -1, rank))
     edges.sort()
     edges.append((finish, 0, 0))
-    active, mask, at = [0] * len(_WHAT), 0, begin
-    cuts: list[Cut] = []
+    return edges
+
+
+def _swept(step: Step, edges: Iterable[Edge], bounds: Span) -> Iterator[Cut]:
+    """The cuts of any step: what wins between two edges among all that goes on there."""
+    active, mask, at = [0] * len(_WHAT), 0, step.start
     for edge, change, rank in edges:
         if edge > at:
-            cuts.append((at, edge, _FIRST[mask] or _uncovered(step, at, bounds)))
+            yield at, edge, _FIRST[mask] or _uncovered(step, at, bounds)
             at = edge
         active[rank] += change
         mask = mask | 1 << rank if active[rank] else mask & ~(1 << rank)
-    return cuts
 
 
 def _work(step: Step) -> Span:
@@ -169,25 +189,20 @@ def _uncovered(step: Step, at: int, bounds: Span) -> str:
     return "forward" if at < backward else "compute"
 
 
-def _bridged(cuts: list[Cut], bridge_ns: int) -> list[Cut]:
-    bridged = cuts.copy()
-    for position in range(1, len(cuts) - 1):
-        start, end, what = cuts[position]
-        if end - start < bridge_ns and what in _UNCOVERED:
+def _joined(cuts: Sequence[Cut], bridge_ns: int) -> Iterator[Piece]:
+    """The cuts as pieces: short gaps bridged, and neighbours of one kind joined."""
+    begin, last, doing = 0, len(cuts) - 1, ""
+    for position, (start, end, what) in enumerate(cuts):
+        if end - start < bridge_ns and what in _UNCOVERED and 0 < position < last:
             before, after = cuts[position - 1][2], cuts[position + 1][2]
             if PHASE_OF[before] == PHASE_OF[after]:
-                bridged[position] = (start, end, before)
-    return bridged
-
-
-def merged(cuts: Iterable[Cut]) -> list[Piece]:
-    """The cuts as pieces, neighbours of one kind joined."""
-    joined: list[Piece] = []
-    for start, end, what in cuts:
-        if joined and joined[-1].what == what:
-            start = joined.pop().start
-        joined.append(Piece(start, end, what))
-    return joined
+                what = before
+        if what != doing:
+            if doing:
+                yield Piece(begin, start, doing)
+            begin, doing = start, what
+    if doing:
+        yield Piece(begin, cuts[-1][1], doing)
 
 
 def union(spans: Iterable[Span]) -> list[Span]:

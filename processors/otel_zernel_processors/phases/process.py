@@ -64,13 +64,14 @@ class Process:
         """Whether it has PyTorch's scopes, or used CUDA or NCCL."""
         return self._timeline.has_scopes or self._signals.is_ml
 
-    def add(self, mark: Mark) -> None:
-        """Takes a mark; counts it if it is too late or there is no room."""
-        if mark.end > self.last_seen:
-            self._seen(mark.start, mark.end)
-        refused = self._timeline.add(mark)
-        if refused:
-            self._drop(1, refused)
+    def add(self, marks: Iterable[Mark]) -> None:
+        """Takes marks; counts those that are too late and those for which there is no room."""
+        for mark in marks:
+            if mark.end > self.last_seen:
+                self._seen(mark.start, mark.end)
+            refused = self._timeline.add(mark)
+            if refused:
+                self._drop(1, refused)
 
     def lose(self, start: int, end: int) -> None:
         """Notes that events were lost between these times (ns)."""
@@ -90,22 +91,25 @@ class Process:
     def advance(self, until: int) -> Iterator[None]:
         """Closes what is known by `until` (ns), in pieces."""
         while self._timeline.is_behind(until):
-            self._count(self._timeline.advance(until, PIECE))
+            yield from self._count(self._timeline.advance(until, PIECE))
             yield
-        self._count(self._timeline.advance(until))
+        yield from self._count(self._timeline.advance(until))
 
     def end(self) -> Iterator[None]:
         """Closes everything, in pieces: the process has ended."""
         yield from self.advance(self._timeline.last_end)
-        self._count(self._timeline.end())
+        yield from self._count(self._timeline.end())
 
     def _seen(self, start: int, end: int) -> None:
         self.since = self.since or start
         self.last_seen = max(self.last_seen, end)
 
-    def _count(self, steps: Iterable[ClosedStep]) -> None:
+    def _count(self, steps: Iterable[ClosedStep]) -> Iterator[None]:
         for closed in steps:
+            yield from closed.settle()
             self.account.add_step(closed)
+            if closed.is_long:
+                yield
             self.durations.add(closed.step.kind, closed.step.end - closed.step.start)
             self.history.add(closed.ledger.pieces)
             if self.sampler and not self.sampler.consider(closed):

@@ -49,15 +49,12 @@ class StepCutter:
         """Loads less than `bridge_ns` apart, with nothing between them, are one: several loaders, or an end and a
         new beginning."""
         self._bridge_ns = bridge_ns
+        self.pending = 0
+        """How many marks are held."""
         self._open: Step | None = None
         self._held: Step | None = None
         self._before: Step | None = None
         self._loads: deque[int] = deque(maxlen=_LOADS)
-
-    @property
-    def pending(self) -> int:
-        """How many marks are held."""
-        return (len(self._open.marks) if self._open else 0) + (len(self._held.marks) if self._held else 0)
 
     def feed(self, mark: Mark) -> Iterable[Step]:
         """The steps whose kind is known now that this mark, of the training thread, has been seen."""
@@ -65,6 +62,7 @@ class StepCutter:
         if step:
             step.marks.append(mark)
             step.end = mark.end
+            self.pending += 1
             if mark.kind in WORK:
                 step.trains = True
         if not loads:
@@ -83,6 +81,7 @@ class StepCutter:
             self._open.kind = "unfinished"
             yield self._open
         self._open = self._held = None
+        self.pending = 0
 
     def _continues(self, step: Step, load: Mark) -> bool:
         """Adds the step to the one before it if it is but the space between two loads."""
@@ -97,6 +96,7 @@ class StepCutter:
     def _hold(self, step: Step) -> Iterator[Step]:
         held, self._held = self._held, step
         if held:
+            self.pending -= len(held.marks)
             yield self._known(held, step)
 
     def _known(self, step: Step, after: Step | None) -> Step:

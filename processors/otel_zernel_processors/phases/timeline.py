@@ -3,10 +3,10 @@
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
 
-from otel_zernel_processors.phases.ledger import Ledger, Span, ledger
+from otel_zernel_processors.phases.ledger import Ledger, Span, ledger_in_turns
 from otel_zernel_processors.phases.marks import WORK, Mark
 from otel_zernel_processors.phases.steps import Step, StepCutter
 
@@ -14,18 +14,45 @@ _COLLECTIVES = 1024
 _SCOPES = WORK | {"data_loading"}
 """What the training thread is known by."""
 _LOSSES = 64
+_MANY = 250
+"""Marks of a step whose ledger takes more than a ms."""
 
 Ordered = tuple[int, int, int, str, str]
 """What orders marks and tells them apart: end, start, thread, kind and name."""
 
 
-class ClosedStep(NamedTuple):
+@dataclass(slots=True)
+class ClosedStep:
     """A step of which nothing more will be known."""
 
     step: Step
-    ledger: Ledger
     collectives: list[Mark]
     """Those that began in it, on any thread."""
+    flights: list[Span]
+    """When collectives were in flight."""
+    bridge_ns: int
+    _ledgers: list[Ledger] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its time, divided."""
+        for _ in self.settle():
+            pass
+        return self._ledgers[0]
+
+    def settle(self) -> Iterator[None]:
+        """Makes the ledger, once; of a step with very many marks in pieces."""
+        if not self._ledgers:
+            for made in ledger_in_turns(self.step, self.flights, self.bridge_ns):
+                if made is not None:
+                    self._ledgers.append(made)
+                if self.is_long:
+                    yield
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has so many marks that all that is done with them takes a while."""
+        return len(self.step.marks) > _MANY
 
 
 class Timeline:
@@ -138,7 +165,7 @@ class Timeline:
         began = [mark for mark in self._collectives if step.start <= mark.start < step.end]
         while self._collectives and self._collectives[0].end <= step.end:
             self._collectives.popleft()
-        return ClosedStep(step, ledger(step, flights, self._bridge_ns), began)
+        return ClosedStep(step, began, flights, self._bridge_ns)
 
 
 def _end(waiting: tuple[Ordered, Mark]) -> int:
