@@ -28,7 +28,7 @@ _SKIPPED = {
     Reason.PERMISSION: "may not be looked at; those of other users and containers take CAP_SYS_PTRACE",
     Reason.UNREACHABLE_FILE: "mapped files cannot be opened; deleted and replaced ones take CAP_CHECKPOINT_RESTORE",
     Reason.OUTSIDE_PID_NAMESPACE: "are outside of this pid namespace; run the collector in that of the host",
-    Reason.BELOW_PID_NAMESPACE: "are in pid namespaces below this one; run the collector in theirs or in that of the host",
+    Reason.BELOW_PID_NAMESPACE: "are in pid namespaces below this one; run the collector in that of the host",
 }
 _BUSY = 10_000
 """Calls a second for which the overhead is told: about what a training process makes."""

@@ -39,9 +39,9 @@ def need_python_with_torch() -> str:
     return (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
 
 
-def trained(watch: Watch, workers: int) -> "Training":
+def trained(watch: Watch, script: str, *arguments: object) -> "Training":
     """What the watch saw of a training, what the training says it did, and its pid."""
-    command = [need_python_with_torch(), str(Path(__file__).with_name("train.py")), str(workers), str(STEPS)]
+    command = [need_python_with_torch(), str(Path(__file__).with_name(script)), *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin
         assert program.stdout
@@ -64,7 +64,7 @@ def training() -> Training:
     require_sessions()
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
         watch.open()
-        return trained(watch, workers=0)
+        return trained(watch, "train.py", 0, STEPS)
 
 
 def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:
@@ -89,7 +89,7 @@ def test_scopes_seen_are_the_scopes_executed(training: Training) -> None:
 
 
 def test_scopes_seen_are_the_scopes_executed_with_workers(watch: Watch) -> None:
-    assert_complete(trained(watch, workers=2), "_MultiProcessing")
+    assert_complete(trained(watch, "train.py", 2, STEPS), "_MultiProcessing")
 
 
 def test_an_exception_in_backward_reaches_the_job(training: Training) -> None:
