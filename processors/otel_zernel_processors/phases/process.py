@@ -41,7 +41,7 @@ class Process:
         self.tally = Tally()
         """The window's sums, as of the last report."""
         self.durations = StepDurations()
-        self.sampler = Sampler(config.traces, str(identity)) if config.traces else None
+        self.sampler = Sampler(config.traces, str(identity), context.drop) if config.traces else None
         self.judge = Judge(config.verdict)
         self.history, self.spent = History(), Spent()
         self.gpu = str(self.attributes.get("zernel.local_rank", ""))
@@ -112,5 +112,5 @@ class Process:
                 yield
             self.durations.add(closed.step.kind, closed.step.end - closed.step.start)
             self.history.add(closed.ledger.pieces)
-            if self.sampler and not self.sampler.consider(closed):
-                self._drop(1, "max_steps")
+            if self.sampler:
+                self.sampler.consider(closed)

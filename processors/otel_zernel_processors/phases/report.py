@@ -1,6 +1,6 @@
 """What a process reports at an interval: metrics, and the traces of chosen steps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -13,8 +13,8 @@ from otel_zernel_processors.phases.process import Process
 from otel_zernel_processors.phases.traces import Candidate, Sampler, traces_data
 from otel_zernel_processors.phases.verdict import ADVICE, VERDICTS
 
-_SPANS = 500
-"""Making so many takes about 2 ms."""
+_PIECE = 256
+"""Spans after which a batch of traces is large enough: making them takes about 2 ms."""
 
 
 def report(process: Process, now: int, context: Context) -> Iterator[Batch]:
@@ -30,7 +30,7 @@ def report(process: Process, now: int, context: Context) -> Iterator[Batch]:
     process.durations, process.reported = StepDurations(), now
     yield Batch(metrics=writer.data(process.resource))
     if process.sampler and chosen:
-        yield from _traces(process, process.sampler, chosen, labels, context)
+        yield from _traces(process, process.sampler, chosen, labels)
 
 
 def _write_phases(process: Process, writer: Writer) -> None:
@@ -77,16 +77,16 @@ def _write_verdict(process: Process, writer: Writer, context: Context) -> None:
         )
 
 
-def _traces(
-    process: Process, sampler: Sampler, chosen: list[Candidate], labels: Labels, context: Context
-) -> Iterator[Batch]:
-    """The traces of the chosen steps, in batches of at least some spans."""
+def _traces(process: Process, sampler: Sampler, chosen: Iterable[Candidate], labels: Labels) -> Iterator[Batch]:
+    """The traces of the chosen steps, none of them cut; empty batches, for others to get a turn."""
     spans: list[Span] = []
     for candidate in chosen:
-        some, dropped = sampler.trace_of(candidate, labels)
-        spans += some
-        if dropped:
-            context.drop(dropped, "max_trace_spans")
-        if len(spans) >= _SPANS or candidate is chosen[-1]:
+        for span in sampler.trace_of(candidate, labels):
+            spans.append(span)
+            if len(spans) % _PIECE == 0:
+                yield Batch()
+        if len(spans) >= _PIECE:
             yield Batch(spans=traces_data(process.resource, spans))
             spans = []
+    if spans:
+        yield Batch(spans=traces_data(process.resource, spans))

@@ -3,7 +3,7 @@
 import hashlib
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -46,28 +46,29 @@ class Sampler:
     Ids are hashes of the process and the step, so that the same spans give the same traces again.
     """
 
-    def __init__(self, config: TracesConfig, identity: str) -> None:
+    def __init__(self, config: TracesConfig, identity: str, drop: Callable[[int, str], None]) -> None:
         self._config = config
+        self._drop = drop
         self._slow_ns = ns(config.slow_step)
         self._identity = identity
         self._number = 0
         self._chosen: list[Candidate] = []
         self._slowest: list[tuple[int, int, Candidate]] = []
 
-    def consider(self, closed: ClosedStep) -> bool:
-        """Takes a step into account; whether there was room for it."""
+    def consider(self, closed: ClosedStep) -> None:
+        """Takes a step into account; counts it if there is no room for it."""
         self._number += 1
         lasted = closed.step.end - closed.step.start
         sampled = self._config.sample and self._number % self._config.sample == 0
         if sampled or (self._slow_ns and lasted > self._slow_ns):
             if len(self._chosen) >= self._config.max_steps:
-                return False
-            self._chosen.append(self._candidate(closed))
+                self._drop(1, "max_steps")
+            else:
+                self._chosen.append(self._candidate(closed))
         elif len(self._slowest) < self._config.slowest:
             heapq.heappush(self._slowest, (lasted, -self._number, self._candidate(closed)))
         elif self._slowest and lasted > self._slowest[0][0]:
             heapq.heapreplace(self._slowest, (lasted, -self._number, self._candidate(closed)))
-        return True
 
     def chosen(self) -> list[Candidate]:
         """The steps chosen since the last call, in order."""
@@ -78,8 +79,8 @@ class Sampler:
     def _candidate(self, closed: ClosedStep) -> Candidate:
         return Candidate(self._number, closed, f"{self._identity} {closed.step.start} {self._number}")
 
-    def trace_of(self, candidate: Candidate, common: Attributes) -> tuple[list[Span], int]:
-        """The spans of a step's trace, the step itself first, and how many did not fit."""
+    def trace_of(self, candidate: Candidate, common: Attributes) -> Iterator[Span]:
+        """The spans of a step's trace, the step itself first; what does not fit is counted."""
         step, room = candidate.closed.step, self._config.max_spans - 1
         root = Span(
             trace_id=candidate.trace_id,
@@ -90,11 +91,16 @@ class Sampler:
             end_time_unix_nano=step.end,
             attributes=key_values({**common, **_described(candidate)}),
         )
+        yield root
         pieces = candidate.closed.ledger.pieces
-        children = [_child(root, position, piece) for position, piece in enumerate(pieces[:room])]
+        children = []
+        for position, piece in enumerate(pieces[:room]):
+            children.append(_child(root, position, piece))
+            yield children[-1]
         marks = _shown(candidate.closed, ns(self._config.long_sync))
-        below = list(_below(root, children, pieces, marks[: room - len(children)]))
-        return [root, *children, *below], len(pieces) + len(marks) - len(children) - len(below)
+        yield from _below(root, children, pieces, marks[: room - len(children)])
+        if len(pieces) + len(marks) > room:
+            self._drop(len(pieces) + len(marks) - room, "max_trace_spans")
 
 
 def identifier(seed: str, size: int) -> bytes:
