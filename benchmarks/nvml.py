@@ -127,7 +127,7 @@ def _receiver() -> Callable[[], Count]:
     from otel_zernel_receivers.nvml.library import Library
 
     library, context = Library(), make_context(clock=SystemClock())
-    maker = Maker(NvmlConfig(), context, Xids(context.clock.time_ns), lambda query, error: None)
+    maker = Maker(NvmlConfig(), context, Xids(context.clock.time_ns))
     found = (find(library, index, "node") for index in range(count(library)))
     gpus = [maker.make(library, one) for one in found if one]
 

@@ -33,7 +33,7 @@ def _row(metric: Metric) -> str:
 
 def _rules() -> str:
     rows = [f"| {state} | {condition} |" for state, condition, _ in RULES]
-    first = "| failed | a fatal XID since the driver was loaded, the GPU is lost, or it requires a reset |"
+    first = "| failed | the GPU is lost, requires a reset, answers none of its queries, or had a fatal XID |"
     return "\n".join(["| hw.state | when |", "|---|---|", first, *rows, "| ok | otherwise |", ""])
 
 

@@ -27,7 +27,7 @@ def main() -> int:
         print("There is nothing to check here: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
         return 0
     try:
-        library = Library()
+        library = Library(lambda query, error: print(f"{query}: {error}"))
     except Unavailable as problem:
         print(f"There is nothing to check here: {problem}.")
         return 0
@@ -43,7 +43,7 @@ def measured(library: Library) -> tuple[str, list[Batch]]:
     """What nvidia-smi says, and a scrape before and one after it."""
     config = NvmlConfig.model_validate({"metrics": {name: {"enabled": True} for name in METRICS}})
     context = make_context(clock=SystemClock())
-    maker = Maker(config, context, Xids(context.clock.time_ns), lambda query, error: print(f"{query}: {error}"))
+    maker = Maker(config, context, Xids(context.clock.time_ns))
     found = (find(library, index, platform.node()) for index in range(count(library)))
     gpus = [maker.make(library, one) for one in found if one]
     before = Batch.join([gpu.scrape() for gpu in gpus])

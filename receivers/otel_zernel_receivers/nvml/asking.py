@@ -65,19 +65,24 @@ class Questions:
     slow: float
     """Seconds a query may take at every scrape."""
     monotonic: Callable[[], float]
-    failed: Callable[[str, str], None]
-    """Told the query and the error when the driver does not answer for a reason that may pass."""
     asked: list[Asked] = field(default_factory=list)
     durations: dict[str, Durations] = field(default_factory=dict)
     """By query."""
     scrape: int = 0
+    silent: bool = False
+    """Whether the last queries that were answered or failed all failed."""
 
     def ask(self) -> Readings:
         """What the device says. Raises `Unavailable` or `Lost`."""
         self.scrape += 1
         readings: Readings = {}
+        failed = False
         for question in [one for one in self.asked if one.due <= self.scrape]:
-            readings |= self._answer(question)
+            answer = self._answer(question)
+            failed |= answer is None
+            readings |= answer or {}
+        if readings or failed:
+            self.silent = not readings
         self.asked = [question for question in self.asked if question.asks]
         return readings
 
@@ -89,7 +94,8 @@ class Questions:
         finally:
             self.durations.setdefault(name, Durations()).add(self.monotonic() - began)
 
-    def _answer(self, question: Asked) -> Readings:
+    def _answer(self, question: Asked) -> Readings | None:
+        """None for an answer that may come another time."""
         began = self.monotonic()
         while question.asks:
             try:
@@ -97,14 +103,12 @@ class Questions:
             except AttributeError:  # a pynvml that is older than the function
                 question.asks.pop(0)
             except self.library.nvml.NVMLError as error:
-                self.library.check(error.value)
-                if not self.library.unsupported(error.value):
-                    self.failed(question.name, self.library.name_of(error.value))
-                    break
+                if not self.library.unsupported(question.name, error.value):
+                    return None
                 question.asks.pop(0)
             except (ArithmeticError, LookupError, ValueError) as error:  # an answer that makes no sense
-                self.failed(question.name, type(error).__name__)
-                break
+                self.library.failed(question.name, type(error).__name__)
+                return None
             finally:
                 question.took(self.monotonic() - began, self.scrape, self.slow)
         return {}
@@ -136,7 +140,8 @@ def _scaled(query: Query, ask: Ask, enabled: frozenset[str]) -> Callable[[Nvml, 
 
 
 class FieldBatch:
-    """Up to 32 fields asked in one call. Those that the device does not have are not asked again."""
+    """Up to 32 fields asked in one call. Those that the device does not have are not asked again; those that fail
+    for once are counted one by one, as queries of their own name."""
 
     def __init__(self, fields: Sequence[Field], library: Library) -> None:
         self._library = library
@@ -147,12 +152,14 @@ class FieldBatch:
         answers = bytes(nvml.nvmlDeviceGetFieldValues(device, list(self._fields.values())))
         readings: Readings = {}
         for one, (_, _, _, _, kind, code, value) in zip(fields, _FIELD.iter_unpack(answers), strict=True):
-            if code == nvml.NVML_SUCCESS:
+            name = f"NVML_FI_{one.id}"
+            if code != nvml.NVML_SUCCESS:
+                if self._library.unsupported(name, code):
+                    del self._fields[one]
+            elif kind in _VALUES:
                 readings[one.stream] = _reading(one.stream, kind, value)
-            elif self._library.unsupported(code):
-                del self._fields[one]
             else:
-                self._library.check(code)
+                self._library.failed(name, "unknown_value_type")
         if not self._fields:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
         return readings

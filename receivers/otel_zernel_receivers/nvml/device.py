@@ -1,6 +1,6 @@
 """One device, a board or a MIG instance: everything a scrape of it takes. Used by one thread at a time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from otel_zernel.batch import Batch
@@ -46,9 +46,7 @@ class Device:
         xids: Xids,
         config: NvmlConfig,
         context: Context,
-        failed: Callable[[str, str], None],
     ) -> None:
-        """`failed` is told query and error of a question that may work another time."""
         self.identity = identity
         self._library = library
         self._handle = handle
@@ -61,7 +59,7 @@ class Device:
         self._xids_before = {code: count for code, (count, _) in xids.of(identity.uuid).items()}
         self._latest: dict[Stream, float] = {}
         clock = context.clock
-        self._questions = Questions(library, handle, config.slow_query, clock.monotonic, failed)
+        self._questions = Questions(library, handle, config.slow_query, clock.monotonic)
         self._questions.asked = list(self._to_ask(config.processes.enabled))
         self._rings = [ring for ring in history.rings.values() if self._is_board and self._wants(ring)]
 
@@ -92,6 +90,11 @@ class Device:
         spans = [ring.span for ring in self._rings if ring.span]
         return max(min(spans) / 2, SHORTEST_DRAIN) if spans else None
 
+    @property
+    def silent(self) -> bool:
+        """Whether every query fails."""
+        return self._questions.silent
+
     def scrape(self) -> Batch:
         """The points of now. Raises `Unavailable` or `Lost`."""
         self._history.processes.begin()
@@ -117,9 +120,11 @@ class Device:
         try:
             samples = ring.read(self._library.nvml, self._handle, self._context.clock.time_ns() // 1000)
         except self._library.nvml.NVMLError as error:
-            self._library.check(error.value)
-            if self._library.unsupported(error.value):
+            if self._library.unsupported("nvmlDeviceGetSamples", error.value):
                 self._rings.remove(ring)
+            return
+        except (LookupError, ValueError) as error:  # an answer that makes no sense
+            self._library.failed("nvmlDeviceGetSamples", type(error).__name__)
             return
         one = STREAMS[ring.kind]
         if one.metric in self._enabled:
@@ -162,6 +167,8 @@ class Device:
     def _state(self) -> str:
         """XIDs of before the driver was loaded say nothing about a GPU that answers again."""
         seen, before = self._xids.of(self.identity.uuid), self._xids_before
+        if self.silent:
+            return "failed"
         return state_of(self._latest, [code for code, (count, _) in seen.items() if count > before.get(code, 0)])
 
     def _numbers(self, points: Points, now: int) -> Batch:

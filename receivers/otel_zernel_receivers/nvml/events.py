@@ -4,10 +4,11 @@ import ctypes
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from otel_zernel_receivers.nvml.library import Handle, Library
+from otel_zernel_receivers.nvml.library import Handle, Library, Unavailable
 
 WAIT_MS = 200
 """The longest the thread is deaf to being stopped."""
@@ -45,12 +46,11 @@ class Xids:
 class Listener:
     """A thread that waits for the XIDs of all GPUs until it is stopped, or NVML ends it."""
 
-    def __init__(self, library: Library, heard: Callable[[str, int], None], failed: Callable[[str, str], None]) -> None:
-        """Blocks. `heard` is told uuid and code, in the thread; `failed` query and error."""
+    def __init__(self, library: Library, heard: Callable[[str, int], None]) -> None:
+        """Blocks. `heard` is told uuid and code, in the thread. Raises `Unavailable`."""
         self._library = library
         self._uuids: dict[int | None, str] = {}
         self._heard = heard
-        self._failed = failed
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -84,17 +84,17 @@ class Listener:
             if thread.is_alive():
                 return False
         if self._events is not None:
-            self._asked("nvmlEventSetFree", self._events)
+            with suppress(Unavailable):
+                self._asked("nvmlEventSetFree", self._events)
             self._events = None
         return True
 
     def _asked(self, function: str, *arguments: Any) -> Any:
-        """What NVML says; None if it fails. Boards without events are no failure."""
+        """What NVML says; None if it fails. Boards without events are no failure. Raises `Unavailable` or `Lost`."""
         try:
             return getattr(self._library.nvml, function)(*arguments)
         except self._library.nvml.NVMLError as error:
-            if not self._library.unsupported(error.value):
-                self._failed(function, self._library.name_of(error.value))
+            self._library.unsupported(function, error.value)
             return None
 
     def _listen(self) -> None:

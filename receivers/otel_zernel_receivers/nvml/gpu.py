@@ -1,6 +1,6 @@
 """A GPU: the board and its MIG instances, which share a thread, and how those of a host are found."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch
@@ -10,7 +10,7 @@ from otel_zernel_receivers.nvml.device import Device
 from otel_zernel_receivers.nvml.events import Xids
 from otel_zernel_receivers.nvml.history import History
 from otel_zernel_receivers.nvml.identity import Identity, board, instance
-from otel_zernel_receivers.nvml.library import Handle, Library
+from otel_zernel_receivers.nvml.library import Handle, Library, Nameless
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +67,19 @@ def count(library: Library) -> int:
     try:
         return int(library.nvml.nvmlDeviceGetCount())
     except library.nvml.NVMLError as error:
-        library.check(error.value)
+        library.unsupported("nvmlDeviceGetCount", error.value)
         return 0
 
 
 def find(library: Library, index: int, hostname: str) -> Found | None:
-    """The GPU, if it says who it is: another container's does not. Raises `Unavailable` or `Lost`."""
+    """The GPU, if it says who it is: another container's does not. Raises `Unavailable`, `Lost` or `Nameless`."""
     try:
         handle = library.nvml.nvmlDeviceGetHandleByIndex(index)
         identity = board(library, handle, index, hostname)
     except library.nvml.NVMLError as error:
-        library.check(error.value)
-        return None
+        if library.unsupported("nvmlDeviceGetUUID", error.value):
+            return None
+        raise Nameless(f"does not say who it is ({library.name_of(error.value)})") from error
     return Found(handle, identity, list(_instances(library, handle, identity)))
 
 
@@ -87,14 +88,16 @@ def _instances(library: Library, handle: Handle, parent: Identity) -> Iterator[t
     try:
         enabled = nvml.nvmlDeviceGetMigMode(handle)[0]
         most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if enabled else 0
-    except nvml.NVMLError:  # a board without MIG
+    except nvml.NVMLError as error:
+        library.unsupported("nvmlDeviceGetMigMode", error.value)  # a board without MIG
         return
     for index in range(most):
         try:
             device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             yield device, instance(library, device, parent)
-        except nvml.NVMLError:  # a free place
-            continue
+        except nvml.NVMLError as error:
+            if error.value != nvml.NVML_ERROR_NOT_FOUND:  # a free place
+                library.unsupported("nvmlDeviceGetMigDeviceHandleByIndex", error.value)
 
 
 @dataclass
@@ -104,7 +107,6 @@ class Maker:
     config: NvmlConfig
     context: Context
     xids: Xids
-    failed: Callable[[str, str], None]
     histories: dict[str, History] = field(default_factory=dict)
     """By uuid."""
     gpus: dict[str, Gpu] = field(default_factory=dict)
@@ -121,4 +123,4 @@ class Maker:
         if identity.uuid not in self.histories:
             self.histories[identity.uuid] = History.new(self.config, self.context.clock.time_ns)
         history = self.histories[identity.uuid]
-        return Device(library, handle, identity, history, self.xids, self.config, self.context, self.failed)
+        return Device(library, handle, identity, history, self.xids, self.config, self.context)

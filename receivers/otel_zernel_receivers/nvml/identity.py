@@ -71,7 +71,10 @@ class _Asking:
         """What the function says, in another form if given; None if the device has no answer."""
         try:
             answer = getattr(self.library.nvml, function)(self.device)
-        except (AttributeError, ValueError, self.library.nvml.NVMLError):  # ValueError: a text that is none
+        except (AttributeError, ValueError):  # a pynvml that is older than the function, a text that is none
+            return None
+        except self.library.nvml.NVMLError as error:
+            self.library.unsupported(function, error.value)
             return None
         value: AttributeValue = form(answer) if form else answer
         return value

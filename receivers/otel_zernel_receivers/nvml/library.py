@@ -2,6 +2,7 @@
 
 import _ctypes
 import importlib
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +18,14 @@ class Unavailable(Exception):
 
 class Lost(Exception):
     """The GPU is gone, or wants a reset. The message is a sentence for the user."""
+
+
+class Nameless(Exception):
+    """The GPU does not say who it is, for a reason that may pass. The message is a sentence for the user."""
+
+
+Failed = Callable[[str, str], None]
+"""Told the query and the error when the driver does not answer for a reason that may pass."""
 
 
 _UNAVAILABLE = {
@@ -46,8 +55,9 @@ _UNSUPPORTED = (
 class Library:
     """An initialised NVML. All methods block; one thread at a time may open and close it."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: Failed = lambda query, error: None) -> None:
         """Loads NVML and initialises it. Raises `Unavailable`."""
+        self.failed = failed
         self.nvml = _pynvml()
         self.errors = {getattr(self.nvml, name): name for name in dir(self.nvml) if name.startswith("NVML_ERROR_")}
         try:
@@ -80,9 +90,14 @@ class Library:
         if name in _LOST:
             raise Lost(_LOST[name])
 
-    def unsupported(self, code: int) -> bool:
-        """Whether the board or the driver will answer the same next time."""
-        return self.errors.get(code, "") in _UNSUPPORTED
+    def unsupported(self, query: str, code: int) -> bool:
+        """Whether the board or the driver will answer the query the same next time; what may pass is counted as failed.
+        Raises like `check`."""
+        self.check(code)
+        if self.errors.get(code, "") in _UNSUPPORTED:
+            return True
+        self.failed(query, self.name_of(code))
+        return False
 
     def name_of(self, code: int) -> str:
         """`not_supported` of 3."""

@@ -22,10 +22,20 @@ def _links(states: Iterable[int], nvml: Nvml) -> Sequence[float]:
     return [float(found.count(state)) for state in LINK_STATES]
 
 
+def _by_link(field: str, nvml: Nvml, device: Handle) -> list[Any]:
+    """What the links that are there answer. Raises `NVMLError` if one does not: a sum without it would be wrong."""
+    id_ = getattr(nvml, f"NVML_FI_DEV_NVLINK_{field}")
+    answers = nvml.nvmlDeviceGetFieldValues(device, [(id_, link) for link in range(NVLINKS)])
+    absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT)
+    there = [one for one in answers if one.nvmlReturn not in absent]
+    for one in there:
+        if one.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(one.nvmlReturn)
+    return there
+
+
 def _links_by_field(nvml: Nvml, device: Handle) -> Sequence[float]:
-    fields = [(nvml.NVML_FI_DEV_NVLINK_GET_STATE, link) for link in range(NVLINKS)]
-    answers = nvml.nvmlDeviceGetFieldValues(device, fields)
-    return _links([one.value.uiVal for one in answers if one.nvmlReturn == nvml.NVML_SUCCESS], nvml)
+    return _links([one.value.uiVal for one in _by_link("GET_STATE", nvml, device)], nvml)
 
 
 def _links_one_by_one(nvml: Nvml, device: Handle) -> Sequence[float]:
@@ -56,9 +66,7 @@ LINK_ERRORS = {
 
 def _link_errors(field: str) -> Ask:
     def ask(nvml: Nvml, device: Handle) -> Sequence[float]:
-        fields = [(getattr(nvml, f"NVML_FI_DEV_NVLINK_{field}"), link) for link in range(NVLINKS)]
-        answers = nvml.nvmlDeviceGetFieldValues(device, fields)
-        counts = [_integer(nvml, one) for one in answers if one.nvmlReturn == nvml.NVML_SUCCESS]
+        counts = [_integer(nvml, one) for one in _by_link(field, nvml, device)]
         if not counts:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
         return (float(sum(counts)),)

@@ -4,8 +4,8 @@ import platform
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.nvml.events import Listener
-from otel_zernel_receivers.nvml.gpu import Gpu, Maker, find
-from otel_zernel_receivers.nvml.library import Library, Lost
+from otel_zernel_receivers.nvml.gpu import Found, Gpu, Maker, find
+from otel_zernel_receivers.nvml.library import Library, Lost, Nameless
 
 
 class Place:
@@ -29,6 +29,11 @@ class Place:
     def name(self) -> str:
         """For logs and health."""
         return self.gpu.name if self.gpu else f"GPU {self.index}"
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the GPU, after its name."""
+        return self.lost or ("answers none of its queries" if self.gpu and self.gpu.board.silent else None)
 
     @property
     def drain_interval(self) -> float | None:
@@ -60,10 +65,18 @@ class Place:
         self._look_again = self._clock.monotonic() + self._maker.config.rediscover_interval
         try:
             found = find(self._library, self.index, platform.node())
+        except Nameless as problem:
+            self.lost = self.lost if self.gpu else str(problem)
+            return
         finally:
             self.looked = True
         if found is None:
             self.lost = "is no longer there" if self.gpu else None
-        elif self.gpu is None or self.lost or self.gpu.uuids != found.uuids:
+        elif self.gpu is None or self.lost or self.gpu.uuids != found.uuids or _more_is_known(self.gpu, found):
             self._listener.watch(found.identity.uuid, found.handle)
             self.gpu, self.lost = self._maker.make(self._library, found), None
+
+
+def _more_is_known(gpu: Gpu, found: Found) -> bool:
+    """Whether the board now told what it did not when it was first asked."""
+    return found.identity.resource.items() > gpu.board.identity.resource.items()

@@ -29,6 +29,8 @@ def _select(answer: Any, keys: Sequence[str | int]) -> list[float]:
 
 
 def call(function: str, *arguments: int, parts: Sequence[str | int] = ()) -> Ask:
+    """Asks a function; the answer's `parts` are the values."""
+
     def ask(nvml: Nvml, device: Handle) -> Sequence[float]:
         return _select(getattr(nvml, function)(device, *arguments), parts)
 

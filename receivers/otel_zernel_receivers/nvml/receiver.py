@@ -1,8 +1,9 @@
 """Opens the driver, has each of its GPUs watched, and starts over when the driver does."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from otel_zernel.component import Context, Emit, Finding, Receiver
 from otel_zernel.scraping import ScrapeThread
@@ -68,9 +69,8 @@ class NvmlReceiver(Receiver):
         )
         errors = meter.create_counter("zernel.nvml.query.errors", "{error}", "Queries that failed and may work again.")
         self._xids = Xids(context.clock.time_ns)
-        self._maker = Maker(
-            config, context, self._xids, lambda query, error: errors.add(1, {m.QUERY: query, m.ERROR: error})
-        )
+        self._failed = lambda query, error: errors.add(1, {m.QUERY: query, m.ERROR: error})
+        self._maker = Maker(config, context, self._xids)
         self._watches: list[Watch] = []
         """One for each GPU, by index."""
         self._open_sessions: list[_Session] = []
@@ -109,16 +109,22 @@ class NvmlReceiver(Receiver):
     def _open(self) -> _Session:
         """Opens the driver; blocks. Raises `Unavailable`."""
         self._close()
-        library = Library()
+        library = Library(self._failed)
         try:
             number = count(library)
+            listener = Listener(library, self._xids.count)
         except Unavailable:
             library.close()
             raise
-        listener = Listener(library, self._xids.count, self._maker.failed)
-        session = _Session(library, listener, [Place(library, index, listener, self._maker) for index in range(number)])
+        session = _Session(library, listener, [])
+        self._add_places(session, number)
         self._open_sessions.append(session)
         return session
+
+    def _add_places(self, session: _Session, number: int) -> None:
+        """Adds those that are new of the `number` the driver lists."""
+        for index in range(len(session.places), number):
+            session.places.append(Place(session.library, index, session.listener, self._maker))
 
     def _close(self) -> None:
         """Closes the driver, unless a GPU's thread is inside it, where nobody may take it away; blocks."""
@@ -127,39 +133,62 @@ class NvmlReceiver(Receiver):
 
     async def _watch(self, session: _Session, opener: ScrapeThread, emit: Emit) -> None:
         """Watches every place of the driver's. Raises `Unavailable` or `_Changed`."""
-        while len(self._watches) < len(session.places):
-            self._watches.append(Watch(len(self._watches), self.config, self.context, self._timeouts))
-        self._report(session)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for watch, place in zip(self._watches, session.places, strict=False):
-                    tasks.create_task(watch.run(place, emit, lambda: self._report(session)))
-                tasks.create_task(self._rediscover(session, emit))
+
+                def watch(places: Sequence[Place]) -> None:
+                    for place in places:
+                        run = self._watch_of(place).run(place, emit, lambda: self._report(session))
+                        tasks.create_task(run)
+                    self._report(session)
+
+                watch(session.places)
+                tasks.create_task(self._rediscover(session, opener, emit, watch))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
             await self._leave(session, opener)
 
-    async def _rediscover(self, session: _Session, emit: Emit) -> None:
-        """Raises `_Changed` whenever a GPU is missing, unless another hangs: then the driver cannot be closed."""
+    def _watch_of(self, place: Place) -> Watch:
+        while len(self._watches) <= place.index:
+            self._watches.append(Watch(len(self._watches), self.config, self.context, self._timeouts))
+        return self._watches[place.index]
+
+    async def _rediscover(
+        self, session: _Session, opener: ScrapeThread, emit: Emit, watch: Callable[[Sequence[Place]], None]
+    ) -> None:
+        """Has new places watched. Raises `_Changed` whenever a GPU is missing, unless another hangs: then the driver
+        cannot be closed. Raises `Unavailable`."""
         while True:
             await self.context.clock.sleep(self.config.rediscover_interval)
+            known = len(session.places)
+            self._add_places(session, await self._count(session, opener))
+            watch(session.places[known:])
             missing = self._missing(session)
             for gpu in missing:
                 await deliver(gpu.failed(), emit, self.config, self.context)
             self._report(session)
-            if (missing or session.lacking) and not any(watch.hung for watch in self._watches):
+            if (missing or session.lacking) and not opener.busy and not any(one.hung for one in self._watches):
                 raise _Changed
+
+    async def _count(self, session: _Session, opener: ScrapeThread) -> int:
+        """How many GPUs the driver lists now; 0 if it does not answer. Raises `Unavailable`."""
+        if opener.busy:
+            return 0
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                return await opener.call(partial(count, session.library))
+        except TimeoutError:
+            return 0
 
     async def _leave(self, session: _Session, opener: ScrapeThread) -> None:
         """Closes the driver as soon as nobody is inside it, if that is soon; else it is closed another time."""
         session.listener.stop()
         try:
             async with asyncio.timeout(CLOSING):
-                while any(watch.busy for watch in self._watches):  # noqa: ASYNC110  # threads have no event to wait for
+                while opener.busy or any(watch.busy for watch in self._watches):  # noqa: ASYNC110  # threads have no event to wait for
                     await asyncio.sleep(0.01)
-                if not opener.busy:
-                    await opener.call(self._close)
+                await opener.call(self._close)
         except TimeoutError:
             return
 

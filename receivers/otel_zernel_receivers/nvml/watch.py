@@ -108,7 +108,7 @@ class Watch:
         return None
 
     def _say(self, place: Place, changed: Callable[[], None]) -> None:
-        problem = f"does not answer within {self._config.timeout:g} s" if self.hung else self._error or place.lost
+        problem = f"does not answer within {self._config.timeout:g} s" if self.hung else self._error or place.trouble
         trouble = f"{place.name} {problem}" if problem else None
         if trouble != self.trouble:
             self.trouble = trouble

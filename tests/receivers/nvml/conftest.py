@@ -13,4 +13,4 @@ def driver() -> Iterator[Callable[[str], Driver]]:
     """Boots a scenario; lets go of whoever hangs in the end."""
     controls = standin()
     yield controls.boot
-    controls.apply("gpu 0-7", "hang -")
+    controls.apply("gpu 0-7", "hang -", "driver", "hang -", "hang count -")

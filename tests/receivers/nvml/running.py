@@ -24,12 +24,12 @@ class Host:
         self.config = NvmlConfig.model_validate({"processes": {"proc": "/nowhere"}, **(options or {})})
         self.xids = Xids(self.clock.time_ns)
         self.failed: list[tuple[str, str]] = []
-        self._maker = Maker(self.config, self.context, self.xids, lambda *what: self.failed.append(what))
+        self._maker = Maker(self.config, self.context, self.xids)
 
     @contextmanager
     def gpus(self) -> Iterator[list[Gpu]]:
         """What the driver knows now."""
-        library = Library()
+        library = Library(lambda *what: self.failed.append(what))
         try:
             found = (find(library, index, HOST) for index in range(count(library)))
             yield [self._maker.make(library, one) for one in found if one]
@@ -39,8 +39,8 @@ class Host:
     @contextmanager
     def place(self) -> Iterator[Place]:
         """Where the driver lists its first GPU."""
-        library = Library()
-        listener = Listener(library, self.xids.count, lambda *what: self.failed.append(what))
+        library = Library(lambda *what: self.failed.append(what))
+        listener = Listener(library, self.xids.count)
         try:
             yield Place(library, 0, listener, self._maker)
         finally:

@@ -130,6 +130,71 @@ def test_a_query_that_fails_for_once_is_counted_and_asked_again(driver: Boot) ->
         assert values(gpus[0].scrape(), "hw.power") == {"": 99}
 
 
+def test_fields_that_fail_for_once_are_counted_one_by_one_and_asked_again(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "Field 82 = !999", "Field 142 = !10")
+    with host.gpus() as gpus:
+        batch = gpus[0].scrape()
+        assert host.failed == [("NVML_FI_DEV_MEMORY_TEMP", "unknown"), ("NVML_FI_DEV_REMAPPED_COR", "timeout")]
+        assert values(batch, "hw.temperature") == {"hw.sensor_location=gpu": 42}
+        assert values(batch, "zernel.gpu.memory.remapped_rows") == {"error.type=uncorrected": 0}
+        controls.apply("gpu 0", "Field 82 = 43u", "Field 142 = 0u")
+        assert len(values(gpus[0].scrape(), "hw.temperature")) == 2
+    assert len(host.failed) == 2
+
+
+def test_a_field_of_a_type_nobody_knows_costs_that_field_only(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "Field 82 = 43x")
+    with host.gpus() as gpus:
+        batch = gpus[0].scrape()
+    assert host.failed == [("NVML_FI_DEV_MEMORY_TEMP", "unknown_value_type")]
+    assert values(batch, "zernel.gpu.memory.power") == {"": 36.43}
+
+
+def test_a_sum_over_links_is_left_out_and_counted_when_a_link_does_not_answer(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    links = ["", *(f".{link}" for link in range(1, 18))]
+    controls.apply("gpu 0", *(f"Field 161{link} = 5" for link in links), *(f"Field 165{link} = 1u" for link in links))
+    with host.gpus() as gpus:
+        assert values(gpus[0].scrape(), "zernel.gpu.nvlink.errors") == {"error.type=replay": 90}
+        controls.apply("gpu 0", "Field 161.3 = !999", "Field 165.4 = !10")
+        batch = gpus[0].scrape()
+        assert values(batch, "zernel.gpu.nvlink.errors") == {}
+        assert values(batch, "zernel.gpu.nvlink.links") == {}
+        assert host.failed == [("nvmlDeviceGetNvLinkState", "timeout"), ("nvmlDeviceGetFieldValues", "unknown")]
+        controls.apply("gpu 0", "Field 161.3 = 6", "Field 165.4 = 1u")
+        (errors,) = metrics(gpus[0].scrape(), "zernel.gpu.nvlink.errors")
+    assert [(one.as_double, one.start_time_unix_nano) for one in errors.sum.data_points] == [(91, 0)]
+
+
+def test_a_sample_buffer_that_fails_for_once_is_counted_and_read_again(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "Samples 0 = !999")
+    with host.gpus() as gpus:
+        assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution") == []
+        assert host.failed == [("nvmlDeviceGetSamples", "unknown")]
+        controls.apply("gpu 0", "Samples 0 = 1000000 125310")
+        assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution")
+
+
+def test_a_board_that_answers_no_query_is_failed_until_it_does(driver: Boot) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", "lost = !999")
+        for _ in range(3):
+            assert values(gpus[0].scrape(), "hw.status")["hw.state=failed"] == 1
+        controls.apply("gpu 0", "lost -")
+        assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
+
+
+def test_a_board_of_which_some_queries_fail_is_not_failed(driver: Boot) -> None:
+    driver("h200").apply("gpu 0", "PowerUsage = !999", "FieldValues = !999", "ClockInfo 0 = !999")
+    with Host().gpus() as gpus:
+        assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
+
+
 def test_an_answer_that_makes_no_sense_costs_that_query_only(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     controls.apply("gpu 0", "MemoryInfo_v2 = 0 0 0 0")
@@ -152,7 +217,7 @@ def test_a_slow_query_is_asked_seldom_and_the_others_always(driver: Boot) -> Non
         return Asked(name, [answer])
 
     library = Library()
-    questions = Questions(library, None, 0.01, clock.monotonic, lambda *what: None)
+    questions = Questions(library, None, 0.01, clock.monotonic)
     questions.asked = [ask("slow", 0.03), ask("quick", 0.0001), ask("endless", 60)]
     for _ in range(12):
         questions.ask()

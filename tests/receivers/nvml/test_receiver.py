@@ -1,7 +1,7 @@
 """The receiver at work, over everything that drivers do to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -44,12 +44,19 @@ class Running:
     @property
     def timeouts(self) -> dict[str, int]:
         """How often each GPU did not answer in time, by uuid."""
+        return {str(about["hw.id"]): count for about, count in self._counted("zernel.nvml.timeouts")}
+
+    @property
+    def errors(self) -> dict[tuple[str, str], int]:
+        """How often each query failed with which error."""
+        counted = self._counted("zernel.nvml.query.errors")
+        return {(str(about["zernel.nvml.query"]), str(about["error.type"])): count for about, count in counted}
+
+    def _counted(self, name: str) -> Iterator[tuple[dict[str, Any], int]]:
         data = self.reader.get_metrics_data()
         metrics = [metric for one in data.resource_metrics for metric in one.scope_metrics[0].metrics] if data else []
-        points = [
-            point for metric in metrics if metric.name == "zernel.nvml.timeouts" for point in metric.data.data_points
-        ]
-        return {str((point.attributes or {})["hw.id"]): int(point.value) for point in points}  # type: ignore[union-attr]
+        for point in (point for metric in metrics if metric.name == name for point in metric.data.data_points):
+            yield dict(point.attributes or {}), int(point.value)  # type: ignore[union-attr]  # a sum's
 
     @property
     def problem(self) -> str:
@@ -176,6 +183,103 @@ async def test_a_gpu_that_is_lost_from_the_start_is_named(driver: Boot) -> None:
     async with running() as nvml:
         await nvml.scraped(gpu(0))
         await until(lambda: nvml.problem == "GPU 6 has fallen off the bus or is otherwise inaccessible")
+
+
+async def test_a_gpu_that_only_an_nvml_opened_anew_shows_waits_while_another_hangs(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(2))
+        await nvml.scraped(gpu(5))
+        controls.apply("gpu 5", "hang = 1")
+        await until(lambda: f"GPU 5 ({gpu(5)}) does not answer" in nvml.problem)
+        controls.apply("gpu 2", "lost = !15 until closed")
+        await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=failed") == 1)
+        for _ in range(3):  # it is asked again and again, and the others go on
+            await nvml.scraped(gpu(2))
+            await nvml.scraped(gpu(0))
+        assert f"GPU 2 ({gpu(2)}) has fallen off the bus" in nvml.problem
+        assert controls.users == 1
+        controls.apply("gpu 5", "hang -")
+        await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=ok") == 1)
+        await nvml.scraped(gpu(5))
+        await until(lambda: nvml.problem == "")
+
+
+async def test_a_gpu_that_the_driver_lists_later_is_watched_also_while_another_hangs(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(5))
+        controls.apply("gpu 5", "hang = 1")
+        await until(lambda: f"GPU 5 ({gpu(5)}) does not answer" in nvml.problem)
+        controls.apply("gpu 8", "UUID = GPU-new", "PowerUsage = 99000")
+        await until(lambda: nvml.newest("hw.power", "GPU-new") == {"": 99})
+        await nvml.scraped(gpu(0))
+
+
+async def test_a_driver_that_hangs_when_opened_is_said_and_opened_once_it_answers(driver: Boot) -> None:
+    controls = driver("h200")
+    controls.apply("driver", "hang = 1")
+    async with running() as nvml:
+        await until(lambda: nvml.problem == "no GPUs: NVIDIA's driver does not answer")
+        controls.apply("driver", "hang -")
+        await nvml.scraped("GPU-515034b9")
+        await until(lambda: nvml.problem == "")
+
+
+async def test_a_driver_that_hangs_while_it_counts_its_gpus_keeps_no_gpu_from_being_scraped(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(2))
+        controls.apply("driver", "hang count = 1", "gpu 2", "lost = !15")
+        for _ in range(10):
+            await nvml.scraped(gpu(0))
+        controls.apply("driver", "hang count -", "gpu 2", "lost -", "gpu 8", "UUID = GPU-new", "PowerUsage = 99000")
+        await nvml.scraped("GPU-new")
+        await nvml.scraped(gpu(2))
+
+
+async def test_a_gpu_that_does_not_say_who_it_is_is_named_and_taken_up_once_it_does(driver: Boot) -> None:
+    controls = driver("h100x8")
+    controls.apply("gpu 4", "UUID = !999")
+    async with running() as nvml:
+        await until(lambda: nvml.problem == "GPU 4 does not say who it is (unknown)")
+        assert nvml.errors[("nvmlDeviceGetUUID", "unknown")] > 0
+        controls.apply("gpu 4", f"UUID = {gpu(4)}")
+        await nvml.scraped(gpu(4))
+        await until(lambda: nvml.problem == "")
+
+
+async def test_a_known_gpu_that_does_not_say_its_name_for_once_goes_on_being_scraped(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(4))
+        controls.apply("gpu 4", "UUID = !999")
+        await until(lambda: nvml.errors.get(("nvmlDeviceGetUUID", "unknown"), 0) > 1)
+        await nvml.scraped(gpu(4))
+        assert nvml.newest("hw.status", gpu(4))["hw.state=ok"] == 1
+        assert nvml.problem == ""
+
+
+async def test_what_a_board_did_not_tell_of_itself_at_first_is_added(driver: Boot) -> None:
+    controls = driver("h200")
+    controls.apply("gpu 0", "Serial = !999")
+    async with running() as nvml:
+        await nvml.scraped("GPU-515034b9")
+        assert not _of("1654324149046", nvml.batches[-1])
+        controls.apply("gpu 0", "Serial = 1654324149046")
+        await nvml.scraped("1654324149046")
+
+
+async def test_a_board_that_answers_no_query_is_said_and_failed(driver: Boot) -> None:
+    controls = driver("h100x8")
+    async with running() as nvml:
+        await nvml.scraped(gpu(4))
+        controls.apply("gpu 4", "lost = !999")
+        await until(lambda: nvml.problem == f"GPU 4 ({gpu(4)}) answers none of its queries")
+        await until(lambda: nvml.newest("hw.status", gpu(4)).get("hw.state=failed") == 1)
+        controls.apply("gpu 4", "lost -")
+        await until(lambda: nvml.problem == "")
+        assert nvml.newest("hw.status", gpu(4))["hw.state=ok"] == 1
 
 
 async def test_a_driver_that_could_not_be_closed_is_closed_once_nobody_hangs(driver: Boot) -> None:

@@ -60,9 +60,15 @@ int standin_users(void) {
     return users;
 }
 
+static void wait_while(const struct device *device, const char *key) {
+    while (scenario_value(device, key, 0))
+        pthread_cond_wait(&scenario_changed, &scenario_lock);
+}
+
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     pthread_mutex_lock(&scenario_lock);
+    wait_while(scenario_driver(), "hang");
     const char *path = getenv("NVML_STANDIN");
     int code = SUCCESS;
     if (!scenario_driver() && (!path || !scenario_read(path)))
@@ -81,6 +87,8 @@ int nvmlShutdown(void) {
     pthread_mutex_lock(&scenario_lock);
     int code = users ? SUCCESS : UNINITIALIZED;
     users -= users > 0;
+    if (!users)
+        scenario_closed();
     pthread_mutex_unlock(&scenario_lock);
     return code;
 }
@@ -108,8 +116,7 @@ static void pause_for(const struct device *device, const char *key) {
 /* Returns with the lock held in any case. `hang` blocks until it is taken away. */
 static int enter(const struct device *device, const char *key) {
     pthread_mutex_lock(&scenario_lock);
-    while (device && scenario_value(device, "hang", 0))
-        pthread_cond_wait(&scenario_changed, &scenario_lock);
+    wait_while(device ? device : scenario_driver(), "hang");
     pause_for(device, key);
     if (!users)
         return UNINITIALIZED;
@@ -245,6 +252,7 @@ int nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *out) {
 
 int nvmlDeviceGetCount_v2(unsigned *out) {
     int code = enter(NULL, "");
+    wait_while(scenario_driver(), "hang count");
     for (*out = 0; scenario_device((int)*out, -1); ++*out)
         ;
     return leave(code);
@@ -487,7 +495,7 @@ struct field {
     ull value;
 };
 
-/* `Field 82 = 43u`: u for an unsigned int, i for an int; `Field 138.all`, `Field 165.3`: for a scope. */
+/* `Field 82 = 43u`: u for an unsigned int, i for an int, x for a type nobody knows; `Field 138.all`, `Field 165.3`: for a scope. */
 static void answer(const struct device *device, struct field *field) {
     char key[64];
     if (field->scope == (uint32_t)ALL_SCOPES)
@@ -502,7 +510,7 @@ static void answer(const struct device *device, struct field *field) {
         return;
     char *end;
     field->value = (ull)strtoll(value, &end, 0);
-    field->type = *end == 'u' ? VALUE_UNSIGNED_INT : *end == 'i' ? VALUE_SIGNED_INT : VALUE_UNSIGNED_LONG_LONG;
+    field->type = *end == 'u' ? VALUE_UNSIGNED_INT : *end == 'i' ? VALUE_SIGNED_INT : *end == 'x' ? 99 : VALUE_UNSIGNED_LONG_LONG;
 }
 
 int nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, struct field *fields) {

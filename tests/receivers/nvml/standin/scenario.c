@@ -8,6 +8,9 @@
  *     ClockInfo 1 = !13         ... answers the error 13; what is not there answers NOT_SUPPORTED
  *     Samples 1 += 1000000 57   one value more; a ring buffer forgets its oldest (see SampleCapacity)
  *     Name -                    no longer there
+ *     lost = !15                every question about the board answers so; `lost = !15 until closed`: until nvmlShutdown
+ *     hang = 1                  no question about the board returns; the driver's: nor nvmlInit; `hang count`: nor
+ *                               nvmlDeviceGetCount
  */
 #include "scenario.h"
 
@@ -87,6 +90,14 @@ static void forget(struct device *device, const char *key, int keep) {
         }
     }
     device->count = kept;
+}
+
+void scenario_closed(void) {
+    for (int i = 0; i < device_count; i++) {
+        const char *lost = scenario_value(&devices[i], "lost", 0);
+        if (lost && strstr(lost, "until closed"))
+            forget(&devices[i], "lost", 0);
+    }
 }
 
 /* The value with {gpu} replaced by the board's number. */

@@ -36,6 +36,9 @@ const char *scenario_value(const struct device *device, const char *key, int nth
 /* The next value of a key from entry *at on, which moves behind it; NULL at the end. */
 const char *scenario_next(const struct device *device, const char *key, int *at);
 
+/* NVML was shut down: what was lost only until then is back. */
+void scenario_closed(void);
+
 /* Called for every event a line raises: `xid = CODE [GPU_INSTANCE COMPUTE_INSTANCE]`. */
 void raise_event(struct device *device, unsigned long long xid, unsigned gpu_instance, unsigned compute_instance);
 
