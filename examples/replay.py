@@ -5,6 +5,7 @@
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from otel_zernel.batch import Batch
@@ -19,9 +20,8 @@ def replayed(path: Path) -> Iterator[Batch]:
     """What the phases processor makes of a recording; the same bytes every time."""
     processor = PhasesProcessor(PhasesProcessor.Config(), make_context("processors", "phases"))
     with path.open("rb") as lines:
-        for line in lines:
-            yield from processor.process(Batch(spans=parse_spans_json(line)))
-    yield from processor.flush()
+        made = chain.from_iterable(processor.process(Batch(spans=parse_spans_json(line))) for line in lines)
+        yield from (batch for batch in chain(made, processor.flush()) if batch.item_count)
 
 
 def main(path: Path) -> None:

@@ -14,8 +14,9 @@ from otel_zernel_processors.phases.energy import Gpu
 from otel_zernel_processors.phases.ledger import PHASES
 from otel_zernel_processors.phases.marks import mark_of
 from otel_zernel_processors.phases.metrics import Value, Writer
-from otel_zernel_processors.phases.observations import GPU, LOSSES, Observation, scalars
+from otel_zernel_processors.phases.observations import GPU, LOSSES, READING, Observation, scalars
 from otel_zernel_processors.phases.process import Identity, Process
+from otel_zernel_processors.phases.readings import Readings
 from otel_zernel_processors.phases.report import report
 
 _MANY = 1000
@@ -48,7 +49,13 @@ class Host:
         self._gpus: dict[str, Gpu] = {}
         self._lost: dict[int | None, tuple[int, float]] = {}
         self._losses: deque[Loss] = deque(maxlen=_LOSSES)
+        self._readings = Readings(config)
         self._transitions = 0
+
+    @property
+    def known(self) -> int:
+        """Up to when (ns) everything has come, but for what is late."""
+        return self._readings.known(self.clock)
 
     def follow(self, resource: Resource, spans: Sequence[Span]) -> None:
         """Takes the spans of one process."""
@@ -73,6 +80,8 @@ class Host:
                 self._gpus.setdefault(seen.gpu, Gpu()).read(seen)
         elif seen.name == LOSSES:
             self._lose(seen)
+        elif seen.name == READING:
+            self._readings.seen(seen.start, seen.time)
         elif seen.pid is not None:
             process = self._process(seen.pid, seen.resource)
             if process:

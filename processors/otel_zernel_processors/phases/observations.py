@@ -25,7 +25,9 @@ KERNEL = frozenset(
 NVML = frozenset({"zernel.gpu.process.utilization", "zernel.gpu.process.memory.usage"})
 GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"})
 LOSSES = "zernel.ebpf.lost_events"
-_KNOWN = KERNEL | NVML | GPU | {LOSSES}
+READING = "zernel.probe.floor"
+"""Comes with every reading of the eBPF receiver's counters."""
+_KNOWN = KERNEL | NVML | GPU | {LOSSES, READING}
 _ENGINES = ("", "sm")
 _TASKS = ("", "general")
 

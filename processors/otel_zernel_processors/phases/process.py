@@ -60,6 +60,11 @@ class Process:
             self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
 
     @property
+    def doubtful_ns(self) -> int:
+        """How much time (ns) was told as phases before it was known that events in it had been lost."""
+        return self._timeline.doubtful_ns
+
+    @property
     def is_ml(self) -> bool:
         """Whether it has PyTorch's scopes, or used CUDA or NCCL."""
         return self._timeline.has_scopes or self._signals.is_ml

@@ -105,7 +105,7 @@ class PhasesProcessor(Processor):
 
     def _reports(self) -> Iterator[Batch]:
         for host in self._hosts.values():
-            until = host.clock - self._lateness
+            until = host.known
             for due in host.due(until):
                 yield from host.report(due)
                 yield from self._jobs.report(self._all(), host.name, due)

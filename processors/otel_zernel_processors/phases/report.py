@@ -58,6 +58,7 @@ def _write_steps(process: Process, writer: Writer) -> None:
         return
     writer.sum("zernel.steps", "{step}", [({"zernel.step.kind": kind}, n) for kind, n in sorted(account.steps.items())])
     writer.sum("zernel.steps.lossy", "{step}", [({}, account.lossy_steps)])
+    writer.sum("zernel.phase.doubtful", "s", [({}, process.doubtful_ns / 1e9)])
     writer.sum("zernel.epochs", "{epoch}", [({}, account.epochs)])
     writer.sum("zernel.collective.overlap", "s", [({}, account.overlap_ns / 1e9)])
     seconds = tally.phase_ns.total() / 1e9

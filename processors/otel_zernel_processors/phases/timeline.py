@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from otel_zernel_processors.phases.ledger import Ledger, Span, ledger_in_turns
+from otel_zernel_processors.phases.ledger import Ledger, Span, ledger_in_turns, length, union
 from otel_zernel_processors.phases.marks import WORK, Mark
 from otel_zernel_processors.phases.steps import Step, StepCutter
 
@@ -14,6 +14,7 @@ _COLLECTIVES = 1024
 _SCOPES = WORK | {"data_loading"}
 """What the training thread is known by."""
 _LOSSES = 64
+"""Stretches of loss that are told apart; of more, the oldest are taken together."""
 _MANY = 250
 """Marks of a step whose ledger takes more than a ms."""
 
@@ -75,7 +76,11 @@ class Timeline:
         self._thread: int | None = None
         self._trained = False
         self._collectives: deque[Mark] = deque(maxlen=_COLLECTIVES)
-        self._losses: deque[Span] = deque(maxlen=_LOSSES)
+        self._losses: list[Span] = []
+        self._doubted: list[Span] = []
+        self._began = self._closed_until = 0
+        self.doubtful_ns = 0
+        """Time of steps that were closed before it was known that events in it had been lost."""
         self.has_scopes = False
         """Whether any thread was seen to load data or to train."""
         self.until = 0
@@ -102,9 +107,20 @@ class Timeline:
 
     def lose(self, start: int, end: int) -> None:
         """Notes that events between these times (ns) were lost."""
+        if start < self._closed_until:
+            self._doubt(max(start, self._began), min(end, self._closed_until))
         if self._losses and start <= self._losses[-1][1] <= end:
             start = min(start, self._losses.pop()[0])
         self._losses.append((start, end))
+        if len(self._losses) > _LOSSES:
+            (start, one), (other, end) = self._losses[:2]
+            self._losses[:2] = [(min(start, other), max(one, end))]
+
+    def _doubt(self, start: int, end: int) -> None:
+        """Counts time of steps that are closed, once."""
+        doubted = union([*self._doubted, (start, end)])
+        self.doubtful_ns += length(doubted) - length(self._doubted)
+        self._doubted = doubted[-_LOSSES:]
 
     def is_behind(self, until: int) -> bool:
         """Whether marks that ended by `until` (ns) are still to be taken."""
@@ -165,6 +181,7 @@ class Timeline:
         began = [mark for mark in self._collectives if step.start <= mark.start < step.end]
         while self._collectives and self._collectives[0].end <= step.end:
             self._collectives.popleft()
+        self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         return ClosedStep(step, began, flights, self._bridge_ns)
 
 
