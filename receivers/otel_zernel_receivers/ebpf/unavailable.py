@@ -11,6 +11,8 @@ BTF = Path("/sys/kernel/btf/vmlinux")
 """The kernel's own type information."""
 OLDEST = (5, 15)
 """The first Linux whose probes carry the cookies that tell functions apart (by perf links)."""
+UNPRIVILEGED = (6, 6)
+"""The first Linux with uprobe.multi: perf links take CAP_SYS_ADMIN."""
 
 
 class Unavailable(Exception):
@@ -33,6 +35,8 @@ def explain(reasons: Sequence[str], release: str = platform.release(), btf: Path
         )
     if _version(release) < OLDEST:
         return f"eBPF needs Linux 5.15 or newer here; this is {release}"
+    if _version(release) < UNPRIVILEGED and Capability.CAP_SYS_ADMIN not in held():
+        return f"eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on {release}"
     if not btf.exists():
         return f"eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF); there is no {btf}"
     first_lines = dict.fromkeys(reason.partition("\n")[0] for reason in reasons)  # then comes the verifier's log

@@ -88,6 +88,14 @@ def test_a_kernel_that_is_too_old_is_named(privileged: None) -> None:
     )
 
 
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
+def test_before_uprobe_multi_more_is_needed(privileged: None) -> None:
+    wrapper = ["setpriv", "--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all,+bpf,+perfmon"]
+    code = "from otel_zernel_receivers.ebpf.unavailable import explain; print(explain(['perf: no'], '5.15.0'))"
+    told = "eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on 5.15.0\n"
+    assert run_in(wrapper, code).stdout == told
+
+
 def test_a_kernel_without_type_information_is_told(privileged: None, tmp_path: Path) -> None:
     told = explain(["session: no"], "6.18.0", tmp_path / "vmlinux")
     assert told.startswith("eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)")
