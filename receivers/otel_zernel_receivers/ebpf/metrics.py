@@ -1,9 +1,12 @@
 """What the readings are as metrics: names, units, attributes."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate, groupby
+from operator import itemgetter
+from typing import TypeVar
 
 from otel_zernel.batch import Batch
 from otel_zernel.hdr import Layout
@@ -27,6 +30,12 @@ from otel_zernel_receivers.ebpf.rows import CpuReading, Process
 from otel_zernel_receivers.ebpf.sampling import Watched
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Readings
+
+ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, FailureReading)
+
+AT_ONCE = 64
+"""Series of a batch, where they are of several processes: the percentiles processor takes some 60 us for each, and lets
+the event loop have others their turn only between batches."""
 
 SCOPE = Scope("otel_zernel_receivers.ebpf")
 
@@ -138,7 +147,7 @@ _NCCL_ERRORS = {
 
 
 class Points:
-    """The points of one reading, by metric."""
+    """The points of one batch, by metric."""
 
     def __init__(self, layout: Layout, period: Period) -> None:
         self._layout = layout
@@ -195,9 +204,7 @@ class Points:
         self._add_number(LOST_EVENTS, _of_process(process.pid), count)
 
     def batch(self) -> Batch:
-        """All of them; an empty batch if there are none."""
-        if not self._points:
-            return Batch()
+        """All of them."""
         metrics = [encode_metric(family, points) for family, points in self._points.items()]
         count = sum(map(len, self._points.values()))
         return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=count)
@@ -236,28 +243,42 @@ def _of_error(pid: int, error: str) -> bytes:
     return encode_attributes({"process.pid": pid, "error.type": error}, NUMBER_ATTRIBUTES)
 
 
-def batch_of(
+def batches_of(
     readings: Readings,
     wanted: Callable[[Process], bool],
     layout: Layout,
     cost: Cost,
     period: Period,
     watched: Watched,
-) -> Batch:
-    """The readings of the processes that are wanted, as metrics of the time of `period`."""
-    points = Points(layout, period)
-    points.add_series((series for series in readings.series if wanted(series.process)), watched)
-    for memory in readings.memory:
-        if wanted(memory.process):
-            points.add_memory(memory)
-    for cpu in readings.cpu:
-        if wanted(cpu.process):
-            points.add_cpu(cpu, cost)
-    points.add_floor(cost)
-    points.add_share(watched)
-    for failure in readings.failures:
-        if wanted(failure.process):
-            points.add_failure(failure)
+) -> list[Batch]:
+    """The readings of the processes that are wanted, as metrics of the time of `period`. Batches are small, and all
+    points of a process are in one of them."""
+    share = _shares(readings, wanted)
+    points: defaultdict[int, Points] = defaultdict(lambda: Points(layout, period))
+    points[0].add_floor(cost)
+    points[0].add_share(watched)
+    for number, series in groupby(_told(readings.series, share), itemgetter(0)):
+        points[number].add_series((one for _, one in series), watched)
+    for number, memory in _told(readings.memory, share):
+        points[number].add_memory(memory)
+    for number, cpu in _told(readings.cpu, share):
+        points[number].add_cpu(cpu, cost)
+    for number, failure in _told(readings.failures, share):
+        points[number].add_failure(failure)
     for process, lost in readings.lost_events.items():
-        points.add_lost_events(process, lost)
-    return points.batch()
+        points[share.get(process, 0)].add_lost_events(process, lost)
+    return [of_batch.batch() for of_batch in points.values()]
+
+
+def _shares(readings: Readings, wanted: Callable[[Process], bool]) -> dict[Process, int]:
+    """Of each process that is wanted, the number of its batch."""
+    series = Counter(reading.process for reading in readings.series)
+    others = (reading.process for part in (readings.memory, readings.cpu, readings.failures) for reading in part)
+    processes = [process for process in dict.fromkeys((*series, *others)) if wanted(process)]
+    before = accumulate((series[process] for process in processes), initial=0)
+    return {process: count // AT_ONCE for process, count in zip(processes, before, strict=False)}
+
+
+def _told(part: Iterable[ReadingT], share: Mapping[Process, int]) -> list[tuple[int, ReadingT]]:
+    """The readings of wanted processes with their batches' numbers, by which they are sorted."""
+    return sorted(((share[one.process], one) for one in part if one.process in share), key=itemgetter(0))

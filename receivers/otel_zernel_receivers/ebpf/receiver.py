@@ -84,16 +84,15 @@ class EbpfReceiver(Receiver):
         await clock.sleep(max(began + interval - clock.monotonic(), 0.0))
 
     async def _hand_on(self, watch: "Watch", emit: Emit) -> None:
-        batch = await _in_thread(watch.read)
-        if not batch.item_count:
-            return
-        try:
-            await emit(batch)
-        except Rejected as rejected:  # who rejected it has counted it
-            self.context.logger.warning("downstream rejected %d items: %s", batch.item_count, rejected)
-        except Refused:  # only at the end: until then, `Insist` waits and the kernel goes on counting
-            self.context.drop(batch.item_count, "refused")
-        watch.taken()
+        for batch in await _in_thread(watch.read_batches):
+            try:
+                await emit(batch)
+            except Rejected as rejected:  # who rejected it has counted it
+                self.context.logger.warning("downstream rejected %d items: %s", batch.item_count, rejected)
+            except Refused:  # only at the end: until then, `Insist` waits and the kernel goes on counting
+                self.context.drop(batch.item_count, "refused")
+            watch.taken(batch)
+            await asyncio.sleep(0)  # all of them would hold the event loop for long
 
 
 def _make_watch(config: EbpfConfig, context: Context) -> "Watch":

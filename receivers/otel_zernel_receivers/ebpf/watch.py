@@ -1,6 +1,6 @@
 """The receiver's work without its waiting: load, find libraries, attach, read. Everything here may block."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
 from otel_zernel.batch import Batch
@@ -11,7 +11,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.loading import Loaded, load
-from otel_zernel_receivers.ebpf.metrics import batch_of
+from otel_zernel_receivers.ebpf.metrics import batches_of
 from otel_zernel_receivers.ebpf.otlp import Period
 from otel_zernel_receivers.ebpf.overhead import Overhead
 from otel_zernel_receivers.ebpf.processes import Reason, Scanner, Selection
@@ -32,7 +32,7 @@ class Watch:
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
         self._skipped: Mapping[Reason, int] = {}
-        self._untaken = Batch()
+        self._untaken: list[Batch] = []
         self._stack = ExitStack()
 
     def open(self) -> None:
@@ -80,6 +80,10 @@ class Watch:
 
     def read(self) -> Batch:
         """What was counted since the last reading, and what of earlier ones is not `taken` yet."""
+        return Batch.join(self.read_batches())
+
+    def read_batches(self) -> list[Batch]:
+        """The same in small batches, the oldest first."""
         self._identities.learn()
         readings, watched = self._tables.read(), self._sampling.take()
         self._sampling.learn(readings, watched)
@@ -89,17 +93,17 @@ class Watch:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
-        metrics = batch_of(readings, self._identities.wants, self._layout, self._cost, period, watched)
-        self._untaken = Batch.join([self._untaken, metrics, self._spans_of(readings)])
-        return self._untaken
+        metrics = batches_of(readings, self._identities.wants, self._layout, self._cost, period, watched)
+        self._untaken += [*metrics, *self._spans_of(readings)]
+        return list(self._untaken)
 
-    def _spans_of(self, readings: Readings) -> Batch:
-        is_wanted = len(readings.events) and "traces" in self._context.signals
-        return Batch(spans=self._spans.spans(readings.events)) if is_wanted else Batch()
+    def _spans_of(self, readings: Readings) -> Iterator[Batch]:
+        if len(readings.events) and "traces" in self._context.signals:
+            yield Batch(spans=self._spans.spans(readings.events))
 
-    def taken(self) -> None:
-        """To be called when what `read` gave is downstream."""
-        self._untaken = Batch()
+    def taken(self, batch: Batch | None = None) -> None:
+        """To be called when what was read is downstream: all of it, or one of the batches."""
+        self._untaken = [one for one in self._untaken if batch and one is not batch]
 
     def processes(self) -> list[Process]:
         """The processes that something is kept of: those that are counted, and those that have just ended."""

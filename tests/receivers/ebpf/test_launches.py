@@ -10,6 +10,7 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.metrics import AT_ONCE
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
@@ -78,6 +79,33 @@ async def test_a_receiver_emits_what_a_running_program_does(
         running.cancel()
         await asyncio.wait([running])
     assert sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches) == 500
+
+
+def test_a_large_reading_comes_in_small_batches(watch: Watch, standin: Standin) -> None:
+    forks = 2 * AT_ONCE + 10
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do(f"cudaLaunchKernel times=3 forks={forks}")
+        batches = watch.read_batches()
+    series = [histogram_points(batch, LAUNCH) for batch in batches]
+    assert max(map(len, series)) <= AT_ONCE
+    assert sum(calls(batch, LAUNCH) for batch in batches) == 3 * forks
+
+
+def test_batches_that_were_not_taken_come_again(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do(f"cudaLaunchKernel times=3 forks={2 * AT_ONCE + 10}")
+        batches = watch.read_batches()
+        watch.taken(batches[0])
+        again = watch.read_batches()
+    assert len(batches) > 2
+    assert again[: len(batches) - 1] == batches[1:]
+    assert batches[0] not in again
+    watch.taken()
+    assert watch.read_batches()[0] not in again
 
 
 def test_what_probes_cost_is_told(watch: Watch, standin: Standin) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import uuid4
@@ -89,13 +90,13 @@ def watch(loadable: None) -> Iterator[Watch]:
 
 
 def metrics_of(batch: Batch) -> dict[str, Metric]:
-    """The metrics of a batch by name."""
-    return {
-        metric.name: metric
-        for resource in batch.metrics.resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    }
+    """The metrics of a batch by name; one that comes several times has all the points."""
+    found: defaultdict[str, Metric] = defaultdict(Metric)
+    for resource in batch.metrics.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                found[metric.name].MergeFrom(metric)
+    return found
 
 
 def histogram_points(batch: Batch, name: str, **attributes: object) -> list[HistogramDataPoint]:
