@@ -11,7 +11,7 @@ from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import doubles, histogram_points, numbers
 
-WAIT_NS = 30_000_000
+WAIT_NS = 200_000_000
 
 
 def waited(watch: Watch, standin: Standin) -> tuple[Batch, Program]:
@@ -21,7 +21,7 @@ def waited(watch: Watch, standin: Standin) -> tuple[Batch, Program]:
         program.do("cudaLaunchKernel")
         watch.read()
         watch.taken()
-        program.do(f"cudaLaunchKernel work={WAIT_NS}")
+        program.send(f"cudaLaunchKernel work={WAIT_NS}")  # at once, so that the wait is for all of it
         program.do("cudaDeviceSynchronize")
         return watch.read(), program
 
