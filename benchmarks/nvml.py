@@ -1,11 +1,14 @@
 """What watching 8 H100 costs: our receiver, nvitop's library and polling `nvidia-smi -q -x`, on the same stand-in.
 
-The stand-in answers at once, so this is what each costs by itself. Polling has a stand-in of its own: a program that
-only prints the XML of 8 GPUs, which flatters it.
+The stand-in answers at once, so this is what each costs by itself. Polling is what telegraf's nvidia_smi input and its
+like do: every time they start `nvidia-smi -q -x` and parse what it prints. Here that program is tests/gpu/nvidia_smi.c,
+which asks the same stand-in; its CPU time counts, but not what reading the stand-in's boards from their file takes. The
+real one does more when it starts.
 """
 
 import ctypes
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -13,14 +16,16 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from benchmarks import Row
 
-TESTS = Path(__file__).parent.parent / "tests" / "receivers" / "nvml"
-REAL = Path(__file__).parents[2] / "shared/data/h200/nvidia-smi-q.xml"
+TESTS = Path(__file__).parent.parent / "tests"
+STANDIN = TESTS / "receivers" / "nvml" / "standin"
+SCENARIO = TESTS / "receivers" / "nvml" / "scenarios" / "h100x8.txt"
 GPUS, SCRAPES, WARM_UP = 8, 60, 5
 NEW_SAMPLES = {0: 100, 1: 60, 2: 60, 5: 100, 6: 100}
 """Samples that the driver adds to each buffer between two scrapes."""
@@ -58,27 +63,30 @@ def run() -> list[Row]:
         Row("nvml: a scrape of 8 GPUs, all defaults", str(ours)),
         Row("nvml: ... with no new samples in the buffers", str(quiet)),
         Row("nvml: nvitop's snapshots of the same", str(nvitop)),
-        Row("nvml: nvidia-smi's XML printed and parsed", str(polling)),
+        Row("nvml: `nvidia-smi -q -x` of the same, run and parsed", str(polling)),
     ]
     if quiet and nvitop:
         ratio = quiet.per_value / nvitop.per_value
         rows.append(Row("nvml: CPU time for a value, beside nvitop", f"{ratio:.2f} x", "< 1 x", ratio < 1))
+    if quiet and polling:
+        ratio = quiet.per_value / polling.per_value
+        rows.append(Row("nvml: CPU time for a value, beside nvidia-smi", f"{ratio:.2f} x"))
     return rows
 
 
 def _build(folder: Path) -> Path:
     library = folder / "libnvidia-ml.so.1"
-    sources = map(str, (TESTS / "standin").glob("*.c"))
-    flags = ["-std=gnu11", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-o", str(library)]
-    subprocess.run(["cc", *flags, *sources, "-lpthread"], check=True)
+    shared = ["-shared", "-fPIC", f"-Wl,-soname,{library.name}", *map(str, STANDIN.glob("*.c")), "-lpthread"]
+    program = [str(TESTS / "gpu" / "nvidia_smi.c"), f"-L{folder}", f"-l:{library.name}", f"-Wl,-rpath,{folder}"]
+    for made, flags in ((library, shared), (folder / "nvidia-smi", program)):
+        subprocess.run(["cc", "-std=gnu11", "-O2", "-o", str(made), *flags], check=True)
     return library
 
 
 def _measured(what: str, library: Path) -> Cost | None:
     """The cost of one way, None if it cannot be had here."""
-    scenario = str(TESTS / "scenarios" / "h100x8.txt")
     command = [sys.executable, "-c", f"from benchmarks import nvml; nvml.measure({what!r}, {str(library)!r})"]
-    environ = {**os.environ, "NVML_STANDIN": scenario}
+    environ = {**os.environ, "NVML_STANDIN": str(SCENARIO)}
     out = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout.split()
     return Cost(*map(float, out)) if out else None
 
@@ -86,12 +94,14 @@ def _measured(what: str, library: Path) -> Cost | None:
 def measure(what: str, library: str) -> None:
     """Prints the cost of one way, nothing if it cannot be had; runs in a process of its own."""
     standin = ctypes.CDLL(library)
-    scrape = {
+    free = _to_read_boards(standin) if what == "polling" else 0.0
+    ways: dict[str, Callable[[], Callable[[], Count] | None]] = {
         "receiver": _receiver,
         "receiver_without_samples": _receiver,
         "nvitop": _nvitop,
-        "polling": _polling,
-    }[what]()
+        "polling": partial(_polling, Path(library).parent / "nvidia-smi"),
+    }
+    scrape = ways[what]()
     if scrape is None:
         return
     spent = 0.0
@@ -102,12 +112,21 @@ def measure(what: str, library: str) -> None:
         began = _cpu()
         values = scrape()
         spent += _cpu() - began if number >= WARM_UP else 0.0
-    print(spent / SCRAPES, psutil.Process().memory_info().rss, values())
+    print(spent / SCRAPES - free, psutil.Process().memory_info().rss, values())
 
 
 def _cpu() -> float:
     """CPU seconds of this process and its children."""
-    return time.process_time() + sum(os.times()[2:4])
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def _to_read_boards(standin: ctypes.CDLL) -> float:
+    """CPU seconds in which the stand-in reads its scenario."""
+    began = _cpu()
+    for _ in range(SCRAPES):
+        standin.standin_load(str(SCENARIO).encode())
+    return (_cpu() - began) / SCRAPES
 
 
 def _new_samples(scrape: int) -> str:
@@ -153,21 +172,22 @@ def _nvitop() -> Callable[[], Count] | None:
     return snapshot
 
 
-def _polling() -> Callable[[], Count] | None:
-    if not REAL.exists():
-        return None
-    text = REAL.read_text()
-    head, gpu, tail = (
-        text.partition("<gpu ")[0],
-        text[text.index("<gpu ") : text.rindex("</gpu>") + 6],
-        "</nvidia_smi_log>",
-    )
-    printed = Path(tempfile.mkdtemp()) / "nvidia-smi.xml"
-    printed.write_text(head + gpu * GPUS + tail)
-
+def _polling(program: Path) -> Callable[[], Count]:
     def poll() -> Count:
-        out = subprocess.run(["cat", str(printed)], check=True, capture_output=True).stdout
-        said = [{one.tag: one.text or "" for one in found.iter()} for found in ET.fromstring(out).iter("gpu")]
-        return lambda: sum(text[:1].isdecimal() for each in said for text in each.values())
+        out = subprocess.run([program, "-q", "-x"], check=True, capture_output=True).stdout
+        said = [_numbers(gpu) for gpu in ET.fromstring(out).iter("gpu")]
+        return lambda: sum(map(len, said))
 
     return poll
+
+
+def _numbers(gpu: ET.Element) -> list[tuple[str, float]]:
+    """What a poller sends: the elements that are numbers, without their units."""
+    numbers = []
+    for one in gpu.iter():
+        number, _, _ = (one.text or "").strip().partition(" ")
+        try:
+            numbers.append((one.tag, float(number)))
+        except ValueError:
+            continue
+    return numbers

@@ -21,8 +21,8 @@ from tests.gpu.nvidia_smi import Found, compare
 REPORT = Path(__file__).parents[2] / "docs" / "gpu_check.txt"
 
 
-def main() -> int:
-    """Prints the comparison and keeps it under docs/. 1 if something differs, 0 if nothing does or there is no GPU."""
+def main(report: Path = REPORT) -> int:
+    """Prints the comparison and keeps it. 1 if something differs, 0 if nothing does or there is no GPU."""
     if not shutil.which("nvidia-smi"):
         print("There is nothing to check here: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
         return 0
@@ -32,11 +32,11 @@ def main() -> int:
         print(f"There is nothing to check here: {problem}.")
         return 0
     xml, scrapes = measured(library)
-    report = list(table(compare(xml, scrapes)))
-    text = "\n".join([f"driver {library.driver}, {datetime.now(UTC):%Y-%m-%d}, nvidia-smi beside ours", *report]) + "\n"
+    lines = list(table(compare(xml, scrapes)))
+    text = "\n".join([f"driver {library.driver}, {datetime.now(UTC):%Y-%m-%d}, nvidia-smi beside ours", *lines]) + "\n"
     print(text, end="")
-    REPORT.write_text(text)
-    return int(any(line.startswith("DIFFERS") for line in report))
+    report.write_text(text)
+    return int(any(line.startswith("DIFFERS") for line in lines))
 
 
 def measured(library: Library) -> tuple[str, list[Batch]]:
@@ -66,4 +66,4 @@ def _cell(value: float | str | None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*map(Path, sys.argv[1:])))

@@ -11,10 +11,11 @@ from otel_zernel.batch import Batch
 from otel_zernel_receivers.nvml.metrics import METRICS
 from tests.gpu.check import table
 from tests.gpu.nvidia_smi import LINES, compare
-from tests.receivers.nvml.driver import driver
+from tests.receivers.nvml.driver import build, build_nvidia_smi, driver
 from tests.receivers.nvml.running import Host
 
 ROOT = Path(__file__).parents[2]
+SCENARIOS = ROOT / "tests" / "receivers" / "nvml" / "scenarios"
 REAL = ROOT.parent / "shared/data/h200/nvidia-smi-q.xml"
 
 
@@ -76,3 +77,46 @@ def test_without_a_gpu_it_says_so_in_a_sentence(tmp_path: Path) -> None:
     assert ran.returncode == 0
     assert ran.stdout.startswith("There is nothing to check here: ")
     assert ran.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize(("scenario", "gpus"), [("h200", 1), ("h100x8", 8)])
+def test_it_finds_the_receiver_and_nvidia_smi_of_one_mind_and_keeps_what_it_found(
+    scenario: str, gpus: int, tmp_path: Path
+) -> None:
+    ran, report = check(SCENARIOS / f"{scenario}.txt", tmp_path)
+    first, second, *rows = report.splitlines()
+    assert first.startswith("driver 5")
+    assert second == f"{len(rows)} values, 0 differ"
+    assert len(rows) > 80 * gpus
+    assert ran.returncode == 0
+    assert ran.stdout == report
+
+
+def test_a_tool_that_says_something_else_is_found_out(tmp_path: Path) -> None:
+    build(tmp_path)
+    program = build_nvidia_smi(tmp_path)
+    program.rename(tmp_path / "honest")
+    program.write_text(f"#!/bin/sh\n{tmp_path}/honest \"$@\" | sed 's/<sm_clock>1980/<sm_clock>1200/'\n")
+    program.chmod(0o755)
+    ran, report = checked(SCENARIOS / "h200.txt", tmp_path)
+    assert ran.returncode == 1
+    assert [line for line in report.splitlines() if line.startswith("DIFFERS")] == [
+        "DIFFERS GPU-515034b9 zernel.gpu.clock {sm}: 1200000000 | 1980000000",
+        "DIFFERS GPU-515034b9 zernel.gpu.clock.limit {sm}: 1200000000 | 1980000000",
+    ]
+
+
+def check(scenario: Path, folder: Path) -> "tuple[subprocess.CompletedProcess[str], str]":
+    """`make gpu-check` on a machine of the scenario."""
+    build(folder)
+    build_nvidia_smi(folder)
+    return checked(scenario, folder)
+
+
+def checked(scenario: Path, folder: Path) -> "tuple[subprocess.CompletedProcess[str], str]":
+    path = os.pathsep.join([str(folder), os.environ["PATH"]])
+    environ = {**os.environ, "PATH": path, "LD_LIBRARY_PATH": str(folder), "NVML_STANDIN": str(scenario)}
+    command = [sys.executable, "-m", "tests.gpu.check", str(folder / "report.txt")]
+    ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+    assert not ran.stderr, ran.stderr
+    return ran, (folder / "report.txt").read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror")
 
 
 class Driver:
@@ -46,16 +46,28 @@ def driver() -> Driver:
         return Driver(ctypes.CDLL(str(build(Path(folder)))))
 
 
-def build(folder: Path, *, without: Sequence[str] = ()) -> Path:
-    """Compiles the stand-in, as of a driver that has not got some functions yet."""
+def build_nvidia_smi(folder: Path) -> Path:
+    """Compiles a stand-in for nvidia-smi that asks the one for its library, which must be in the folder."""
+    program, source = folder / "nvidia-smi", HERE.parents[1] / "gpu" / "nvidia_smi.c"
+    link = [f"-L{folder}", "-l:libnvidia-ml.so.1", f"-Wl,-rpath,{folder}"]
+    subprocess.run([_compiler(), *FLAGS, "-o", str(program), str(source), *link], check=True)
+    return program
+
+
+def _compiler() -> str:
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         pytest.skip("no C compiler to build the stand-in for libnvidia-ml.so.1 with")
+    return compiler
+
+
+def build(folder: Path, *, without: Sequence[str] = ()) -> Path:
+    """Compiles the stand-in, as of a driver that has not got some functions yet."""
     library = folder / "libnvidia-ml.so.1"
     sources = [str(source) for source in sorted((HERE / "standin").glob("*.c"))]
     hidden = folder / "hidden"
     hidden.write_text("{ local: " + "".join(f"{name}; " for name in ("none", *without)) + "};")
     link = [f"-Wl,-soname,{library.name}", f"-Wl,--version-script={hidden}"]
-    command = [compiler, *FLAGS, *link, "-o", str(library), *sources, "-lpthread"]
+    command = [_compiler(), *FLAGS, "-shared", "-fPIC", *link, "-o", str(library), *sources, "-lpthread"]
     subprocess.run(command, check=True)
     return library
