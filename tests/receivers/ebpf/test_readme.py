@@ -1,0 +1,40 @@
+"""The README tells the receiver as it is."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+from otel_zernel_receivers.ebpf import metrics
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.layout import Loss
+from otel_zernel_receivers.ebpf.otlp import Family
+
+TEXT = Path(metrics.__file__).with_name("README.md").read_text("utf-8")
+
+
+def test_its_metrics_are_those_of_the_code() -> None:
+    told = set()
+    for names, kinds in re.findall(r"^\| (`zernel\.[^|]*) \| ([^|]*) \|", TEXT, re.MULTILINE):
+        found, pairs = re.findall("`(.*?)`", names), [kind.split(", ") for kind in kinds.split(" and ")]
+        for at, name in enumerate(found):
+            data, unit = pairs[0][0], pairs[min(at, len(pairs) - 1)][-1]
+            told.add((name, data, unit))
+    ours = {family for family in vars(metrics).values() if isinstance(family, Family)}
+    assert told == {(family.name, family.data, family.unit) for family in ours}
+
+
+def test_its_configurations_are_valid_and_the_full_one_has_the_defaults() -> None:
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
+    configs = [block["ebpf"] for block in blocks if "ebpf" in block]
+    full = max(configs, key=len)
+    assert set(full) == set(EbpfConfig.model_fields)
+    assert EbpfConfig.model_validate(full) == EbpfConfig()
+    for config in configs:
+        EbpfConfig.model_validate(config)
+
+
+def test_every_reason_of_a_loss_is_explained() -> None:
+    lost = TEXT[TEXT.index("## What it counts as lost") :]
+    for reason in ("ring_full", *(loss.name.lower() for loss in Loss)):
+        assert f"`{reason}`" in lost, reason
