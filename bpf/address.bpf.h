@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Things that a process names by an address: allocations, communicators. */
+/* Things that a process names by an address: allocations, communicators, contexts. */
 #pragma once
 
 struct address {
@@ -8,3 +8,10 @@ struct address {
 	__u32 generation;
 	__u64 is_handle;
 };
+
+static __always_inline struct address address_at(const struct thread *thread, __u64 value)
+{
+	struct address address = { .value = value, .row = thread->row, .generation = thread->generation };
+
+	return address;
+}

@@ -35,6 +35,11 @@ enum kind {
 	WORK_WAIT, /* its entry is all, as of the next two */
 	WORK_WAIT_END,
 	REDUCER,
+	CONTEXT,
+	CONTEXT_CREATE, /* and make it the current one */
+	CONTEXT_SET,
+	CONTEXT_PUSH,
+	CONTEXT_POP,
 };
 
 /* A probe's hit: one end of a call. */
@@ -52,6 +57,13 @@ static __always_inline __u64 wanted_argument(const struct hit *hit, __u32 nth)
 	__u32 position = hit->positions >> (4 * nth) & 0xf;
 
 	return position ? argument(hit->regs, position) : 0;
+}
+
+/* For calls of which the return wants to know arguments as they are. */
+static __always_inline void keep_arguments(const struct hit *hit, struct frame *frame)
+{
+	frame->argument[0] = wanted_argument(hit, 0);
+	frame->argument[1] = wanted_argument(hit, 1);
 }
 
 static __always_inline int has_failed(const struct hit *hit)
@@ -91,10 +103,11 @@ static __always_inline struct frame *begin_call(struct hit *hit)
 	__u32 depth;
 
 	discard_abandoned(thread, hit->regs->sp);
-	if (hit->flags & IS_DRIVER && is_inside_runtime(thread))
-		return 0;
 	process = process_of(thread);
 	if (!process)
+		return 0;
+	count_hit(process);
+	if (hit->flags & IS_DRIVER && is_inside_runtime(thread))
 		return 0;
 	depth = thread->depth;
 	if (depth >= FRAMES) {

@@ -23,8 +23,6 @@ static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 
 /* Memory */
 
-#define UNKNOWN_DEVICE (DEVICES - 1)
-
 struct memory {
 	__u64 used;
 	__u64 peak;
@@ -93,11 +91,28 @@ static __always_inline void credit(const struct thread *thread, const struct all
 	__sync_fetch_and_add(&memory->used, -allocation->size);
 }
 
-/* Arguments: where the function writes the address, and the size. */
+#define LOCATION_TYPE_DEVICE 1 /* of enum CUmemLocationType */
+
+/* The head of CUmemAllocationProp. */
+struct allocation_properties {
+	__u32 type;
+	__u32 handle_types;
+	__u32 location_type;
+	__u32 location;
+};
+
+/* Arguments: where the function writes the address, the size, and, where it is not the thread's device that counts, what
+ * tells the device. */
 static __always_inline void begin_allocation(struct hit *hit, struct frame *frame)
 {
-	frame->argument[0] = wanted_argument(hit, 0);
-	frame->argument[1] = wanted_argument(hit, 1);
+	struct allocation_properties properties = {};
+	__u64 place = wanted_argument(hit, 2);
+
+	keep_arguments(hit, frame);
+	frame->argument[2] = device_of(hit->thread);
+	if (place && !bpf_probe_read_user(&properties, sizeof(properties), (void *)place))
+		frame->argument[2] =
+			properties.location_type == LOCATION_TYPE_DEVICE ? properties.location : UNKNOWN_DEVICE;
 }
 
 static __always_inline void end_allocation(struct hit *hit, struct frame *frame)
@@ -111,7 +126,7 @@ static __always_inline void end_allocation(struct hit *hit, struct frame *frame)
 	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
 		return;
 	allocation.size = frame->argument[1];
-	allocation.device = thread->device ? thread->device - 1 : UNKNOWN_DEVICE;
+	allocation.device = frame->argument[2];
 	address = address_of(thread, frame, value);
 	missed = take(&address); /* an address is given out twice only if it was freed unseen in between */
 	credit(thread, &missed, 0);
@@ -148,16 +163,4 @@ static __always_inline void end_release(struct hit *hit, struct frame *frame)
 		credit(hit->thread, &allocation, 1);
 	else if (allocation.size)
 		bpf_map_update_elem(&allocations, &address, &allocation, BPF_ANY);
-}
-
-/* cudaSetDevice. Argument: the device's number. */
-static __always_inline void begin_device(struct hit *hit, struct frame *frame)
-{
-	frame->argument[0] = wanted_argument(hit, 0);
-}
-
-static __always_inline void end_device(struct hit *hit, struct frame *frame)
-{
-	if (!has_failed(hit))
-		hit->thread->device = (__u32)frame->argument[0] + 1;
 }

@@ -14,6 +14,7 @@ enum interval {
 	INTERVAL_SYNC,
 	INTERVAL_COLLECTIVE,
 	INTERVAL_COMMUNICATOR,
+	INTERVAL_PROCESS, /* from its first probed call to its end */
 };
 
 struct event {
@@ -25,11 +26,11 @@ struct event {
 	__u32 tid;
 	__u16 interval;
 	__u16 phase;	   /* the thread's, at the beginning */
-	__u16 operation;
+	__u16 operation; /* or how the process ended */
 	__u16 is_abandoned; /* nobody closed the scope */
 	__u32 flags;	   /* of the probe */
 	__s32 rank;
-	__u64 bytes;
+	__u64 bytes; /* or the exit code, as wait(2) tells it */
 	__u64 communicator;
 	__u32 communicator_size;
 	__u32 reserved;
@@ -45,14 +46,11 @@ struct {
 } ring SEC(".maps");
 
 /* A record to be filled in and handed over by `emit`; null, and counted, if there is no room. */
-static __always_inline struct event *new_event(const struct thread *thread, __u32 interval, __u64 begin, __u64 end)
+static __always_inline struct event *new_event_of(__u32 row, struct process *process, __u32 tid, __u32 interval,
+						  __u64 begin, __u64 end)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
-	struct event *event;
+	struct event *event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
 
-	if (!process)
-		return 0;
-	event = bpf_ringbuf_reserve(&ring, sizeof(*event), 0);
 	if (!event) {
 		__sync_fetch_and_add(&process->lost_events, 1);
 		return 0;
@@ -60,13 +58,21 @@ static __always_inline struct event *new_event(const struct thread *thread, __u3
 	__builtin_memset(event, 0, sizeof(*event));
 	event->begin = begin;
 	event->end = end;
-	event->row = thread->row;
-	event->generation = thread->generation;
+	event->row = row;
+	event->generation = process->generation;
 	event->pid = process->pid;
-	event->tid = thread->tid;
+	event->tid = tid;
 	event->interval = interval;
 	event->rank = -1;
 	return event;
+}
+
+/* The same for what a thread did. */
+static __always_inline struct event *new_event(const struct thread *thread, __u32 interval, __u64 begin, __u64 end)
+{
+	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+
+	return process ? new_event_of(thread->row, process, thread->tid, interval, begin, end) : 0;
 }
 
 /* The reader comes by itself: waking it would cost more than the record. */

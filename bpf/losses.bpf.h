@@ -12,6 +12,7 @@ enum loss {
 	NO_COMMUNICATOR, /* too many communicators to remember */
 	TOO_MANY_COLLECTIVES, /* more in one group than a process has room for */
 	NO_ERROR_CODE,	 /* too many kinds of errors to tell apart */
+	NO_CONTEXT,	 /* too many CUDA contexts to remember their devices */
 	LOSSES = 16,
 };
 

@@ -3,7 +3,8 @@
  *
  * A call only enqueues: from its entry to its return is `host_enqueue`. Within ncclGroupStart and ncclGroupEnd nothing is
  * launched before the outermost end, so there it lasts until that returns. When the host has waited for the GPU after
- * that, the collective is over: `host_upper_bound`. Until then it is kept in a small ring of its process. */
+ * that (for the same stream, if it was for one), the collective is over: `host_upper_bound`. Until then it is kept in a
+ * small ring of its process. */
 
 #define PENDING 64
 
@@ -31,6 +32,7 @@ struct collective {
 	__u64 end;
 	__u64 bytes;
 	__u64 communicator;
+	__u64 stream;
 	__u32 generation; /* of the process's row: what an earlier one left does not count */
 	__u32 state;
 	__u32 tid;
@@ -57,17 +59,10 @@ static __always_inline __u32 element_size(__u64 type)
 	}
 }
 
-static __always_inline struct address communicator_at(const struct thread *thread, __u64 value)
-{
-	struct address address = { .value = value, .row = thread->row, .generation = thread->generation };
-
-	return address;
-}
-
 /* How many ranks the collective's data is of: counts of all_gather and reduce_scatter are for each. */
 static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 {
-	struct address address = communicator_at(hit->thread, communicator);
+	struct address address = address_at(hit->thread, communicator);
 	struct communicator *found = bpf_map_lookup_elem(&communicators, &address);
 	struct process *process = process_of(hit->thread);
 
@@ -78,12 +73,13 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 	return process && process->world_size ? process->world_size : 1;
 }
 
-/* Arguments: count, element type, communicator. */
+/* Arguments: count, element type, communicator, stream. */
 static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
 {
 	frame->argument[1] = wanted_argument(hit, 2);
 	frame->argument[0] = wanted_argument(hit, 0) * element_size(wanted_argument(hit, 1)) *
 			     parts_of(hit, frame->argument[1]);
+	frame->argument[2] = wanted_argument(hit, 3);
 }
 
 /* Counts a collective that was enqueued (`later` 0) or is over (`later` 1). */
@@ -107,7 +103,7 @@ __noinline int tell_collective(struct thread *thread, struct collective *collect
 	event->flags = collective->flags;
 	event->bytes = collective->bytes;
 	event->communicator = collective->communicator;
-	address = communicator_at(thread, collective->communicator);
+	address = address_at(thread, collective->communicator);
 	communicator = bpf_map_lookup_elem(&communicators, &address);
 	if (communicator) {
 		event->rank = communicator->rank;
@@ -115,6 +111,14 @@ __noinline int tell_collective(struct thread *thread, struct collective *collect
 	}
 	emit(event);
 	return 0;
+}
+
+#define ANY_STREAM (~0ULL)
+#define LEGACY_STREAM 1 /* cudaStreamLegacy: another name of the default stream, 0 */
+
+static __always_inline __u64 stream_of(__u64 value)
+{
+	return value == LEGACY_STREAM ? 0 : value;
 }
 
 static __always_inline struct collective *pending(const struct thread *thread, __u32 number)
@@ -142,6 +146,7 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 	collective->end = hit->time;
 	collective->bytes = frame->argument[0];
 	collective->communicator = frame->argument[1];
+	collective->stream = stream_of(frame->argument[2]);
 	collective->tid = hit->thread->tid;
 	collective->flags = hit->flags;
 	collective->phase = frame->phase;
@@ -178,8 +183,8 @@ static __always_inline void end_group(struct hit *hit)
 	}
 }
 
-/* The host has waited for the GPU since `begin`: what was enqueued before is over. */
-__noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
+/* The host has waited for a stream of the GPU's since `begin`: what was enqueued there before is over. */
+__noinline int settle_collectives(struct thread *thread, __u64 stream, __u64 begin, __u64 end)
 {
 	struct process *process = thread ? process_of(thread) : 0;
 
@@ -191,7 +196,8 @@ __noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
 
 		if (!collective || collective->generation != thread->generation || collective->state == SETTLED)
 			continue;
-		if (collective->state == GROUPED || collective->end > begin)
+		if (collective->state == GROUPED || collective->end > begin ||
+		    (stream != ANY_STREAM && stream != collective->stream))
 			process->collectives_settled = process->collectives - 1; /* the next wait has to look again */
 		else if (__sync_val_compare_and_swap(&collective->state, ENQUEUED, SETTLED) == ENQUEUED)
 			tell_collective(thread, collective, end, 1);
@@ -209,7 +215,7 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
 
 	if (!thread || !value)
 		return 0;
-	address = communicator_at(thread, value);
+	address = address_at(thread, value);
 	if (bpf_map_update_elem(&communicators, &address, &communicator, BPF_ANY))
 		lose(NO_COMMUNICATOR);
 	now = bpf_ktime_get_ns();
@@ -257,15 +263,9 @@ static __always_inline void end_communicator(struct hit *hit, struct frame *fram
 }
 
 /* ncclCommCount and ncclCommUserRank. Arguments: the communicator, and where the answer is written. */
-static __always_inline void begin_question(struct hit *hit, struct frame *frame)
-{
-	frame->argument[0] = wanted_argument(hit, 0);
-	frame->argument[1] = wanted_argument(hit, 1);
-}
-
 static __always_inline void end_question(struct hit *hit, struct frame *frame)
 {
-	struct address address = communicator_at(hit->thread, frame->argument[0]);
+	struct address address = address_at(hit->thread, frame->argument[0]);
 	struct communicator *found = bpf_map_lookup_elem(&communicators, &address);
 	__s32 answer, rank = found ? found->rank : -1;
 	__u32 size = found ? found->size : 0;
@@ -282,7 +282,7 @@ static __always_inline void end_question(struct hit *hit, struct frame *frame)
 /* ncclCommDestroy and ncclCommAbort. Argument: the communicator. */
 static __always_inline void forget_communicator(struct hit *hit)
 {
-	struct address address = communicator_at(hit->thread, wanted_argument(hit, 0));
+	struct address address = address_at(hit->thread, wanted_argument(hit, 0));
 
 	bpf_map_delete_elem(&communicators, &address);
 }

@@ -25,10 +25,18 @@ static __always_inline __u32 phase_after(__u32 phase)
 	return phase == PHASE_DATA_LOADING || phase == PHASE_GPU_COMPUTE ? PHASE_GPU_COMPUTE : PHASE_UNKNOWN;
 }
 
+static __always_inline void set_phase(struct process *process, __u32 phase)
+{
+	if (process->phase == phase)
+		return;
+	process->phase = phase;
+	process->phase_since = bpf_ktime_get_ns();
+}
+
 static __always_inline void enter_phase(struct thread *thread, struct process *process, __u32 phase)
 {
 	thread->phase = phase;
-	process->phase = phase;
+	set_phase(process, phase);
 	process->phase_thread = thread->tid;
 }
 
@@ -37,5 +45,5 @@ static __always_inline void leave_phase(struct thread *thread, struct process *p
 {
 	thread->phase = outer;
 	if (process->phase_thread == thread->tid)
-		process->phase = outer ? outer : phase_after(ended);
+		set_phase(process, outer ? outer : phase_after(ended));
 }

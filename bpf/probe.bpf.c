@@ -18,6 +18,31 @@ static __always_inline int meet(struct hit *hit, struct registers *regs)
 	return !!hit->thread;
 }
 
+/* Of these calls the entry is all. */
+static __always_inline int is_no_call(const struct hit *hit)
+{
+	switch (KIND_OF(hit->flags)) {
+	case SCOPE_END: case COMMUNICATOR_END: case WORK_WAIT: case WORK_WAIT_END: case REDUCER: return 1;
+	default: return 0;
+	}
+}
+
+static __always_inline void pass(struct hit *hit)
+{
+	struct process *process = process_of(hit->thread);
+
+	if (!process)
+		return;
+	count_hit(process);
+	switch (KIND_OF(hit->flags)) {
+	case SCOPE_END: close_scope(hit); break;
+	case COMMUNICATOR_END: forget_communicator(hit); break;
+	case WORK_WAIT: begin_work_wait(hit); break;
+	case WORK_WAIT_END: end_work_wait(hit); break;
+	case REDUCER: begin_reducer(hit); break;
+	}
+}
+
 /* Answers 1 if the call's return is of no interest. */
 static __always_inline int on_entry(struct registers *regs)
 {
@@ -26,27 +51,23 @@ static __always_inline int on_entry(struct registers *regs)
 
 	if (!meet(&hit, regs))
 		return 1;
-	switch (KIND_OF(hit.flags)) {
-	case SCOPE_END: close_scope(&hit); return 1;
-	case COMMUNICATOR_END: forget_communicator(&hit); return 1;
-	case WORK_WAIT: begin_work_wait(&hit); return 1;
-	case WORK_WAIT_END: end_work_wait(&hit); return 1;
-	case REDUCER: begin_reducer(&hit); return 1;
+	if (is_no_call(&hit)) {
+		pass(&hit);
+		return 1;
 	}
 	frame = begin_call(&hit);
-	count_hit(hit.thread);
 	if (!frame)
 		return 1;
 	switch (KIND_OF(hit.flags)) {
 	case COPY: begin_copy(&hit, frame); break;
 	case ALLOCATE: begin_allocation(&hit, frame); break;
 	case RELEASE: begin_release(&hit, frame); return 0;
-	case DEVICE: begin_device(&hit, frame); break;
+	case WAIT: case DEVICE: case CONTEXT: case CONTEXT_CREATE: case CONTEXT_SET: case CONTEXT_PUSH:
+	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: keep_arguments(&hit, frame); break;
 	case SCOPE_BEGIN: begin_scope(&hit, frame); break;
 	case BACKWARD: begin_backward(&hit, frame); break;
 	case COLLECTIVE: begin_collective(&hit, frame); break;
 	case COMMUNICATOR: begin_communicator(&hit, frame); break;
-	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: begin_question(&hit, frame); break;
 	}
 	frame->start = bpf_ktime_get_ns();
 	return 0;
@@ -65,7 +86,8 @@ static __always_inline int on_return(struct registers *regs)
 	case COPY: end_copy(&hit, frame); break;
 	case ALLOCATE: end_allocation(&hit, frame); break;
 	case RELEASE: end_release(&hit, frame); break;
-	case DEVICE: end_device(&hit, frame); break;
+	case DEVICE: case CONTEXT_SET: case CONTEXT_PUSH: case CONTEXT_POP: end_choice(&hit, frame); break;
+	case CONTEXT: case CONTEXT_CREATE: end_context(&hit, frame); break;
 	case SCOPE_BEGIN: open_scope(&hit, frame); break;
 	case BACKWARD: end_backward(&hit, frame); break;
 	case COLLECTIVE: end_collective(&hit, frame); break;

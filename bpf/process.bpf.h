@@ -24,13 +24,14 @@ struct process {
 	__u32 state;
 	__u32 phase;	  /* of the process as a whole: see phase.bpf.h */
 	__u32 phase_thread;
+	__u64 phase_since; /* ns; 0: it has never had one */
 	__u64 lost_events;
 	__u32 world_size;	   /* as user space has found it; 0: not known */
 	__u32 collectives;	   /* that were enqueued; see nccl.bpf.c */
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
-	__u64 hits; /* of probes, at entries */
+	__u64 hits; /* of probes, at entries: each one, whatever came of it */
 	__u64 off_cpu; /* ns, of all its threads that make probed calls */
 	__u64 io_wait;
 	__u64 last_burst; /* ns on the CPU without a break */
@@ -45,7 +46,7 @@ struct process {
 struct frame {
 	__u64 start;
 	__u64 sp; /* at entry; tells the frames of one thread apart */
-	__u64 argument[2];
+	__u64 argument[3];
 	__u32 flags;
 	__u32 phase;
 };
@@ -56,11 +57,11 @@ struct thread {
 	__u32 row;
 	__u32 generation; /* of the row when it was looked up; 0: not yet */
 	__u32 foreign;	  /* lives outside the collector's pid namespace */
-	__u32 device;	  /* that it has chosen: number + 1, or 0 for not known */
 	__u32 tid;	  /* in the collector's pid namespace */
 	__u32 phase;	  /* of its own scope, or 0 */
 	__u32 group_depth; /* of ncclGroupStart */
 	__u32 depth;
+	__u64 devices; /* a stack: see devices.bpf.c */
 	__u64 off_since; /* of the CPU */
 	__u64 on_since;
 	__u64 off_why;
@@ -90,6 +91,14 @@ struct {
 	__uint(max_entries, 1);
 	__type(value, __u32);
 } free_rows SEC(".maps");
+
+/* When probes were put on a file last, ns; the highest number while they are being put there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} attached_at SEC(".maps");
 
 /* Task storage goes with its thread: nothing to clean up, and never full. */
 struct {
@@ -128,6 +137,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->pid = pid;
 	process->phase = 0;
 	process->phase_thread = 0;
+	process->phase_since = 0;
 	process->world_size = 0;
 	process->last_burst = 0;
 	process->collectives = 0;
@@ -158,6 +168,16 @@ static __always_inline int current_ids(struct bpf_pidns_info *ids)
 					   sizeof(*ids));
 }
 
+/* The device of a thread that chooses none is its first one. That can be said of threads that began when every probe was
+ * in its place. */
+static __always_inline __u32 first_device(void)
+{
+	__u32 zero = 0;
+	__u64 *attached = bpf_map_lookup_elem(&attached_at, &zero);
+
+	return attached && bpf_get_current_task_btf()->start_time > *attached;
+}
+
 /* Looks the thread's process up, or gives it a row. */
 __noinline int find_row(struct thread *thread)
 {
@@ -185,6 +205,8 @@ __noinline int find_row(struct thread *thread)
 	process = bpf_map_lookup_elem(&processes, &row);
 	if (!process)
 		return -1;
+	if (!thread->generation)
+		thread->devices = first_device();
 	thread->row = row;
 	thread->generation = process->generation;
 	thread->tid = ids.pid;
@@ -211,37 +233,7 @@ static __always_inline struct process *process_of(struct thread *thread)
 }
 
 /* What probes cost is told by how often they are hit, whatever came of it. */
-static __always_inline void count_hit(const struct thread *thread)
+static __always_inline void count_hit(struct process *process)
 {
-	struct process *process = thread->generation ? bpf_map_lookup_elem(&processes, &thread->row) : 0;
-
-	if (process)
-		__sync_fetch_and_add(&process->hits, 1);
-}
-
-/* The process is over, or has become another program. Threads that outlive the first one claim a new row. */
-static __always_inline void end_process(void)
-{
-	__u32 tgid = current_tgid(), *row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	struct process *process = row ? bpf_map_lookup_elem(&processes, row) : 0;
-
-	if (!process)
-		return;
-	bpf_map_delete_elem(&row_of_tgid, &tgid);
-	process->state = ENDED;
-}
-
-SEC("raw_tp/sched_process_exit")
-int process_exit(void *ctx)
-{
-	if ((__u32)bpf_get_current_pid_tgid() == current_tgid())
-		end_process();
-	return 0;
-}
-
-SEC("raw_tp/sched_process_exec")
-int process_exec(void *ctx)
-{
-	end_process();
-	return 0;
+	__sync_fetch_and_add(&process->hits, 1);
 }

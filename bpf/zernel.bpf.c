@@ -8,6 +8,7 @@
 #include "registers.bpf.h"
 #include "losses.bpf.h"
 #include "hdr.bpf.h"
+#include "task.bpf.h"
 #include "process.bpf.h"
 #include "series.bpf.h"
 #include "errors.bpf.h"
@@ -17,11 +18,13 @@
 #include "address.bpf.h"
 #include "nccl.bpf.c"
 #include "waits.bpf.h"
+#include "devices.bpf.c"
 #include "cuda.bpf.c"
 #include "distributed.bpf.c"
 #include "torch.bpf.c"
 #include "sched.bpf.c"
 #include "reads.bpf.c"
+#include "lifetime.bpf.c"
 #include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

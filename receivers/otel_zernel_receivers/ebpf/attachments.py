@@ -1,14 +1,16 @@
 """The probes that are on files now: put on files that processes begin to use, taken off those that nobody uses."""
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 from otel_zernel.component import Context
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach
 from otel_zernel_receivers.ebpf.elf import UnreadableElf
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.layout import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libraries import PROBES, find_places
 from otel_zernel_receivers.ebpf.mappings import open_located
@@ -18,6 +20,8 @@ from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile
 KEPT = 600.0
 """Seconds that probes stay on a file that nobody uses, for whoever begins to: a new process is counted from its first
 call on."""
+
+_NOT_YET = (1 << 64) - 1
 
 
 class ProbedFile:
@@ -115,7 +119,8 @@ class Attachments:
                     logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
                 if not places.probed:
                     return None
-                file = ProbedFile(self._bpf, self._mode, fd, places.probed, is_on=self._is_on)
+                with self._bpf_is_told():
+                    file = ProbedFile(self._bpf, self._mode, fd, places.probed, is_on=self._is_on)
         except (OSError, UnreadableElf) as error:
             logger.warning("Cannot probe %s: %s", path, error)
             return None
@@ -123,6 +128,16 @@ class Attachments:
         if used.library is Library.CUDA:
             self._drivers.add(used.identity)
         return file
+
+    @contextmanager
+    def _bpf_is_told(self) -> Iterator[None]:
+        """Of threads that begin when all probes are in place, the kernel knows what they have not done."""
+        attached_at = self._bpf.maps["attached_at"]
+        attached_at.put(NUMBER.pack(0), COUNT.pack(_NOT_YET))
+        try:
+            yield
+        finally:
+            attached_at.put(NUMBER.pack(0), COUNT.pack(time.monotonic_ns()))
 
     def _detach(self, identity: FileIdentity) -> None:
         self._used_at.pop(identity, None)

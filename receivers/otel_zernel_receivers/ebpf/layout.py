@@ -38,6 +38,15 @@ class Interval(IntEnum):
     SYNC = 6
     COLLECTIVE = 7
     COMMUNICATOR = 8
+    PROCESS = 9
+
+
+class Ending(IntEnum):
+    """How a process ended; the operation of an event that tells of it."""
+
+    EXITED = 0
+    EXECED = 1
+    """It has become another program."""
 
 
 class Loss(IntEnum):
@@ -52,6 +61,7 @@ class Loss(IntEnum):
     NO_COMMUNICATOR = 6
     TOO_MANY_COLLECTIVES = 7
     NO_ERROR_CODE = 8
+    NO_CONTEXT = 9
 
 
 PROCESS = np.dtype(
@@ -63,6 +73,7 @@ PROCESS = np.dtype(
         ("state", "<u4"),
         ("phase", "<u4"),
         ("phase_thread", "<u4"),
+        ("phase_since", "<u8"),
         ("lost_events", "<u8"),
         ("world_size", "<u4"),
         ("collectives", "<u4"),

@@ -75,6 +75,11 @@ class Kind(IntEnum):
     WORK_WAIT = 15
     WORK_WAIT_END = 16
     REDUCER = 17
+    CONTEXT = 18
+    CONTEXT_CREATE = 19
+    CONTEXT_SET = 20
+    CONTEXT_PUSH = 21
+    CONTEXT_POP = 22
 
 
 class Flag(IntFlag):
@@ -133,8 +138,10 @@ def _launches(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe
     return tuple(Probe(function, operation, flags) for function in functions)
 
 
-def _waits(flags: Flag, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, Operation.SYNC, flags, Kind.WAIT) for function in functions)
+def _waits(flags: Flag, *functions: str, stream: int = 0) -> tuple[Probe, ...]:
+    """Waits for the stream in argument `stream`, if given."""
+    arguments = (stream,) if stream else ()
+    return tuple(Probe(function, Operation.SYNC, flags, Kind.WAIT, arguments) for function in functions)
 
 
 def _copies(flags: Flag, operation: Operation, size: int, *functions: str, kind: int = 0) -> tuple[Probe, ...]:
@@ -148,6 +155,10 @@ def _allocations(flags: Flag, *functions: str) -> tuple[Probe, ...]:
 
 def _releases(flags: Flag, *functions: str) -> tuple[Probe, ...]:
     return tuple(Probe(function, Operation.UNCOUNTED, flags, Kind.RELEASE, (1,)) for function in functions)
+
+
+def _context(function: str, kind: Kind, *arguments: int) -> Probe:
+    return Probe(function, Operation.UNCOUNTED, Flag.NONE, kind, arguments)
 
 
 def _both_streams(*functions: str) -> tuple[str, ...]:
@@ -164,11 +175,8 @@ CUDA_RUNTIME = (
         *_both_streams("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
     ),
     *_launches(_RUNTIME, Operation.GRAPH_LAUNCH, *_both_streams("cudaGraphLaunch")),
-    *_waits(
-        _RUNTIME,
-        *("cudaDeviceSynchronize", "cudaEventSynchronize"),
-        *_both_streams("cudaStreamSynchronize"),
-    ),
+    *_waits(_RUNTIME, "cudaDeviceSynchronize", "cudaEventSynchronize"),
+    *_waits(_RUNTIME, *_both_streams("cudaStreamSynchronize"), stream=1),
     *_copies(_RUNTIME | _WAITS, Operation.COPY_HOST_TO_HOST, 3, "cudaMemcpy", "cudaMemcpy_ptds", kind=4),
     *_copies(_RUNTIME, Operation.COPY_HOST_TO_HOST, 3, *_both_streams("cudaMemcpyAsync"), kind=4),
     *_allocations(_RUNTIME, "cudaMalloc", "cudaMallocManaged", *_both_streams("cudaMallocAsync")),
@@ -183,9 +191,8 @@ CUDA_DRIVER = (
         *_both_streams("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"),
     ),
     *_launches(_DRIVER, Operation.GRAPH_LAUNCH, *_both_streams("cuGraphLaunch")),
-    *_launches(
-        _DRIVER, Operation.SYNC, "cuCtxSynchronize", "cuEventSynchronize", *_both_streams("cuStreamSynchronize")
-    ),
+    *_waits(_DRIVER, "cuCtxSynchronize", "cuEventSynchronize"),
+    *_waits(_DRIVER, *_both_streams("cuStreamSynchronize"), stream=1),
     *_copies(_DRIVER | _WAITS, Operation.COPY_HOST_TO_DEVICE, 3, "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"),
     *_copies(_DRIVER | _WAITS, Operation.COPY_DEVICE_TO_HOST, 3, "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds"),
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, "cuMemcpyDtoD_v2", "cuMemcpyDtoD_v2_ptds"),
@@ -193,9 +200,17 @@ CUDA_DRIVER = (
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_HOST, 3, *_both_streams("cuMemcpyDtoHAsync_v2")),
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, *_both_streams("cuMemcpyDtoDAsync_v2")),
     *_allocations(_DRIVER, "cuMemAlloc_v2", "cuMemAllocManaged", *_both_streams("cuMemAllocAsync")),
-    *_allocations(_DRIVER | Flag.HANDLE, "cuMemCreate"),
+    Probe("cuMemCreate", Operation.UNCOUNTED, _DRIVER | Flag.HANDLE, Kind.ALLOCATE, (1, 2, 3)),
     *_releases(_DRIVER, "cuMemFree_v2", *_both_streams("cuMemFreeAsync")),
     *_releases(_DRIVER | Flag.HANDLE, "cuMemRelease"),
+    # Of contexts, also those that the runtime makes are of interest: they have no flag that leaves them out.
+    _context("cuDevicePrimaryCtxRetain", Kind.CONTEXT, 1, 2),
+    _context("cuCtxCreate_v2", Kind.CONTEXT_CREATE, 1, 3),
+    _context("cuCtxCreate_v3", Kind.CONTEXT_CREATE, 1, 5),
+    _context("cuCtxCreate_v4", Kind.CONTEXT_CREATE, 1, 4),
+    _context("cuCtxSetCurrent", Kind.CONTEXT_SET, 1),
+    _context("cuCtxPushCurrent_v2", Kind.CONTEXT_PUSH, 1),
+    _context("cuCtxPopCurrent_v2", Kind.CONTEXT_POP),
 )
 
 _WORK_WAIT = "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE"
@@ -226,8 +241,8 @@ _NCCL = Flag.NCCL
 
 
 def _collective(function: str, operation: Operation, count: int, communicator: int, flags: Flag = _NCCL) -> Probe:
-    """A collective whose argument `count` is followed by the element type."""
-    return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator))
+    """A collective whose argument `count` is followed by the element type, and the communicator by the stream."""
+    return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator, communicator + 1))
 
 
 def _communicator(function: str, *arguments: int, flags: Flag = _NCCL) -> Probe:

@@ -69,7 +69,7 @@ class Tables:
         self.series = SeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
-        self._by_address = (maps["allocations"], maps["communicators"])
+        self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
         self.ring = Ring(maps["ring"])
         self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
         self._losses_read = np.zeros_like(self._losses)

@@ -99,6 +99,7 @@ def c_enum(name: str) -> dict[str, int]:
         ("phase", "PHASE_", probes.Phase),
         ("interval", "INTERVAL_", layout.Interval),
         ("state", "", layout.State),
+        ("ending", "", layout.Ending),
         ("loss", "", layout.Loss),
     ],
 )

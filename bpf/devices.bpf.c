@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Which device a thread works on: that of its current context, which the runtime's cudaSetDevice chooses too.
+ *
+ * Contexts are on a stack, the current one in the lowest byte: the number of its device + 1, or 0 if that is not known. */
+
+#define UNKNOWN_DEVICE (DEVICES - 1)
+#define DEVICE_BITS 8
+#define DEVICE_MASK ((1ULL << DEVICE_BITS) - 1)
+
+/* Devices by context. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct address);
+	__type(value, __u64);
+} contexts SEC(".maps");
+
+static __always_inline __u64 device_of(const struct thread *thread)
+{
+	__u64 device = thread->devices & DEVICE_MASK;
+
+	return device ? device - 1 : UNKNOWN_DEVICE;
+}
+
+/* As it is on the stack. */
+static __always_inline __u64 stacked(__u64 device)
+{
+	return device < UNKNOWN_DEVICE ? device + 1 : 0;
+}
+
+static __always_inline void choose_device(struct thread *thread, __u64 device)
+{
+	thread->devices = (thread->devices & ~DEVICE_MASK) | stacked(device);
+}
+
+static __always_inline void push_device(struct thread *thread, __u64 device)
+{
+	thread->devices = thread->devices << DEVICE_BITS | stacked(device);
+}
+
+static __always_inline __u64 device_of_context(const struct thread *thread, __u64 context)
+{
+	struct address address = address_at(thread, context);
+	__u64 *device = bpf_map_lookup_elem(&contexts, &address);
+
+	return device ? *device : UNKNOWN_DEVICE;
+}
+
+/* Arguments: where the context is written, and the device. A context that is created is pushed too. */
+static __always_inline void end_context(struct hit *hit, struct frame *frame)
+{
+	__u64 value = 0, device = (__u32)frame->argument[1];
+	struct address address;
+
+	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
+		return;
+	address = address_at(hit->thread, value);
+	if (bpf_map_update_elem(&contexts, &address, &device, BPF_ANY))
+		lose(NO_CONTEXT);
+	if (KIND_OF(hit->flags) == CONTEXT_CREATE)
+		push_device(hit->thread, device);
+}
+
+/* Argument: the device (cudaSetDevice), or the context. */
+static __always_inline void end_choice(struct hit *hit, struct frame *frame)
+{
+	struct thread *thread = hit->thread;
+	__u64 chosen = frame->argument[0];
+
+	if (has_failed(hit))
+		return;
+	switch (KIND_OF(hit->flags)) {
+	case DEVICE: choose_device(thread, (__u32)chosen); break;
+	case CONTEXT_SET: choose_device(thread, device_of_context(thread, chosen)); break;
+	case CONTEXT_PUSH: push_device(thread, device_of_context(thread, chosen)); break;
+	case CONTEXT_POP: thread->devices >>= DEVICE_BITS; break;
+	}
+}

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What we read of the kernel's own tasks. libbpf finds the fields' places in the running kernel's BTF. */
+#pragma once
+
+struct task_struct {
+	__u64 start_time; /* CLOCK_MONOTONIC, ns */
+	int exit_code;	  /* as wait(2) tells it */
+} __attribute__((preserve_access_index));
