@@ -28,5 +28,5 @@ def test_a_recording_replays_to_the_same_bytes() -> None:
 def test_it_tells_the_steps_that_train_py_takes() -> None:
     command = [sys.executable, "examples/replay.py"]
     done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, check=True)
-    steps = {line.split()[2]: float(line.split()[3]) for line in done.stdout.splitlines() if "zernel.steps" in line}
+    steps = {line.split()[2]: float(line.split()[-1]) for line in done.stdout.splitlines() if "zernel.steps" in line}
     assert steps == {"training": 150, "evaluation": 9, "between": 3}

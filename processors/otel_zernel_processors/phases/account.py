@@ -54,7 +54,8 @@ class Account:
         self.steps: Counter[str] = Counter()
         self.epochs = 0
         self.lossy_steps = 0
-        self.transitions = 0
+        self.transitions: Counter[str] = Counter()
+        """By source."""
         self.overlap_ns = 0
         self.phase = "unknown"
         """The last one known."""
@@ -68,8 +69,7 @@ class Account:
         for phase, spent in closed.ledger.phase_ns().items():
             self.phase_ns[phase, "scopes"] += spent
             self.open.phase_ns[phase] += spent
-        self._pass_through([PHASE_OF[what] for _, _, what in closed.ledger.pieces])
-        self.source = "scopes"
+        self._pass_through([PHASE_OF[what] for _, _, what in closed.ledger.pieces], "scopes")
         self.overlap_ns += closed.ledger.overlap_ns
         self.steps[step.kind] += 1
         self.epochs += step.ends_epoch
@@ -84,15 +84,16 @@ class Account:
         """Adds time in a phase; one that differs from the last is a transition."""
         self.phase_ns[phase, source] += duration_ns
         self.open.phase_ns[phase] += duration_ns
-        self._pass_through((phase,))
-        self.source = source
+        self._pass_through((phase,), source)
 
-    def _pass_through(self, phases: Iterable[str]) -> None:
+    def _pass_through(self, phases: Iterable[str], source: str) -> None:
         """Counts the transitions between phases that follow each other."""
+        count, last = 0, self.phase
         for phase in phases:
-            if phase != self.phase:
-                self.transitions += 1
-                self.phase = phase
+            count += phase != last
+            last = phase
+        self.transitions[source] += count
+        self.phase, self.source = last, source
 
     def close(self) -> Tally:
         """Ends an interval: the sums over the window."""

@@ -51,6 +51,7 @@ class Host:
         self._losses: deque[Loss] = deque(maxlen=_LOSSES)
         self._readings = Readings(config)
         self._transitions = 0
+        self._is_told = False
 
     @property
     def known(self) -> int:
@@ -86,7 +87,9 @@ class Host:
             process = self._process(seen.pid, seen.resource)
             if process:
                 gpu = self._gpu_of(process)
-                process.observe(seen, (gpu.utilization if gpu else None) or 0.0)
+                spell = process.observe(seen, (gpu.utilization if gpu else None) or 0.0)
+                if spell and not self._is_told:
+                    self._tell(spell.end - spell.start)
 
     def due(self, until: int) -> Iterator[int]:
         """When (ns) reports are due by `until`, each to be made before the next."""
@@ -166,6 +169,17 @@ class Host:
             for process in self.processes.values():
                 _lose(process, self._losses[-1])
 
+    def _tell(self, lasted: int) -> None:
+        """Says, once, if readings are further apart than phases are to be judged by signals."""
+        interval = self._config.signals.interval
+        if lasted >= 2 * ns(interval):
+            self._is_told = True
+            self._context.logger.warning(
+                "Phases by signals are judged every %.3g s, as often as counters come from %s: to judge them every "
+                "%.3g s (signals.interval), set the ebpf receiver's interval to that",
+                *(lasted / 1e9, self.name or "this host", interval),
+            )
+
     def _gpu_of(self, process: Process) -> Gpu | None:
         if len(self._gpus) == 1 and not process.gpu:
             return next(iter(self._gpus.values()))
@@ -184,7 +198,7 @@ class Host:
         yield from self._share_out(followed, forgotten)
         for process in followed:
             yield from report(process, now, self._context)
-        self._transitions += sum(process.account.transitions for process in ended)
+        self._transitions += sum(process.account.transitions.total() for process in ended)
         if followed:
             yield self._scheduler(now)
 
@@ -197,7 +211,9 @@ class Host:
                 users.setdefault(id(gpu), []).append(process)
             process.history.forget(at_latest)
         for gpu in self._gpus.values():
-            for _ in gpu.share_out([(one.history, one.spent) for one in users.get(id(gpu), [])], at_latest):
+            for _ in gpu.share_out(
+                [(one.history, one.spent[one.account.source]) for one in users.get(id(gpu), [])], at_latest
+            ):
                 yield Batch()
 
     def _scheduler(self, now: int) -> Batch:
@@ -212,7 +228,7 @@ class Host:
         whole = spent.total()
         counts: list[Value] = [({"type": "total"}, len(tasks)), ({"type": "ml"}, len(ml))]
         writer.gauge("zernel.scheduler.tasks", "", counts)
-        transitions = self._transitions + sum(process.account.transitions for process in tasks)
+        transitions = self._transitions + sum(process.account.transitions.total() for process in tasks)
         writer.sum("zernel.scheduler.phase.transitions", "", [({}, transitions)])
         writer.gauge("zernel.scheduler.phase.tasks", "", [({"phase": phase}, phases[phase]) for phase in PHASES])
         shares: list[Value] = [({"phase": one}, 100.0 * spent[one] / whole if whole else 0.0) for one in PHASES]

@@ -25,7 +25,7 @@ class Jobs:
         self._judges: dict[Job, JobJudge] = {}
 
     def report(self, processes: Iterable[Process], host: str, now: int) -> Iterator[Batch]:
-        """The verdicts on the jobs whose first host this is, as of `now` (ns)."""
+        """The verdicts on the jobs whose last host this is, as of `now` (ns): all others have had their turn."""
         jobs: dict[Job, dict[int, Process]] = {}
         for process in processes:
             job, rank = self._job_of(process), process.attributes.get("zernel.rank")
@@ -33,7 +33,7 @@ class Jobs:
                 jobs.setdefault(job, {})[rank] = process
         self._judges = {job: judge for job, judge in self._judges.items() if job in jobs}
         for job, ranks in sorted(jobs.items()):
-            if len(ranks) > 1 and min(process.identity.host for process in ranks.values()) == host:
+            if len(ranks) > 1 and max(process.identity.host for process in ranks.values()) == host:
                 yield self._judged(job, ranks, now)
 
     def _job_of(self, process: Process) -> Job | None:

@@ -1,5 +1,6 @@
 """One process that is followed: its timeline, its sums, its verdict."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from otel_zernel_processors.phases.durations import StepDurations
 from otel_zernel_processors.phases.energy import History, Spent
 from otel_zernel_processors.phases.marks import Mark
 from otel_zernel_processors.phases.observations import KERNEL, NVML, Observation, Scalars, scalars
-from otel_zernel_processors.phases.signals import SignalReader
+from otel_zernel_processors.phases.signals import SignalReader, Spell
 from otel_zernel_processors.phases.timeline import ClosedStep, Timeline
 from otel_zernel_processors.phases.traces import Sampler
 from otel_zernel_processors.phases.verdict import Judge
@@ -43,7 +44,9 @@ class Process:
         self.durations = StepDurations()
         self.sampler = Sampler(config.traces, str(identity), context.drop) if config.traces else None
         self.judge = Judge(config.verdict)
-        self.history, self.spent = History(), Spent()
+        self.history = History()
+        self.spent: defaultdict[str, Spent] = defaultdict(Spent)
+        """What it used of its GPU, by the source of its phases at that time."""
         self.gpu = str(self.attributes.get("zernel.local_rank", ""))
         """The index of its GPU on the host: where its memory was seen, else its local rank; empty if unknown."""
         self.since = self.reported = self.last_seen = 0
@@ -82,16 +85,18 @@ class Process:
         """Notes that events were lost between these times (ns)."""
         self._timeline.lose(start, end)
 
-    def observe(self, seen: Observation, gpu: float) -> None:
-        """Takes a point of the process; `gpu` is the use of its GPU, 0 to 1."""
+    def observe(self, seen: Observation, gpu: float) -> Spell | None:
+        """Takes a point of the process; returns what was judged by it. `gpu` is the use of its GPU, 0 to 1."""
         self._seen(seen.time, seen.time)
         if seen.gpu.isdecimal() and seen.name in KERNEL | NVML:
             self.gpu = seen.gpu
         spell = self._signals.read(seen, gpu)
         by_signals = self._config.source == "signals" or not self._timeline.has_scopes
-        if spell and by_signals and self._config.source != "scopes":
-            self.account.add_time(spell.phase, "signals", spell.end - spell.start)
-            self.history.add_time(*spell)
+        if spell is None or not by_signals or self._config.source == "scopes":
+            return None
+        self.account.add_time(spell.phase, "signals", spell.end - spell.start)
+        self.history.add_time(*spell)
+        return spell
 
     def advance(self, until: int) -> Iterator[None]:
         """Closes what is known by `until` (ns), in pieces."""

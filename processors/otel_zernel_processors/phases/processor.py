@@ -1,6 +1,6 @@
 """The phases processor: spans and signals of training processes in, their phases out."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
@@ -48,7 +48,7 @@ class PhasesProcessor(Processor):
         rest = _without_taken(batch) if took and not self.config.pass_through else batch
         if rest is not None:
             yield rest
-        yield from self._reports()
+        yield from self._advance(lambda host: host.known)
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """Lets the time of live hosts go on where nothing is heard from them any more."""
@@ -56,15 +56,13 @@ class PhasesProcessor(Processor):
             silent = now_ns - ns(self.config.interval)
             if 0 < silent - host.clock < _LIVE_NS:
                 host.clock = silent
-        yield from self._reports()
+        yield from self._advance(lambda host: host.known)
 
     def flush(self) -> Iterator[Batch]:
         """Everything that is still open."""
-        hosts = list(self._hosts.values())
-        for host in hosts:
-            for due in host.due(host.clock - self._lateness):
-                yield from host.report(due)
-            followed = list(host.processes.values())
+        yield from self._advance(lambda host: host.clock - self._lateness)
+        followed = self._all()
+        for host in sorted(self._hosts.values(), key=lambda host: host.name):
             yield from host.end()
             yield from self._jobs.report(followed, host.name, host.clock)
         self._hosts = {}
@@ -103,13 +101,14 @@ class PhasesProcessor(Processor):
     def _has_room(self) -> bool:
         return sum(len(host.processes) for host in self._hosts.values()) < self._max_processes
 
-    def _reports(self) -> Iterator[Batch]:
-        for host in self._hosts.values():
-            until = host.known
-            for due in host.due(until):
-                yield from host.report(due)
-                yield from self._jobs.report(self._all(), host.name, due)
-            yield from host.advance(until)
+    def _advance(self, known: Callable[[Host], int]) -> Iterator[Batch]:
+        """What is due of all hosts, in the order of time, so that ranks of one job stay side by side."""
+        hosts = {host.name: host for host in self._hosts.values()}
+        for due, name in sorted((due, name) for name, host in hosts.items() for due in host.due(known(host))):
+            yield from hosts[name].report(due)
+            yield from self._jobs.report(self._all(), name, due)
+        for host in hosts.values():
+            yield from host.advance(known(host))
 
     def _all(self) -> list[Process]:
         return [process for host in self._hosts.values() for process in host.processes.values()]

@@ -16,6 +16,9 @@ from otel_zernel_processors.phases.verdict import ADVICE, VERDICTS
 _PIECE = 256
 """Spans after which a batch of traces is large enough: making them takes about 2 ms."""
 
+_BY_SCOPES: Labels = {"zernel.phase.source": "scopes"}
+"""Steps are known by scopes alone."""
+
 
 def report(process: Process, now: int, context: Context) -> Iterator[Batch]:
     """The metrics as of `now` (ns), and the traces of the steps chosen since the last report."""
@@ -24,8 +27,9 @@ def report(process: Process, now: int, context: Context) -> Iterator[Batch]:
     chosen = process.sampler.chosen() if process.sampler else []
     writer = Writer(labels, process.since, now)
     _write_phases(process, writer)
-    _write_steps(process, writer)
-    writer.add(process.durations.metric(chosen, labels, process.reported or process.since, now))
+    if process.account.steps:
+        _write_steps(process, writer)
+        writer.add(process.durations.metric(chosen, {**labels, **_BY_SCOPES}, process.reported or process.since, now))
     _write_verdict(process, writer, context)
     process.durations, process.reported = StepDurations(), now
     yield Batch(metrics=writer.data(process.resource))
@@ -43,33 +47,37 @@ def _write_phases(process: Process, writer: Writer) -> None:
     writer.sum("zernel.phase.time", "s", times)
     fractions: list[Value] = [({"zernel.phase": phase, **source}, tally.fraction(phase)) for phase in PHASES]
     writer.gauge("zernel.phase.fraction", "1", fractions)
-    writer.sum("zernel.phase.transitions", "{transition}", [(source, account.transitions)])
-    writer.sum("zernel.phase.energy", "J", _by_phase(process.spent.joules))
-    writer.sum("zernel.phase.gpu.idle", "s", _by_phase(process.spent.idle_s))
+    counts: list[Value] = [({"zernel.phase.source": by}, n) for by, n in sorted(account.transitions.items())]
+    writer.sum("zernel.phase.transitions", "{transition}", counts)
+    writer.sum("zernel.phase.energy", "J", _by_phase({by: spent.joules for by, spent in process.spent.items()}))
+    writer.sum("zernel.phase.gpu.idle", "s", _by_phase({by: spent.idle_s for by, spent in process.spent.items()}))
 
 
-def _by_phase(spent: Mapping[str, float]) -> list[Value]:
-    return [({"zernel.phase": phase}, amount) for phase, amount in sorted(spent.items())]
+def _by_phase(spent: Mapping[str, Mapping[str, float]]) -> Iterator[Value]:
+    for source, amounts in sorted(spent.items()):
+        for phase, amount in sorted(amounts.items()):
+            yield {"zernel.phase": phase, "zernel.phase.source": source}, amount
 
 
 def _write_steps(process: Process, writer: Writer) -> None:
     account, tally = process.account, process.tally
-    if not account.steps:
-        return
-    writer.sum("zernel.steps", "{step}", [({"zernel.step.kind": kind}, n) for kind, n in sorted(account.steps.items())])
-    writer.sum("zernel.steps.lossy", "{step}", [({}, account.lossy_steps)])
-    writer.sum("zernel.phase.doubtful", "s", [({}, process.doubtful_ns / 1e9)])
-    writer.sum("zernel.epochs", "{epoch}", [({}, account.epochs)])
-    writer.sum("zernel.collective.overlap", "s", [({}, account.overlap_ns / 1e9)])
+    counts: list[Value] = [({"zernel.step.kind": kind, **_BY_SCOPES}, n) for kind, n in sorted(account.steps.items())]
+    writer.sum("zernel.steps", "{step}", counts)
+    writer.sum("zernel.steps.lossy", "{step}", [(_BY_SCOPES, account.lossy_steps)])
+    writer.sum("zernel.phase.doubtful", "s", [(_BY_SCOPES, process.doubtful_ns / 1e9)])
+    writer.sum("zernel.epochs", "{epoch}", [(_BY_SCOPES, account.epochs)])
+    writer.sum("zernel.collective.overlap", "s", [(_BY_SCOPES, account.overlap_ns / 1e9)])
     seconds = tally.phase_ns.total() / 1e9
-    writer.gauge("zernel.step.rate", "{step}/s", [({}, tally.trained / seconds if seconds else 0.0)])
-    writer.gauge("zernel.step.jitter", "1", [({}, tally.jitter)])
+    writer.gauge("zernel.step.rate", "{step}/s", [(_BY_SCOPES, tally.trained / seconds if seconds else 0.0)])
+    writer.gauge("zernel.step.jitter", "1", [(_BY_SCOPES, tally.jitter)])
 
 
 def _write_verdict(process: Process, writer: Writer, context: Context) -> None:
     changed = process.judge.hear(process.tally)
     verdict, evidence = process.judge.finding
-    writer.gauge("zernel.verdict", "", state_set("zernel.verdict", VERDICTS, verdict))
+    source: Labels = {"zernel.phase.source": process.account.source}
+    states = state_set("zernel.verdict", VERDICTS, verdict)
+    writer.gauge("zernel.verdict", "", [({**labels, **source}, value) for labels, value in states])
     if changed:
         values = ", ".join(f"{name} {value:.2f}" for name, value in evidence.items())
         identity = process.identity

@@ -122,6 +122,7 @@ def _described(candidate: Candidate) -> Attributes:
         "zernel.step.number": candidate.number,
         "zernel.step.kind": step.kind,
         "zernel.step.lossy": step.lossy,
+        "zernel.phase.source": "scopes",
         "zernel.collective.overlap": entries.overlap_ns / 1e9,
         **{f"zernel.phase.{phase}": spent.get(phase, 0) / 1e9 for phase in PHASES},
     }

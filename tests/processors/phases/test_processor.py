@@ -7,11 +7,14 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, points
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.phases import PhasesProcessor
+from otel_zernel_processors.phases.marks import mark_of
+from otel_zernel_processors.phases.timeline import Timeline
 from tests.processors.phases.training import (
     MS,
     START,
@@ -182,7 +185,7 @@ def readings(at: float, lost: float = 0.0, *, since: float = 0.0) -> Batch:
         metric = batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0]
         metric.gauge.data_points[0].start_time_unix_nano = START + round(since * MS)
     metric.sum.data_points.append(metric.gauge.data_points[0])
-    metric.sum.aggregation_temporality = 1
+    metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
     return Batch.join(both if lost else both[:1])
 
 
@@ -284,28 +287,176 @@ def test_a_process_without_scopes_is_judged_by_signals() -> None:
     assert {str(one["zernel.phase.source"]) for one, _ in values_of(made, "zernel.phase.time")} == {"signals"}
 
 
+def counters(every: int, until: int = 5000) -> Iterator[Batch]:
+    """The counters of a process that waits for its disk half of the time, read `every` so many ms."""
+    for at in range(0, until, every):
+        yield gauge_batch("zernel.process.io.wait", [(at, 0.5 * at / 1000)], process_pid=42)
+        yield gauge_batch("zernel.cuda.launch.latency", [(at, at / 10)], process_pid=42)
+
+
+def sources_of(batches: Iterable[Batch]) -> set[str]:
+    """By what phases were told."""
+    return {str(attributes["zernel.phase.source"]) for attributes, _ in values_of(batches, "zernel.phase.time")}
+
+
+@pytest.mark.parametrize(
+    ("source", "told_by"), [("auto", {"scopes"}), ("scopes", {"scopes"}), ("signals", {"signals"})]
+)
+def test_of_a_process_with_scopes_and_counters_the_source_decides(source: str, told_by: set[str]) -> None:
+    assert sources_of(run(batch_of(Loop().steps(100).load().spans), *counters(100), source=source)) == told_by
+
+
+@pytest.mark.parametrize(("source", "told_by"), [("auto", {"signals"}), ("scopes", set()), ("signals", {"signals"})])
+def test_of_a_process_without_scopes_the_source_decides(source: str, told_by: set[str]) -> None:
+    assert sources_of(run(*counters(100), source=source)) == told_by
+
+
+@pytest.mark.parametrize(("every", "lines"), [(100, 0), (1000, 1)])
+def test_who_is_judged_by_counters_read_too_rarely_is_told_once(
+    every: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = run(*counters(every, 9000), signals={"stability": 1})
+    assert phases_of(made)["data_loading"] == 9000 - 3 * every
+    assert sum("set the ebpf receiver's interval" in record.getMessage() for record in caplog.records) == lines
+
+
+def test_every_result_of_a_process_says_by_what_it_is_known() -> None:
+    energy = gauge_batch("hw.energy", [(at, 500.0 * at / 1000) for at in range(500, 4001, 500)], zernel_gpu_index=0)
+    for made in (run(batch_of(Loop().steps(200).load().spans), energy), run(*counters(100), energy)):
+        for name in names_of(made):
+            if not name.startswith(("zernel.scheduler", "hw", "zernel.process", "zernel.cuda")):
+                assert all(
+                    "zernel.phase.source" in attributes_of(point.attributes)
+                    for metric in metrics_of(made, name)
+                    for point in points(metric)
+                ), name
+
+
+def names_of(batches: Iterable[Batch]) -> set[str]:
+    """The names of all metrics."""
+    return {
+        metric.name
+        for batch in batches
+        for resource in batch.metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def test_transitions_epochs_and_idle_time_are_told() -> None:
+    loop = Loop().steps(50).load(0.03).wait(200).steps(50).load()
+    idle = gauge_batch("hw.gpu.utilization", [(at, 0.75) for at in range(0, 3001, 100)], zernel_gpu_index=0)
+    made = run(batch_of(loop.spans), idle)
+    assert last(made, "zernel.epochs") == 1
+    assert last(made, "zernel.steps", zernel_step_kind="between") == 2
+    changes = 5  # a step passes through: compute, optimizer, unknown, loading; the first load comes from unknown
+    assert last(made, "zernel.phase.transitions") == pytest.approx(100 * (changes - 1), abs=changes)
+    seconds = {str(one["zernel.phase"]): value for one, value in values_of(made, "zernel.phase.gpu.idle")}
+    assert sum(seconds.values()) == pytest.approx(0.25 * 3)
+    assert seconds["gpu_compute"] == pytest.approx(0.25 * 3 * 2200 / 3410, rel=0.1)
+
+
+def test_the_host_tells_the_tasks_and_the_time_of_each_phase() -> None:
+    idle = gauge_batch("zernel.process.io.wait", [(at, 0.0) for at in range(0, 3000, 100)], process_pid=7)
+    loops = (batch_of(Loop().steps(200).load().spans, resource_of(pid)) for pid in (1, 2))
+    processor = make()
+    made = [
+        out
+        for batch in (Batch.join([idle, *loops]), gauge_batch("hw.power", [(9000, 1.0)], zernel_gpu_index=0))
+        for out in processor.process(batch)
+    ]
+    tasks = values_of(made, "zernel.scheduler.tasks")
+    assert {str(one["type"]): value for one, value in tasks} == {"total": 3, "ml": 2}
+    phases = values_of(made, "zernel.scheduler.phase.tasks")[-5:]
+    assert sum(value for _, value in phases) == 2
+    shares = {str(one["phase"]): value for one, value in values_of(made, "zernel.scheduler.phase.time_pct")}
+    assert sum(shares.values()) == pytest.approx(100)
+    assert shares["gpu_compute"] == pytest.approx(100 * 2200 / 3215, rel=0.01)
+    whole = sum(last(made, "zernel.phase.transitions", process_pid=pid) for pid in (1, 2, 7))
+    assert last(made, "zernel.scheduler.phase.transitions") == whole
+
+
+def test_a_clock_that_goes_back_takes_no_time_back() -> None:
+    processor = make()
+    loops = [Loop(now=at).steps(100).load() for at in (60_000, 20_000, 70_000)]
+    made = feed(processor, (batch_of(loop.spans) for loop in loops))
+    assert dropped(processor) == {"late": 401}
+    times = [
+        (point.time_unix_nano, attributes_of(point.attributes)["zernel.phase"], point.as_double)
+        for metric in metrics_of(made, "zernel.phase.time")
+        for point in metric.sum.data_points
+    ]
+    assert [time for time, _, _ in times] == sorted(time for time, _, _ in times)
+    for phase in ("gpu_compute", "data_loading", "optimizer_step", "unknown"):
+        sums = [value for _, of, value in times if of == phase]
+        assert sums == sorted(sums)
+
+
+def test_a_large_batch_is_worked_on_in_pieces() -> None:
+    processor = make(max_spans=20_000, interval="10s")
+    batch = batch_of(Loop().steps(2_500).spans)
+    pieces, closed = 0, [0]
+    for _ in processor.process(batch):
+        pieces += 1
+        (host,) = processor._hosts.values() or [None]
+        if host:
+            closed.append(sum(process.account.steps.total() for process in host.processes.values()))
+    assert pieces > 10_000 / 256 + 10_000 / 64
+    assert max(after - before for before, after in pairwise(closed)) <= 64
+
+
+def test_a_very_long_step_is_worked_on_in_pieces() -> None:
+    def pieces(within: str) -> int:
+        """How often others get a turn while a step of 5,000 spans is closed, which overlap with what is `within`."""
+        loop = Loop().load()
+        for _ in range(5_000):
+            loop.do("sync", 0.1, name="cudaStreamSynchronize").wait(0.6)
+        overlapping = span_of(within, 10, 3000)
+        timeline = Timeline(MS // 2, 10_000)
+        for span in [*loop.load().spans, overlapping]:
+            mark = mark_of(span)
+            assert mark
+            assert timeline.add(mark) is None
+        return max(sum(1 for _ in step.settle()) for step in timeline.end())
+
+    assert pieces("user") >= 10
+    assert pieces("backward") >= 10
+
+
 def test_a_verdict_is_given_once_it_has_held() -> None:
     made = run(batch_of(Loop().steps(200).load(100).steps(200, forward=60).load().spans))
     assert state(made, "zernel.verdict") == "compute_bound"
     assert state(run(batch_of(Loop().steps(5).load().spans)), "zernel.verdict") == "none"
 
 
-def ranks(late: float, transfer: float) -> Iterator[Batch]:
+def ranks(late: float, transfer: float, hosts: tuple[str, str] = ("node", "node")) -> Iterator[Batch]:
     """Two ranks in lockstep: rank 1 arrives `late` ms after rank 0, then both wait for the `transfer`."""
     for rank in range(2):
         loop = Loop()
         for _ in range(200):
             loop.load().wait(10 + (late if rank == 1 else 0)).do("backward", 12)
             loop.do("sync", transfer + (late if rank == 0 else 0), name="c10d::Work::wait").do("optimizer", 3)
-        resource = resource_of(100 + rank, zernel_world_size=2, zernel_rank=rank, k8s_job_name="bert")
+        resource = resource_of(
+            100 + rank, zernel_world_size=2, zernel_rank=rank, k8s_job_name="bert", host_name=hosts[rank]
+        )
         yield batch_of(loop.load().spans, resource)
+
+
+def test_a_verdict_is_logged_with_its_evidence(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    run(batch_of(Loop().steps(200, forward=60).load().spans))
+    (line,) = [record.getMessage() for record in caplog.records if "is compute_bound" in record.getMessage()]
+    assert line.startswith("process 42 on node is compute_bound: ")
+    assert "input_bound 0.06" in line
+    assert "compute_bound 0.87" in line
 
 
 @pytest.mark.parametrize(
     ("late", "transfer", "verdict"), [(20, 1, "straggler"), (0, 20, "slow_link"), (0.5, 1, "balanced")]
 )
-def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str) -> None:
-    made = run(Batch.join(ranks(late, transfer)))
+@pytest.mark.parametrize("hosts", [("node", "node"), ("a", "b")])
+def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str, hosts: tuple[str, str]) -> None:
+    made = run(Batch.join(ranks(late, transfer, hosts)))
     assert state(made, "zernel.job.verdict") == verdict
     assert last(made, "zernel.job.rank.lateness", zernel_rank=1) == pytest.approx(late / 1000)
     assert last(made, "zernel.job.collective.transfer") == pytest.approx(transfer / 1000)

@@ -47,6 +47,27 @@ def test_the_first_rule_that_matches_counts(signals: Signals, phase: str) -> Non
     assert phase_by_rules(signals, LIMITS) == phase
 
 
+THRESHOLDS = [
+    ({"data_loading_io_wait": 0.5}, Signals(is_ml=True, io_wait=0.5), "unknown"),
+    ({"data_loading_io_wait": 0.5}, Signals(is_ml=True, io_wait=0.51), "data_loading"),
+    ({"data_loading_gpu": 0.2}, Signals(is_ml=True, io_wait=0.31, gpu=0.19), "data_loading"),
+    ({"data_loading_gpu": 0.2}, Signals(is_ml=True, io_wait=0.31, gpu=0.2), "unknown"),
+    ({"compute_gpu": 0.9}, Signals(is_ml=True, gpu=0.9), "unknown"),
+    ({"compute_gpu": 0.9}, Signals(is_ml=True, gpu=0.91), "gpu_compute"),
+    ({"optimizer_burst": "2ms"}, Signals(is_ml=True, cpu_burst_ns=2 * MS - 1, gpu_synced=True), "optimizer_step"),
+    ({"optimizer_burst": "2ms"}, Signals(is_ml=True, cpu_burst_ns=2 * MS, gpu_synced=True), "unknown"),
+    ({"mixed_io_wait": 0.25}, Signals(is_ml=True, io_wait=0.25, gpu=0.5), "unknown"),
+    ({"mixed_io_wait": 0.25}, Signals(is_ml=True, io_wait=0.26, gpu=0.5), "data_loading"),
+    ({"data_loading_gpu": 0.4}, Signals(is_ml=True, io_wait=0.2, gpu=0.4), "unknown"),
+    ({"compute_gpu": 0.9}, Signals(is_ml=True, io_wait=0.2, gpu=0.89), "data_loading"),
+]
+
+
+@pytest.mark.parametrize(("settings", "signals", "phase"), THRESHOLDS)
+def test_every_threshold_can_be_set(settings: dict[str, float | str], signals: Signals, phase: str) -> None:
+    assert phase_by_rules(signals, SignalsConfig.model_validate(settings)) == phase
+
+
 def test_the_rule_for_collectives_can_be_turned_off() -> None:
     seen = Signals(True, True, 1, io_wait=0.9)
     assert phase_by_rules(seen, SignalsConfig(collectives=False)) == "data_loading"
@@ -90,6 +111,18 @@ def test_signals_are_read_off_kernel_counters_every_100_ms() -> None:
         (200, 300, "data_loading"),
         (300, 400, "data_loading"),
     ]
+
+
+def test_with_readings_further_apart_whole_readings_are_judged() -> None:
+    reader = SignalReader(SignalsConfig())
+    spells = [
+        spell
+        for at in range(0, 7000, 1000)
+        for name, value in (("zernel.process.io.wait", at * 0.4 / 1000), ("zernel.gpu.memory.used", 1e9))
+        if (spell := reader.read(point(name, at, value), gpu=0.05))
+    ]
+    assert [spell.phase for spell in spells] == ["unknown"] * 3 + ["data_loading"] * 2
+    assert {spell.end - spell.start for spell in spells} == {1000 * MS}
 
 
 def test_the_use_of_the_gpu_is_the_processes_own() -> None:
