@@ -7,6 +7,7 @@ from pathlib import Path
 class Capability(IntEnum):
     """By number, as in linux/capability.h."""
 
+    CAP_DAC_READ_SEARCH = 2
     CAP_SYS_PTRACE = 19
     CAP_SYS_ADMIN = 21
     CAP_PERFMON = 38

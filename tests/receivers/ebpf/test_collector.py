@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,11 +71,16 @@ async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadab
             assert counted(second, program.pid) == 30
 
 
-def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
+def with_only(*capabilities: str) -> list[str]:
+    """What a command is put behind to have these capabilities alone."""
     if not shutil.which("setpriv"):
         pytest.skip("setpriv (util-linux) is not installed")
-    only = ",".join(["-all", *(f"+{name}" for name in NEEDED)])
-    wrapper = ["setpriv", f"--bounding-set={only}", f"--inh-caps={only}"]
+    only = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+    return ["setpriv", f"--bounding-set={only}", f"--inh-caps={only}"]
+
+
+def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
+    wrapper = with_only(*NEEDED)
     with standin.start() as program:
         program.do("load libcudart.so.12")
         with collector(wrapper) as process:
@@ -82,6 +88,21 @@ def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
             assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED)
             program.do("cudaLaunchKernel times=40")
             assert counted(process, program.pid) == 40
+
+
+def test_a_job_in_a_folder_of_its_user_s_own_is_counted(loadable: None, standin: Standin) -> None:
+    """As in most homes. Without the capability, root is another user there."""
+    wrapper, nobody = with_only(*NEEDED, "dac_read_search"), 65534
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        home = Standin(Path(shutil.copytree(standin.folder, Path(folder, "home"))))
+        home.folder.chmod(0o700)
+        become = f"chown -R {nobody} {home.folder} && exec setpriv --reuid={nobody} --regid={nobody} --clear-groups"
+        with home.start(wrapper=["sh", "-c", f'{become} "$@"', "-"]) as program:
+            program.do("load libcudart.so.12")
+            with collector(wrapper) as process:
+                program.do("cudaLaunchKernel times=50")
+                assert counted(process, program.pid) == 50
 
 
 def test_a_collector_in_a_pid_namespace_tells_pids_of_that_namespace(loadable: None, standin: Standin) -> None:
