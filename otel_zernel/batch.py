@@ -102,11 +102,20 @@ class Batch:
         return batch
 
     @classmethod
-    def encoded(cls, *, metrics: bytes | None = None, point_count: int = 0) -> "Batch":
-        """A batch of metrics that our own code has encoded and counted; parsed only if somebody reads it."""
+    def encoded(
+        cls,
+        *,
+        metrics: bytes | None = None,
+        point_count: int = 0,
+        spans: bytes | None = None,
+        span_count: int = 0,
+    ) -> "Batch":
+        """A batch that our own code has encoded and counted; parsed only if somebody reads it."""
         batch = cls()
         if metrics is not None:
             batch._metrics = _Signal(MetricsData, None, metrics, point_count)
+        if spans is not None:
+            batch._spans = _Signal(TracesData, None, spans, span_count)
         return batch
 
     @classmethod

@@ -93,3 +93,11 @@ def test_a_piece_keeps_what_describes_the_metric() -> None:
         assert (metric.name, metric.unit) == ("test.value", "1")
         assert resource.resource.attributes[0].key == "host.name"
         assert resource.scope_metrics[0].scope.name == "tests"
+
+
+def test_what_our_own_code_has_encoded_is_parsed_only_if_it_is_read() -> None:
+    batch = Batch.encoded(spans=spans(3).SerializeToString(), span_count=3)
+    assert (batch.span_count, batch.point_count) == (3, 0)
+    assert batch.spans_bytes() == spans(3).SerializeToString()
+    assert batch.spans == spans(3)
+    assert Batch.encoded(spans=b"not parsed", span_count=1).only(spans=True).span_count == 1

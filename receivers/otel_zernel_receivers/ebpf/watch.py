@@ -99,7 +99,7 @@ class Watch:
 
     def _spans_of(self, readings: Readings) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
-            yield Batch(spans=self._spans.spans(readings.events))
+            yield self._spans.batch(readings.events)
 
     def taken(self, batch: Batch | None = None) -> None:
         """To be called when what was read is downstream: all of it, or one of the batches."""
