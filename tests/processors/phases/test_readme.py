@@ -1,0 +1,52 @@
+"""The README's tables list every metric, with its unit and its attributes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import otel_zernel_processors.phases
+from otel_zernel.batch import Batch, points
+from otel_zernel.testing import make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.training import Loop, attributes_of, batch_of, gauge_batch, resource_of
+
+README = Path(otel_zernel_processors.phases.__file__).with_name("README.md")
+ROW = re.compile(r"^\| `(zernel\.[a-z_.]+)` \| ([^|]+) \|([^|]*)\|[^|]+\|$", re.MULTILINE)
+STATES = {"total", "ml"}
+"""Values in the tables, not attributes."""
+OF_ALL = {"process.pid", "zernel.phase.source"}
+
+
+def emitted() -> Iterator[tuple[str, str, set[str]]]:
+    """Name, unit and attributes of every metric of a job of two ranks, one GPU each."""
+    config = PhasesProcessor.Config.model_validate({"interval": "1s"})
+    processor = PhasesProcessor(config, make_context("processors", "phases"))
+    for rank in range(2):
+        resource = resource_of(100 + rank, zernel_world_size=2, zernel_rank=rank, zernel_local_rank=rank)
+        made = list(processor.process(batch_of(Loop().steps(200).load().spans, resource)))
+        for name in ("hw.energy", "hw.gpu.utilization"):
+            made += processor.process(gauge_batch(name, [(0, 0.2), (2000, 0.4)], zernel_gpu_index=rank))
+    for batch in [*made, *processor.flush()]:
+        yield from described(batch)
+
+
+def described(batch: Batch) -> Iterator[tuple[str, str, set[str]]]:
+    for resource in batch.metrics.resource_metrics:
+        for metric in resource.scope_metrics[0].metrics:
+            if metric.name.startswith("zernel."):
+                yield metric.name, metric.unit, set().union(*(attributes_of(one.attributes) for one in points(metric)))
+
+
+def test_every_metric_is_in_the_tables_with_its_unit_and_attributes() -> None:
+    rows = {
+        name: (kind, set(re.findall("`([a-z_.]+)`", attributes)))
+        for name, kind, attributes in ROW.findall(README.read_text())
+    }
+    seen = list(emitted())
+    assert {name for name, _, _ in seen} == set(rows)
+    for name, unit, attributes in seen:
+        kind, further = rows[name]
+        assert kind.endswith(f", {unit}") or (not unit and "," not in kind), name
+        of_process = set() if name.startswith(("zernel.job.", "zernel.scheduler.")) else OF_ALL
+        assert attributes - of_process == further - STATES, name
+        assert of_process <= attributes
