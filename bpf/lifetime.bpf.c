@@ -15,12 +15,10 @@ static __always_inline void tell_end(__u32 row, struct process *process, __u32 e
 		return;
 	event->phase = process->phase;
 	event->operation = ending;
-	if (ending == EXITED) {
+	if (ending == EXITED)
 		event->bytes = (__u32)bpf_get_current_task_btf()->exit_code;
-		__builtin_memcpy(event->name, process->name, sizeof(process->name));
-	} else {
+	else
 		bpf_get_current_comm(event->name, sizeof(process->name));
-	}
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 

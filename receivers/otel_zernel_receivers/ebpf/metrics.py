@@ -68,6 +68,9 @@ IO_WAIT = Family("zernel.process.io.wait", "s", "sum", "Of that, in uninterrupti
 CPU_BURST = Family("zernel.process.cpu.burst", "s", "gauge", "The last run of a thread until it slept; 0 if none did.")
 READ_COUNT = Family("zernel.process.read.count", "{read}", "sum", "System calls that read more than 4 KiB.")
 READ_SIZE = Family("zernel.process.read.size", "By", "sum", "Bytes that such system calls read.")
+PHASE_ELAPSED = Family(
+    "zernel.phase.elapsed", "s", "gauge", "How long a process has been in the phase that it is in now."
+)
 PROBE_HITS = Family("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
 PROBE_TIME = Family(
     "zernel.probe.time", "s", "sum", "Time that probes took: hits times what a probe was measured to take."
@@ -184,6 +187,8 @@ class Points:
         self._add_number(OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
         self._add_number(IO_WAIT, attributes, reading.io_wait_ns / 1e9)
         self._add_number(CPU_BURST, attributes, reading.last_burst_ns / 1e9)
+        if reading.phase_ns:
+            self._add_number(PHASE_ELAPSED, _of_phase(reading.process.pid, reading.phase), reading.phase_ns / 1e9)
         if reading.reads:
             self._add_number(READ_COUNT, attributes, reading.reads)
             self._add_number(READ_SIZE, attributes, reading.bytes_read)
@@ -232,6 +237,11 @@ def _of_series(pid: int, operation: int, phase: int, is_sampled: bool, field: in
 @lru_cache(maxsize=1024)
 def _of_process(pid: int) -> bytes:
     return encode_attributes({"process.pid": pid}, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=1024)
+def _of_phase(pid: int, phase: int) -> bytes:
+    return encode_attributes({"process.pid": pid, "zernel.phase": Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
 
 
 @lru_cache(maxsize=1024)

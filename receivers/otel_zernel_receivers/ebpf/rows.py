@@ -1,5 +1,6 @@
 """The process table: who makes probed calls, from a process's first call to its end."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,10 @@ class CpuReading:
     reads: int
     """System calls that read more than 4 KiB, of all threads of the process."""
     bytes_read: int
+    phase: int = 0
+    """That the process is in now."""
+    phase_ns: int = 0
+    """For how long already; 0 if it has never been seen in one."""
 
 
 class ProcessRows:
@@ -105,6 +110,9 @@ class ProcessRows:
         self._cpu_read[rows] = now
         new = {name: now[name] - before[name] for name in _CPU}
         new["last_burst"] = np.where(new.pop("bursts"), now["last_burst"], 0)
+        since, monotonic_ns = self._rows["phase_since"][rows], np.uint64(time.monotonic_ns())
+        new["phase"] = self._rows["phase"][rows]
+        new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
         return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
 
     def ignore(self, process: Process) -> None:
