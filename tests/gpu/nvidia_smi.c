@@ -74,6 +74,9 @@ int nvmlDeviceGetEncoderUtilization(Device, unsigned *, unsigned *);
 int nvmlDeviceGetDecoderUtilization(Device, unsigned *, unsigned *);
 int nvmlDeviceGetJpgUtilization(Device, unsigned *, unsigned *);
 int nvmlDeviceGetOfaUtilization(Device, unsigned *, unsigned *);
+int nvmlDeviceGetArchitecture(Device, unsigned *);
+int nvmlDeviceGetFBCStats(Device, unsigned *);
+int nvmlDeviceGetRepairStatus(Device, unsigned *);
 int nvmlDeviceGetEncoderStats(Device, unsigned *, unsigned *, unsigned *);
 int nvmlDeviceGetMemoryErrorCounter(Device, int, int, int, ull *);
 int nvmlDeviceGetSramEccErrorStatus(Device, struct sram *);
@@ -251,8 +254,12 @@ static void put_field_us(const char *tag, unsigned id) {
 
 static void write_identity(Device device) {
     put_text("product_name", nvmlDeviceGetName, device);
-    unsigned on = 0;
-    int code = nvmlDeviceGetPersistenceMode(device, &on);
+    static const char *const names[] = {"", "", "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere",
+                                        "Ada Lovelace", "Hopper", "Blackwell"};
+    unsigned on = 0, architecture = 0;
+    int code = nvmlDeviceGetArchitecture(device, &architecture);
+    put("product_architecture", code, "%s", architecture < sizeof names / sizeof *names ? names[architecture] : "");
+    code = nvmlDeviceGetPersistenceMode(device, &on);
     put_flag("persistence_mode", code, (int)on, "Enabled", "Disabled");
     open_tag("mig_mode");
     unsigned now = 0, pending = 0;
@@ -344,7 +351,7 @@ static void write_memory(Device device) {
 
 static void write_utilization(Device device) {
     static const char *const modes[] = {"Default", "Exclusive_Thread", "Prohibited", "Exclusive_Process"};
-    unsigned mode = 0, rates[2] = {0}, encoder[3] = {0};
+    unsigned mode = 0, rates[2] = {0}, encoder[3] = {0}, captures[3] = {0};
     int code = nvmlDeviceGetComputeMode(device, &mode);
     put("compute_mode", code, "%s", modes[mode % 4]);
     code = nvmlDeviceGetUtilizationRates(device, rates);
@@ -362,6 +369,12 @@ static void write_utilization(Device device) {
     put("average_fps", code, "%u", encoder[1]);
     put("average_latency", code, "%u", encoder[2]);
     close_tag("encoder_stats");
+    code = nvmlDeviceGetFBCStats(device, captures);
+    open_tag("fbc_stats");
+    put("session_count", code, "%u", captures[0]);
+    put("average_fps", code, "%u", captures[1]);
+    put("average_latency", code, "%u", captures[2]);
+    close_tag("fbc_stats");
 }
 
 static void put_ecc(const char *tag, Device device, int error, int counter, int location) {
@@ -396,6 +409,10 @@ static void write_ecc(Device device) {
     put("sram_pcie", code, "%llu", sram.pcie);
     put("sram_other", code, "%llu", sram.other);
     close_tag("aggregate_uncorrectable_sram_sources");
+    unsigned repair[3] = {0x100000c};
+    code = nvmlDeviceGetRepairStatus(device, repair);
+    put_flag("channel_repair_pending", code, (int)repair[1], "Yes", "No");
+    put_flag("tpc_repair_pending", code, (int)repair[2], "Yes", "No");
     close_tag("ecc_errors");
 }
 

@@ -45,6 +45,7 @@ _ATTRIBUTES = {
     "counter": "zernel.gpu.ecc.counter",
     "place": "zernel.gpu.ecc.location",
     "left": "zernel.gpu.row_remap.availability",
+    "unit": "zernel.gpu.repair.unit",
     "source": "zernel.gpu.counter.source",
     "direction": "network.io.direction",
 }
@@ -126,6 +127,15 @@ def _lines() -> Iterator[Line]:
                 f"ecc_errors/{counter}/{name}" for (_, which), names in _ECC.items() if which == error for name in names
             ]
             yield _line("hw.errors", *paths, error=error, counter=counter)
+    for source in ("l2", "sm", "pcie", "microcontroller", "other"):
+        path = f"ecc_errors/aggregate_uncorrectable_sram_sources/sram_{source}"
+        yield _line("zernel.gpu.ecc.sram.errors", path, place=source)
+    yield _line("zernel.gpu.repair.pending", "ecc_errors/channel_repair_pending", unit="channel")
+    yield _line("zernel.gpu.repair.pending", "ecc_errors/tpc_repair_pending", unit="tpc")
+    for error, kind in (("corrected", "multiple_single_bit"), ("uncorrected", "double_bit")):
+        path = f"retired_pages/{kind}_retirement/retired_count"
+        yield _line("zernel.gpu.memory.retired_pages", path, error=error)
+    yield _line("zernel.gpu.memory.retired_pages.pending", "retired_pages/pending_retirement")
     yield _line("zernel.gpu.ecc.enabled", "ecc_mode/current_ecc")
     yield _line("zernel.gpu.ecc.sram.threshold_exceeded", "ecc_errors/aggregate/sram_threshold_exceeded")
     rows = "remapped_rows"
@@ -149,7 +159,11 @@ def _lines() -> Iterator[Line]:
     yield _line("hw.fan.speed_ratio", "fan_speed", tolerance=0.05)
     yield _line("zernel.gpu.mig.enabled", "mig_mode/current_mig")
     yield _line("zernel.gpu.persistence.enabled", "persistence_mode")
-    yield _line("zernel.gpu.encoder.sessions", "encoder_stats/session_count", tolerance=1)
+    for prefix, path in (("encoder", "encoder_stats"), ("frame_capture", "fbc_stats")):
+        yield _line(f"zernel.gpu.{prefix}.sessions", f"{path}/session_count", tolerance=1)
+        yield _line(f"zernel.gpu.{prefix}.frame_rate", f"{path}/average_fps", share=0.5)
+    yield _line("hw.temperature.limit", "temperature/gpu_target_temperature", location="gpu", limit="target")
+    yield _line("zernel.gpu.module.power", "module_power_readings/average_power_draw", tolerance=0.01, share=0.1)
 
 
 LINES = tuple(_lines())
@@ -158,6 +172,7 @@ IDENTITY = {
     "hw.serial_number": "serial",
     "hw.id": "uuid",
     "hw.firmware_version": "vbios_version",
+    "zernel.gpu.architecture": "product_architecture",
     "zernel.gpu.board_part_number": "board_part_number",
     "zernel.gpu.pci.bus_id": "pci/pci_bus_id",
     "zernel.gpu.device": "minor_number",

@@ -26,10 +26,24 @@ def _memory(nvml: Nvml, device: Handle) -> Sequence[float]:
     return memory.used, memory.total, memory.used / memory.total, memory.free, nan
 
 
+SRAM_SOURCES = {"l2": "L2", "sm": "Sm", "pcie": "Pcie", "microcontroller": "Mcu", "other": "Other"}
+"""Parts of aggregateUncBucket… in nvml.h."""
+
+
 def _sram(nvml: Nvml, device: Handle) -> Sequence[float]:
     status = nvml.c_nvmlEccSramErrorStatus_v1_t()
     nvml.nvmlDeviceGetSramEccErrorStatus(device, byref(status))
-    return (status.bThresholdExceeded,)
+    sources = (getattr(status, f"aggregateUncBucket{part}") for part in SRAM_SOURCES.values())
+    return status.bThresholdExceeded, *sources
+
+
+COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+"""NVML_COMPUTEMODE_… in nvml.h, by number."""
+
+
+def _compute_mode(nvml: Nvml, device: Handle) -> Sequence[float]:
+    mode = nvml.nvmlDeviceGetComputeMode(device)
+    return [float(mode == one) for one in range(len(COMPUTE_MODES))]
 
 
 FABRIC_STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
@@ -143,6 +157,7 @@ BOARD: tuple[Query, ...] = (
     _threshold(1, "gpu", "throttled"),
     _threshold(2, "memory", "high.degraded"),
     _threshold(3, "gpu", "high.degraded"),
+    _threshold(5, "gpu", "target"),
     query("nvmlDeviceGetPowerUsage", stream("hw.power", MILLI)),
     query("nvmlDeviceGetPowerManagementLimit", stream("zernel.gpu.power.limit", MILLI)),
     query("nvmlDeviceGetEnforcedPowerLimit", stream("zernel.gpu.power.limit.enforced", MILLI)),
@@ -162,13 +177,25 @@ BOARD: tuple[Query, ...] = (
         tuple(stream("zernel.gpu.throttle.active", 1.0, {m.REASON: reason}) for reason in THROTTLE_REASONS.values()),
         (_reasons("nvmlDeviceGetCurrentClocksEventReasons"), _reasons("nvmlDeviceGetCurrentClocksThrottleReasons")),
     ),
-    Query("nvmlDeviceGetSramEccErrorStatus", (stream("zernel.gpu.ecc.sram.threshold_exceeded"),), (_sram,)),
+    Query(
+        "nvmlDeviceGetSramEccErrorStatus",
+        (
+            stream("zernel.gpu.ecc.sram.threshold_exceeded"),
+            *(stream("zernel.gpu.ecc.sram.errors", 1.0, {m.ECC_LOCATION: source}) for source in SRAM_SOURCES),
+        ),
+        (_sram,),
+    ),
     *_ecc("dram", 2),
     *_ecc("sram", 7),
     query(
         "nvmlDeviceGetRowRemapperHistogram",
         *(stream("zernel.gpu.memory.row_remap.banks", 1.0, {m.AVAILABILITY: left}) for left in _BANKS),
         parts=_BANKS,
+    ),
+    query(
+        "nvmlDeviceGetRepairStatus",
+        *(stream("zernel.gpu.repair.pending", 1.0, {m.REPAIR: unit}) for unit in ("channel", "tpc")),
+        parts=[0, 1],
     ),
     _pcie(0, "transmit"),
     _pcie(1, "receive"),
@@ -185,6 +212,18 @@ BOARD: tuple[Query, ...] = (
     query("nvmlDeviceGetFanSpeed", stream("hw.fan.speed_ratio", PERCENT)),
     query("nvmlDeviceGetMigMode", stream("zernel.gpu.mig.enabled"), parts=[0]),
     query("nvmlDeviceGetPersistenceMode", stream("zernel.gpu.persistence.enabled")),
+    Query(
+        "nvmlDeviceGetComputeMode",
+        tuple(stream("zernel.gpu.compute_mode", 1.0, {m.COMPUTE_MODE: mode}) for mode in COMPUTE_MODES),
+        (_compute_mode,),
+    ),
+    query(
+        "nvmlDeviceGetFBCStats",
+        stream("zernel.gpu.frame_capture.sessions"),
+        stream("zernel.gpu.frame_capture.frame_rate"),
+        stream("zernel.gpu.frame_capture.latency", 1e-6),
+        parts=["sessionsCount", "averageFPS", "averageLatency"],
+    ),
     query(
         "nvmlDeviceGetEncoderStats",
         stream("zernel.gpu.encoder.sessions"),

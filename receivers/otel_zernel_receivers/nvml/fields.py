@@ -56,6 +56,7 @@ FIELDS: tuple[Field, ...] = (
     _margin("MEM_MAX", "memory", "high.degraded"),
     Field(stream("zernel.gpu.power.instant", MILLI), "DEV_POWER_INSTANT"),
     Field(stream("zernel.gpu.memory.power", MILLI), "DEV_POWER_AVERAGE", 2),  # NVML_POWER_SCOPE_MEMORY
+    Field(stream("zernel.gpu.module.power", MILLI), "DEV_POWER_AVERAGE", 1),  # NVML_POWER_SCOPE_MODULE
     Field(stream("hw.energy", MILLI), "DEV_TOTAL_ENERGY_CONSUMPTION"),
     # ns, by nvml.h. The numbers of the last three belonged to power smoothing before 580.
     _throttled("sw_power_cap", "DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP"),

@@ -7,7 +7,19 @@ from typing import Any
 from otel_zernel.points import AttributeValue
 from otel_zernel_receivers.nvml.library import Handle, Library
 
-NO_INSTANCE = 0xFFFFFFFF
+ARCHITECTURES = {
+    2: "Kepler",
+    3: "Maxwell",
+    4: "Pascal",
+    5: "Volta",
+    6: "Turing",
+    7: "Ampere",
+    8: "Ada Lovelace",
+    9: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+"""NVML_DEVICE_ARCH_… in nvml.h, as nvidia-smi names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +51,7 @@ def board(library: Library, device: Handle, index: int, hostname: str) -> Identi
         "zernel.gpu.device": asked("nvmlDeviceGetMinorNumber", "nvidia{}".format),
         "zernel.gpu.pci.bus_id": asked("nvmlDeviceGetPciInfo", lambda pci: pci.busId),
         "zernel.gpu.board_part_number": asked("nvmlDeviceGetBoardPartNumber"),
+        "zernel.gpu.architecture": asked("nvmlDeviceGetArchitecture", ARCHITECTURES.get),
         "zernel.gpu.numa_node": asked("nvmlDeviceGetNumaNodeId"),
         "zernel.gpu.cuda_version": library.cuda,
     }
@@ -62,12 +75,18 @@ def instance(library: Library, device: Handle, parent: Identity) -> Identity:
     return Identity(uuid, parent.index, {name: value for name, value in attributes.items() if value not in (None, "")})
 
 
+def _itself(answer: AttributeValue) -> AttributeValue:
+    return answer
+
+
 @dataclass(frozen=True, slots=True)
 class _Asking:
     library: Library
     device: Handle
 
-    def __call__(self, function: str, form: Callable[[Any], AttributeValue] | None = None) -> AttributeValue | None:
+    def __call__(
+        self, function: str, form: Callable[[Any], AttributeValue | None] | None = None
+    ) -> AttributeValue | None:
         """What the function says, in another form if given; None if the device has no answer."""
         try:
             answer = getattr(self.library.nvml, function)(self.device)
@@ -76,5 +95,4 @@ class _Asking:
         except self.library.nvml.NVMLError as error:
             self.library.unsupported(function, error.value)
             return None
-        value: AttributeValue = form(answer) if form else answer
-        return value
+        return form(answer)

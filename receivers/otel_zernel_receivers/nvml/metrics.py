@@ -30,6 +30,8 @@ PROCESS_TYPE = "zernel.gpu.process.type"
 PID = "process.pid"
 EXECUTABLE = "process.executable.name"
 PID_NAMESPACE = "zernel.process.pid_namespace"
+COMPUTE_MODE = "zernel.gpu.compute_mode"
+REPAIR = "zernel.gpu.repair.unit"
 QUERY = "zernel.nvml.query"
 
 
@@ -82,6 +84,7 @@ _ALL = (
     Metric("hw.power", "W", "gauge", "Power drawn, as the driver averages it (1 s since Ampere)."),
     _off("zernel.gpu.power.instant", "W", "gauge", "Power drawn at this moment."),
     Metric("zernel.gpu.memory.power", "W", "gauge", "Power drawn by the memory, averaged."),
+    Metric("zernel.gpu.module.power", "W", "gauge", "Power drawn by the module the GPU shares, averaged."),
     Metric("zernel.gpu.power.limit", "W", "gauge", "The power limit that is set."),
     Metric("zernel.gpu.power.limit.enforced", "W", "gauge", "The lowest of all limits in force."),
     _off("zernel.gpu.power.limit.default", "W", "gauge", "The power limit after a reset."),
@@ -99,12 +102,16 @@ _ALL = (
     _off("zernel.gpu.ecc.errors", "{error}", "sum", "ECC errors by place.", (ERROR, ECC_COUNTER, ECC_LOCATION)),
     Metric("zernel.gpu.ecc.enabled", "", "gauge", "1 if ECC is on."),
     Metric("zernel.gpu.ecc.sram.threshold_exceeded", "", "gauge", "1 once SRAM errors call for a new board."),
+    _off(
+        "zernel.gpu.ecc.sram.errors", "{error}", "sum", "Uncorrected SRAM errors of the board's life.", (ECC_LOCATION,)
+    ),
     Metric("zernel.gpu.memory.retired_pages", "{page}", "sum", "Pages taken out of service.", (ERROR,)),
     Metric("zernel.gpu.memory.retired_pages.pending", "{page}", "gauge", "1 if pages wait for a reboot to be retired."),
     Metric("zernel.gpu.memory.remapped_rows", "{row}", "sum", "Rows replaced by spare ones.", (ERROR,)),
     Metric("zernel.gpu.memory.row_remap.pending", "", "gauge", "1 if rows wait for a reset to be replaced."),
     Metric("zernel.gpu.memory.row_remap.failed", "", "gauge", "1 if a row could not be replaced."),
     Metric("zernel.gpu.memory.row_remap.banks", "{bank}", "up_down", "Banks by spare rows left.", (AVAILABILITY,)),
+    Metric("zernel.gpu.repair.pending", "", "gauge", "1 if such a unit waits for a reset to be repaired.", (REPAIR,)),
     Metric("zernel.gpu.xid.errors", "{error}", "sum", "XID errors since the collector's start, by code.", (XID,)),
     Metric("zernel.gpu.xid.last_time", "s", "gauge", "Unix time of the last XID error of a code.", (XID,)),
     _off("zernel.gpu.xid.last", "", "gauge", "The code of the last XID error; 0 for none."),
@@ -127,9 +134,13 @@ _ALL = (
     Metric("hw.fan.speed_ratio", "1", "gauge", "Speed the fans are driven at."),
     Metric("zernel.gpu.mig.enabled", "", "gauge", "1 if MIG is on."),
     Metric("zernel.gpu.persistence.enabled", "", "gauge", "1 if persistence mode is on."),
+    _off("zernel.gpu.compute_mode", "", "gauge", "1 for the mode that says who may compute.", (COMPUTE_MODE,)),
     _off("zernel.gpu.encoder.sessions", "{session}", "gauge", "Video encoder sessions."),
     _off("zernel.gpu.encoder.frame_rate", "{frame}/s", "gauge", "Frames encoded a second, averaged over sessions."),
     _off("zernel.gpu.encoder.latency", "s", "gauge", "Time to encode a frame, averaged over sessions."),
+    _off("zernel.gpu.frame_capture.sessions", "{session}", "gauge", "Frame buffer capture sessions."),
+    _off("zernel.gpu.frame_capture.frame_rate", "{frame}/s", "gauge", "Frames captured a second, averaged."),
+    _off("zernel.gpu.frame_capture.latency", "s", "gauge", "Time to capture a frame, averaged."),
     Metric(
         "zernel.gpu.processes",
         "{process}",

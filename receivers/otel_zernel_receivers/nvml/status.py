@@ -41,6 +41,11 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         "predicted_failure",
+        "a memory channel or TPC waits for a reset to be repaired",
+        lambda now: _any(now, "zernel.gpu.repair.pending"),
+    ),
+    (
+        "predicted_failure",
         "a bank has no spare rows left",
         lambda now: _any(now, "zernel.gpu.memory.row_remap.banks", (m.AVAILABILITY, "none")),
     ),
@@ -81,6 +86,7 @@ WATCHED = frozenset(
         "zernel.gpu.memory.row_remap.pending",
         "zernel.gpu.memory.retired_pages.pending",
         "zernel.gpu.memory.row_remap.banks",
+        "zernel.gpu.repair.pending",
         "zernel.gpu.ecc.sram.threshold_exceeded",
         "hw.errors",
         "zernel.gpu.throttle.active",

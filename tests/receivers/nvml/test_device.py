@@ -267,6 +267,7 @@ def test_a_driver_that_is_gone_is_told_from_a_gpu_that_is(driver: Boot) -> None:
         ("RowRemapperHistogram = 3071 0 0 0 1", "predicted_failure"),
         ("Field 144 = 1u", "predicted_failure"),
         ("SramEccErrorStatus = 0 0 0 0 0 0 0 0 0 0 0 1", "predicted_failure"),
+        ("RepairStatus = 0 1", "predicted_failure"),
         ("Field 145 = 1u", "failed"),
         ("Field 230 = 1u", "failed"),
     ],

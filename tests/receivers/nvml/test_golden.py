@@ -34,7 +34,13 @@ def test_a_machine_says_what_its_driver_says(scenario: str, metrics: str, driver
 
 NEWER = (
     *("JpgUtilization", "OfaUtilization", "MemoryInfo_v2", "TemperatureV", "MarginTemperature"),
-    *("CurrentClocksEventReasons", "SramEccErrorStatus", "GpuFabricInfoV", "GraphicsRunningProcesses_v3"),
+    *(
+        "CurrentClocksEventReasons",
+        "SramEccErrorStatus",
+        "RepairStatus",
+        "GpuFabricInfoV",
+        "GraphicsRunningProcesses_v3",
+    ),
 )
 """What drivers of the age of `geforce`'s do not have."""
 

@@ -221,6 +221,7 @@ NUMBER(MaxPcieLinkWidth, unsigned)
 NUMBER(PcieReplayCounter, unsigned)
 NUMBER(PersistenceMode, int)
 NUMBER(ComputeMode, int)
+NUMBER(Architecture, unsigned)
 NUMBER(DisplayActive, int)
 NUMBER(DisplayMode, int)
 NUMBER(CurrentDriverModel, int)
@@ -344,6 +345,14 @@ int nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned *sessions, unsigned 
     int code = unsigneds(device, "EncoderStats", values, 3);
     *sessions = values[0], *rate = values[1], *latency = values[2];
     return code;
+}
+
+int nvmlDeviceGetFBCStats(nvmlDevice_t device, unsigned *out) {
+    return unsigneds(device, "FBCStats", out, 3); /* sessions, frames a second, latency in us */
+}
+
+int nvmlDeviceGetRepairStatus(nvmlDevice_t device, unsigned *out) {
+    return unsigneds(device, "RepairStatus", out + 1, 2); /* behind the version: channel, TPC */
 }
 
 int nvmlDeviceGetTemperatureV(nvmlDevice_t device, int *request) {
