@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.layout import EVENT
 from otel_zernel_receivers.ebpf.libbpf import Map
 
+KEPT = 1 << 16
+"""Events kept between two readings, 9 MB or a little more: others stay in the kernel, which counts what has no room."""
+
 _DISCARDED = 1 << 30
 _RECORD = np.dtype([("length", "<u4"), ("page", "<u4"), ("event", EVENT)])
 
@@ -28,9 +31,20 @@ class Ring:
         self._read_until = np.frombuffer(consumer, "<u8", 1)
         self._written_until = np.frombuffer(readable, "<u8", 1)
         self._data = np.frombuffer(readable, np.uint8, offset=mmap.PAGESIZE)
+        self._gathered: list[NDArray[Any]] = []
+
+    def gather(self) -> None:
+        """Takes what is new out of the kernel, for the next `read`: all processes share the room there."""
+        if sum(map(len, self._gathered)) < KEPT:
+            self._gathered.append(self._take())
 
     def read(self) -> NDArray[Any]:
         """The events since the last call, as records of `EVENT`, in the order in which room was made for them."""
+        events = np.concatenate([*self._gathered, self._take()])
+        self._gathered.clear()
+        return events
+
+    def _take(self) -> NDArray[Any]:
         start, end = int(self._read_until[0]), int(self._written_until[0])
         records = self._copy(start, (end - start) // _RECORD.itemsize * _RECORD.itemsize).view(_RECORD)
         finished = (records["length"] & ~np.uint32(_DISCARDED)) == EVENT.itemsize

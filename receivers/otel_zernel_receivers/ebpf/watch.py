@@ -78,6 +78,10 @@ class Watch:
         """What is to be done within the next interval, and how many seconds after what was done before."""
         return self._sampling.switches(self.interval)
 
+    def gather(self) -> None:
+        """Makes room in the kernel for events, between two readings."""
+        self._tables.ring.gather()
+
     def read(self) -> Batch:
         """What was counted since the last reading, and what of earlier ones is not `taken` yet."""
         return Batch.join(self.read_batches())

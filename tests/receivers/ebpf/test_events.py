@@ -1,13 +1,16 @@
 """Events in the ring: every one is read, or counted as lost."""
 
+import asyncio
 from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.testing import Dropped, make_context
+from otel_zernel.testing import Downstream, Dropped, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from otel_zernel_receivers.ebpf.ring import KEPT
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import attributes_of, calls, numbers, spans_of
@@ -53,6 +56,49 @@ def test_events_are_read_in_order_over_many_rounds_of_the_ring(every_wait: EbpfC
     begins = [span.start_time_unix_nano for span in spans]
     assert len(spans) == 25_000
     assert begins == sorted(begins)
+
+
+async def test_events_find_room_however_rarely_they_are_read(loadable: None, standin: Standin) -> None:
+    gathered = 0
+
+    class Counting(Watch):
+        def gather(self) -> None:
+            nonlocal gathered
+            super().gather()
+            gathered += 1
+
+    context = make_context(clock=SystemClock())
+    receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting)
+    downstream = Downstream()
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        running = asyncio.create_task(receiver.run(downstream))
+        await until(lambda: gathered)
+        for _ in range(3):
+            before = gathered
+            await asyncio.to_thread(program.do, f"cudaDeviceSynchronize times={RING // 2}")
+            await until(lambda: gathered > before + 1)  # noqa: B023
+        running.cancel()
+        await asyncio.wait([running])
+    assert isinstance(context.drop, Dropped)
+    assert not context.drop.counts
+    assert sum(len(spans_of(batch, program.pid)) for batch in downstream.batches) == 3 * (RING // 2)
+
+
+def test_what_is_kept_between_readings_has_a_limit(every_wait: EbpfConfig, standin: Standin) -> None:
+    context = make_context(clock=SystemClock())
+    with closing(Watch(every_wait, context)) as watch, standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        for _ in range(KEPT // RING + 2):
+            program.do(f"cudaDeviceSynchronize times={RING}")
+            watch.gather()
+        program.do(f"cudaDeviceSynchronize times={RING}")
+        batch = watch.read()
+    (lost,) = numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid)
+    assert 0 < lost <= 2 * RING
+    assert len(spans_of(batch, program.pid)) + lost == (KEPT // RING + 3) * RING
 
 
 def test_no_spans_are_made_where_nothing_takes_them(every_wait: EbpfConfig, standin: Standin) -> None:

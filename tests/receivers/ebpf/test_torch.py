@@ -18,7 +18,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.watching import attributes_of, calls, require_sessions, spans_of
+from tests.receivers.ebpf.watching import attributes_of, calls, numbers, reading, require_sessions, spans_of
 
 STEPS = 40
 
@@ -39,7 +39,7 @@ def need_python_with_torch() -> str:
     return (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
 
 
-def trained(watch: Watch, script: str, *arguments: object) -> "Training":
+def trained(watch: Watch, script: str, *arguments: object, ends_at_once: bool = False) -> "Training":
     """What the watch saw of a training, what the training says it did, and its pid."""
     command = [need_python_with_torch(), str(Path(__file__).with_name(script)), *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
@@ -47,12 +47,15 @@ def trained(watch: Watch, script: str, *arguments: object) -> "Training":
         assert program.stdout
         assert program.stdout.readline() == "ready\n"
         watch.attach()
-        print(file=program.stdin, flush=True)
-        done = json.loads(program.stdout.readline())
-        batch = watch.read()
+        with reading(watch):
+            print(file=program.stdin, flush=True)
+            if ends_at_once:
+                program.stdin.close()
+            done = json.loads(program.stdout.readline())
+        watch.read()  # which looks at the process while it lives
         program.stdin.close()
         assert program.wait() == 0
-    return batch, done, program.pid
+    return watch.read(), done, program.pid
 
 
 Training = tuple[Batch, dict[str, int], int]
@@ -67,8 +70,13 @@ def training() -> Training:
         return trained(watch, "train.py", 0, STEPS)
 
 
+def scopes_of(batch: Batch, pid: int) -> list[Span]:
+    """The spans of a process, without that of the process as a whole."""
+    return [span for span in spans_of(batch, pid) if attributes_of(span)["zernel_interval"] != "process"]
+
+
 def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:
-    return Counter((attributes_of(span)["zernel_interval"], span.name) for span in spans_of(batch, pid))
+    return Counter((attributes_of(span)["zernel_interval"], span.name) for span in scopes_of(batch, pid))
 
 
 def assert_complete(training: Training, iterator: str) -> None:
@@ -80,7 +88,7 @@ def assert_complete(training: Training, iterator: str) -> None:
         ("backward", "backward"): STEPS + 3,
         ("optimizer", "Optimizer.step#AdamW.step"): STEPS,
         ("zero_grad", "Optimizer.zero_grad#AdamW.zero_grad"): STEPS,
-    }
+    }, f"lost: {numbers(batch, 'zernel.ebpf.lost_events')}"
     assert calls(batch, "zernel.dataloader.wait", process_pid=pid) == STEPS + 1
 
 
@@ -92,6 +100,10 @@ def test_scopes_seen_are_the_scopes_executed_with_workers(watch: Watch) -> None:
     assert_complete(trained(watch, "train.py", 2, STEPS), "_MultiProcessing")
 
 
+def test_scopes_of_a_training_that_ends_with_its_last_step_are_all_seen(watch: Watch) -> None:
+    assert_complete(trained(watch, "train.py", 0, STEPS, ends_at_once=True), "_SingleProcess")
+
+
 def test_an_exception_in_backward_reaches_the_job(training: Training) -> None:
     _, done, _ = training
     assert done["caught"] == 3
@@ -99,7 +111,7 @@ def test_an_exception_in_backward_reaches_the_job(training: Training) -> None:
 
 def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) -> None:
     batch, _, pid = training
-    attributes = [attributes_of(span) for span in spans_of(batch, pid)]
+    attributes = [attributes_of(span) for span in scopes_of(batch, pid)]
     phases = {one["zernel_interval"]: one["zernel_phase"] for one in attributes}
     assert phases == {
         "data_loading": "data_loading",
@@ -108,7 +120,7 @@ def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) ->
         "optimizer": "optimizer_step",
         "zero_grad": "optimizer_step",
     }
-    spans = sorted(spans_of(batch, pid), key=begin)
+    spans = sorted(scopes_of(batch, pid), key=begin)
     assert all(span.end_time_unix_nano >= begin(span) for span in spans)
     assert all(before.end_time_unix_nano <= begin(after) for before, after in pairwise(spans))
 
@@ -116,7 +128,7 @@ def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) ->
 def test_the_resource_says_whose_spans_they_are(training: Training) -> None:
     batch, _, pid = training
     resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
-    (attributes,) = [one for one in resources if one["process_pid"] == pid]
+    attributes = [one for one in resources if one["process_pid"] == pid][-1]
     assert str(attributes["process_executable_name"]).startswith("python")
     assert {"host_name", "process_creation_time"} <= set(attributes)
 

@@ -4,7 +4,10 @@ import functools
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from threading import Event
 from uuid import uuid4
 
 import pytest
@@ -89,6 +92,24 @@ def watch(loadable: None) -> Iterator[Watch]:
         watch.close()
 
 
+@contextmanager
+def reading(watch: Watch) -> Iterator[None]:
+    """Reads again and again meanwhile, as the receiver does: whoever else runs PyTorch here fills the same ring."""
+    over = Event()
+
+    def read() -> None:
+        while not over.wait(0.05):
+            watch.read()
+
+    with ThreadPoolExecutor(1) as thread:
+        reader = thread.submit(read)
+        try:
+            yield
+        finally:
+            over.set()
+        reader.result()
+
+
 def metrics_of(batch: Batch) -> dict[str, Metric]:
     """The metrics of a batch by name; one that comes several times has all the points."""
     found: defaultdict[str, Metric] = defaultdict(Metric)
@@ -123,7 +144,16 @@ def _number_points(batch: Batch, name: str, attributes: dict[str, object]) -> li
 
 
 def spans_of(batch: Batch, pid: int) -> list[Span]:
-    """The spans of a process."""
+    """The spans of what a process did."""
+    return [span for span in _all_spans_of(batch, pid) if attributes_of(span)["zernel_interval"] != "process"]
+
+
+def endings_of(batch: Batch, pid: int) -> list[Span]:
+    """The spans of a process as a whole."""
+    return [span for span in _all_spans_of(batch, pid) if attributes_of(span)["zernel_interval"] == "process"]
+
+
+def _all_spans_of(batch: Batch, pid: int) -> list[Span]:
     return [
         span
         for resource in batch.spans.resource_spans
