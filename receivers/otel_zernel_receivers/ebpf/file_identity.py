@@ -11,9 +11,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-_AT_HANDLE_FID = (
-    0x200  # Linux 6.5, as old as uprobe.multi; before, overlayfs gives no handles and files count as different
-)
+# Linux 6.5, as old as uprobe.multi; before, overlayfs gives no handles and files count as different.
+_AT_HANDLE_FID = 0x200
 _AT_EMPTY_PATH = 0x1000
 _OVERLAY_HANDLES = {0xF8, 0xFB}  # OVL_FILEID_V1, OVL_FILEID_V0 (fs/overlayfs/overlayfs.h)
 _MAX_HANDLE = 128  # MAX_HANDLE_SZ

@@ -1,6 +1,6 @@
 """Which processes use CUDA, NCCL or PyTorch, and from which files.
 
-    scanner = Scanner(selection=Selection(names=("python*",)), limit=256)
+    scanner = Scanner(selection=Selection(names=("python*",)))
     scan = scanner.scan()                      # blocks, for about 50 us a process on the machine: call it in a thread
     for process in scan.processes:
         for used in process.files:
@@ -60,8 +60,6 @@ class Reason(StrEnum):
     BELOW_PID_NAMESPACE = "below_pid_namespace"
     """Processes in a pid namespace below the collector's, which is not the machine's own: the kernel names only those
     of the very namespace to its programs."""
-    LIMIT = "limit"
-    """Processes beyond the limit; the oldest are kept."""
 
 
 class ProcessId(NamedTuple):
@@ -135,14 +133,11 @@ class Scan:
 
 
 class Scanner:
-    """Scans the processes of `proc_root`, again and again. Keeps at most `limit` of those that `selection` takes."""
+    """Scans the processes of `proc_root`, again and again, for those that `selection` takes."""
 
-    def __init__(
-        self, proc_root: Path = Path("/proc"), selection: Selection | None = None, limit: int | None = None
-    ) -> None:
+    def __init__(self, proc_root: Path = Path("/proc"), selection: Selection | None = None) -> None:
         self._root = proc_root
         self._selection = selection or Selection()
-        self._limit = limit
         self._namespace = PidNamespace(proc_root)
         self._files = _KnownFiles(proc_root)
 
@@ -151,9 +146,7 @@ class Scanner:
         skipped: Counter[Reason] = Counter()
         found = sorted(self._processes(skipped), key=lambda process: process.id.start_time)
         self._files.forget_unused()
-        kept = found[: self._limit]
-        skipped[Reason.LIMIT] += len(found) - len(kept)
-        return Scan(tuple(kept), +skipped)
+        return Scan(tuple(found), +skipped)
 
     def _processes(self, skipped: Counter[Reason]) -> Iterator[Process]:
         for pid in sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal()):

@@ -160,12 +160,10 @@ def test_a_selection_takes_what_meets_every_condition(
     assert pids(Scanner(proc.root, selection)) == expected
 
 
-def test_beyond_the_limit_the_oldest_processes_are_kept(proc: FakeProc) -> None:
+def test_processes_are_told_in_the_order_of_their_start(proc: FakeProc) -> None:
     for pid, start_time in ((7, 300), (8, 100), (9, 200)):
         proc.add(pid, [CUDART], start_time=start_time)
-    scan = Scanner(proc.root, limit=2).scan()
-    assert [process.id.pid for process in scan.processes] == [8, 9]
-    assert scan.skipped == {Reason.LIMIT: 1}
+    assert pids(Scanner(proc.root)) == [8, 9, 7]
 
 
 def test_processes_that_may_not_be_looked_at_are_counted(unprivileged: Path) -> None:
