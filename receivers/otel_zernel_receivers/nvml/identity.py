@@ -84,9 +84,7 @@ class _Asking:
     library: Library
     device: Handle
 
-    def __call__(
-        self, function: str, form: Callable[[Any], AttributeValue | None] | None = None
-    ) -> AttributeValue | None:
+    def __call__(self, function: str, form: Callable[[Any], AttributeValue | None] = _itself) -> AttributeValue | None:
         """What the function says, in another form if given; None if the device has no answer."""
         try:
             answer = getattr(self.library.nvml, function)(self.device)

@@ -33,7 +33,7 @@ def test_a_machine_says_what_its_driver_says(scenario: str, metrics: str, driver
 
 
 NEWER = (
-    *("JpgUtilization", "OfaUtilization", "MemoryInfo_v2", "TemperatureV", "MarginTemperature"),
+    *("JpgUtilization", "OfaUtilization", "MemoryInfo_v2", "TemperatureV", "MarginTemperature", "RepairStatus"),
     *(
         "CurrentClocksEventReasons",
         "SramEccErrorStatus",
