@@ -1,7 +1,7 @@
 """What a process's phases add up to: since the start, and over the window."""
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel_processors.phases.ledger import PHASE_OF, PHASES
@@ -66,10 +66,15 @@ class Account:
     def add_step(self, closed: ClosedStep) -> None:
         """Adds a step by scopes."""
         step = closed.step
-        for phase, spent in closed.ledger.phase_ns().items():
-            self.phase_ns[phase, "scopes"] += spent
-            self.open.phase_ns[phase] += spent
-        self._pass_through([PHASE_OF[what] for _, _, what in closed.ledger.pieces], "scopes")
+        spent: dict[str, int] = {}
+        changes, last = 0, self.phase
+        for start, end, what in closed.ledger.pieces:
+            phase = PHASE_OF[what]
+            spent[phase] = spent.get(phase, 0) + end - start
+            changes += phase != last
+            last = phase
+        self._add(spent, "scopes")
+        self._change(changes, last, "scopes")
         self.overlap_ns += closed.ledger.overlap_ns
         self.steps[step.kind] += 1
         self.epochs += step.ends_epoch
@@ -82,18 +87,19 @@ class Account:
 
     def add_time(self, phase: str, source: str, duration_ns: int) -> None:
         """Adds time in a phase; one that differs from the last is a transition."""
-        self.phase_ns[phase, source] += duration_ns
-        self.open.phase_ns[phase] += duration_ns
-        self._pass_through((phase,), source)
+        self._add({phase: duration_ns}, source)
+        self._change(int(phase != self.phase), phase, source)
 
-    def _pass_through(self, phases: Iterable[str], source: str) -> None:
-        """Counts the transitions between phases that follow each other."""
-        count, last = 0, self.phase
-        for phase in phases:
-            count += phase != last
-            last = phase
+    def _add(self, spent: Mapping[str, int], source: str) -> None:
+        of_window = self.open.phase_ns
+        for phase, duration_ns in spent.items():
+            self.phase_ns[phase, source] += duration_ns
+            of_window[phase] += duration_ns
+
+    def _change(self, count: int, phase: str, source: str) -> None:
+        """Counts transitions, the last of them to this phase."""
         self.transitions[source] += count
-        self.phase, self.source = last, source
+        self.phase, self.source = phase, source
 
     def close(self) -> Tally:
         """Ends an interval: the sums over the window."""

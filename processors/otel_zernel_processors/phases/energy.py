@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -24,10 +24,12 @@ class History:
         self.until = 0
         """Up to when (ns) the phases are known."""
 
-    def add(self, pieces: Iterable[Piece]) -> None:
+    def add(self, pieces: Sequence[Piece]) -> None:
         """Appends the pieces of the next step."""
-        until = self.until
-        self._pieces += [(max(start, until), end, PHASE_OF[what]) for start, end, what in pieces if end > until]
+        if pieces and pieces[0].start < self.until:
+            until = self.until
+            pieces = [piece._replace(start=max(piece.start, until)) for piece in pieces if piece.end > until]
+        self._pieces += pieces
         self._grown()
 
     def add_time(self, start: int, end: int, phase: str) -> None:
@@ -40,10 +42,10 @@ class History:
         """Each phase's share of [start, end); time that is not known is `unknown`. The shares add up to 1."""
         spent: Counter[str] = Counter()
         for position in range(self._first_after(start), len(self._pieces)):
-            since, until, phase = self._pieces[position]
+            since, until, what = self._pieces[position]
             if since >= end:
                 break
-            spent[phase] += max(min(until, end) - max(since, start), 0)
+            spent[PHASE_OF.get(what, what)] += max(min(until, end) - max(since, start), 0)
         spent["unknown"] += end - start - spent.total()
         return {phase: lasted / (end - start) for phase, lasted in spent.items()}
 

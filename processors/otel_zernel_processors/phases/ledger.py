@@ -16,7 +16,8 @@ An uncovered gap shorter than `bridge` between two pieces of one phase is Python
 belongs to that phase.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.marks import Mark
@@ -67,6 +68,10 @@ class Piece(NamedTuple):
     @property
     def phase(self) -> str:
         return PHASE_OF[self.what]
+
+
+_piece: Callable[[Cut], Piece] = partial(tuple.__new__, Piece)
+"""Makes one in half the time that its class takes."""
 
 
 class Ledger(NamedTuple):
@@ -199,10 +204,10 @@ def _joined(cuts: Sequence[Cut], bridge_ns: int) -> Iterator[Piece]:
                 what = before
         if what != doing:
             if doing:
-                yield Piece(begin, start, doing)
+                yield _piece((begin, start, doing))
             begin, doing = start, what
     if doing:
-        yield Piece(begin, cuts[-1][1], doing)
+        yield _piece((begin, cuts[-1][1], doing))
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
