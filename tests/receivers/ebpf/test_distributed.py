@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.test_torch import need_python_with_torch
-from tests.receivers.ebpf.watching import attributes_of, spans_of
+from tests.receivers.ebpf.watching import attributes_of, reading, spans_of
 
 STEPS = 5
 LATE_NS = 100_000_000
@@ -51,9 +51,10 @@ def test_waits_for_other_ranks_are_seen_and_exceptions_pass(watch: Watch, python
             stack.callback(rank.process.kill)
         assert [rank.said() for rank in ranks] == ["ready", "ready"]
         watch.attach()
-        for rank in ranks:
-            rank.go_on()
-        assert [json.loads(rank.said())["caught"] for rank in ranks] == [True, False]
+        with reading(watch):
+            for rank in ranks:
+                rank.go_on()
+            assert [json.loads(rank.said())["caught"] for rank in ranks] == [True, False]
         spans = spans_of(watch.read(), ranks[0].process.pid)
         for rank in ranks:
             rank.go_on()
