@@ -179,6 +179,7 @@ def test_the_hidden_part_of_a_collective_is_overlap() -> None:
 
 KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user", "collective"])
 TIMES = st.integers(-1000, 31_000_000)
+KINDS_IN_A_ROW = ["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user"]
 MARKS = st.builds(
     lambda kind, name, one, other, flying: Mark(max(one, other), min(one, other), 1, kind, name, flying),
     *(KINDS, st.sampled_from([WAIT, "cudaStreamSynchronize", "x::finalize_backward"]), TIMES, TIMES, st.booleans()),
@@ -197,6 +198,19 @@ def test_the_pieces_of_any_step_follow_each_other_from_its_start_to_its_end(
     assert edges[-1] == 30_000_000
     assert all(piece.end > piece.start for piece in entries.pieces)
     assert 0 <= entries.overlap_ns <= 30_000_000
+
+
+ORDERED = st.lists(st.tuples(st.sampled_from(KINDS_IN_A_ROW), st.integers(0, 300), st.integers(1, 2_000)), max_size=20)
+
+
+@given(ORDERED, KINDS_OF_STEP, st.booleans())
+def test_marks_in_a_row_are_divided_as_any_are(rows: list[tuple[str, int, int]], kind: StepKind, lossy: bool) -> None:
+    marks, at = [], 0
+    for what, gap, lasts in rows:
+        marks.append(mark(what, at + gap, at + gap + lasts))
+        at += gap + lasts
+    of_no_length = mark("data_loading", 7, 7)  # decides nothing, but no step with it is in a row
+    assert divided(marks, kind=kind, lossy=lossy) == divided([*marks, of_no_length], kind=kind, lossy=lossy)
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
