@@ -12,6 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_processors.phases.marks import mark_of
 from otel_zernel_processors.phases.timeline import Timeline
@@ -124,6 +125,25 @@ def test_durations_are_exact_and_link_to_traces() -> None:
     exemplars = {one.trace_id for point in points for one in point.exemplars}
     assert exemplars == {span.trace_id for span in spans_of(made)}
     assert any(one.as_double == 0.1221 for point in training for one in point.exemplars)
+
+
+def test_percentiles_of_step_durations_are_those_of_the_steps() -> None:
+    loop = Loop()
+    for number in range(1, 101):
+        loop.steps(1, forward=number)
+    config = PercentilesProcessor.Config.model_validate({"metrics": ["zernel.step.duration"], "quantiles": [0.5, 0.99]})
+    percentiles = PercentilesProcessor(config, make_context("processors", "percentiles"))
+    for batch in run(batch_of(loop.load().spans)):
+        list(percentiles.process(batch))
+    summaries = [
+        point
+        for metric in metrics_of(percentiles.flush(), "zernel.step.duration")
+        for point in metric.summary.data_points
+        if attributes_of(point.attributes)["zernel.step.kind"] == "training"
+    ]
+    quantiles = {one.quantile: one.value for one in summaries[-1].quantile_values}
+    durations = {0.5: 0.0721, 0.99: 0.1211, 1.0: 0.1221}  # 22.1 ms besides the forward pass
+    assert {quantile: quantiles[quantile] for quantile in durations} == pytest.approx(durations, rel=1e-3)
 
 
 def test_other_spans_and_all_metrics_go_on() -> None:
