@@ -1,6 +1,7 @@
 """What whole machines say, compared with text. Write it anew with `UPDATE_GOLDEN=1 pytest tests/receivers/nvml`."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel_receivers.nvml.board import BOARD
+from otel_zernel_receivers.nvml.fields import FIELDS
 from otel_zernel_receivers.nvml.metrics import METRICS
 from tests.receivers.nvml.driver import Driver, build
 from tests.receivers.nvml.reading import lines
@@ -18,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden"
 ALL = {name: {"enabled": True} for name in METRICS}
 
 
-@pytest.mark.parametrize("scenario", ["h200", "h100x8", "a100-mig", "geforce", "none"])
+@pytest.mark.parametrize("scenario", ["h200", "h100x8", "b200", "a100-mig", "v100", "geforce", "none"])
 @pytest.mark.parametrize("metrics", ["default", "all"])
 def test_a_machine_says_what_its_driver_says(scenario: str, metrics: str, driver: Callable[[str], Driver]) -> None:
     driver(scenario)
@@ -62,3 +65,15 @@ def geforce() -> str:
     """All the machine says, without what it cost: a function that is missing is tried once more."""
     with Host({"metrics": ALL}).gpus() as gpus:
         return "\n".join(line for line in lines(gpus[0].scrape()) if "query.duration" not in line)
+
+
+def test_every_series_that_a_board_can_have_is_in_some_machines_text() -> None:
+    said = "".join(path.read_text() for path in GOLDEN.glob("*-all.txt"))
+    streams = [field.stream for field in FIELDS] + [one for query in BOARD for one in query.streams]
+    known = {(one.metric, " ".join(f"{name}={value}" for name, value in one.attributes)) for one in streams}
+    missing = {(metric, about) for metric, about in known if not re.search(_line(metric, about), said)}
+    assert not missing
+
+
+def _line(metric: str, about: str) -> str:
+    return rf"\n  {re.escape(metric)} \[[^]]*\] \w+ {{{re.escape(about)}}} "
