@@ -8,7 +8,8 @@ Where marks overlap, the first of these that applies wins:
 4. `optimizer`, `zero_grad`
 5. `sync`, `ddp`: it waits for the GPU, or runs DDP's forward; `enqueue`: it calls for a collective
 6. nothing: `forward` before the first backward pass, `compute` from there to the last work of the step (gradient
-   clipping, loss scaling), `unknown` after it (logging, checkpoints), between loops, and where events were lost
+   clipping, loss scaling), `unknown` after it (logging, checkpoints), between loops, and where events were lost; in an
+   evaluation `forward`, `unknown` once a loop that was left early must have been left
 
 The user's own regions (`record_function`) may enclose anything, so they decide nothing.
 
@@ -107,7 +108,7 @@ def ledger_in_turns(step: Step, collectives: Sequence[Span], bridge_ns: int) -> 
     bounds = _work(step)
     covered.sort()
     yield None
-    cuts = _in_a_row(step, covered, bounds)
+    cuts = _in_a_row(step, covered, bounds) if step.works_until is None else None
     if cuts is None:
         cuts, edges = [], _edges(step, covered, bounds)
         for cut in _swept(step, edges, bounds):
@@ -174,6 +175,8 @@ def _swept(step: Step, edges: Iterable[Edge], bounds: Span) -> Iterator[Cut]:
 
 def _work(step: Step) -> Span:
     """When the first backward pass begins, and when the last work of the step ends."""
+    if step.kind == "evaluation":
+        return step.end, step.end if step.works_until is None else step.works_until
     backward, work_end = step.end, step.start
     for mark in step.marks:
         if mark.kind not in _NO_WORK:
@@ -187,8 +190,6 @@ def _uncovered(step: Step, at: int, bounds: Span) -> str:
     backward, work_end = bounds
     if step.lossy or step.kind in ("between", "unfinished"):
         return "unknown"
-    if step.kind == "evaluation":
-        return "forward"
     if at >= work_end:
         return "unknown"
     return "forward" if at < backward else "compute"

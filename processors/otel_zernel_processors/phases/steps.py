@@ -16,6 +16,8 @@ _LOADS = 31
 """How many loads tell what is usual."""
 _UNUSUAL = 4
 """The end of a loader's data takes this many times less than a load, or, with workers to be ended, more."""
+_JITTER = 1.25
+"""Batches of one loop take as long as the others, or this many times longer."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class Step:
     """Whether events were lost in it: what nothing covers is unknown."""
     trains: bool = False
     """Whether a backward pass or an optimizer ran in it."""
+    works_until: int | None = None
+    """When (ns) its loop was left, at the latest; None if the loop went on to its next load."""
 
 
 class StepCutter:
@@ -113,8 +117,24 @@ class StepCutter:
     def _kind(self, step: Step, after: Step | None) -> StepKind:
         if step.trains:
             return "training" if any(mark.kind == "optimizer" for mark in step.marks) else "accumulation"
-        ends_here = (after is None or after.trains) and step.loads == 1
-        return "between" if ends_here or self._begins_with_an_end(step) else "evaluation"
+        if self._begins_with_an_end(step):
+            return "between"
+        if (after is None or after.trains) and step.loads == 1:
+            step.works_until = self._left_early(step)
+            return "between" if step.works_until is None else "evaluation"
+        return "evaluation"
+
+    def _left_early(self, step: Step) -> int | None:
+        """When (ns) the last batch of an evaluation, that this step began with, was done, as long as the one before it;
+        None if the step began with the loader's end, or if that cannot be told: with workers, loads and ends take
+        anything."""
+        before, load = self._before, step.opened_by
+        if before is None or before.kind != "evaluation" or not (load and before.opened_by):
+            return None
+        took, usual = load.end - load.start, before.opened_by.end - before.opened_by.start
+        if "MultiProcessing" in load.name or took < max(self._bridge_ns, usual / _UNUSUAL):
+            return None
+        return step.start + round((before.marks[-1].start - before.start) * _JITTER)
 
     def _begins_with_an_end(self, step: Step) -> bool:
         """Whether the return that begins this step, the first after training, brought no batch."""

@@ -107,9 +107,29 @@ def test_several_loaders_make_one_step() -> None:
     assert sum(step.ends_epoch for step in steps) <= 1
 
 
-def test_an_evaluation_that_is_left_early_ends_in_time_unknown() -> None:
-    loop = Loop().steps(5).load(3).wait(6).load(3).wait(6)
-    assert kinds(cut(loop.steps(5).load())) == "ttttt" + "eb" + "ttttt"
+def test_an_evaluation_that_is_left_early_is_one_to_its_end() -> None:
+    loop = Loop().steps(5).load(3).wait(6).load(3).wait(6).load(3).wait(7)
+    steps = closed(loop.steps(5).load())[1:]
+    assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
+    assert [piece.what for piece in steps[7].ledger.pieces] == ["forward", "data_loading"]
+
+
+def test_what_follows_an_evaluation_that_was_left_early_is_unknown() -> None:
+    loop = Loop().steps(5).load(3).wait(6).load(3).wait(6 + 300)
+    pieces = [
+        (piece.what, round((piece.end - piece.start) / MS, 3)) for piece in closed(loop.steps(5))[7].ledger.pieces
+    ]
+    assert pieces == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
+
+
+@pytest.mark.parametrize("batch", ["the only one", "from workers"])
+def test_where_an_evaluation_that_is_left_early_cannot_be_told_from_its_end_it_ends_in_time_unknown(batch: str) -> None:
+    loop = Loop().steps(5)
+    if batch == "from workers":
+        loop.do("data_loading", 3, name=WORKERS).wait(6)
+    loop.do("data_loading", 3, name=WORKERS if batch == "from workers" else "").wait(6)
+    evaluated = "e" if batch == "from workers" else ""
+    assert kinds(cut(loop.steps(5).load())) == "ttttt" + evaluated + "b" + "ttttt"
 
 
 def test_a_checkpoint_behind_the_optimizer_is_unknown_time_of_its_step() -> None:
