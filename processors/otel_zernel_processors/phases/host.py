@@ -88,7 +88,7 @@ class Host:
             if process:
                 gpu = self._gpu_of(process)
                 spell = process.observe(seen, (gpu.utilization if gpu else None) or 0.0)
-                if spell and not self._is_told:
+                if spell and not self._is_told and seen.time - process.since > ns(self._config.window):
                     self._tell(spell.end - spell.start)
 
     def due(self, until: int) -> Iterator[int]:
@@ -170,7 +170,10 @@ class Host:
                 _lose(process, self._losses[-1])
 
     def _tell(self, lasted: int) -> None:
-        """Says, once, if readings are further apart than phases are to be judged by signals."""
+        """Says, once, if readings are further apart than phases are to be judged by signals.
+
+        A job that begins has no scopes yet, so only one that has had none for a whole window is spoken of.
+        """
         interval = self._config.signals.interval
         if lasted >= 2 * ns(interval):
             self._is_told = True

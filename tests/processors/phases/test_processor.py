@@ -335,9 +335,14 @@ def test_of_a_process_without_scopes_the_source_decides(source: str, told_by: se
 def test_who_is_judged_by_counters_read_too_rarely_is_told_once(
     every: int, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = run(*counters(every, 9000), signals={"stability": 1})
+    made = run(*counters(every, 9000), signals={"stability": 1}, window="5s")
     assert phases_of(made)["data_loading"] == 9000 - 3 * every
     assert sum("set the ebpf receiver's interval" in record.getMessage() for record in caplog.records) == lines
+
+
+def test_who_has_scopes_a_little_later_is_not_told_of_counters(caplog: pytest.LogCaptureFixture) -> None:
+    run(*counters(1000, 4000), batch_of(Loop(now=4000).steps(10).spans), *counters(1000, 90_000))
+    assert not caplog.records
 
 
 def test_every_result_of_a_process_says_by_what_it_is_known() -> None:
