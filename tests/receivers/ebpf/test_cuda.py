@@ -7,7 +7,7 @@ from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.identities import plain_list
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import calls, histogram_points, numbers
+from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, metrics_of, numbers
 
 LAUNCH, SYNC = "zernel.cuda.launch.latency", "zernel.cuda.sync.wait"
 COPY, COPIED = "zernel.cuda.copy.latency", "zernel.cuda.copy.size"
@@ -97,7 +97,7 @@ def test_memory_of_the_driver_api_counts_once(watch: Watch, standin: Standin) ->
     batch, program = watched(
         watch,
         standin,
-        "cuMemAlloc_v2 size=1000 times=3; cuMemFree_v2; cuMemCreate size=2097152 times=2; cuMemRelease",
+        "cudaSetDevice; cuMemAlloc_v2 size=1000 times=3; cuMemFree_v2; cuMemCreate size=2097152 times=2; cuMemRelease",
     )
     assert numbers(batch, USED, process_pid=program.pid) == [2000 + 2097152]
     assert numbers(batch, ALLOCATIONS, process_pid=program.pid) == [5]
@@ -119,6 +119,77 @@ def test_failed_allocations_and_frees_change_nothing(watch: Watch, standin: Stan
 def test_a_device_chosen_before_we_looked_is_said_to_be_unknown(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, "cudaMalloc size=10", f"{RUNTIME}; cudaSetDevice device=1")
     assert numbers(batch, USED, process_pid=program.pid, zernel_gpu_index="unknown") == [10]
+
+
+def device_numbers(watch: Watch, standin: Standin, script: str, visible: str = "") -> dict[object, int]:
+    """Bytes used by device, of a program that begins when the probes are in place."""
+    with standin.start() as first:
+        for command in RUNTIME.split("; "):
+            first.do(command)
+        watch.attach()
+    with standin.start(environment={"CUDA_VISIBLE_DEVICES": visible} if visible else {}) as program:
+        for command in f"{RUNTIME}; {script}".split("; "):
+            program.do(command)
+        points = metrics_of(watch.read())[USED].gauge.data_points
+    return {
+        str(told["zernel_gpu_index"]): point.as_int
+        for point in points
+        if (told := attributes_of(point))["process_pid"] == program.pid
+    }
+
+
+@pytest.mark.parametrize("allocate", ["cudaMalloc size=10", "cuMemAlloc_v2 size=10"])
+def test_a_thread_that_chooses_no_device_is_on_the_first_one(watch: Watch, standin: Standin, allocate: str) -> None:
+    assert device_numbers(watch, standin, f"cudaDeviceSynchronize; {allocate} threads=2") == {"0": 20}
+
+
+def test_the_first_device_is_the_first_that_is_visible(watch: Watch, standin: Standin) -> None:
+    assert device_numbers(watch, standin, "cudaMalloc size=10", visible="5,3") == {"5": 10}
+
+
+def test_a_choice_is_that_of_its_thread_alone(watch: Watch, standin: Standin) -> None:
+    script = "cudaSetDevice device=1; cudaMalloc size=1; cudaMalloc size=10 threads=2"
+    assert device_numbers(watch, standin, script) == {"1": 1, "0": 20}
+
+
+def test_a_choice_that_fails_changes_nothing(watch: Watch, standin: Standin) -> None:
+    script = "cudaSetDevice device=1; cudaSetDevice device=9; cudaMalloc size=1"
+    assert device_numbers(watch, standin, script) == {"1": 1}
+
+
+@pytest.mark.parametrize(
+    ("script", "devices"),
+    [
+        ("cuDevicePrimaryCtxRetain device=1; cuCtxSetCurrent; cuMemAlloc_v2 size=1", {"1": 1}),
+        ("cuCtxCreate_v2 device=1; cudaMalloc size=1", {"1": 1}),
+        ("cuCtxCreate_v2 device=1; cuMemAlloc_v2 size=1; cuCtxPopCurrent_v2; cuMemAlloc_v2 size=20", {"1": 1, "0": 20}),
+        (
+            "cuDevicePrimaryCtxRetain device=1; cuCtxPushCurrent_v2; cudaMalloc size=1; cuCtxPopCurrent_v2; "
+            + "cudaMalloc size=20",
+            {"1": 1, "0": 20},
+        ),
+        (
+            "cuCtxCreate_v2 device=1; cudaSetDevice device=0; cudaMalloc size=1; cuCtxPopCurrent_v2; "
+            + "cudaSetDevice device=1; cudaMalloc size=20",
+            {"0": 1, "1": 20},
+        ),
+        ("cuMemCreate device=1 size=1; cuMemCreate device=0 size=20", {"1": 1, "0": 20}),
+    ],
+)
+def test_the_device_is_that_of_the_current_context(
+    watch: Watch, standin: Standin, script: str, devices: dict[object, int]
+) -> None:
+    assert device_numbers(watch, standin, script) == devices
+
+
+def test_of_a_context_made_before_we_looked_the_device_is_unknown(watch: Watch, standin: Standin) -> None:
+    before = f"{RUNTIME}; cuDevicePrimaryCtxRetain device=1"
+    script = "cudaSetDevice device=0; cudaMalloc size=1; cuCtxSetCurrent; cudaMalloc size=20"
+    batch, program = watched(watch, standin, script, before)
+    used = {
+        index: sum(numbers(batch, USED, process_pid=program.pid, zernel_gpu_index=index)) for index in (0, 1, "unknown")
+    }
+    assert used == {0: 1, 1: 0, "unknown": 20}
 
 
 def test_devices_have_the_machines_numbers(watch: Watch, standin: Standin) -> None:

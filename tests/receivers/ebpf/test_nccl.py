@@ -68,9 +68,10 @@ def test_a_span_tells_communicator_rank_and_size(watch: Watch, standin: Standin)
     )
 
 
-@pytest.mark.parametrize("init", ["ncclCommInitRank", "ncclCommInitRankConfig"])
+@pytest.mark.parametrize("init", ["ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable"])
 def test_every_way_to_join_tells_rank_and_size(watch: Watch, standin: Standin, init: str) -> None:
     batch, program = watched(watch, standin, f"{init} comm=1 ranks=4 rank=2; ncclAllGather comm=1 count=100 type=0")
+    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
     assert numbers(batch, SIZE, process_pid=program.pid) == [400]
 
 
@@ -140,6 +141,45 @@ def test_a_wait_settles_what_was_enqueued_before(watch: Watch, standin: Standin)
     truth = sum(int(end - begin) for begin in begins) / 1e9
     assert bound.count == 3
     assert truth * 0.8 < bound.sum <= truth
+
+
+COLLECTIVE_ON_3 = "ncclAllReduce comm=1 count=10 type=7 stream=3"
+
+
+@pytest.mark.parametrize(
+    "sync", ["cudaStreamSynchronize stream=4", "cudaStreamSynchronize", "cuStreamSynchronize stream=4"]
+)
+def test_a_wait_for_another_stream_settles_nothing(watch: Watch, standin: Standin, sync: str) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; {COLLECTIVE_ON_3}; {sync}")
+    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound") == 0
+
+
+@pytest.mark.parametrize(
+    "sync",
+    [
+        "cudaStreamSynchronize stream=3",
+        "cuStreamSynchronize stream=3",
+        "cudaDeviceSynchronize",
+        "cuCtxSynchronize",
+        "cudaEventRecord event=1 stream=3; cudaEventSynchronize event=1",
+    ],
+)
+def test_a_wait_for_its_stream_or_the_device_settles_a_collective(watch: Watch, standin: Standin, sync: str) -> None:
+    batch, program = watched(
+        watch, standin, f"{INIT}; {COLLECTIVE_ON_3}; cudaStreamSynchronize stream=4; {sync}; {sync}"
+    )
+    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound") == 1
+
+
+@pytest.mark.parametrize(
+    "function", ["ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclReduce", "ncclSend", "ncclRecv"]
+)
+def test_the_stream_of_every_collective_is_known(watch: Watch, standin: Standin, function: str) -> None:
+    script = f"{INIT}; {function} comm=1 count=10 type=7 stream=3; cudaStreamSynchronize stream=4"
+    batch, program = watched(watch, standin, script)
+    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound") == 0
+    batch, program = watched(watch, standin, script.replace("stream=4", "stream=3"))
+    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound") == 1
 
 
 def test_nothing_is_launched_before_the_outermost_group_ends(watch: Watch, standin: Standin) -> None:

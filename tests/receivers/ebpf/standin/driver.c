@@ -6,7 +6,7 @@
 
 #include "standin.h"
 
-enum { DEVICES = 2, QUEUE = 1024 /* launches a stream takes before the next one blocks, as on a GPU */ };
+enum { DEVICES = 2, CONTEXTS = 8 /* on a thread's stack */, QUEUE = 1024 /* launches a stream takes before the next one blocks, as on a GPU */ };
 
 static const uint64_t BYTES_PER_NS = 16;
 static const uint64_t DEVICE_MEMORY = 80ULL << 30;
@@ -174,7 +174,8 @@ CUresult cuEventSynchronize(CUevent event)
 struct CUctx_st { CUdevice device; };
 
 static struct CUctx_st contexts[DEVICES] = {{0}, {1}};
-static __thread CUcontext current = &contexts[0];
+static __thread CUcontext stack[CONTEXTS] = {&contexts[0]};
+static __thread int top;
 
 CUresult cuInit(unsigned flags) { return CUDA_SUCCESS; }
 
@@ -194,13 +195,40 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 
 CUresult cuCtxSetCurrent(CUcontext context)
 {
-    current = context;
+    stack[top] = context;
     return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext context)
+{
+    if (top + 1 == CONTEXTS)
+        return CUDA_ERROR_INVALID_VALUE;
+    stack[++top] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) { return push(context); }
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context)
+{
+    if (!top)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = stack[top--];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+{
+    if (device < 0 || device >= DEVICES)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *context = calloc(1, sizeof **context);
+    (*context)->device = device;
+    return push(*context);
 }
 
 CUresult cuCtxGetDevice(CUdevice *device)
 {
-    *device = current->device;
+    *device = stack[top]->device;
     return CUDA_SUCCESS;
 }
 
@@ -295,22 +323,24 @@ static struct block *block_of(size_t size)
     return blocks = block;
 }
 
-static CUresult allocate(CUdeviceptr *pointer, size_t size)
+static CUresult allocate_on(int device, CUdeviceptr *pointer, size_t size)
 {
     CUresult result = size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&memory_lock);
-    if (!result && used[current->device] + size > DEVICE_MEMORY)
+    if (!result && used[device] + size > DEVICE_MEMORY)
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!result) {
         struct block *block = block_of(size);
         block->live = 1;
-        block->device = current->device;
+        block->device = device;
         used[block->device] += size;
         *pointer = block->address;
     }
     pthread_mutex_unlock(&memory_lock);
     return result;
 }
+
+static CUresult allocate(CUdeviceptr *pointer, size_t size) { return allocate_on(stack[top]->device, pointer, size); }
 
 static CUresult release(CUdeviceptr pointer)
 {
@@ -334,10 +364,10 @@ CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t size, CUstream stream) { r
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) { return release(pointer); }
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned flags) { return allocate(pointer, size); }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const void *properties,
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                      unsigned long long flags)
 {
-    return allocate(handle, size);
+    return allocate_on(properties->location.id, handle, size);
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return release(handle); }

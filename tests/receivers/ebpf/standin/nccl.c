@@ -82,6 +82,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     return create(comm, ranks, rank);
 }
 
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int id_count, ncclUniqueId *ids,
+                                      ncclConfig_t *config)
+{
+    return id_count > 0 && ids ? create(comm, ranks, rank) : ncclInvalidArgument;
+}
+
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int devices, const int *list)
 {
     for (int rank = 0; rank < devices; rank++)
@@ -167,6 +173,7 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, n
 EXPORT_TWICE(ncclGetUniqueId);
 EXPORT_TWICE(ncclCommInitRank);
 EXPORT_TWICE(ncclCommInitRankConfig);
+EXPORT_TWICE(ncclCommInitRankScalable);
 EXPORT_TWICE(ncclCommInitAll);
 EXPORT_TWICE(ncclCommSplit);
 EXPORT_TWICE(ncclCommCount);

@@ -2,14 +2,14 @@
  *
  *     program LOG < script
  *
- * A line of the script is `load LIBRARY`, `sleep ms=N`, `read size=N times=N` (each a read and a pread), or the name of a CUDA or NCCL function with what it needs:
+ * A line of the script is `load LIBRARY`, `sleep ms=N`, `read size=N times=N` (each a read and a pread), or the name of a CUDA, NCCL or PyTorch function with what it needs:
  *
  *     cudaLaunchKernel work=20000 stream=1 times=100 threads=8
  *     cudaMalloc size=4096 times=3
  *     cudaFree times=3
  *
  * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
- * work (ns on the device), stream, event, comm (numbers of one's own choice; stream 0 is the default stream), size, kind,
+ * work (ns on the device), stream, event, comm, context (numbers of one's own choice; stream 0 is the default stream), size, kind,
  * device, count, type, ranks, rank, null=1 (a null kernel, graph or communicator: the call fails).
  * Every kind of allocation has a stack of its own, from which its free takes the latest; a free of an empty stack frees
  * an address that was never given out.
@@ -42,7 +42,7 @@ struct record {
 };
 
 struct options {
-    long times, threads, forks, work, stream, event, comm, size, kind, device, count, type, ranks, rank, null;
+    long times, threads, forks, work, stream, event, comm, context, size, kind, device, count, type, ranks, rank, null;
 };
 
 typedef void function(const struct options *, struct record *);
@@ -258,6 +258,36 @@ static void set_device(const struct options *o, struct record *r)
         r->device = device = o->device;
 }
 
+/* Contexts have numbers too. */
+
+static CUcontext contexts[NUMBERS];
+
+static void retain_context(const struct options *o, struct record *r)
+{
+    CALL(r, cuDevicePrimaryCtxRetain, &contexts[o->context % NUMBERS], o->device);
+}
+
+static void create_context(const struct options *o, struct record *r)
+{
+    CALL(r, cuCtxCreate_v2, &contexts[o->context % NUMBERS], 0, o->device);
+}
+
+static void set_context(const struct options *o, struct record *r)
+{
+    CALL(r, cuCtxSetCurrent, contexts[o->context % NUMBERS]);
+}
+
+static void push_context(const struct options *o, struct record *r)
+{
+    CALL(r, cuCtxPushCurrent_v2, contexts[o->context % NUMBERS]);
+}
+
+static void pop_context(const struct options *o, struct record *r)
+{
+    CUcontext context;
+    CALL(r, cuCtxPopCurrent_v2, &context);
+}
+
 /* Copies */
 
 static void copy(const struct options *o, struct record *r)
@@ -338,7 +368,8 @@ ALLOCATE(allocate_managed, cudaMallocManaged, RUNTIME, void *, 1)
 ALLOCATE(allocate_async, cudaMallocAsync, RUNTIME_ASYNC, void *, streams[o->stream])
 ALLOCATE(driver_allocate, cuMemAlloc_v2, DRIVER, CUdeviceptr)
 ALLOCATE(driver_allocate_async, cuMemAllocAsync, DRIVER_ASYNC, CUdeviceptr, streams[o->stream])
-ALLOCATE(create_physical, cuMemCreate, PHYSICAL, CUmemGenericAllocationHandle, NULL, 0)
+#define ON_DEVICE(o) &(CUmemAllocationProp){.type = 1, .location = {CU_MEM_LOCATION_TYPE_DEVICE, (o)->device}}
+ALLOCATE(create_physical, cuMemCreate, PHYSICAL, CUmemGenericAllocationHandle, ON_DEVICE(o), 0)
 FREE(release, cudaFree, RUNTIME, void *)
 FREE(release_async, cudaFreeAsync, RUNTIME_ASYNC, void *, streams[o->stream])
 FREE(driver_release, cuMemFree_v2, DRIVER, CUdeviceptr)
@@ -369,6 +400,15 @@ static void init_rank_config(const struct options *o, struct record *r)
     ncclUniqueId id;
     API(ncclGetUniqueId)(&id);
     CALL(r, ncclCommInitRankConfig, &comms[o->comm % NUMBERS], o->ranks, id, o->rank, NULL);
+    r->pointer = (uint64_t)comms[o->comm % NUMBERS];
+}
+
+static void init_rank_scalable(const struct options *o, struct record *r)
+{
+    ncclUniqueId ids[2];
+    API(ncclGetUniqueId)(&ids[0]);
+    API(ncclGetUniqueId)(&ids[1]);
+    CALL(r, ncclCommInitRankScalable, &comms[o->comm % NUMBERS], o->ranks, o->rank, 2, ids, NULL);
     r->pointer = (uint64_t)comms[o->comm % NUMBERS];
 }
 
@@ -420,6 +460,43 @@ COLLECTIVE(reduce, ncclReduce, NULL, NULL, o->count, o->type, 0, 0)
 COLLECTIVE(send_to, ncclSend, NULL, o->count, o->type, 0)
 COLLECTIVE(receive_from, ncclRecv, NULL, o->count, o->type, 0)
 
+/* PyTorch */
+
+#define MANGLED(name, type)              \
+    ({                                   \
+        static __typeof__(type) f;       \
+        if (!f)                          \
+            f = (__typeof__(f))symbol(name); \
+        f;                               \
+    })
+
+#define PYTORCH(handler, name)                                        \
+    static void handler(const struct options *o, struct record *r)    \
+    {                                                                 \
+        int (*f)(void *) = MANGLED(name, int (*)(void *));            \
+        r->start = now();                                             \
+        r->result = f(NULL);                                          \
+        r->end = now();                                               \
+    }
+
+PYTORCH(end_scope, "_ZN2at14RecordFunction3endEv")
+PYTORCH(wait_for_work, "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE")
+PYTORCH(finalize_backward, "_ZN4c10d7Reducer17finalize_backwardEv")
+
+typedef struct scope_object enter_function(const struct string *, const void *);
+
+static void enter_scope(const struct options *o, struct record *r)
+{
+    struct string name = {"my scope", 8};
+    enter_function *f = MANGLED("_ZN5torch8autograd8profiler25record_function_enter_newERKNSt7__cxx1112basic_stringIc"
+                                "St11char_traitsIcESaIcEEERKSt8optionalIS7_E", enter_function *);
+    r->start = now();
+    f(&name, NULL);
+    r->end = now();
+}
+
+static void run_backward(const struct options *o, struct record *r) { CALL(r, backward); }
+
 /* The script */
 
 static const struct { const char *name; function *call; } functions[] = {
@@ -439,6 +516,11 @@ static const struct { const char *name; function *call; } functions[] = {
     {"cudaEventQuery", event_query},
     {"cudaEventSynchronize", event_synchronize},
     {"cudaSetDevice", set_device},
+    {"cuDevicePrimaryCtxRetain", retain_context},
+    {"cuCtxCreate_v2", create_context},
+    {"cuCtxSetCurrent", set_context},
+    {"cuCtxPushCurrent_v2", push_context},
+    {"cuCtxPopCurrent_v2", pop_context},
     {"cudaMemcpy", copy},
     {"cudaMemcpyAsync", copy_async},
     {"cuMemcpyHtoDAsync_v2", driver_copy_to_device},
@@ -455,6 +537,7 @@ static const struct { const char *name; function *call; } functions[] = {
     {"cuMemRelease", release_physical},
     {"ncclCommInitRank", init_rank},
     {"ncclCommInitRankConfig", init_rank_config},
+    {"ncclCommInitRankScalable", init_rank_scalable},
     {"ncclCommInitAll", init_all},
     {"ncclCommSplit", split},
     {"ncclCommCount", ask_count},
@@ -470,6 +553,11 @@ static const struct { const char *name; function *call; } functions[] = {
     {"ncclReduce", reduce},
     {"ncclSend", send_to},
     {"ncclRecv", receive_from},
+    {"record_function_enter_new", enter_scope},
+    {"RecordFunction::end", end_scope},
+    {"Work::wait", wait_for_work},
+    {"Reducer::finalize_backward", finalize_backward},
+    {"THPEngine_run_backward", run_backward},
 };
 
 static struct options parse(char *words)
@@ -479,7 +567,7 @@ static struct options parse(char *words)
         {"times", &o.times}, {"threads", &o.threads}, {"forks", &o.forks}, {"work", &o.work},   {"stream", &o.stream},
         {"event", &o.event}, {"comm", &o.comm},       {"size", &o.size},   {"kind", &o.kind},   {"device", &o.device},
         {"count", &o.count}, {"type", &o.type},       {"ranks", &o.ranks}, {"rank", &o.rank},   {"null", &o.null},
-        {"ms", &o.times},
+        {"ms", &o.times},    {"context", &o.context},
     };
     for (char *word; (word = strsep(&words, " "));) {
         char *key = strsep(&word, "=");

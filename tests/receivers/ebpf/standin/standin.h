@@ -11,6 +11,13 @@ typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
+typedef struct {
+    int type, requestedHandleTypes;
+    struct { int type, id; } location;
+    void *win32HandleMetaData;
+    unsigned char allocFlags[8];
+} CUmemAllocationProp;
+enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
@@ -24,12 +31,15 @@ typedef struct {
 } CUlaunchConfig;
 
 enum { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2, CUDA_ERROR_INVALID_DEVICE = 101,
-       CUDA_ERROR_INVALID_HANDLE = 400, CUDA_ERROR_NOT_READY = 600 };
+       CUDA_ERROR_INVALID_CONTEXT = 201, CUDA_ERROR_INVALID_HANDLE = 400, CUDA_ERROR_NOT_READY = 600 };
 
 CUresult cuInit(unsigned flags);
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 CUresult cuCtxSetCurrent(CUcontext context);
+CUresult cuCtxPushCurrent_v2(CUcontext context);
+CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuCtxGetDevice(CUdevice *device);
 CUresult cuCtxSynchronize(void);
 CUresult cuStreamCreate(CUstream *stream, unsigned flags);
@@ -55,7 +65,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer);
 CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t size, CUstream stream);
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream stream);
 CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned flags);
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const void *properties,
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                      unsigned long long flags);
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
 
@@ -101,6 +111,12 @@ cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream);
 cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned flags);
 
+/* PyTorch, whose functions have mangled names (see torch.c) */
+struct string { const char *text; size_t length; char own[16]; };
+struct scope_object { void *object; void *unused[2]; /* too large for registers, as the real one may not be in them */ };
+
+int backward(void);
+
 /* NCCL */
 typedef int ncclResult_t;
 typedef int ncclDataType_t;
@@ -114,6 +130,8 @@ enum { ncclSuccess = 0, ncclInvalidArgument = 4, ncclInvalidUsage = 5 };
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config);
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int id_count, ncclUniqueId *ids,
+                                      ncclConfig_t *config);
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int devices, const int *list);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *created, ncclConfig_t *config);
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count);
