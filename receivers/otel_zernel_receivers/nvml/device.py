@@ -11,7 +11,7 @@ from otel_zernel_receivers.nvml.board import BOARD, INSTANCE
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.counters import Counter
 from otel_zernel_receivers.nvml.encoding import Encoder, Point
-from otel_zernel_receivers.nvml.events import Xids
+from otel_zernel_receivers.nvml.events import Xid, Xids
 from otel_zernel_receivers.nvml.fields import FIELDS
 from otel_zernel_receivers.nvml.histograms import Distribution, Durations
 from otel_zernel_receivers.nvml.history import History
@@ -56,7 +56,7 @@ class Device:
         self._enabled = config.enabled()
         self._is_board = "hw.parent" not in identity.resource
         self._encoder = Encoder(identity.resource, identity.uuid)
-        self._xids_before = {code: count for code, (count, _) in xids.of(identity.uuid).items()}
+        self._xids_before = {xid: count for xid, (count, _) in xids.of(identity.uuid).items()}
         self._latest: dict[Stream, float] = {}
         clock = context.clock
         self._questions = Questions(library, handle, config.slow_query, clock.monotonic)
@@ -157,11 +157,12 @@ class Device:
     def _xid_points(self) -> Points:
         points: Points = {}
         seen = self._xids.of(self.identity.uuid)
-        for code, (count, last_ns) in seen.items():
-            points[stream("zernel.gpu.xid.errors", 1.0, {m.XID: code})] = Point(count, self._history.start_ns)
-            points[stream("zernel.gpu.xid.last_time", 1.0, {m.XID: code})] = Point(last_ns / 1e9)
-        newest = max(seen, key=lambda code: seen[code][1], default=0)
-        points[stream("zernel.gpu.xid.last")] = Point(newest)
+        for xid, (count, last_ns) in seen.items():
+            about = {m.XID: xid.code} | ({} if xid.gpu_instance is None else {m.GPU_INSTANCE: xid.gpu_instance})
+            points[stream("zernel.gpu.xid.errors", 1.0, about)] = Point(count, self._history.start_ns)
+            points[stream("zernel.gpu.xid.last_time", 1.0, about)] = Point(last_ns / 1e9)
+        newest = max(seen, key=lambda xid: seen[xid][1], default=Xid(0))
+        points[stream("zernel.gpu.xid.last")] = Point(newest.code)
         return points
 
     def _state(self) -> str:
@@ -169,7 +170,7 @@ class Device:
         seen, before = self._xids.of(self.identity.uuid), self._xids_before
         if self.silent:
             return "failed"
-        return state_of(self._latest, [code for code, (count, _) in seen.items() if count > before.get(code, 0)])
+        return state_of(self._latest, [xid.code for xid, (count, _) in seen.items() if count > before.get(xid, 0)])
 
     def _numbers(self, points: Points, now: int) -> Batch:
         sent = {one: point for one, point in points.items() if one.metric in self._enabled}

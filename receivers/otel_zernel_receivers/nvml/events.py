@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_zernel_receivers.nvml.library import Handle, Library, Unavailable
 
@@ -14,9 +14,20 @@ WAIT_MS = 200
 """The longest the thread is deaf to being stopped."""
 
 
+NO_INSTANCE = 0xFFFFFFFF
+"""The id of an event that is no GPU instance's, as nvmlEventData_t has it; where there is no MIG, it may be 0."""
+
+
+class Xid(NamedTuple):
+    """An error's code, and the MIG GPU instance it struck, if one alone."""
+
+    code: int
+    gpu_instance: int | None = None
+
+
 @dataclass(slots=True)
-class Xid:
-    """How often a code came, and when last (ns since 1970)."""
+class Seen:
+    """How often an error came, and when last (ns since 1970)."""
 
     count: int = 0
     last_ns: int = 0
@@ -28,28 +39,30 @@ class Xids:
     def __init__(self, time_ns: Callable[[], int]) -> None:
         self._time_ns = time_ns
         self._lock = threading.Lock()
-        self._seen: defaultdict[str, dict[int, Xid]] = defaultdict(dict)
+        self._seen: defaultdict[str, dict[Xid, Seen]] = defaultdict(dict)
 
-    def count(self, uuid: str, code: int) -> None:
+    def count(self, uuid: str, xid: Xid) -> None:
         """Counts one."""
         with self._lock:
-            xid = self._seen[uuid].setdefault(code, Xid())
-            xid.count += 1
-            xid.last_ns = self._time_ns()
+            seen = self._seen[uuid].setdefault(xid, Seen())
+            seen.count += 1
+            seen.last_ns = self._time_ns()
 
-    def of(self, uuid: str) -> dict[int, tuple[int, int]]:
-        """Count and time of each code that the GPU reported."""
+    def of(self, uuid: str) -> dict[Xid, tuple[int, int]]:
+        """Count and time of each error that the GPU reported."""
         with self._lock:
-            return {code: (xid.count, xid.last_ns) for code, xid in self._seen[uuid].items()}
+            return {xid: (seen.count, seen.last_ns) for xid, seen in self._seen[uuid].items()}
 
 
 class Listener:
     """A thread that waits for the XIDs of all GPUs until it is stopped, or NVML ends it."""
 
-    def __init__(self, library: Library, heard: Callable[[str, int], None]) -> None:
-        """Blocks. `heard` is told uuid and code, in the thread. Raises `Unavailable`."""
+    def __init__(self, library: Library, heard: Callable[[str, Xid], None]) -> None:
+        """Blocks. `heard` is told of uuids and their errors, in the thread. Raises `Unavailable`."""
         self._library = library
         self._uuids: dict[int | None, str] = {}
+        self._divided: set[str] = set()
+        """Those with MIG instances."""
         self._heard = heard
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -58,9 +71,11 @@ class Listener:
         """Whether it ended by itself."""
         self._events = self._asked("nvmlEventSetCreate")
 
-    def watch(self, uuid: str, device: Handle) -> None:
-        """Listens to the GPU, too, if it reports XIDs. Blocks; called in the GPU's own thread."""
+    def watch(self, uuid: str, device: Handle, *, divided: bool = False) -> None:
+        """Listens to the GPU, too, if it reports XIDs; those of a GPU that is divided into MIG instances may be one's.
+        Blocks; called in the GPU's own thread."""
         nvml = self._library.nvml
+        (self._divided.add if divided else self._divided.discard)(uuid)
         supported = self._asked("nvmlDeviceGetSupportedEventTypes", device)
         if self._events is None or not supported or not supported & nvml.nvmlEventTypeXidCriticalError:
             return
@@ -109,7 +124,10 @@ class Listener:
                 continue
             uuid = self._uuids.get(_address(event.device))
             if uuid and event.eventType == nvml.nvmlEventTypeXidCriticalError:
-                self._heard(uuid, event.eventData)
+                self._heard(uuid, Xid(event.eventData, self._instance(uuid, event.gpuInstanceId)))
+
+    def _instance(self, uuid: str, told: int) -> int | None:
+        return told if uuid in self._divided and told != NO_INSTANCE else None
 
 
 def _address(device: Handle) -> int | None:

@@ -26,6 +26,7 @@ AVAILABILITY = "zernel.gpu.row_remap.availability"
 LINK_STATE = "zernel.gpu.nvlink.state"
 FABRIC_STATE = "zernel.gpu.fabric.state"
 XID = "zernel.gpu.xid.code"
+GPU_INSTANCE = "zernel.gpu.mig.gpu_instance"
 PROCESS_TYPE = "zernel.gpu.process.type"
 PID = "process.pid"
 EXECUTABLE = "process.executable.name"
@@ -112,8 +113,14 @@ _ALL = (
     Metric("zernel.gpu.memory.row_remap.failed", "", "gauge", "1 if a row could not be replaced."),
     Metric("zernel.gpu.memory.row_remap.banks", "{bank}", "up_down", "Banks by spare rows left.", (AVAILABILITY,)),
     Metric("zernel.gpu.repair.pending", "", "gauge", "1 if such a unit waits for a reset to be repaired.", (REPAIR,)),
-    Metric("zernel.gpu.xid.errors", "{error}", "sum", "XID errors since the collector's start, by code.", (XID,)),
-    Metric("zernel.gpu.xid.last_time", "s", "gauge", "Unix time of the last XID error of a code.", (XID,)),
+    Metric(
+        "zernel.gpu.xid.errors",
+        "{error}",
+        "sum",
+        "XID errors since the collector's start, by code.",
+        (XID, GPU_INSTANCE),
+    ),
+    Metric("zernel.gpu.xid.last_time", "s", "gauge", "Unix time of the last XID of a code.", (XID, GPU_INSTANCE)),
     _off("zernel.gpu.xid.last", "", "gauge", "The code of the last XID error; 0 for none."),
     _off("zernel.gpu.recovery_action", "", "gauge", "What the driver asks for; 0 is nothing, 1 a reset (nvml.h)."),
     Metric(

@@ -73,7 +73,7 @@ class Place:
         if found is None:
             self.lost = "is no longer there" if self.gpu else None
         elif self.gpu is None or self.lost or self.gpu.uuids != found.uuids or _more_is_known(self.gpu, found):
-            self._listener.watch(found.identity.uuid, found.handle)
+            self._listener.watch(found.identity.uuid, found.handle, divided=bool(found.instances))
             self.gpu, self.lost = self._maker.make(self._library, found), None
 
 

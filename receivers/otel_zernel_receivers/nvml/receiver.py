@@ -38,9 +38,15 @@ class _Session:
         return {place.gpu.board.identity.uuid for place in self.places if place.gpu}
 
     @property
+    def looked(self) -> bool:
+        """Whether every place was asked who is there."""
+        return all(place.looked for place in self.places)
+
+    @property
     def lacking(self) -> bool:
         """Whether a GPU may be there that only a driver opened anew would show."""
-        return self.listener.broken or not self.uuids or any(place.lost for place in self.places)
+        nobody = self.looked and not self.uuids
+        return nobody or self.listener.broken or any(place.lost for place in self.places)
 
     def close(self) -> bool:
         """Whether the driver is closed. Blocks; must not be called while a thread of a GPU's is inside it."""
@@ -194,7 +200,7 @@ class NvmlReceiver(Receiver):
 
     def _missing(self, session: _Session) -> list[Gpu]:
         """GPUs that were there before and that no place of the driver's has now."""
-        if not all(place.looked for place in session.places):
+        if not session.looked:
             return []
         return [gpu for uuid, gpu in self._maker.gpus.items() if uuid not in session.uuids]
 

@@ -361,6 +361,28 @@ async def test_xids_count_by_code_with_the_time_of_the_last(driver: Boot) -> Non
         assert nvml.newest("zernel.gpu.xid.errors", gpu(0)) == {}
 
 
+async def test_an_xid_of_a_mig_instance_names_it(driver: Boot) -> None:
+    controls = driver("a100-mig")
+    async with running() as nvml:
+        await nvml.scraped("GPU-aaaaaaaa")
+        controls.apply("gpu 0", "xid = 31 9 0", "xid = 31", "xid = 79")
+        counted = {
+            "zernel.gpu.xid.code=31 zernel.gpu.mig.gpu_instance=9": 1.0,
+            "zernel.gpu.xid.code=31": 1.0,
+            "zernel.gpu.xid.code=79": 1.0,
+        }
+        await until(lambda: nvml.newest("zernel.gpu.xid.errors", "GPU-aaaaaaaa") == counted)
+        assert set(nvml.newest("zernel.gpu.xid.last_time", "GPU-aaaaaaaa")) == set(counted)
+
+
+async def test_an_xid_of_a_board_without_mig_names_no_instance(driver: Boot) -> None:
+    controls = driver("h200")
+    async with running() as nvml:
+        await nvml.scraped("GPU-515034b9")
+        controls.apply("gpu 0", "xid = 31 0 0")
+        await until(lambda: nvml.newest("zernel.gpu.xid.errors") == {"zernel.gpu.xid.code=31": 1.0})
+
+
 async def test_a_fatal_xid_makes_the_gpu_failed(driver: Boot) -> None:
     controls = driver("h200")
     async with running() as nvml:
