@@ -23,6 +23,8 @@ _MANY = 1000
 """More reports than this are not made up for after a silence."""
 _DAY_NS = 86_400_000_000_000
 """Times further ahead of the host's time and of the wall clock are wrong: they would make all that follows late."""
+_READING_NS = 100_000_000
+"""How long a reading may take: what is lost meanwhile is told with the next, which counts from the end of this one."""
 _LOSSES = 64
 _GPUS = 1024
 
@@ -165,7 +167,7 @@ class Host:
         if seen.delta:
             since, before = seen.start or since, 0.0
         if seen.value > before:
-            self._losses.append((seen.pid, since, seen.time))
+            self._losses.append((seen.pid, since - _READING_NS, seen.time))
             for process in self.processes.values():
                 _lose(process, self._losses[-1])
 

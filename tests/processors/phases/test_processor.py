@@ -193,7 +193,7 @@ def test_lost_events_make_what_was_not_seen_unknown() -> None:
     made = run(losses, batch_of(Loop().steps(100).load().spans))
     phases = phases_of(made)
     lossy = last(made, "zernel.steps.lossy")
-    assert 500 / 32.1 <= lossy <= 500 / 32.1 + 2
+    assert 600 / 32.1 <= lossy <= 600 / 32.1 + 2  # and what was lost while the counters were read
     assert phases["unknown"] == pytest.approx(whole["unknown"] + lossy * 10)
     assert sum(phases.values()) == pytest.approx(sum(whole.values()))
 
@@ -225,7 +225,7 @@ def test_steps_wait_for_the_reading_that_tells_what_was_lost(every: int) -> None
     processor = make(lateness="2s")
     made = feed(processor, live(120, every, lost_at=60_000))
     assert dropped(processor) == {}
-    assert last(made, "zernel.steps.lossy") == pytest.approx(every * 1000 / 32.1, abs=2)
+    assert last(made, "zernel.steps.lossy") == pytest.approx((every * 1000 + 100) / 32.1, abs=2)
     assert last(made, "zernel.phase.doubtful") == 0
     assert phases_of(made)["unknown"] > 9.9 * every * 1000 / 32.1
 
@@ -243,7 +243,7 @@ def test_what_is_lost_and_told_too_late_is_counted_once() -> None:
     batches = [batch_of(Loop().steps(300).spans), *[readings(7000, 3.0, since=2000)] * 2]
     made = feed(processor, [*batches, readings(8000, 1.0, since=6000)])
     closed = 300 * 32.1 - 1000
-    assert last(made, "zernel.phase.doubtful") == pytest.approx((min(8000, closed) - 2000) / 1000)
+    assert last(made, "zernel.phase.doubtful") == pytest.approx((min(8000, closed) - 1900) / 1000)
     assert last(made, "zernel.steps.lossy") == 0
 
 
