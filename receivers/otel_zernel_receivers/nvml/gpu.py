@@ -73,11 +73,13 @@ def count(library: Library) -> int:
 
 def find(library: Library, index: int, hostname: str) -> Found | None:
     """The GPU, if it says who it is: another container's does not. Raises `Unavailable`, `Lost` or `Nameless`."""
+    query = "nvmlDeviceGetHandleByIndex"
     try:
         handle = library.nvml.nvmlDeviceGetHandleByIndex(index)
+        query = "nvmlDeviceGetUUID"
         identity = board(library, handle, index, hostname)
     except library.nvml.NVMLError as error:
-        if library.unsupported("nvmlDeviceGetUUID", error.value):
+        if library.unsupported(query, error.value):
             return None
         raise Nameless(f"does not say who it is ({library.name_of(error.value)})") from error
     return Found(handle, identity, list(_instances(library, handle, identity)))

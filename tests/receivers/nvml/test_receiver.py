@@ -238,13 +238,14 @@ async def test_a_driver_that_hangs_while_it_counts_its_gpus_keeps_no_gpu_from_be
         await nvml.scraped(gpu(2))
 
 
-async def test_a_gpu_that_does_not_say_who_it_is_is_named_and_taken_up_once_it_does(driver: Boot) -> None:
+@pytest.mark.parametrize("query", ["UUID", "HandleByIndex"])
+async def test_a_gpu_that_does_not_say_who_it_is_is_named_and_taken_up_once_it_does(driver: Boot, query: str) -> None:
     controls = driver("h100x8")
-    controls.apply("gpu 4", "UUID = !999")
+    controls.apply("gpu 4", f"{query} = !999")
     async with running() as nvml:
         await until(lambda: nvml.problem == "GPU 4 does not say who it is (unknown)")
-        assert nvml.errors[("nvmlDeviceGetUUID", "unknown")] > 0
-        controls.apply("gpu 4", f"UUID = {gpu(4)}")
+        assert nvml.errors[(f"nvmlDeviceGet{query}", "unknown")] > 0
+        controls.apply("gpu 4", "HandleByIndex -", f"UUID = {gpu(4)}")
         await nvml.scraped(gpu(4))
         await until(lambda: nvml.problem == "")
 

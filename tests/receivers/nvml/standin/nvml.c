@@ -262,7 +262,9 @@ int nvmlDeviceGetCount_v2(unsigned *out) {
 static int handle(int gpu, int mig, nvmlDevice_t *out) {
     int code = enter(NULL, "");
     *out = scenario_device(gpu, mig);
-    return leave(code != SUCCESS ? code : *out ? SUCCESS : mig < 0 ? INVALID_ARGUMENT : NOT_FOUND);
+    if (code == SUCCESS && *out)
+        return leave(code_of(scenario_value(*out, "HandleByIndex", 0)));
+    return leave(code != SUCCESS ? code : mig < 0 ? INVALID_ARGUMENT : NOT_FOUND);
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out) {
