@@ -5,15 +5,17 @@ Python's own collection of what was imported is not counted.
 
 import asyncio
 import gc
+import gzip
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from benchmarks import Row
-from benchmarks.phases import recorded
 from otel_zernel.batch import Batch
+from otel_zernel.otlp_json import parse_spans_json
 from otel_zernel.pipeline import Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
@@ -21,32 +23,33 @@ from otel_zernel.turns import Turns
 from otel_zernel_processors.phases import PhasesProcessor
 
 SPANS = 10_000
-SCENARIOS = ("AdamW", "gloo, DDP")
+SCENARIOS = ("AdamW", "gloo_DDP")
+RECORDED = Path(__file__).parent.parent / "tests/processors/phases/recorded"
 RUNS = 5
 
 
 def spans_of(name: str, count: int = SPANS) -> bytes:
     """An encoded batch of so many spans: a process's recorded loop, over and over."""
-    first = next(resource for batch in recorded(name)[0] for resource in batch.spans.resource_spans)
-    of_process = [
-        span
-        for batch in recorded(name)[0]
-        for resource in batch.spans.resource_spans
-        if resource.resource == first.resource
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-    return _encoded(first, list(_repeated(of_process, count)))
+    origin, spans = _process(name)
+    return _encoded(origin, list(_repeated(spans, count)))
 
 
 def one_step(count: int = SPANS) -> bytes:
     """The same as a single step: all but its loads come again and again within it."""
-    first = next(resource for batch in recorded("AdamW")[0] for resource in batch.spans.resource_spans)
-    spans = list(_repeated(list(first.scope_spans[0].spans), 3 * count))
+    origin, recorded = _process("AdamW")
+    spans = list(_repeated(recorded, 3 * count))
     within = [span for span in spans if "DataLoader" not in span.name][: count - 2]
     loads = [span for span in spans if "DataLoader" in span.name]
     after = next(span for span in loads if span.start_time_unix_nano > within[-1].end_time_unix_nano)
-    return _encoded(first, [loads[0], *within, after])
+    return _encoded(origin, [loads[0], *within, after])
+
+
+def _process(name: str) -> tuple[ResourceSpans, list[Span]]:
+    """The first process of a recording: where its spans come from, and its spans."""
+    lines = gzip.decompress((RECORDED / name / "spans.jsonl.gz").read_bytes()).splitlines()
+    resources = [resource for line in lines for resource in parse_spans_json(line).resource_spans]
+    own = [resource for resource in resources if resource.resource == resources[0].resource]
+    return own[0], [span for resource in own for scope in resource.scope_spans for span in scope.spans]
 
 
 def _repeated(spans: list[Span], count: int) -> Iterator[Span]:
