@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
@@ -11,10 +12,13 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.unavailable import Unavailable
 
 if TYPE_CHECKING:  # what works on Linux alone is imported when it runs
+    from otel_zernel_receivers.ebpf.ring import Bell
     from otel_zernel_receivers.ebpf.watch import Watch
 
 T = TypeVar("T")
 
+SHORTEST_INTERVAL = 0.1
+"""Seconds between readings, where processes end one after the other."""
 GATHER_INTERVAL = 0.25
 """Seconds: the kernel has room for 14,000 events, and one job with steps of 0.3 ms has that many in a second."""
 
@@ -67,24 +71,31 @@ class EbpfReceiver(Receiver):
         clock, insist = self.context.clock, Insist(emit, self.context.clock)
         rescan_at = clock.monotonic()
         try:
-            while True:
-                if clock.monotonic() >= rescan_at:
-                    rescan_at = clock.monotonic() + self.config.rescan_interval
-                    await _in_thread(watch.attach)
-                await self._pass_interval(watch)
-                await self._hand_on(watch, insist)
+            with _heard(watch.bell) as has_rung:
+                while True:
+                    if clock.monotonic() >= rescan_at:
+                        rescan_at = clock.monotonic() + self.config.rescan_interval
+                        await _in_thread(watch.attach)
+                    await self._pass_interval(watch, has_rung)
+                    await self._hand_on(watch, insist)
         except asyncio.CancelledError:
             await self._hand_on(watch, emit)
             raise
 
-    async def _pass_interval(self, watch: "Watch") -> None:
-        """Waits, and switches probes where only a part of the calls is watched."""
+    async def _pass_interval(self, watch: "Watch", has_rung: asyncio.Event) -> None:
+        """Waits, and switches probes where only a part of the calls is watched; where all are, not beyond the end of a
+        process."""
         clock, interval = self.context.clock, watch.interval
         began = clock.monotonic()
-        for pause, switch in watch.switches():
+        switches = watch.switches()
+        for pause, switch in switches:
             await self._wait(pause, watch)
             await _in_thread(switch)
-        await self._wait(began + interval - clock.monotonic(), watch)
+        left = began + interval - clock.monotonic()
+        await self._wait(min(SHORTEST_INTERVAL, left), watch)
+        rest = self._wait(left - SHORTEST_INTERVAL, watch)
+        await (rest if switches else _either(rest, has_rung.wait()))
+        has_rung.clear()
 
     async def _wait(self, seconds: float, watch: "Watch") -> None:
         """Waits, and keeps room for events in the kernel."""
@@ -113,6 +124,35 @@ def _make_watch(config: EbpfConfig, context: Context) -> "Watch":
     from otel_zernel_receivers.ebpf.watch import Watch
 
     return Watch(config, context)
+
+
+@contextmanager
+def _heard(bell: "Bell") -> Iterator[asyncio.Event]:
+    """An event that is set whenever the bell rings."""
+    has_rung, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def hear() -> None:
+        bell.hush()
+        has_rung.set()
+
+    loop.add_reader(bell, hear)
+    try:
+        yield has_rung
+    finally:
+        loop.remove_reader(bell)
+
+
+async def _either(*waits: Coroutine[Any, Any, object]) -> None:
+    """Returns when one of them does, and cancels the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ no record is split; mapped, the second time would count as memory of ours too.)
 """
 
 import mmap
+import select
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,27 @@ KEPT = 1 << 16
 
 _DISCARDED = 1 << 30
 _RECORD = np.dtype([("length", "<u4"), ("page", "<u4"), ("event", EVENT)])
+
+
+class Bell:
+    """Becomes readable when an event comes that is not to wait: the end of a process.
+
+    The ring itself is readable whenever there is any event in it; what wakes its readers is an edge.
+    """
+
+    def __init__(self, ring: Map) -> None:
+        self._epoll = select.epoll()
+        self._epoll.register(ring.fd, select.EPOLLIN | select.EPOLLET)
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def hush(self) -> None:
+        """Makes it unreadable, until the next time."""
+        self._epoll.poll(0)
+
+    def close(self) -> None:
+        self._epoll.close()
 
 
 class Ring:

@@ -15,6 +15,7 @@ from otel_zernel_receivers.ebpf.metrics import batches_of
 from otel_zernel_receivers.ebpf.otlp import Period
 from otel_zernel_receivers.ebpf.overhead import Overhead
 from otel_zernel_receivers.ebpf.processes import Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.ring import Bell
 from otel_zernel_receivers.ebpf.rows import Process
 from otel_zernel_receivers.ebpf.sampling import CYCLE, Sampling
 from otel_zernel_receivers.ebpf.spans import SpanMaker
@@ -50,10 +51,13 @@ class Watch:
         self._attachments = Attachments(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
         self._stack.callback(self._attachments.close)
         overhead = Overhead(config.max_overhead, loaded.cost.call_ns)
-        self._sampling = Sampling(overhead, self._attachments, loaded.mode, context)
+        self._sampling = Sampling(overhead, self._attachments, loaded.tables, loaded.cost, context)
         self._identities = Identities(self._tables.rows, self._selection)
         self._spans = SpanMaker(self._identities)
         self._since_ns = context.clock.time_ns()
+        self.bell = Bell(loaded.bpf.maps["ring"])
+        """Says that a process has ended, which is worth a reading."""
+        self._stack.callback(self.bell.close)
 
     def close(self) -> None:
         """Detaches everything and unloads; safe to call twice, and without `open`."""
@@ -89,9 +93,10 @@ class Watch:
     def read_batches(self) -> list[Batch]:
         """The same in small batches, the oldest first."""
         self._identities.learn()
-        readings, watched = self._tables.read(), self._sampling.take()
+        watched = self._sampling.take()
+        readings = self._tables.read()
         self._sampling.learn(readings, watched)
-        for loss, count in readings.losses.items():
+        for loss, count in self._sampling.losses(readings.losses).items():
             self._context.drop(count, loss.name.lower())
         if readings.lost_events:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")

@@ -164,14 +164,12 @@ def test_a_choice_that_fails_changes_nothing(watch: Watch, standin: Standin) -> 
         ("cuCtxCreate_v2 device=1; cudaMalloc size=1", {"1": 1}),
         ("cuCtxCreate_v2 device=1; cuMemAlloc_v2 size=1; cuCtxPopCurrent_v2; cuMemAlloc_v2 size=20", {"1": 1, "0": 20}),
         (
-            "cuDevicePrimaryCtxRetain device=1; cuCtxPushCurrent_v2; cudaMalloc size=1; cuCtxPopCurrent_v2; "
-            + "cudaMalloc size=20",
-            {"1": 1, "0": 20},
+            "cuDevicePrimaryCtxRetain device=1; cuCtxPushCurrent_v2; cudaMalloc size=1; cuCtxPopCurrent_v2; cudaFree",
+            {"1": 0},
         ),
         (
-            "cuCtxCreate_v2 device=1; cudaSetDevice device=0; cudaMalloc size=1; cuCtxPopCurrent_v2; "
-            + "cudaSetDevice device=1; cudaMalloc size=20",
-            {"0": 1, "1": 20},
+            "cuCtxCreate_v2 device=1; cudaSetDevice; cudaMalloc size=1; cuCtxPopCurrent_v2; cudaMalloc size=20",
+            {"0": 21},
         ),
         ("cuMemCreate device=1 size=1; cuMemCreate device=0 size=20", {"1": 1, "0": 20}),
     ],
