@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from otel_zernel_receivers.nvml.library import Handle, Library, Unavailable
+from otel_zernel_receivers.nvml.library import Handle, Library, Lost, Unavailable
 
 WAIT_MS = 200
 """The longest the thread is deaf to being stopped."""
@@ -105,11 +105,12 @@ class Listener:
         return True
 
     def _asked(self, function: str, *arguments: Any) -> Any:
-        """What NVML says; None if it fails. Boards without events are no failure. Raises `Unavailable` or `Lost`."""
+        """What NVML says; None if it fails. Boards without events are no failure. Raises `Unavailable`."""
         try:
             return getattr(self._library.nvml, function)(*arguments)
         except self._library.nvml.NVMLError as error:
-            self._library.unsupported(function, error.value)
+            with suppress(Lost):  # its scrapes tell
+                self._library.unsupported(function, error.value)
             return None
 
     def _listen(self) -> None:

@@ -1,6 +1,7 @@
 """A GPU: the board and its MIG instances, which share a thread, and how those of a host are found."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch
@@ -10,7 +11,7 @@ from otel_zernel_receivers.nvml.device import Device
 from otel_zernel_receivers.nvml.events import Xids
 from otel_zernel_receivers.nvml.history import History
 from otel_zernel_receivers.nvml.identity import Identity, board, instance
-from otel_zernel_receivers.nvml.library import Handle, Library, Nameless
+from otel_zernel_receivers.nvml.library import Handle, Library, Lost, Nameless
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ def count(library: Library) -> int:
     try:
         return int(library.nvml.nvmlDeviceGetCount())
     except library.nvml.NVMLError as error:
-        library.unsupported("nvmlDeviceGetCount", error.value)
+        with suppress(Lost):
+            library.unsupported("nvmlDeviceGetCount", error.value)
         return 0
 
 

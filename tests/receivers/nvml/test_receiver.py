@@ -216,6 +216,23 @@ async def test_a_gpu_that_the_driver_lists_later_is_watched_also_while_another_h
         await nvml.scraped(gpu(0))
 
 
+@pytest.mark.parametrize("code", [15, 999])
+@pytest.mark.parametrize("function", ["Count", "EventSetCreate"])
+async def test_a_driver_of_which_a_part_fails_when_opened_is_opened_again(
+    driver: Boot, function: str, code: int
+) -> None:
+    controls = driver("h200")
+    controls.apply("driver", f"{function} = !{code}")
+    async with running() as nvml:
+        if function == "Count":
+            await until(lambda: nvml.problem == "NVIDIA's driver knows no GPU")
+        else:
+            await nvml.scraped("GPU-515034b9")
+        controls.apply("driver", f"{function} -")
+        await nvml.scraped("GPU-515034b9")
+        await until(lambda: nvml.problem == "")
+
+
 async def test_a_driver_that_hangs_when_opened_is_said_and_opened_once_it_answers(driver: Boot) -> None:
     controls = driver("h200")
     controls.apply("driver", "hang = 1")

@@ -256,7 +256,7 @@ int nvmlDeviceGetCount_v2(unsigned *out) {
     wait_while(scenario_driver(), "hang count");
     for (*out = 0; scenario_device((int)*out, -1); ++*out)
         ;
-    return leave(code);
+    return leave(code != SUCCESS ? code : driver_code("Count"));
 }
 
 static int handle(int gpu, int mig, nvmlDevice_t *out) {
@@ -579,7 +579,7 @@ void raise_event(struct device *device, ull xid, unsigned gpu_instance, unsigned
 int nvmlEventSetCreate(void **out) {
     int code = enter(NULL, "");
     *out = events;
-    return leave(code);
+    return leave(code != SUCCESS ? code : driver_code("EventSetCreate"));
 }
 
 int nvmlEventSetFree(void *set) {
