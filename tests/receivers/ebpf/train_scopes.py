@@ -1,0 +1,163 @@
+"""Scopes that are not closed as they should be, in real PyTorch, with a (stand-in) GPU to wait for in each; run by
+test_scopes.py.
+
+    python train_scopes.py LIBCUDART CASE
+
+Says `ready`, waits for a line, does the case, prints how often it waited in each phase as JSON, and waits for another
+line.
+"""
+
+import contextlib
+import ctypes
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from threading import Barrier, Thread
+from typing import Any
+
+import torch
+from torch import nn
+from torch.profiler import record_function
+
+waited: Counter[str] = Counter()
+cudart = ctypes.CDLL(sys.argv[1])
+left_open: list[Any] = []
+ROUNDS = 5
+THREADS = 4
+
+
+def wait(phase: str) -> None:
+    cudart.cudaDeviceSynchronize()
+    waited[phase] += 1
+
+
+def leave_open(name: str) -> None:
+    """As code does that an exception leaves before it has closed its scope."""
+    scope = record_function(name)
+    scope.__enter__()
+    left_open.append(scope)
+
+
+def exceptions() -> None:
+    """Scopes that exceptions go through are closed by their `with`."""
+    for _ in range(ROUNDS):
+        with contextlib.suppress(ValueError), record_function("outer"), record_function("Optimizer.step#A.step"):
+            wait("optimizer_step")
+            with record_function("inner"):
+                wait("optimizer_step")
+                raise ValueError
+        wait("unknown")
+
+
+def open_scopes() -> None:
+    """Scopes that are never closed, inside of one that is: it takes them along."""
+    for _ in range(ROUNDS):
+        with record_function("outer"):
+            leave_open("Optimizer.step#A.step")
+            wait("optimizer_step")
+            leave_open("left open")
+            wait("optimizer_step")
+        wait("unknown")
+
+
+def open_for_good() -> None:
+    """More scopes than are kept, none of them ever closed, do not keep later ones out."""
+    for _ in range(40):
+        leave_open("left open")
+    for _ in range(ROUNDS):
+        with record_function("enumerate(DataLoader)#A.__next__"):
+            wait("data_loading")
+        wait("gpu_compute")
+
+
+def nested(depth: int) -> None:
+    if depth:
+        with record_function(f"depth {depth}"):
+            nested(depth - 1)
+    else:
+        with record_function("Optimizer.step#A.step"):
+            wait("optimizer_step")
+        wait("unknown")
+
+
+def deep() -> None:
+    """More scopes inside each other than are kept."""
+    for _ in range(ROUNDS):
+        nested(20)
+        wait("unknown")
+    with record_function("after"):
+        pass
+
+
+def threads() -> None:
+    """Each thread is in the phase of its own scopes, whatever the others do meanwhile."""
+    barrier = Barrier(THREADS)
+    scopes = {
+        "enumerate(DataLoader)#A.__next__": "data_loading",
+        "Optimizer.step#A.step": "optimizer_step",
+        "Optimizer.zero_grad#A.zero_grad": "optimizer_step",
+        "enumerate(DataLoader)#B.__next__": "data_loading",
+    }
+
+    def work(name: str, phase: str) -> None:
+        for _ in range(ROUNDS):
+            with record_function(name):
+                barrier.wait()  # all are in their scopes
+                cudart.cudaDeviceSynchronize()
+                with record_function("inside"):
+                    cudart.cudaDeviceSynchronize()
+                barrier.wait()
+            waited[phase] += 2
+
+    workers = [Thread(target=work, args=item) for item in scopes.items()]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+class OnAnotherThread(torch.autograd.Function):  # type: ignore[misc]
+    """Its backward has scopes of its own, on a thread that helps."""
+
+    @staticmethod
+    def forward(context: Any, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.clone()
+
+    @staticmethod
+    def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        def lend_a_hand() -> None:
+            cudart.cudaDeviceSynchronize()
+            with record_function("helping"):
+                cudart.cudaDeviceSynchronize()
+
+        wait("gpu_compute")
+        thread = Thread(target=lend_a_hand)
+        thread.start()
+        thread.join()
+        waited["gpu_compute"] += 2
+        return gradients[0]
+
+
+def backward() -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+    for _ in range(ROUNDS):
+        loss = OnAnotherThread.apply(model(torch.ones(1, 1))).sum()
+        loss.backward()
+        wait("gpu_compute")
+        optimizer.step()
+        wait("unknown")
+
+
+CASES: dict[str, Callable[[], None]] = {
+    one.__name__: one for one in (exceptions, open_scopes, open_for_good, deep, threads, backward)
+}
+
+sys.stdout.write("ready\n")
+sys.stdout.flush()
+sys.stdin.readline()
+CASES[sys.argv[2]]()
+sys.stdout.write(json.dumps(waited) + "\n")
+sys.stdout.flush()
+sys.stdin.readline()
