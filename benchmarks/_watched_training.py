@@ -1,0 +1,127 @@
+"""A training job, and a collector that watches it, each on a CPU of its own where there are two."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from otel_zernel_receivers.ebpf.loading import load
+from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.unavailable import Unavailable
+
+PROBED_FILES = 2
+"""Those of PyTorch on the CPU: libtorch_cpu and libtorch_python."""
+JOB_CPU, COLLECTOR_CPU = 0, (os.cpu_count() or 1) - 1
+
+CONFIG = """
+receivers: {ebpf: {}}
+processors: {percentiles: {}}
+exporters: {prometheus: {endpoint: "localhost:0"}}
+service:
+  pipelines: {metrics: {receivers: [ebpf], processors: [percentiles], exporters: [prometheus]}}
+  telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: localhost, port: 0}}}}]}}
+"""
+
+# Trains for each line that comes in, and says how long each step took: by the clock, and of its thread on a CPU.
+_JOB = """
+import json, os, sys, time, torch
+from torch import nn
+cpu, width, batch, steps = map(int, sys.argv[1:])
+os.sched_setaffinity(0, {cpu})
+torch.set_num_threads(1)
+data = torch.utils.data.TensorDataset(torch.randn(batch * steps, width), torch.randint(0, 10, (batch * steps,)))
+layers = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
+model = nn.Sequential(*layers)
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in sys.stdin:
+    wall, cpu = [time.perf_counter()], [time.thread_time()]
+    for inputs, labels in torch.utils.data.DataLoader(data, batch_size=batch):
+        nn.functional.cross_entropy(model(inputs), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        wall.append(time.perf_counter())
+        cpu.append(time.thread_time())
+    print(json.dumps([[end - begin for begin, end in zip(ends, ends[1:])] for ends in (wall, cpu)]), flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The steps of one block; seconds of each."""
+
+    wall: list[float]
+    cpu: list[float]
+    """Of the thread that trains, what probes take of it included; other programs on its CPU are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A job that trains when it is told to."""
+
+    process: "subprocess.Popen[str]"
+
+    def train(self) -> Steps:
+        """One block of steps."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write("\n")
+        return Steps(*json.loads(self.process.stdout.readline()))
+
+
+@contextmanager
+def training(width: int, batch: int, steps: int) -> Iterator[Training]:
+    """A job with `steps` in a block, of a model of this width, that has warmed up."""
+    command = [sys.executable, "-c", _JOB, *map(str, (JOB_CPU, width, batch, steps))]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.kill)
+        job = Training(process)
+        job.train()
+        yield job
+
+
+@contextmanager
+def collector() -> Iterator[psutil.Process]:
+    """A collector that has attached to the jobs; nothing of it is left afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(CONFIG)
+        command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ExitStack() as stack:
+            stack.callback(process.communicate)
+            stack.callback(process.terminate)
+            running = psutil.Process(process.pid)
+            running.cpu_affinity([COLLECTOR_CPU])
+            _await_attached(process)
+            yield running
+
+
+def _await_attached(process: "subprocess.Popen[str]") -> None:
+    assert process.stderr
+    attached = 0
+    while attached < PROBED_FILES:
+        line = process.stderr.readline()
+        if not line:
+            raise RuntimeError("the collector ended before it had attached")
+        attached += "Probing" in line
+
+
+def why_not() -> str | None:
+    """What is missing for a collector that watches a training, if anything is."""
+    if not importlib.util.find_spec("torch"):
+        return "PyTorch is not installed"
+    try:
+        load(Limits(max_processes=8, max_series=8)).close()
+    except (Unavailable, OSError) as missing:
+        return str(missing)
+    return None
