@@ -22,7 +22,7 @@ from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable
 _REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}
 _OF_USE = {
     Capability.CAP_SYS_PTRACE: "to see processes of other users and containers",
-    Capability.CAP_DAC_READ_SEARCH: "for jobs of other users: their environment (ranks), and libraries in their homes",
+    Capability.CAP_DAC_READ_SEARCH: "for libraries in folders that only a job's user may enter",
     Capability.CAP_CHECKPOINT_RESTORE: "for libraries that were deleted or replaced under a running job",
 }
 _SKIPPED = {

@@ -7,7 +7,8 @@
 
 A path in maps is one in the process's mount namespace: it is opened below /proc/PID/root, and must lead to the inode
 that is mapped. Where it does not (deleted, replaced), /proc/PID/map_files does, for those with CAP_CHECKPOINT_RESTORE
-or CAP_SYS_ADMIN.
+or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for processes of other users. Folders above it that are closed to us are no
+hindrance for an executable, nor for what lies below the process's working folder.
 """
 
 import errno
@@ -74,12 +75,14 @@ def executable_mappings(maps: bytes) -> list[Mapping]:
 
 def locate(proc_root: Path, pid: int, mapping: Mapping) -> LocatedFile:
     """Where the collector can open a mapped file. Raises OSError where it cannot."""
-    path, link = f"{proc_root}/{pid}/root{mapping.path}", _link_to(proc_root, pid, mapping)
+    process = proc_root / str(pid)
+    path, link = f"{process}/root{mapping.path}", _link_to(process, mapping)
     if mapping.deleted:
         return _located(link)
-    with suppress(FileNotFoundError), _opened(path) as fd:
-        if os.fstat(fd).st_ino == mapping.inode:
-            return LocatedFile(identity_of(fd), path)
+    for way in (path, *_shortcuts(process, mapping)):
+        with suppress(FileNotFoundError, PermissionError), _opened(way) as fd:
+            if os.fstat(fd).st_ino == mapping.inode:
+                return LocatedFile(identity_of(fd), way)
     try:
         return _located(link)
     except OSError:
@@ -110,9 +113,18 @@ def code_at(proc_root: Path, pid: int, mapping: Mapping, offset: int, size: int)
     return None
 
 
-def _link_to(proc_root: Path, pid: int, mapping: Mapping) -> str:
+def _shortcuts(process: Path, mapping: Mapping) -> Iterator[str]:
+    """Ways that lead past the folders above a file, which may be closed to us: homes mostly are."""
+    with suppress(OSError):
+        if (process / "exe").readlink() == Path(mapping.path):
+            yield f"{process}/exe"
+    with suppress(OSError, ValueError):
+        yield f"{process}/cwd/{Path(mapping.path).relative_to((process / 'cwd').readlink())}"
+
+
+def _link_to(process: Path, mapping: Mapping) -> str:
     first = mapping.ranges[0]
-    return f"{proc_root}/{pid}/map_files/{first.start:x}-{first.end:x}"
+    return f"{process}/map_files/{first.start:x}-{first.end:x}"
 
 
 def _located(source: str) -> LocatedFile:

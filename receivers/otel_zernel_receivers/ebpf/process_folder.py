@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from otel_zernel_receivers.ebpf.process_memory import memory_of
+
 _MAX_MAPS = 16 << 20  # a process may have 65,530 mappings, unless told otherwise
 _MAX_ENVIRONMENT = 1 << 20
 _MAX_VALUE = 256
@@ -53,15 +55,25 @@ class ProcessFolder:
         lines = os.fsdecode(self._read("cgroup", _MAX_LINE)).splitlines()
         return tuple(dict.fromkeys(line.split(":", 2)[2] for line in lines if line.count(":") >= 2))
 
-    def environment(self, names: Collection[str]) -> dict[str, str]:
-        """The variables `names` that the process was started with; none of those that may not be read."""
+    def environment(self, names: Collection[str], own_pid: int = 0) -> dict[str, str]:
+        """The variables `names` that the process was started with; none of those that may not be read.
+
+        Its file is open to the process's user alone; with `own_pid`, its pid in our pid namespace, others read memory.
+        """
         if not names:
             return {}
+        pairs = (os.fsdecode(variable).partition("=") for variable in self._environment(own_pid).split(b"\0"))
+        return {name: value[:_MAX_VALUE] for name, _, value in pairs if name in names}
+
+    def _environment(self, own_pid: int) -> bytes:
         with suppress(PermissionError):
-            variables = self._read("environ", _MAX_ENVIRONMENT).split(b"\0")
-            pairs = (os.fsdecode(variable).partition("=") for variable in variables)
-            return {name: value[:_MAX_VALUE] for name, _, value in pairs if name in names}
-        return {}
+            return self._read("environ", _MAX_ENVIRONMENT)
+        start, end = self._stat(50), self._stat(51)  # zeros for those who may not trace the process
+        if not own_pid or start >= end:
+            return b""
+        with suppress(PermissionError):
+            return memory_of(own_pid, start, min(end - start, _MAX_ENVIRONMENT))
+        return b""
 
     def _stat(self, field: int) -> int:
         """A number behind the name, by its place in proc_pid_stat(5). A name may hold anything."""

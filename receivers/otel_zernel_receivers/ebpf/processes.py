@@ -193,7 +193,7 @@ def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> 
         name=folder.name,
         executable=folder.executable.rpartition("/")[2],
         cgroups=folder.cgroups,
-        environment=folder.environment(variables),
+        environment=folder.environment(variables, own_pid),
         files=(),
     )
 

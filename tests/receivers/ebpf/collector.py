@@ -1,7 +1,7 @@
 """A watch in a process of its own, for tests that kill it or take its capabilities away.
 
-Says `attached`. Then, for every line that comes in, it attaches to what is new and tells the launches counted by pid,
-as JSON. Ends with its input.
+Says `attached`. Then, for every line that comes in, it attaches to what is new and tells by pid, as JSON, the launches
+counted and the ranks of the processes of spans. Ends with its input.
 """
 
 import json
@@ -27,7 +27,11 @@ watch.attach()
 say("attached")
 for _ in sys.stdin:
     watch.attach()
-    points = histogram_points(watch.read(), "zernel.cuda.launch.latency")
+    batch = watch.read()
     watch.taken()
-    say(json.dumps({str(attributes_of(point)["process_pid"]): point.count for point in points}))
+    points = histogram_points(batch, "zernel.cuda.launch.latency")
+    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
+    launches = {str(attributes_of(point)["process_pid"]): point.count for point in points}
+    ranks = {str(one["process_pid"]): one.get("zernel_rank") for one in resources}
+    say(json.dumps({"launches": launches, "ranks": ranks}))
 watch.close()

@@ -36,13 +36,18 @@ def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def counted(process: "subprocess.Popen[str]", pid: int) -> int:
-    """The launches since the last question of the process with this pid, as the collector sees it."""
+def told(process: "subprocess.Popen[str]") -> dict[str, dict[str, int]]:
+    """What the collector has seen since the last question: `launches` and `ranks` by pid."""
     assert process.stdin
     assert process.stdout
     print(file=process.stdin, flush=True)
-    launches: dict[str, int] = json.loads(process.stdout.readline())
-    return launches.get(str(pid), 0)
+    answer: dict[str, dict[str, int]] = json.loads(process.stdout.readline())
+    return answer
+
+
+def counted(process: "subprocess.Popen[str]", pid: int) -> int:
+    """The launches since the last question of the process with this pid, as the collector sees it."""
+    return told(process)["launches"].get(str(pid), 0)
 
 
 def has_probe(standin: Standin, program: Program) -> bool:
@@ -90,19 +95,60 @@ def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
             assert counted(process, program.pid) == 40
 
 
-def test_a_job_in_a_folder_of_its_user_s_own_is_counted(loadable: None, standin: Standin) -> None:
-    """As in most homes. Without the capability, root is another user there."""
-    wrapper, nobody = with_only(*NEEDED, "dac_read_search"), 65534
+@contextmanager
+def job_of_nobody(
+    standin: Standin, home_mode: int, program: str = "program", cwd: str = ".", **environment: str
+) -> Iterator[Program]:
+    """A job of another user in the folder `project` of his home."""
+    nobody = 65534
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        home = Standin(Path(shutil.copytree(standin.folder, Path(folder, "home"))))
-        home.folder.chmod(0o700)
-        become = f"chown -R {nobody} {home.folder} && exec setpriv --reuid={nobody} --regid={nobody} --clear-groups"
-        with home.start(wrapper=["sh", "-c", f'{become} "$@"', "-"]) as program:
-            program.do("load libcudart.so.12")
-            with collector(wrapper) as process:
-                program.do("cudaLaunchKernel times=50")
-                assert counted(process, program.pid) == 50
+        home = Path(folder, "home")
+        project = Standin(Path(shutil.copytree(standin.folder, home / "project")))
+        project.folder.chmod(0o755)
+        home.chmod(home_mode)
+        become = f"chown -R {nobody} {home} && cd {home / cwd} && exec setpriv --reuid={nobody} --regid={nobody}"
+        wrapper = ["sh", "-c", f'{become} --clear-groups "$@"', "-"]
+        with project.start(project.folder / program, wrapper=wrapper, environment=environment) as job:
+            yield job
+
+
+def test_three_capabilities_tell_the_rank_of_another_user_s_job(loadable: None, standin: Standin) -> None:
+    ranks = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
+    with job_of_nobody(standin, 0o755, **ranks) as program:
+        program.do("load libcudart.so.12")
+        with collector(with_only(*NEEDED)) as process:
+            program.do("cudaLaunchKernel work=20000000")
+            program.do("cudaDeviceSynchronize")
+            assert told(process) == {"launches": {str(program.pid): 1}, "ranks": {str(program.pid): 3}}
+
+
+@pytest.mark.parametrize(
+    ("program", "cwd", "capabilities"),
+    [
+        ("program", ".", (*NEEDED, "dac_read_search")),
+        ("program", "project", NEEDED),
+        ("static_program", ".", NEEDED),
+    ],
+    ids=["with CAP_DAC_READ_SEARCH", "below its working folder", "the executable"],
+)
+def test_a_job_in_a_home_that_is_closed_to_us_is_counted(
+    loadable: None, standin: Standin, program: str, cwd: str, capabilities: Sequence[str]
+) -> None:
+    """Without CAP_DAC_READ_SEARCH, root is another user there."""
+    with job_of_nobody(standin, 0o700, program, cwd) as job:
+        job.do("sleep ms=0" if program == "static_program" else "load libcudart.so.12")
+        with collector(with_only(*capabilities)) as process:
+            job.do("cudaLaunchKernel times=50")
+            assert counted(process, job.pid) == 50
+
+
+def test_a_library_in_a_home_that_is_closed_to_us_is_not_probed(loadable: None, standin: Standin) -> None:
+    with job_of_nobody(standin, 0o700) as job:
+        job.do("load libcudart.so.12")
+        with collector(with_only(*NEEDED)) as process:
+            job.do("cudaLaunchKernel times=50")
+            assert counted(process, job.pid) == 0
 
 
 def test_a_collector_in_a_pid_namespace_tells_pids_of_that_namespace(loadable: None, standin: Standin) -> None:
