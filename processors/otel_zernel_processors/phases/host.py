@@ -12,7 +12,7 @@ from otel_zernel.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.energy import Gpu
 from otel_zernel_processors.phases.ledger import PHASES
-from otel_zernel_processors.phases.marks import mark_of
+from otel_zernel_processors.phases.marks import covers_process, mark_of
 from otel_zernel_processors.phases.metrics import Value, Writer
 from otel_zernel_processors.phases.observations import GPU, LOSSES, READING, Observation, scalars
 from otel_zernel_processors.phases.process import Identity, Process
@@ -71,8 +71,8 @@ class Host:
         process.belongs_to(resource)
         marks = [mark for span in spans if (mark := mark_of(span)) and self._sees(mark.start, mark.end)]
         process.add(marks)
-        if len(marks) < len(spans):
-            self._context.drop(len(spans) - len(marks), "invalid")
+        if len(marks) < len(spans) and (invalid := len(spans) - len(marks) - sum(map(covers_process, spans))):
+            self._context.drop(invalid, "invalid")
 
     def observe(self, seen: Observation) -> None:
         """Takes a point of a process or a GPU."""

@@ -54,3 +54,8 @@ def mark_of(span: Span) -> Mark | None:
         return None
     kept = span if kind in ("sync", "collective") else None
     return Mark(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)
+
+
+def covers_process(span: Span) -> bool:
+    """Whether it covers a process as a whole, which is part of no step."""
+    return any(one.key == "zernel.interval" and one.value.string_value == "process" for one in span.attributes)

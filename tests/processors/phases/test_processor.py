@@ -276,6 +276,14 @@ def test_times_in_the_future_do_not_make_everything_else_late() -> None:
     assert last(made, "zernel.steps", zernel_step_kind="training") == 10
 
 
+def test_the_span_of_a_process_that_ended_is_no_part_of_its_steps() -> None:
+    processor = make()
+    loop = Loop().steps(10).load()
+    made = feed(processor, [batch_of([*loop.spans, span_of("process", 0, 500)])])
+    assert dropped(processor) == {}
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 10
+
+
 def test_processes_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
     processor = make(max_processes=2, max_spans=10)
     feed(processor, [batch_of(Loop().steps(3).spans, resource_of(pid)) for pid in (1, 2, 3)])
