@@ -38,6 +38,10 @@ class Differences:
         added = now.since(last.distribution) if start_ns == last.start_ns else None
         return now if added is None else added
 
+    def end(self, series: Hashable) -> None:
+        """Forgets a series of which no more points will come."""
+        self._last.pop(series, None)
+
     def expire(self, before_ns: int) -> None:
         """Forgets the series whose last point is older."""
         self._last = {series: last for series, last in self._last.items() if last.seen_ns >= before_ns}

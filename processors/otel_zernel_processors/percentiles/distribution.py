@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 import numpy as np
@@ -17,6 +17,11 @@ _ZERO = -(2**40)  # the key of an exponential histogram's zero bucket: below eve
 _PLACES = 32  # a wide bucket's count goes to so many places of its range at most
 _SCALES = range(-10, 21)  # those that the OpenTelemetry SDKs make
 _TOO_MANY = 2**53  # counts from here on are not exact as doubles
+_BELOW, _ABOVE = np.array([-np.inf]), np.array([np.inf])
+
+
+def _no_edges() -> Floats:
+    return np.empty(0)
 
 
 class _Limits(TypedDict, total=False):
@@ -26,14 +31,15 @@ class _Limits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Counts by bucket. An explicit histogram has `bounds`, an exponential one a `scale`."""
+    """Counts by bucket. An explicit histogram has `edges`, an exponential one a `scale`."""
 
     buckets: Tally
     """Keys are the positions of explicit buckets, or the indexes of exponential ones."""
     sum: float | None
     negative: int = 0
     """How many values lie in buckets below zero; these have no keys."""
-    bounds: tuple[float, ...] = ()
+    edges: Floats = field(default_factory=_no_edges)
+    """Explicit bounds, with infinities before and behind them."""
     scale: int | None = None
     lowest: float = 0.0
     """No value is smaller."""
@@ -50,7 +56,7 @@ class Distribution:
     def since(self, earlier: "Distribution") -> "Distribution | None":
         """What was added since an earlier state of the same histogram; None if it began anew in between."""
         if self.scale is None or earlier.scale is None:
-            if self.bounds != earlier.bounds or self.scale != earlier.scale:
+            if self.scale != earlier.scale or not np.array_equal(self.edges, earlier.edges):
                 return None
         elif self.scale > earlier.scale:
             return None
@@ -72,25 +78,31 @@ class Distribution:
         coarse = np.where(keys == _ZERO, _ZERO, keys >> min(by, 62))
         return replace(self, buckets=Tally.of(coarse, self.buckets.counts), scale=scale)
 
-    def ranges(self, per_unit: float) -> tuple[Ints, Ints]:
-        """The smallest and the largest integer each bucket counts, `per_unit` of them to the metric's unit."""
-        with np.errstate(over="ignore", invalid="ignore"):  # bounds may be infinite
-            low, high = self._limits()
-            first = np.maximum(_floor(low * per_unit) + 1, np.rint(self.lowest * per_unit))
-            last = np.minimum(_floor(high * per_unit), np.rint(self.highest * per_unit))
-        last = np.where(np.isinf(last), first - 1, last)  # the last bucket, its highest value unknown: at its bound
-        last = np.clip(last, 0, LARGEST)
-        return np.clip(first, 0, last).astype(np.int64), last.astype(np.int64)
-
-    def _limits(self) -> tuple[Floats, Floats]:
+    def limits(self) -> tuple[Floats, Floats]:
         """The bounds of each bucket: the first exclusive, the second inclusive."""
         keys = self.buckets.keys
         if self.scale is None:
-            edges = np.array([-np.inf, *self.bounds, np.inf])
-            return edges[keys], edges[keys + 1]
+            return self.edges[keys], self.edges[keys + 1]
         zero = keys == _ZERO
         low, high = (np.exp2(np.ldexp((keys + step).astype(np.float64), -self.scale)) for step in (0, 1))
         return np.where(zero, -np.inf, low), np.where(zero, 0.0, high)
+
+
+def ranges(some: Sequence[Distribution], per_unit: Floats) -> tuple[Ints, Ints]:
+    """The smallest and the largest integer that each bucket counts, those of all distributions one after another.
+
+    `per_unit`, shape (len(some),): how many integers are one of the metric's unit, for each of them.
+    """
+    times = [len(one.buckets.keys) for one in some]
+    with np.errstate(over="ignore", invalid="ignore"):  # bounds may be infinite
+        lowest, highest = np.rint(np.array([(one.lowest, one.highest) for one in some]).T * per_unit)
+        low, high = (np.concatenate(ends) for ends in zip(*(one.limits() for one in some), strict=True))
+        per_unit = np.repeat(per_unit, times)
+        first = np.maximum(_floor(low * per_unit) + 1, np.repeat(lowest, times))
+        last = np.minimum(_floor(high * per_unit), np.repeat(highest, times))
+    last = np.where(np.isinf(last), first - 1, last)  # the last bucket, its highest value unknown: at its bound
+    last = np.clip(last, 0, LARGEST)
+    return np.clip(first, 0, last).astype(np.int64), last.astype(np.int64)
 
 
 def _explicit(point: HistogramDataPoint) -> Distribution:
@@ -103,13 +115,13 @@ def _explicit(point: HistogramDataPoint) -> Distribution:
             raise ValueError("a histogram has one bucket more than bounds")
         counts = _counts([point.count])
     limits = _known_limits(point)
+    edges = np.concatenate((_BELOW, bounds, _ABOVE))
     if not len(bounds) and "highest" not in limits:  # one bucket for everything, of which only the mean is known
         limits["lowest"] = limits["highest"] = max(point.sum / max(point.count, 1), 0.0)
-    below = np.searchsorted(bounds, 0.0)
-    keys = np.flatnonzero(counts)
-    keys = keys[keys >= below]
-    negative = int(counts[:below].sum())
-    return Distribution(Tally(keys, counts[keys]), _sum(point), negative, tuple(bounds.tolist()), **limits)
+    below = int(bounds.searchsorted(0.0)) if len(bounds) and bounds[0] < 0 else 0
+    keys = counts[below:].nonzero()[0] + below
+    negative = int(counts[:below].sum()) if below else 0
+    return Distribution(Tally(keys, counts[keys]), _sum(point), negative, edges, **limits)
 
 
 def _exponential(point: ExponentialHistogramDataPoint) -> Distribution:
@@ -120,7 +132,7 @@ def _exponential(point: ExponentialHistogramDataPoint) -> Distribution:
     keys[0] = _ZERO
     buckets = Tally(keys, counts).where(counts > 0)
     negative = sum(point.negative.bucket_counts)
-    return Distribution(buckets, _sum(point), negative, (), point.scale, **_known_limits(point))
+    return Distribution(buckets, _sum(point), negative, scale=point.scale, **_known_limits(point))
 
 
 def _counts(counts: Sequence[int]) -> Ints:

@@ -1,9 +1,10 @@
 """Counts the points of metrics in the histograms of their series."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
     DataPointFlags,
@@ -19,13 +20,19 @@ from otel_zernel.hdr import Floats, Ints, Layout
 from otel_zernel.points import delimited
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.cumulative import Differences
-from otel_zernel_processors.percentiles.distribution import Distribution, HistogramPoint, spread
+from otel_zernel_processors.percentiles.distribution import Distribution, HistogramPoint, ranges, spread
 from otel_zernel_processors.percentiles.number_points import number_runs
 from otel_zernel_processors.percentiles.series import SeriesTable, Stream, encode_attributes
 from otel_zernel_processors.percentiles.window import Counts
 
+_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _NOWHERE = -1  # the slot of points that say they have no value
 _KNOWN = 4  # forms of metrics and points remembered, for each series there may be
+
+# A run of number points is one piece of work, about 10 us if its series is new; a histogram point is some, more if it
+# has many buckets. After so many, about 5 ms, others get their turn.
+_PIECES = 500
+_HISTOGRAM, _BUCKETS = 3, 64
 
 MetricKey = tuple[bytes, bytes, str, str]
 """Encoded resource, encoded scope, name and unit of a metric as it comes."""
@@ -52,25 +59,21 @@ class Intake:
         self._runs: list[int] = []
         self._doubles = bytearray()
         self._spans: list[tuple[int, Distribution]] = []
+        self._pieces = 0
 
-    @property
-    def waiting(self) -> int:
-        """How many runs of points, and histogram points, are collected and not yet counted."""
-        return len(self._slots) + len(self._spans)
-
-    def take(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> None:
-        """Collects the points of a gauge, sum or histogram."""
+    def take(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> Iterator[None]:
+        """Collects the points of a gauge, sum or histogram; stops whenever it is time for `count`."""
         key = resource, scope, metric.name, metric.unit
         known = self._known.get(key) or self._meet(key, metric.description)
         match metric.WhichOneof("data"):
             case "gauge":
-                self._take_numbers(*known, metric.gauge.SerializeToString(), now_ns)
+                yield from self._take_numbers(*known, metric.gauge.SerializeToString(), now_ns)
             case "sum":
-                self._take_numbers(*known, metric.sum.SerializeToString(), now_ns)
+                yield from self._take_numbers(*known, metric.sum.SerializeToString(), now_ns)
             case "histogram":
-                self._take_histogram(key, known[0], metric.histogram, now_ns)
+                yield from self._take_histogram(key, known[0], metric.histogram, now_ns)
             case "exponential_histogram":
-                self._take_histogram(key, known[0], metric.exponential_histogram, now_ns)
+                yield from self._take_histogram(key, known[0], metric.exponential_histogram, now_ns)
 
     def expire(self, before_ns: int, slots_gone: bool) -> None:
         """Forgets cumulative series last seen before, and which points belong to which slot if any slot is free now."""
@@ -93,7 +96,7 @@ class Intake:
             self._known.clear()
             self._known_size = 1
 
-    def _take_numbers(self, stream: Stream, slots: dict[bytes, int], encoded: bytes, now_ns: int) -> None:
+    def _take_numbers(self, stream: Stream, slots: dict[bytes, int], encoded: bytes, now_ns: int) -> Iterator[None]:
         for rest, doubles in number_runs(encoded):
             slot = slots.get(rest)
             if slot is None:
@@ -104,12 +107,16 @@ class Intake:
                 self._slots.append(slot)
                 self._runs.append(len(doubles) // 8)
                 self._doubles += doubles
+            self._pieces += 1
+            if self._pieces >= _PIECES:
+                yield
 
     def _find(self, stream: Stream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
         point = NumberDataPoint.FromString(rest)
-        slot: int | None = _NOWHERE
-        if _has_value(point.flags):
-            slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
+        if not _has_value(point.flags):
+            self._end(stream, point.attributes, now_ns)
+            return _NOWHERE
+        slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
         if slot is not None:
             self._make_room()
             slots[rest] = slot
@@ -117,17 +124,25 @@ class Intake:
 
     def _take_histogram(
         self, key: MetricKey, stream: Stream, histogram: Histogram | ExponentialHistogram, now_ns: int
-    ) -> None:
+    ) -> Iterator[None]:
         temporality = histogram.aggregation_temporality
         if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
             self._lost["temporality"] += len(histogram.data_points)
             return
         cumulative = key if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE else None
         for point in histogram.data_points:
-            if _has_value(point.flags):
-                reason = self._take_distribution(cumulative, stream, point, now_ns)
-                if reason:
-                    self._lost[reason] += 1
+            if not _has_value(point.flags):
+                self._differences.end((key, encode_attributes(point.attributes, None)))
+                self._end(stream, point.attributes, now_ns)
+            elif reason := self._take_distribution(cumulative, stream, point, now_ns):
+                self._lost[reason] += 1
+            if self._pieces >= _PIECES:
+                yield
+
+    def _end(self, stream: Stream, attributes: Sequence[KeyValue], now_ns: int) -> None:
+        """Notes the end of a series. Where attributes are left out, others may be counted in it too: it goes on."""
+        if self._kept is None:
+            self._table.end(stream, encode_attributes(attributes, None), now_ns)
 
     def _take_distribution(
         self, cumulative: MetricKey | None, stream: Stream, point: HistogramPoint, now_ns: int
@@ -144,12 +159,13 @@ class Intake:
         if slot is None or distribution is None:
             return "max_series"
         self._spans.append((slot, distribution))
+        self._pieces += _HISTOGRAM + len(distribution.buckets.keys) // _BUCKETS
         return None
 
     def count(self, now_ns: int) -> bool:
         """Counts all that was collected; whether that was anything."""
         slots, runs, doubles, spans = self._slots, self._runs, self._doubles, self._spans
-        self._slots, self._runs, self._doubles, self._spans = [], [], bytearray(), []
+        self._slots, self._runs, self._doubles, self._spans, self._pieces = [], [], bytearray(), [], 0
         if slots:
             slots_of_values = np.repeat(np.array(slots, np.int64), runs)
             self._count_values(slots_of_values, np.frombuffer(bytes(doubles), "<f8"), now_ns)
@@ -177,19 +193,21 @@ class Intake:
         np.add.at(self._table.sum, slots, values)
 
     def _count_distributions(self, spans: Sequence[tuple[int, Distribution]], now_ns: int) -> None:
-        slots = np.repeat([slot for slot, _ in spans], [len(one.buckets.keys) for _, one in spans]).astype(np.int64)
-        ranges = [one.ranges(float(self._table.per_unit[slot])) for slot, one in spans]
-        first, last = (np.concatenate(ends) for ends in zip(*ranges, strict=True))
-        counts = np.concatenate([one.buckets.counts for _, one in spans])
+        slots, distributions = np.array([slot for slot, _ in spans]), [one for _, one in spans]
+        per_unit = self._table.per_unit[slots]
+        first, last = ranges(distributions, per_unit)
+        counts = np.concatenate([one.buckets.counts for one in distributions])
+        which = np.repeat(np.arange(len(spans)), [len(one.buckets.keys) for one in distributions])
         bucket, units, times = spread(self._layout, first, last, counts)
-        limit = self._table.limit[slots[bucket]].astype(np.int64)
+        slots_of_values = slots[which[bucket]]
+        limit = self._table.limit[slots_of_values].astype(np.int64)
         if (units > limit).any():
             self._clamped.add(int(times[units > limit].sum()))
-        self._add(slots[bucket], np.minimum(units, limit), times, now_ns)
-        for (slot, one), (low, high) in zip(spans, ranges, strict=True):
-            middle = float(((low + high) / 2 * one.buckets.counts).sum()) / self._table.per_unit[slot]
-            self._table.sum[slot] += middle if one.sum is None else one.sum
-            self._lost["negative"] += one.negative
+        self._add(slots_of_values, np.minimum(units, limit), times, now_ns)
+        middles = np.bincount(which, (first + last) / 2 * counts, len(spans)) / per_unit
+        sums = [middle if one.sum is None else one.sum for one, middle in zip(distributions, middles, strict=True)]
+        np.add.at(self._table.sum, slots, sums)
+        self._lost["negative"] += sum(one.negative for one in distributions)
 
     def _add(self, slots: Ints, units: Ints, times: Ints | None, now_ns: int) -> None:
         self._counts.add(slots, units, times)
@@ -198,4 +216,4 @@ class Intake:
 
 
 def _has_value(flags: int) -> bool:
-    return not flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+    return not flags & _NO_RECORDED_VALUE

@@ -22,7 +22,8 @@ def number_runs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """For each run of points that differ in times and values only: their rest, and their values as doubles.
 
     `data` is an encoded Gauge or Sum. The rest is a valid NumberDataPoint: attributes and flags, without times, value
-    and exemplars. The values are little-endian float64. Points without a value are left out.
+    and exemplars. The values are little-endian float64. Points without a value are left out, but for those whose flags
+    say so: these come with no values.
     """
     at = 0
     while at < len(data) and data[at] == _DATA_POINTS:
@@ -57,12 +58,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def _unusual(encoded: bytes) -> Iterator[tuple[bytes, bytes]]:
     point = NumberDataPoint.FromString(encoded)
     kind = point.WhichOneof("value")
-    if kind is None:
+    if kind is None and not point.flags:
         return
-    value = float(getattr(point, kind))
+    value = struct.pack("<d", getattr(point, kind)) if kind else b""
     for field in ("start_time_unix_nano", "time_unix_nano", "as_double", "as_int", "exemplars"):
         point.ClearField(field)
-    yield point.SerializeToString(), struct.pack("<d", value)
+    yield point.SerializeToString(), value
 
 
 def _run_length(data: bytes, at: int, stride: int, fixed64: slice) -> int:

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 import numpy as np
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, ExponentialHistogramDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    DataPointFlags,
+    ExponentialHistogramDataPoint,
+    SummaryDataPoint,
+)
 
 from otel_zernel.batch import Batch
 from otel_zernel.hdr import Floats, Ints
@@ -41,6 +46,15 @@ def summary_points(
         encoded[row * size : (row + 1) * size] + b"".join(delimited(7, pair) for pair in one.attributes)
         for row, one in enumerate(series)
     ]
+
+
+def end_points(
+    series: Iterable[Series], time_ns: int, kind: type[SummaryDataPoint] | type[ExponentialHistogramDataPoint]
+) -> list[bytes]:
+    """An encoded point of each series that says it has no value any more."""
+    flags, field = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK, kind.ATTRIBUTES_FIELD_NUMBER
+    end = kind(time_unix_nano=time_ns, flags=flags).SerializeToString()
+    return [end + b"".join(delimited(field, pair) for pair in one.attributes) for one in series]
 
 
 def exponential_point(series: Series, time_ns: int, sum_: float, values: Floats, counts: Ints, zero: float) -> bytes:

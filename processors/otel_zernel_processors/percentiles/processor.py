@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
@@ -13,11 +14,8 @@ from otel_zernel.hdr import Layout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.intake import Intake
 from otel_zernel_processors.percentiles.report import Report
-from otel_zernel_processors.percentiles.series import SeriesTable
+from otel_zernel_processors.percentiles.series import Series, SeriesTable
 from otel_zernel_processors.percentiles.window import Counts
-
-_PIECE = 500
-"""Runs of points that are counted at once: about 5 ms of work where every series is new."""
 
 _TAKEN = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 
@@ -40,6 +38,7 @@ class PercentilesProcessor(Processor):
         self._intake = Intake(config, context, self._table, self._counts)
         self._report = Report(config, self._table, self._counts)
         self._unreported = False
+        self._ticked_ns = 0
         self._named = lru_cache(4096)(self._is_named)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
@@ -51,10 +50,12 @@ class PercentilesProcessor(Processor):
             yield from self._rest(batch)
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
-        """The percentiles of every series."""
+        """The percentiles of every series; of those that are forgotten, that they have no value any more. A series that
+        ended has its last percentiles at the next tick, and is forgotten at the one after it."""
         self._counts.close()
-        self._expire(now_ns - self._idle_ns)
-        self._unreported = False
+        gone = self._expire(now_ns - self._idle_ns)
+        self._ticked_ns, self._unreported = now_ns, False
+        yield from self._report.ends(gone, now_ns)
         yield from self._report.batches(now_ns)
 
     def flush(self) -> Iterable[Batch]:
@@ -71,8 +72,7 @@ class PercentilesProcessor(Processor):
                 if taken:
                     found, encoded_scope = True, scope.scope.SerializeToString()
                 for metric in taken:
-                    self._intake.take(encoded_resource, encoded_scope, metric, now_ns)
-                    if self._intake.waiting >= _PIECE:
+                    for _ in self._intake.take(encoded_resource, encoded_scope, metric, now_ns):
                         self._unreported |= self._intake.count(now_ns)
                         yield Batch()
         self._unreported |= self._intake.count(now_ns)
@@ -97,11 +97,12 @@ class PercentilesProcessor(Processor):
         elif batch.has_spans:
             yield batch.only(spans=True)
 
-    def _expire(self, before_ns: int) -> None:
-        idle = self._table.expire(before_ns)
-        if len(idle):
-            self._counts.forget(idle)
-        self._intake.expire(before_ns, slots_gone=len(idle) > 0)
+    def _expire(self, before_ns: int) -> Iterable[Series]:
+        gone = self._table.expire(before_ns, self._ticked_ns)
+        if gone:
+            self._counts.forget(np.fromiter(gone, np.int64))
+        self._intake.expire(before_ns, slots_gone=len(gone) > 0)
+        return gone.values()
 
 
 def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three repeated fields without a common type

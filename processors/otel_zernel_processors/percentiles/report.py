@@ -1,9 +1,10 @@
 """Turns the counts of all series into batches of summaries."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, SummaryDataPoint
 
 from otel_zernel.batch import Batch
 from otel_zernel.hdr import Ints
@@ -36,6 +37,23 @@ class Report:
         for piece in np.array_split(slots, pieces):
             if len(piece):
                 yield self._batch(piece, now_ns)
+
+    def ends(self, gone: Iterable[Series], now_ns: int) -> Iterator[Batch]:
+        """Points without a value of series that are forgotten: whoever holds them may let go, too."""
+        ordered = sorted(gone, key=_order)
+        for start in range(0, len(ordered), _SERIES):
+            yield self._ends(ordered[start : start + _SERIES], now_ns)
+
+    def _ends(self, series: Sequence[Series], now_ns: int) -> Batch:
+        metrics: list[tuple[Series, bytes]] = []
+        for stream, group in groupby(series, key=lambda one: one.stream):
+            gone = list(group)
+            points = output.end_points(gone, now_ns, SummaryDataPoint)
+            metrics.append((gone[0], output.summary(stream.name + self._suffix, gone[0], points)))
+            if self._histograms:
+                points = output.end_points(gone, now_ns, ExponentialHistogramDataPoint)
+                metrics.append((gone[0], output.exponential_histogram(f"{stream.name}.histogram", gone[0], points)))
+        return output.batch(metrics, len(series) * (2 if self._histograms else 1))
 
     def _batch(self, slots: Ints, now_ns: int) -> Batch:
         series = [self._table.series[slot] for slot in slots.tolist()]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from otel_zernel.hdr import Ints
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 
 
@@ -54,6 +53,7 @@ class SeriesTable:
         self.sum = np.zeros(size)
         self.last_ns = np.zeros(size, np.int64)
         """When the last value came."""
+        self._ended_ns = np.zeros(size, np.int64)
 
     def slot(self, stream: Stream, attributes: tuple[bytes, ...], now_ns: int) -> int | None:
         """The slot of a series, a new one if need be; None if there is no more room."""
@@ -74,13 +74,22 @@ class SeriesTable:
         self.limit[slot] = max(round(max_value * per_unit), 1)
         self.count[slot] = self.sum[slot] = 0
         self.last_ns[slot] = series.start_ns
+        self._ended_ns[slot] = 0
 
-    def expire(self, before_ns: int) -> Ints:
-        """Forgets the series whose last value is older, and returns their slots."""
+    def end(self, stream: Stream, attributes: tuple[bytes, ...], now_ns: int) -> None:
+        """Notes that no more values of a series will come; if one does, nothing was noted."""
+        slot = self._slots.get((stream, attributes))
+        if slot is not None:
+            self._ended_ns[slot] = now_ns
+
+    def expire(self, before_ns: int, ended_by_ns: int) -> dict[int, Series]:
+        """Forgets the series whose last value is older than `before_ns` and those that ended by `ended_by_ns`; returns
+        them by slot."""
         slots = np.fromiter(self.series, np.int64, len(self.series))
-        idle = slots[self.last_ns[slots] < before_ns]
-        for slot in idle.tolist():
-            series = self.series.pop(slot)
+        last, ended = self.last_ns[slots], self._ended_ns[slots]
+        gone = slots[(last < before_ns) | ((ended >= last) & (ended <= ended_by_ns))].tolist()
+        for slot in gone:
+            series = self.series[slot]
             del self._slots[series.stream, series.attributes]
             self._free.append(slot)
-        return idle
+        return {slot: self.series.pop(slot) for slot in gone}

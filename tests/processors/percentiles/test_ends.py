@@ -1,0 +1,97 @@
+"""Series end by a point that says so, as OTLP has it, or by silence: who shows them is told, and nothing is left."""
+
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+from otel_zernel.batch import Batch
+from tests.processors.percentiles.running import Running, of_metric
+
+NO_VALUE = 1
+CUMULATIVE = 2
+
+
+def latency(pids: Sequence[int], *, ended: bool = False, kind: str = "gauge", temporality: int = 1) -> Batch:
+    """A point of each process; its last, without a value, if it has ended."""
+    metric = Metric(name="latency", unit="s")
+    data = getattr(metric, kind)
+    if kind == "histogram":
+        data.aggregation_temporality = temporality
+    for pid in pids:
+        point = data.data_points.add(flags=NO_VALUE if ended else 0, start_time_unix_nano=1)
+        point.attributes.add(key="pid").value.int_value = pid
+        if not ended and kind == "histogram":
+            point.explicit_bounds.append(1.0)
+            point.bucket_counts.extend([1, 0])
+        elif not ended:
+            point.as_double = 1.0
+    return of_metric(metric)
+
+
+def flags(running: Running) -> dict[int, int]:
+    """Of each process that the next tick tells of, whether its series has ended."""
+    return {point.attributes[0].value.int_value: point.flags for point in running.points()}
+
+
+def kept(running: Running) -> int:
+    """Of how many series anything is kept."""
+    processor = running.processor
+    known = sum(len(slots) for _, slots in processor._intake._known.values())
+    return len(processor._table.series) + processor._counts.size() + known + len(processor._intake._differences._last)
+
+
+@pytest.mark.parametrize("kind", ["gauge", "histogram"])
+def test_a_series_that_ended_has_its_last_percentiles_then_a_point_without_a_value(kind: str) -> None:
+    running = Running()
+    running.process(latency([1, 2], kind=kind), latency([1], kind=kind, ended=True))
+    assert flags(running) == {1: 0, 2: 0}
+    assert flags(running) == {1: NO_VALUE, 2: 0}
+    assert flags(running) == {2: 0}
+
+
+def test_a_series_that_goes_on_after_its_end_is_kept() -> None:
+    running = Running()
+    running.process(latency([1]), latency([1], ended=True))
+    running.tick()
+    running.process(latency([1]))
+    assert running.point().count == 2
+    assert flags(running) == {1: 0}
+
+
+def test_where_an_attribute_is_left_out_the_others_go_on() -> None:
+    running = Running({"group_by": []})
+    running.process(latency([1, 2]), latency([1], ended=True))
+    assert running.point().count == 2
+    assert running.point().count == 2
+
+
+def test_the_exponential_histogram_of_a_series_ends_too() -> None:
+    running = Running({"exponential_histogram": True})
+    running.process(latency([1]), latency([1], ended=True))
+    running.tick()
+    assert [metric.WhichOneof("data") for metric in running.tick()] == ["summary", "exponential_histogram"]
+    assert running.tick() == []
+
+
+@pytest.mark.parametrize(("kind", "temporality"), [("gauge", 0), ("histogram", 1), ("histogram", CUMULATIVE)])
+def test_thousands_of_processes_that_come_and_go_leave_nothing(kind: str, temporality: int) -> None:
+    running = Running({"max_series": 100, "window": "20s"})
+    for first in range(0, 5000, 50):
+        pids = range(first, first + 50)
+        running.process(latency(pids, kind=kind, temporality=temporality))
+        running.process(latency(pids, kind=kind, temporality=temporality, ended=True))
+        running.tick()
+    assert running.dropped == {}, "series made room for the next ones"
+    for _ in range(2):
+        running.tick()
+    assert kept(running) == 0
+
+
+@pytest.mark.parametrize("kind", ["gauge", "histogram"])
+def test_others_get_their_turn_in_the_middle_of_a_large_metric(kind: str) -> None:
+    running = Running()
+    turns = running.process(latency(range(2000), kind=kind))
+    assert len(turns) > 2
+    assert not any(batch.item_count for batch in turns)
+    assert sum(point.count for point in running.points()) == 2000
