@@ -12,6 +12,8 @@ class Scenario:
     accumulate: int = 1
     clip: bool = False
     evaluate_every: int = 0
+    evaluate_batches: int | None = None
+    """After which the evaluation's loop is left; None for at its end."""
     checkpoint_every: int = 0
     epochs: int = 1
     regions: bool = False
@@ -19,7 +21,14 @@ class Scenario:
     ddp: bool = True
     late_rank: bool = False
     stall_every: int = 0
+    gpu: bool = False
+    """Whether it computes and communicates on (stand-in) streams of a GPU, too."""
     steps: int = 40
+
+    @property
+    def intervals(self) -> set[str]:
+        """What spans tell of as soon as the receiver sees all that the loop does."""
+        return {"user", "sync", "collective"} if self.gpu else {"user"}
 
 
 SCENARIOS = {
@@ -29,6 +38,7 @@ SCENARIOS = {
     "accumulation 4": Scenario(accumulate=4),
     "clipping": Scenario(clip=True),
     "evaluation every 10": Scenario(evaluate_every=10),
+    "evaluation left early": Scenario(evaluate_every=10, evaluate_batches=3),
     "checkpoints every 10": Scenario(checkpoint_every=10),
     "4 epochs": Scenario(epochs=4, steps=12),
     "4 epochs, 2 workers": Scenario(epochs=4, steps=12, workers=2),
@@ -38,4 +48,5 @@ SCENARIOS = {
     "gloo, DDP": Scenario(ranks=2, steps=25),
     "gloo, DDP, a late rank": Scenario(ranks=2, late_rank=True, steps=25),
     "gloo, all_reduce by hand": Scenario(ranks=2, ddp=False, steps=25),
+    "asynchronous streams": Scenario(gpu=True),
 }

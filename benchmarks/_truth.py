@@ -1,7 +1,8 @@
 """A training loop on the CPU that writes down its own phases, by CLOCK_MONOTONIC: the truth that phases are held to.
 
-`python -m benchmarks._truth SCENARIO OUT.json` runs one of SCENARIOS. OUT.json then holds `loop` [start, end] and
-`marks`, a list of [name, start, end], in ns; with several ranks each writes OUT.json.RANK. Needs torch.
+`python -m benchmarks._truth SCENARIO FOLDER` runs one of SCENARIOS, from when the file FOLDER/go is there. Each rank
+writes FOLDER/truth.RANK.json: its `pid`, `loop` [start, end], `marks`, a list of [name, start, end], and `hidden`, how
+long collectives were carried out while it did something else; in ns. Needs torch, and for a GPU its stand-in in FOLDER.
 """
 
 import json
@@ -11,22 +12,29 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from io import BytesIO
+from itertools import islice, product
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks._gpu import Gpu
 from benchmarks._scenarios import SCENARIOS, Scenario
 
 BATCH = 16
 REPEAT = 8
 """A batch is computed as if it were this many, so that loading and computing take about as long."""
-now = time.monotonic_ns
-
-
+SAMPLE_S = 0.0013
+FROM_WORKERS_S = 0.002
+"""A sample takes so long to make that a step takes 30 ms and more, even if workers make them on one CPU."""
+REBUILT = 2
+"""In this pass DDP agrees with the other ranks on its buckets."""
+HELD_OUT = 4
+"""Batches."""
 STALL_S = 0.15
 LATE_S = 0.02
+now = time.monotonic_ns
 
 
 class Samples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
@@ -83,6 +91,7 @@ class Loop:
         self.scenario = scenario
         self.late = scenario.late_rank and rank == 1
         self.by_hand = scenario.ranks > 1 and not scenario.ddp
+        self.passes = 0
         width = 1024 if scenario.ranks == 1 else 512
         layers = [nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
         self.model: nn.Module = nn.Sequential(*layers)
@@ -90,9 +99,16 @@ class Loop:
             self.model = nn.parallel.DistributedDataParallel(self.model)
         self.optimizer = getattr(torch.optim, scenario.optimizer)(self.model.parameters(), lr=1e-3)
         self.truth = Truth()
-        samples = Samples(scenario.steps, 0.001, scenario.stall_every)
+        cost = FROM_WORKERS_S if scenario.workers else SAMPLE_S
+        samples = Samples(scenario.steps, cost, scenario.stall_every)
         self.loader = DataLoader(samples, batch_size=BATCH, num_workers=scenario.workers, worker_init_fn=_stay_away)
-        self.held_out = DataLoader(Samples(3, 0.0005), batch_size=BATCH)
+        self.held_out = DataLoader(Samples(HELD_OUT, SAMPLE_S / 2), batch_size=BATCH)
+
+    def warm_up(self, go: Path) -> None:
+        """Does what a receiver can see until `go` says that it does."""
+        while not go.exists():
+            with torch.profiler.record_function("warm-up"):
+                time.sleep(0.02)
 
     def run(self) -> dict[str, object]:
         """Trains; returns the truth."""
@@ -108,7 +124,12 @@ class Loop:
                 if self.scenario.checkpoint_every and number % self.scenario.checkpoint_every == 0:
                     with self.truth.mark("checkpoint"):
                         torch.save(self.model.state_dict(), BytesIO())
-        return {"pid": os.getpid(), "loop": (begin, now()), "marks": self.truth.marks}
+        loop, marks = (begin, now()), self.truth.marks
+        return {"pid": os.getpid(), "loop": loop, "marks": marks, "hidden": self.hidden_ns()}
+
+    def hidden_ns(self) -> int:
+        """How long collectives were carried out while the loop did something else."""
+        return 0
 
     def learn(self, batch: list[torch.Tensor]) -> None:
         """Forward and backward."""
@@ -117,7 +138,9 @@ class Loop:
                 time.sleep(LATE_S)
         region = torch.profiler.record_function("my forward") if self.scenario.regions else nullcontext()
         inputs, targets = _repeated(batch)
-        with self.truth.mark("forward"), region:
+        self.passes += 1
+        agrees = self.scenario.ranks > 1 and self.scenario.ddp and self.passes == REBUILT
+        with self.truth.mark("agreement" if agrees else "forward"), region:
             loss = nn.functional.cross_entropy(self.model(inputs), targets)
         with self.truth.mark("backward"):
             loss.backward()
@@ -139,10 +162,59 @@ class Loop:
     def evaluate(self) -> None:
         """A pass over the held-out samples."""
         with torch.no_grad():
-            for batch in self.truth.loaded(self.held_out):
+            for batch in islice(self.truth.loaded(self.held_out), self.scenario.evaluate_batches):
                 inputs, targets = _repeated(batch)
                 with self.truth.mark("evaluate"):
                     nn.functional.cross_entropy(self.model(inputs), targets)
+
+
+class GpuLoop(Loop):
+    """A loop that also computes on a GPU, and whose gradients are reduced while backward goes on, as DDP does it."""
+
+    def __init__(self, scenario: Scenario, gpu: Gpu) -> None:
+        super().__init__(scenario, 0)
+        self.gpu = gpu
+        layers = list(self.model.children())
+        layers[-1].weight.register_post_accumulate_grad_hook(lambda _: self.reduce(ms=16))
+        layers[0].weight.register_post_accumulate_grad_hook(lambda _: self.reduce(ms=4))
+
+    def reduce(self, ms: float) -> None:
+        """Goes on with the backward pass, and reduces what gradients there are; the first are in flight to its end."""
+        self.gpu.compute(kernels=20, ms=0.4)
+        self.gpu.all_reduce(ms)
+
+    def warm_up(self, go: Path) -> None:
+        """Also waits and communicates."""
+        while not go.exists():
+            self.gpu.all_reduce(ms=2)
+            self.gpu.wait()
+            with torch.profiler.record_function("warm-up"):
+                time.sleep(0.02)
+        self.gpu.in_flight.clear()
+
+    def learn(self, batch: list[torch.Tensor]) -> None:
+        """Forward and backward."""
+        with self.truth.mark("forward"):
+            self.gpu.copy(ms=2)
+            self.gpu.compute(kernels=30, ms=0.4)
+            inputs, targets = _repeated(batch)
+            loss = nn.functional.cross_entropy(self.model(inputs), targets)
+        with self.truth.mark("wait"):
+            self.gpu.wait_for_kernels()
+        with self.truth.mark("backward"):
+            loss.backward()
+        with self.truth.mark("collective"):
+            self.gpu.wait_for_collectives()
+        with self.truth.mark("wait"):
+            self.gpu.compute(kernels=10, ms=0.5)
+            self.gpu.wait()
+
+    def hidden_ns(self) -> int:
+        """Collectives are carried out one after another, so their time has no overlap with that of the others."""
+        exposed = [(start, end) for name, start, end in self.truth.marks if name == "collective"]
+        pairs = product(self.gpu.in_flight, exposed)
+        seen = sum(max(0, min(end, until) - max(start, since)) for (start, end), (since, until) in pairs)
+        return sum(end - start for start, end in self.gpu.in_flight) - seen
 
 
 def _repeated(batch: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -154,29 +226,32 @@ def _stay_away(_: int) -> None:
     os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - {0})
 
 
-def main(name: str, out: str) -> None:
+def main(name: str, folder: Path) -> None:
     """Runs one scenario and writes its truth."""
     scenario = SCENARIOS[name]
     torch.set_num_threads(1)
-    if scenario.ranks == 1:
-        if scenario.workers:
-            os.sched_setaffinity(0, {0})
-        _write(out, Loop(scenario, 0).run())
-        return
-    torch.multiprocessing.spawn(_rank, (scenario, out), nprocs=scenario.ranks)
+    if scenario.workers:
+        os.sched_setaffinity(0, {0})
+    if scenario.gpu:
+        _run(GpuLoop(scenario, Gpu(folder)), 0, folder)
+    elif scenario.ranks == 1:
+        _run(Loop(scenario, 0), 0, folder)
+    else:
+        torch.multiprocessing.spawn(_rank, (scenario, folder), nprocs=scenario.ranks)
 
 
-def _rank(rank: int, scenario: Scenario, out: str) -> None:
+def _rank(rank: int, scenario: Scenario, folder: Path) -> None:
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", RANK=str(rank), WORLD_SIZE=str(scenario.ranks))
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=scenario.ranks)
-    _write(f"{out}.{rank}", Loop(scenario, rank).run())
+    store = f"file://{folder / 'store'}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=scenario.ranks)
+    _run(Loop(scenario, rank), rank, folder)
     torch.distributed.destroy_process_group()
 
 
-def _write(path: str, truth: dict[str, object]) -> None:
-    Path(path).write_text(json.dumps(truth))
+def _run(loop: Loop, rank: int, folder: Path) -> None:
+    loop.warm_up(folder / "go")
+    (folder / f"truth.{rank}.json").write_text(json.dumps(loop.run()))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -5,39 +5,26 @@ none, from a recording of a real run. What the phases processor makes of them is
 the truth: which phase it gives to points spread evenly over the loop, and where each interval begins and ends.
 """
 
-import asyncio
-import gzip
-import importlib.util
-import json
-import os
-import sys
-import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from benchmarks import Row
+from benchmarks._runs import Truth, source
 from benchmarks._scenarios import SCENARIOS, Scenario
 from otel_zernel.batch import Batch
-from otel_zernel.clock import SystemClock
-from otel_zernel.component import Receiver
-from otel_zernel.otlp_json import parse_spans_json
-from otel_zernel.registry import Registry
-from otel_zernel.testing import Downstream, make_context
+from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 
 SAMPLES = 200_000
 BOUNDARY_US = 150
-SETTLE_S = 3.0
-"""How long the receiver may take to emit the last spans."""
-ROOT = Path(__file__).parent.parent
-RECORDED = ROOT / "tests/processors/phases/recorded"
+OVERLAP = 0.05
+"""How far the time of hidden collectives may be from the true one."""
 
 PHASES_OF = {
     "data": {"data_loading"},
@@ -46,25 +33,29 @@ PHASES_OF = {
     "backward": {"gpu_compute"},
     "clip": {"gpu_compute"},
     "evaluate": {"gpu_compute"},
+    "wait": {"gpu_compute"},
     "collective": {"nccl_collective"},
     "optimizer": {"optimizer_step"},
     "zero_grad": {"optimizer_step"},
     "checkpoint": {"unknown"},
 }
 """What the processor should say where the loop says this."""
-DDP = {**PHASES_OF, "backward": {"gpu_compute", "nccl_collective"}}
-"""Within DDP's backward pass the loop cannot tell waiting from computing."""
+_WITHIN_DDP = {"gpu_compute", "nccl_collective"}
+DDP = {**PHASES_OF, "backward": _WITHIN_DDP, "agreement": _WITHIN_DDP}
+"""Within DDP's backward pass, and the forward pass in which it agrees on buckets, the loop cannot tell waiting from
+computing."""
 EDGES = {
     "data": {"data_loading"},
     "backward": {"backward", "collective"},
     "optimizer": {"optimizer"},
     "zero_grad": {"zero_grad"},
+    "collective": {"collective", "enqueue"},
+    "wait": {"sync"},
 }
 """The intervals whose edges are compared: the loop's name, and what ours consist of (DDP waits within backward)."""
 
 Mark = tuple[str, int, int]
 """What the loop says it did, and from when to when (ns)."""
-Truth = dict[str, Any]
 Ints = NDArray[np.int64]
 
 
@@ -78,6 +69,18 @@ class Piece:
     phase: str
 
 
+@dataclass
+class Told:
+    """What the traces say of a process."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    """In order."""
+    gap_ns: int = 0
+    """How far any step's pieces are from adding up to it."""
+    hidden_ns: int = 0
+    """How long collectives were in flight while the training thread did something else."""
+
+
 @dataclass(frozen=True)
 class Score:
     """How far the phases of one process are the true ones."""
@@ -88,36 +91,50 @@ class Score:
     """How much later than in truth each edge is seen, by kind of edge."""
     gap_ns: int
     """How far any step's phases are from adding up to it."""
+    hidden_ns: tuple[int, int]
+    """How long collectives were hidden, and how long in truth."""
 
 
-def phases_of(batches: Iterable[Batch]) -> dict[int, tuple[list[Piece], int]]:
-    """For each process what every step consisted of, in order, and the largest gap (ns) within a step."""
+def phases_of(batches: Iterable[Batch]) -> dict[int, Told]:
+    """What the processor says of each process, by pid."""
     settings = {"traces": {"sample": 1, "max_steps": 1_000_000}}
     config = PhasesProcessor.Config.model_validate(settings)
     processor = PhasesProcessor(config, make_context("processors", "phases"))
     made = [out for batch in batches for out in processor.process(batch)]
-    pieces: dict[int, list[Piece]] = defaultdict(list)
-    lengths: dict[int, list[int]] = defaultdict(list)
+    found: dict[int, Told] = defaultdict(Told)
     for batch in [*made, *processor.flush()]:
-        for resource in batch.spans.resource_spans:
-            pid = next(pair.value.int_value for pair in resource.resource.attributes if pair.key == "process.pid")
-            steps: dict[bytes, int] = {}
-            for span in (span for scope in resource.scope_spans for span in scope.spans):
-                lasted = span.end_time_unix_nano - span.start_time_unix_nano
-                if not span.parent_span_id:
-                    steps[span.span_id] = lasted
-                elif span.parent_span_id in steps:
-                    steps[span.parent_span_id] -= lasted
-                    phase = next(pair.value.string_value for pair in span.attributes if pair.key == "zernel.phase")
-                    pieces[pid].append(Piece(span.start_time_unix_nano, span.end_time_unix_nano, span.name, phase))
-            lengths[pid] += map(abs, steps.values())
-    return {pid: (sorted(some, key=lambda piece: piece.start), max(lengths[pid])) for pid, some in pieces.items()}
+        for resource in batch.spans.resource_spans if batch.spans else ():
+            told = found[_value(resource.resource.attributes, "process.pid").int_value]
+            for scope in resource.scope_spans:
+                _read(told, scope.spans)
+    for told in found.values():
+        told.pieces.sort(key=lambda piece: piece.start)
+    return found
 
 
-def score(pieces: Sequence[Piece], gap_ns: int, truth: Truth, expected: dict[str, set[str]]) -> Score:
-    """Holds the pieces against the truth."""
+def _read(told: Told, spans: Iterable[Span]) -> None:
+    """Adds the steps among the spans, each before its pieces."""
+    short: dict[bytes, int] = {}
+    for span in spans:
+        start, end = span.start_time_unix_nano, span.end_time_unix_nano
+        if not span.parent_span_id:
+            short[span.span_id] = end - start
+            told.hidden_ns += round(_value(span.attributes, "zernel.collective.overlap").double_value * 1e9)
+        elif span.parent_span_id in short:
+            short[span.parent_span_id] -= end - start
+            told.pieces.append(Piece(start, end, span.name, _value(span.attributes, "zernel.phase").string_value))
+    told.gap_ns = max([told.gap_ns, *map(abs, short.values())])
+
+
+def _value(attributes: Iterable[KeyValue], key: str) -> AnyValue:
+    return next(attribute.value for attribute in attributes if attribute.key == key)
+
+
+def score(told: Told, truth: Truth, expected: dict[str, set[str]]) -> Score:
+    """Holds what is told against the truth."""
+    pieces, hidden = told.pieces, (told.hidden_ns, truth["hidden"])
     if not pieces:
-        return Score(0.0, {}, gap_ns)
+        return Score(0.0, {}, told.gap_ns, hidden)
     marks: list[Mark] = truth["marks"]
     begin, end = truth["loop"]
     points = begin + np.linspace(0, end - begin, SAMPLES).astype(np.int64)
@@ -128,7 +145,7 @@ def score(pieces: Sequence[Piece], gap_ns: int, truth: Truth, expected: dict[str
         for ours, theirs in zip(said.tolist(), true.tolist(), strict=True)
         if theirs >= 0
     ]
-    return Score(float(np.mean(right)), dict(_edges(pieces, marks)), gap_ns)
+    return Score(float(np.mean(right)), dict(_edges(pieces, marks)), told.gap_ns, hidden)
 
 
 def _at(points: Ints, spans: Sequence[tuple[int, int]]) -> Ints:
@@ -164,12 +181,15 @@ def _joined(pieces: Sequence[Piece], whats: set[str]) -> list[tuple[int, int]]:
     return joined
 
 
+def expected_of(scenario: Scenario) -> dict[str, set[str]]:
+    """What the processor should say where the loop says this."""
+    return DDP if scenario.ranks > 1 and scenario.ddp else PHASES_OF
+
+
 def scores(batches: Iterable[Batch], truths: Sequence[Truth], scenario: Scenario) -> list[Score]:
     """The score of each rank."""
-    expected = DDP if scenario.ranks > 1 and scenario.ddp else PHASES_OF
-    made = phases_of(batches)
-    nothing: tuple[list[Piece], int] = ([], 0)
-    return [score(*made.get(truth["pid"], nothing), truth, expected) for truth in truths]
+    expected, made = expected_of(scenario), phases_of(batches)
+    return [score(made.get(truth["pid"], Told()), truth, expected) for truth in truths]
 
 
 def bar(scenario: Scenario) -> float:
@@ -179,8 +199,12 @@ def bar(scenario: Scenario) -> float:
 
 def rows(name: str, found: list[Score], bar: float) -> Iterator[Row]:
     """The rows of a scenario."""
-    agreement = min(one.agreement for one in found)
+    agreement = min((one.agreement for one in found), default=0.0)
     yield Row(f"phases: {name}: agreement", f"{agreement:.2%}", f">= {bar:.0%}", agreement >= bar)
+    for hidden, true in (one.hidden_ns for one in found):
+        if true:
+            value, off = f"{hidden / 1e6:.1f} of {true / 1e6:.1f} ms", abs(hidden / true - 1)
+            yield Row(f"phases: {name}: hidden collectives", value, f"within {OVERLAP:.0%}", off <= OVERLAP)
 
 
 def rows_of_all(found: Sequence[Score]) -> Iterator[Row]:
@@ -195,60 +219,6 @@ def rows_of_all(found: Sequence[Score]) -> Iterator[Row]:
         yield Row(f"phases: {kind}", value, f"p50 <= {BOUNDARY_US} us", bool(middle <= BOUNDARY_US))
     gap = max((one.gap_ns for one in found), default=0)
     yield Row("phases: short of their step by at most", f"{gap} ns", "<= 1000 ns", gap <= 1000)
-
-
-class Source(Protocol):
-    """Where the spans of a scenario come from."""
-
-    def __call__(self, name: str) -> tuple[list[Batch], list[Truth]]:
-        """The batches of spans, and the truth of each rank in the clock of the spans."""
-
-
-def recorded(name: str) -> tuple[list[Batch], list[Truth]]:
-    """A scenario as it was recorded: its spans, and the truth of each rank."""
-    folder = RECORDED / name.replace(",", "").replace(" ", "_")
-    lines = gzip.decompress((folder / "spans.jsonl.gz").read_bytes()).splitlines()
-    truths = json.loads(gzip.decompress((folder / "truth.json.gz").read_bytes()))
-    return [Batch(spans=parse_spans_json(line)) for line in lines], truths
-
-
-def live(name: str) -> tuple[list[Batch], list[Truth]]:
-    """A scenario run now, under the eBPF receiver."""
-    return asyncio.run(_watch(name))
-
-
-async def _watch(name: str) -> tuple[list[Batch], list[Truth]]:
-    cls = Registry.installed().load("receivers", "ebpf")
-    config = cls.Config.model_validate({"rescan_interval": "300ms"})
-    receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
-    assert isinstance(receiver, Receiver)
-    seen, offset = Downstream(), time.time_ns() - time.monotonic_ns()
-    with tempfile.TemporaryDirectory() as folder:
-        watching = asyncio.create_task(receiver.run(seen))
-        out = Path(folder) / "truth.json"
-        program = [sys.executable, "-m", "benchmarks._truth", name, str(out)]
-        training = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stderr=asyncio.subprocess.DEVNULL)
-        await training.wait()
-        await asyncio.sleep(SETTLE_S)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        truths = [json.loads(path.read_text()) for path in sorted(out.parent.glob("truth.json*"))]
-    return seen.batches, [shifted(truth, offset) for truth in truths]
-
-
-def shifted(truth: Truth, offset_ns: int) -> Truth:
-    """The truth in Unix time, of which its own clock is `offset_ns` short."""
-    marks = [(name, start + offset_ns, end + offset_ns) for name, start, end in truth["marks"]]
-    return {**truth, "loop": [at + offset_ns for at in truth["loop"]], "marks": marks}
-
-
-def source() -> tuple[str, Source]:
-    """The live receiver where it can work, else the recordings."""
-    if "ebpf" not in Registry.installed().aliases("receivers") or os.geteuid() != 0:
-        return "recorded", recorded
-    if importlib.util.find_spec("torch") is None:
-        return "recorded", recorded
-    return "live", live
 
 
 def run() -> list[Row]:

@@ -5,11 +5,17 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from benchmarks._runs import recorded
 from benchmarks._scenarios import SCENARIOS
-from benchmarks.phases import BOUNDARY_US, bar, recorded, scores
+from benchmarks.phases import BOUNDARY_US, OVERLAP, bar, scores
+
+SHORT_WAITS = pytest.mark.xfail(
+    strict=True, reason="the receiver tells of no wait of c10d that is shorter than long_wait"
+)
+CASES = [pytest.param(name, marks=SHORT_WAITS if name == "gloo, all_reduce by hand" else ()) for name in SCENARIOS]
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", CASES)
 def test_phases_are_the_true_ones(name: str) -> None:
     scenario = SCENARIOS[name]
     for score in scores(*recorded(name), scenario):
@@ -17,9 +23,23 @@ def test_phases_are_the_true_ones(name: str) -> None:
         assert score.gap_ns == 0
         for kind in score.edges_us:
             assert np.median(np.abs(score.edges_us[kind])) <= BOUNDARY_US, kind
+        told, true = score.hidden_ns
+        assert told == pytest.approx(true, rel=OVERLAP)
 
 
-def test_every_kind_of_edge_was_compared() -> None:
-    found = chain.from_iterable(score.edges_us for score in scores(*recorded("AdamW"), SCENARIOS["AdamW"]))
-    kinds = ("data", "backward", "optimizer", "zero_grad")
+@pytest.mark.parametrize(
+    ("name", "more"), [("AdamW", ()), ("asynchronous streams", ("collective", "wait"))], ids=["CPU", "GPU"]
+)
+def test_every_kind_of_edge_was_compared(name: str, more: tuple[str, ...]) -> None:
+    found = chain.from_iterable(score.edges_us for score in scores(*recorded(name), SCENARIOS[name]))
+    kinds = ("data", "backward", "optimizer", "zero_grad", *more)
     assert sorted(found) == sorted(f"{kind} {side}" for kind in kinds for side in ("begins", "ends"))
+
+
+def test_collectives_of_asynchronous_streams_are_both_hidden_and_waited_for() -> None:
+    name = "asynchronous streams"
+    (truth,) = recorded(name)[1]
+    (told,) = scores(*recorded(name), SCENARIOS[name])
+    exposed = sum(end - start for what, start, end in truth["marks"] if what == "collective")
+    assert told.hidden_ns[0] > 100_000_000
+    assert exposed > 100_000_000

@@ -1,0 +1,161 @@
+"""Runs of the loops of `_truth.py`, live under the eBPF receiver or recorded: their spans, and what they say of it.
+
+`python -m benchmarks._runs [SCENARIO ...]`, as root, records them anew, each with its first run.
+"""
+
+import asyncio
+import gzip
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
+
+from benchmarks._scenarios import SCENARIOS
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.component import Receiver
+from otel_zernel.otlp_json import parse_spans_json, spans_json
+from otel_zernel.registry import Registry
+from otel_zernel.testing import Downstream, make_context
+from tests.receivers.ebpf.standin import build
+
+SETTLE_S = 3.0
+"""How long the receiver may take to emit the last spans."""
+PATIENCE_S = 60.0
+"""How long it may take to see a new process."""
+ROOT = Path(__file__).parent.parent
+RECORDED = ROOT / "tests/processors/phases/recorded"
+
+Truth = dict[str, Any]
+Run = tuple[list[Batch], list[Truth]]
+"""The batches of spans, and the truth of each rank in the clock of the spans."""
+Source = Callable[[str], Run]
+
+
+def source() -> tuple[str, Source]:
+    """The live receiver where it can work, else the recordings."""
+    if "ebpf" not in Registry.installed().aliases("receivers") or os.geteuid() != 0:
+        return "recorded", recorded
+    if importlib.util.find_spec("torch") is None:
+        return "recorded", recorded
+    return "live", live
+
+
+def recorded(name: str) -> Run:
+    """A scenario as it was recorded."""
+    spans, truths = (gzip.decompress(path.read_bytes()) for path in _paths(name))
+    return [Batch(spans=parse_spans_json(line)) for line in spans.splitlines()], json.loads(truths)
+
+
+def record(name: str) -> None:
+    """Runs a scenario once, and keeps it."""
+    batches, truths = live(name)
+    pids = {truth["pid"] for truth in truths}
+    kept = (_kept(batch.spans, pids) for batch in batches if batch.spans)
+    lines = b"".join(spans_json(spans) + b"\n" for spans in kept if spans.resource_spans)
+    spans, truth = _paths(name)
+    spans.parent.mkdir(exist_ok=True)
+    spans.write_bytes(gzip.compress(lines, mtime=0))
+    truth.write_bytes(gzip.compress(json.dumps(truths).encode(), mtime=0))
+
+
+def _kept(spans: TracesData, pids: set[int]) -> TracesData:
+    """What is told of these processes, without a word about the machine."""
+    kept = TracesData(resource_spans=[one for one in spans.resource_spans if _pid(one) in pids])
+    for resource in kept.resource_spans:
+        for attribute in resource.resource.attributes:
+            if attribute.key == "host.name":
+                attribute.value.string_value = "trainer"
+        for span in (span for scope in resource.scope_spans for span in scope.spans):
+            span.ClearField("trace_id")
+            span.ClearField("span_id")
+    return kept
+
+
+def _pid(spans: ResourceSpans) -> int:
+    return next(one.value.int_value for one in spans.resource.attributes if one.key == "process.pid")
+
+
+def _paths(name: str) -> tuple[Path, Path]:
+    folder = RECORDED / name.replace(",", "").replace(" ", "_")
+    return folder / "spans.jsonl.gz", folder / "truth.json.gz"
+
+
+def live(name: str) -> Run:
+    """A scenario run now, under the eBPF receiver."""
+    return asyncio.run(_watch(name))
+
+
+async def _watch(name: str) -> Run:
+    cls = Registry.installed().load("receivers", "ebpf")
+    config = cls.Config.model_validate({"rescan_interval": "300ms"})
+    receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
+    assert isinstance(receiver, Receiver)
+    seen, offset = Downstream(), time.time_ns() - time.monotonic_ns()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        watching = asyncio.create_task(receiver.run(seen))
+        await _train(name, folder, seen)
+        await asyncio.sleep(SETTLE_S)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        truths = _truths(folder)
+    return seen.batches, [_shifted(truth, offset) for truth in truths]
+
+
+async def _train(name: str, folder: Path, seen: Downstream) -> None:
+    """Runs the loop, once all that it does is seen: how late a receiver comes to a job is another matter."""
+    scenario = SCENARIOS[name]
+    if scenario.gpu:
+        build(folder)
+    program = [sys.executable, "-m", "benchmarks._truth", name, str(folder)]
+    training = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stderr=DEVNULL)
+    patient_until = time.monotonic() + PATIENCE_S
+    while training.returncode is None and time.monotonic() < patient_until:
+        if sum(scenario.intervals <= intervals for intervals in _told(seen, training.pid)) == scenario.ranks:
+            break
+        await asyncio.sleep(0.1)
+    (folder / "go").touch()
+    if await training.wait():
+        raise RuntimeError(f"{' '.join(program)} failed with status {training.returncode}")
+
+
+def _told(seen: Downstream, pid: int) -> Iterable[set[str]]:
+    """For the process and those it has started, the kinds of intervals that spans tell of."""
+    told: dict[int, set[str]] = {pid: set()}
+    with suppress(psutil.NoSuchProcess):
+        told |= {child.pid: set() for child in psutil.Process(pid).children(recursive=True)}
+    for batch in seen.batches:
+        for resource in batch.spans.resource_spans if batch.spans else ():
+            if _pid(resource) in told:
+                told[_pid(resource)] |= {_interval(span) for scope in resource.scope_spans for span in scope.spans}
+    return told.values()
+
+
+def _interval(span: Span) -> str:
+    return next(one.value.string_value for one in span.attributes if one.key == "zernel.interval")
+
+
+def _truths(folder: Path) -> list[Truth]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("truth.*.json"))]
+
+
+def _shifted(truth: Truth, offset_ns: int) -> Truth:
+    """The truth in Unix time, of which its own clock is `offset_ns` short."""
+    marks = [(name, start + offset_ns, end + offset_ns) for name, start, end in truth["marks"]]
+    return {**truth, "loop": [at + offset_ns for at in truth["loop"]], "marks": marks}
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or SCENARIOS:
+        record(chosen)
