@@ -68,7 +68,8 @@ def _attach_session(bpf: Object, program: str, path: str, places: Sequence[Place
     yield attach_session(bpf.programs[program], path, *_offsets_and_cookies(places))
 
 
-# Returns are attached first: a return without an entry is noticed, an entry without a return stays open.
+# Returns are attached first and detached last: a return without an entry is noticed, an entry without a return stays
+# open.
 
 
 def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
@@ -79,8 +80,9 @@ def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[Place])
 
 
 def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
-    for at_return, end in ((True, bpf.programs[f"{program}_return"]), (False, bpf.programs[f"{program}_entry"])):
-        for place in places:
+    ends = (True, bpf.programs[f"{program}_return"]), (False, bpf.programs[f"{program}_entry"])
+    for place in reversed(places):  # detaching takes 0.1 s each: the best known functions come first
+        for at_return, end in ends:
             if place.probe.has_return or not at_return:
                 yield end.attach_perf(path, place.offset, place.probe.cookie, at_return=at_return)
 

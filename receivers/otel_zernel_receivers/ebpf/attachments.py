@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from threading import Thread
 
 from otel_zernel.component import Context
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach
@@ -14,50 +15,59 @@ from otel_zernel_receivers.ebpf.layout import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libraries import PROBES, find_places
 from otel_zernel_receivers.ebpf.mappings import open_located
-from otel_zernel_receivers.ebpf.overhead import LAUNCHES
+from otel_zernel_receivers.ebpf.overhead import Group, group_of
 from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile
 
 KEPT = 600.0
 """Seconds that probes stay on a file that nobody uses, for whoever begins to: a new process is counted from its first
 call on."""
 
+REST = 2.0
+"""How many times as long as the kernel took to take probes off they stay off at least: while it does, some are hit."""
+
 _NOT_YET = (1 << 64) - 1
 
 
 class ProbedFile:
-    """The probes of one file. Those on launches can be taken off and put on again."""
+    """The probes of one file. Those of a group can be taken off and put on again."""
 
-    def __init__(self, bpf: Object, mode: Mode, fd: int, places: Sequence[Place], *, is_on: bool) -> None:
-        """Attaches, to launches if `is_on`. Raises OSError; then nothing is attached."""
+    def __init__(self, bpf: Object, mode: Mode, fd: int, places: Sequence[Place], off: Collection[Group]) -> None:
+        """Attaches, but not what is of a group in `off`. Raises OSError; then nothing is attached."""
         self._bpf, self._mode = bpf, mode
-        self._launches = [place for place in places if place.probe.operation in LAUNCHES]
-        others = [place for place in places if place.probe.operation not in LAUNCHES]
+        self._places = {
+            group: [place for place in places if group_of(place.probe) is group] for group in (None, *Group)
+        }
+        self._links: dict[Group, Link] = {}
         with ExitStack() as stack:
             self._fd = os.dup(fd)
             stack.callback(os.close, self._fd)
-            if others:
+            stack.callback(self._close_links)
+            if others := self._places[None]:
                 stack.callback(self._attach(others).close)
-            self._link = self._attach(self._launches) if is_on and self._launches else None
+            for group in Group:
+                if group not in off:
+                    self.switch_on(group)
             self._stack = stack.pop_all()
 
-    def switch_on(self) -> None:
-        """Attaches to launches. Raises BpfError."""
-        if self._launches and not self._link:
-            self._link = self._attach(self._launches)
+    def switch_on(self, group: Group) -> None:
+        """Attaches to the group's functions. Raises BpfError."""
+        if (places := self._places[group]) and group not in self._links:
+            self._links[group] = self._attach(places)
 
-    def switch_off(self) -> None:
-        """Detaches from launches. The probes are off in a moment, but the kernel takes up to 0.1 s to say so."""
-        if self._link:
-            self._link.close()
-        self._link = None
+    def take_link(self, group: Group) -> Link | None:
+        """The link to the group's functions, for the caller to close; None if there is none."""
+        return self._links.pop(group, None)
 
     def close(self) -> None:
         """Detaches from everything."""
-        self.switch_off()
         self._stack.close()
 
     def _attach(self, places: Sequence[Place]) -> Link:
         return attach(self._bpf, self._mode, f"/proc/self/fd/{self._fd}", places)
+
+    def _close_links(self) -> None:
+        while self._links:
+            self._links.popitem()[1].close()
 
 
 class Attachments:
@@ -68,7 +78,9 @@ class Attachments:
         self._at_any_cost = at_any_cost
         self._files: dict[FileIdentity, ProbedFile | None] = {}
         self._drivers: set[FileIdentity] = set()
-        self._is_on = True
+        self._off: set[Group] = set()
+        self._closing: list[Thread] = []
+        self._rested_at = 0.0
         self._used_at: dict[FileIdentity, float] = {}
 
     def update(self, scan: Scan) -> None:
@@ -83,27 +95,46 @@ class Attachments:
         for identity in [one for one, used_at in self._used_at.items() if used_at < now - KEPT]:
             self._detach(identity)
 
-    def switch_on(self) -> None:
-        """Puts the probes on launches on again. The driver's come last: a launch of the driver is one of the program's
-        own only if it is not inside of a launch of the runtime, which must be seen to know."""
-        self._is_on = True
-        for file in reversed(self._driver_first()):
-            try:
-                file.switch_on()
-            except OSError as error:
-                self._context.logger.warning("Cannot probe launches again: %s", error)
+    def may_switch_on(self) -> bool:
+        """Whether the kernel is done with what was switched off, and has had its rest."""
+        self._closing = [thread for thread in self._closing if thread.is_alive()]
+        return not self._closing and self._context.clock.monotonic() >= self._rested_at
 
-    def switch_off(self) -> None:
-        """Takes the probes on launches off, at one time since the kernel makes us wait for each."""
-        self._is_on = False
-        if files := self._driver_first():
-            with ThreadPoolExecutor(len(files)) as threads:
-                list(threads.map(ProbedFile.switch_off, files))
+    def switch_on(self, groups: Iterable[Group]) -> None:
+        """Puts probes on again. The driver's come last: a call of the driver is one of the program's own only if it is
+        not inside of a call of the runtime, which must be seen to know."""
+        for group in groups:
+            self._off.discard(group)
+            for file in reversed(self._driver_first()):
+                try:
+                    file.switch_on(group)
+                except OSError as error:
+                    self._context.logger.warning("Cannot put probes on again (%s): %s", group, error)
+
+    def switch_off(self, groups: Iterable[Group]) -> None:
+        """Takes probes off. They are off in a moment, by perf one after the other, but the kernel takes 0.1 s for
+        each link to say so; nobody waits for that."""
+        groups = tuple(groups)
+        self._off.update(groups)
+        taken = [file.take_link(group) for file in self._driver_first() for group in groups]
+        if links := [link for link in taken if link]:
+            self._closing.append(Thread(target=self._close_links, args=(links,)))
+            self._closing[-1].start()
+
+    def _close_links(self, links: Sequence[Link]) -> None:
+        began = self._context.clock.monotonic()
+        with ThreadPoolExecutor(len(links)) as threads:
+            list(threads.map(Link.close, links))
+        now = self._context.clock.monotonic()
+        self._rested_at = now + REST * (now - began)
 
     def close(self) -> None:
         """Takes all probes off."""
-        for identity in list(self._files):
-            self._detach(identity)
+        self.switch_off(Group)
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(self._detach, list(self._files)))
+        for thread in self._closing:
+            thread.join()
 
     def _driver_first(self) -> list[ProbedFile]:
         identities = sorted(self._files, key=lambda identity: identity not in self._drivers)
@@ -120,7 +151,7 @@ class Attachments:
                 if not places.probed:
                     return None
                 with self._bpf_is_told():
-                    file = ProbedFile(self._bpf, self._mode, fd, places.probed, is_on=self._is_on)
+                    file = ProbedFile(self._bpf, self._mode, fd, places.probed, self._off)
         except (OSError, UnreadableElf) as error:
             logger.warning("Cannot probe %s: %s", path, error)
             return None

@@ -13,7 +13,7 @@ from typing import Self
 
 import numpy as np
 
-from otel_zernel_receivers.ebpf.probes import Operation, Probe
+from otel_zernel_receivers.ebpf.probes import Kind, Operation, Probe
 
 # Functions that return 0, beginning with an instruction that the kernel emulates.
 _CODE = {
@@ -22,6 +22,8 @@ _CODE = {
 }
 
 PROBE = Probe("calibration", Operation.CALIBRATION)
+ENTRY_PROBE = Probe("calibration", Operation.CALIBRATION, kind=Kind.WORK_WAIT_END)
+"""One that is done with the call at its entry, as a session is with a call that it does not count."""
 
 
 class OwnFunction:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attaching import OPTIONAL, Mode, Place, attach, attach_tracepoints, prepare
-from otel_zernel_receivers.ebpf.calibration import PROBE, OwnFunction
+from otel_zernel_receivers.ebpf.calibration import ENTRY_PROBE, PROBE, OwnFunction
 from otel_zernel_receivers.ebpf.layout import SETTINGS
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libbpf_calls import BpfError, missing
@@ -29,6 +29,8 @@ class Cost:
     """To what is recorded: what such a call reads, the median."""
     call_ns: float
     """To the duration of a call."""
+    nested_ns: float
+    """To the duration of a call inside of one that counts for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str], rea
 def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: Layout) -> Cost:
     with OwnFunction() as function:
         bare_ns = _fastest(function)
+        nested_ns = _nested(bpf, mode, function) - bare_ns
         link = attach(bpf, mode, function.path, [Place(PROBE, function.offset)])
         try:
             function.call(_TRIAL_CALLS)
@@ -112,7 +115,17 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: Layout) -> Cost:
         finally:
             link.close()
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
-    return Cost(int(layout.lowest(middle)), max(probed_ns - bare_ns, 0.0))
+    call_ns = max(probed_ns - bare_ns, 0.0)
+    # Only a session can leave out the return of a call when it begins.
+    return Cost(int(layout.lowest(middle)), call_ns, min(nested_ns, call_ns) if mode is Mode.SESSION else call_ns)
+
+
+def _nested(bpf: Object, mode: Mode, function: OwnFunction) -> float:
+    link = attach(bpf, mode, function.path, [Place(ENTRY_PROBE, function.offset)])
+    try:
+        return _fastest(function)
+    finally:
+        link.close()
 
 
 def _fastest(function: OwnFunction) -> float:

@@ -25,6 +25,7 @@ from otel_zernel_receivers.ebpf.otlp import (
     encode_metric,
     encode_number_point,
 )
+from otel_zernel_receivers.ebpf.overhead import Group
 from otel_zernel_receivers.ebpf.probes import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
 from otel_zernel_receivers.ebpf.rows import CpuReading, Process
 from otel_zernel_receivers.ebpf.sampling import Watched
@@ -77,6 +78,9 @@ PROBE_TIME = Family(
 )
 PROBE_SAMPLED = Family(
     "zernel.probe.sampled", "1", "gauge", "Share of the time that calls were watched: counts are scaled by it."
+)
+PROBE_EXCESS = Family(
+    "zernel.probe.excess", "1", "gauge", "What probes that are never sampled take of a CPU beyond max_overhead."
 )
 PROBE_FLOOR = Family("zernel.probe.floor", "s", "gauge", "What a call that does nothing reads: part of every latency.")
 LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
@@ -159,10 +163,9 @@ class Points:
         self._points: defaultdict[Family, list[bytes]] = defaultdict(list)
 
     def add_series(self, readings: Iterable[SeriesReading], watched: Watched) -> None:
-        told = [one for one in readings if one.operation in _KINDS and len(one.counts)]
+        told = watched.told(one for one in readings if one.operation in _KINDS)
         if not told:
             return
-        told = [watched.scaled(one) if watched.has_sampled(one) else one for one in told]
         attributes = (_of_series(*_key(one, watched), HISTOGRAM_ATTRIBUTES) for one in told)
         points = encode_histogram_points(attributes, told, self._layout, self._period)
         for reading, point in zip(told, points, strict=True):
@@ -193,9 +196,11 @@ class Points:
             self._add_number(READ_COUNT, attributes, reading.reads)
             self._add_number(READ_SIZE, attributes, reading.bytes_read)
 
-    def add_share(self, watched: Watched) -> None:
-        attributes = encode_attributes({"zernel.probe.name": "launch"}, NUMBER_ATTRIBUTES)
-        self._add_number(PROBE_SAMPLED, attributes, watched.share)
+    def add_shares(self, watched: Watched) -> None:
+        for group in Group:
+            attributes = encode_attributes({"zernel.probe.name": group}, NUMBER_ATTRIBUTES)
+            self._add_number(PROBE_SAMPLED, attributes, watched.shares.get(group, 1.0))
+        self._add_number(PROBE_EXCESS, b"", watched.excess)
 
     def add_floor(self, cost: Cost) -> None:
         self._add_number(PROBE_FLOOR, b"", cost.floor_ns / 1e9)
@@ -219,7 +224,7 @@ class Points:
 
 
 def _key(reading: SeriesReading, watched: Watched) -> tuple[int, int, int, bool]:
-    return reading.process.pid, reading.operation, reading.phase, watched.has_sampled(reading)
+    return reading.process.pid, reading.operation, reading.phase, watched.is_sample(reading)
 
 
 @lru_cache(maxsize=4096)
@@ -266,7 +271,7 @@ def batches_of(
     share = _shares(readings, wanted)
     points: defaultdict[int, Points] = defaultdict(lambda: Points(layout, period))
     points[0].add_floor(cost)
-    points[0].add_share(watched)
+    points[0].add_shares(watched)
     for number, series in groupby(_told(readings.series, share), itemgetter(0)):
         points[number].add_series((one for _, one in series), watched)
     for number, memory in _told(readings.memory, share):

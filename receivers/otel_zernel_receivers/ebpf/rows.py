@@ -115,6 +115,11 @@ class ProcessRows:
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
         return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
 
+    def hits(self) -> dict[Process, int]:
+        """How many probes every process has hit so far."""
+        rows = self._in(State.LIVE)
+        return dict(zip(self.processes(rows), self._rows["hits"][rows].tolist(), strict=True))
+
     def ignore(self, process: Process) -> None:
         """Counts nothing of the process any more."""
         if self._is_current(process):

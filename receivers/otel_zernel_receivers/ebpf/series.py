@@ -19,6 +19,11 @@ from otel_zernel_receivers.ebpf.rows import Process, ProcessRows
 
 T = TypeVar("T", bound=np.integer[Any])
 
+SeriesKey = tuple[Process, int, int]
+"""Process, operation, phase."""
+Totals = NDArray[np.uint64]
+"""Calls of each slot, shape (slots,)."""
+
 _AT_ONCE = 1 << 17
 """Counters compared at once: 0.5 MB, which stays in a core's cache and bounds the memory of a reading."""
 
@@ -39,6 +44,11 @@ class SeriesReading:
     """The longest call, where it is the longest of the series so far; else it is not known exactly."""
     bytes: int
 
+    @property
+    def key(self) -> SeriesKey:
+        """Which series it is."""
+        return self.process, self.operation, self.phase
+
 
 class SeriesTable:
     """The series of a loaded object. One thread at a time may use it."""
@@ -57,6 +67,18 @@ class SeriesTable:
         at_once = self._counters.at_once
         parts = (moved[start : start + at_once] for start in range(0, len(moved), at_once))
         return [reading for part in parts for reading in self._read(part)]
+
+    def totals(self) -> Totals:
+        """How many calls each slot has ever counted."""
+        return self._slots["count"].copy()
+
+    def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
+        """How many calls each series has counted between two looks at the totals, if nothing was freed in between."""
+        moved = np.flatnonzero(until != since)
+        slots = self._slots[moved]
+        processes = self._rows.processes(slots["row"])
+        keys = zip(processes, slots["operation"].tolist(), slots["phase"].tolist(), strict=True)
+        return dict(zip(keys, (until[moved] - since[moved]).tolist(), strict=True))
 
     def free(self, row: int) -> None:
         """Gives back what the row of an ended process had."""

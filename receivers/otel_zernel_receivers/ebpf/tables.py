@@ -21,7 +21,7 @@ from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.ring import Ring
 from otel_zernel_receivers.ebpf.rows import CpuReading, Process, ProcessRows
-from otel_zernel_receivers.ebpf.series import SeriesReading, SeriesTable
+from otel_zernel_receivers.ebpf.series import SeriesKey, SeriesReading, SeriesTable, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,18 @@ class Tables:
         self._forget_addresses(ended & self._ended)
         self._ended = ended - self._ended
         return readings
+
+    def totals(self) -> Totals:
+        """How many calls each slot of the series has ever counted."""
+        return self.series.totals()
+
+    def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
+        """How many calls each series has counted between two looks at the totals, without a reading in between."""
+        return self.series.calls(since, until)
+
+    def hits(self) -> dict[Process, int]:
+        """How many probes every process has hit so far."""
+        return self.rows.hits()
 
     def _forget_addresses(self, rows: frozenset[int]) -> None:
         for table in self._by_address if rows else ():
