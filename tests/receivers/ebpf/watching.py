@@ -60,7 +60,7 @@ def why_not(mode: Mode) -> str | None:
 @pytest.fixture(params=list(Mode))
 def mode(request: pytest.FixtureRequest) -> Mode:
     """Each way to attach in turn; skips those that do not work here."""
-    return _require(request.param)
+    return require(request.param)
 
 
 @pytest.fixture
@@ -71,10 +71,11 @@ def loadable() -> None:
 
 def require_sessions() -> None:
     """Skips the test where the best way to attach does not work."""
-    _require(Mode.SESSION)
+    require(Mode.SESSION)
 
 
-def _require(mode: Mode) -> Mode:
+def require(mode: Mode) -> Mode:
+    """Skips the test where this way to attach does not work."""
     if reason := why_not(mode):
         required = "1" in (os.environ.get("REQUIRE_BPF"), os.environ.get("REQUIRE_PEERS"))
         (pytest.fail if required else pytest.skip)(f"no eBPF by {mode}: {reason}")
