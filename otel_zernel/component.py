@@ -97,8 +97,9 @@ class Component:
         return None
 
     @classmethod
-    def examine(cls) -> Iterable[Finding]:
-        """What there is on this machine of what the component works with. It may block.
+    def examine(cls, config: Any = None) -> Iterable[Finding]:
+        """What there is on this machine of what the component works with, or would with its defaults where there is no
+        configuration. It may block. `config`, if given, is an instance of `Config`.
 
         It reads and tries, leaves everything as it was, and raises nothing. `missing` need not be repeated.
         """

@@ -3,25 +3,26 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from otel_zernel.component import Finding, Kind
+from otel_zernel.component import ComponentConfig, Finding, Kind
 from otel_zernel.config.problems import one_line
 from otel_zernel.config.schema import Settings
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
 
-Type = tuple[Kind, str]
+Patient = tuple[Kind, str, str, ComponentConfig | None]
+"""Kind, id, type and, if there is one, configuration."""
 
 _MARKS = {True: "ok", False: "!!", None: "  "}
 
 
-def installed(registry: Registry) -> list[Type]:
+def installed(registry: Registry) -> list[Patient]:
     """Every type there is, by its proper name."""
-    return [(kind, type_) for kind in KINDS for type_ in registry.aliases(kind)]
+    return [(kind, type_, type_, None) for kind in KINDS for type_ in registry.aliases(kind)]
 
 
-def configured(settings: Settings) -> list[Type]:
-    """The types of a configuration, each once."""
-    return list(dict.fromkeys((one.kind, one.type) for kind in KINDS for one in getattr(settings, kind).values()))
+def configured(settings: Settings) -> list[Patient]:
+    """The components of a configuration."""
+    return [(one.kind, id_, one.type, one.config) for kind in KINDS for id_, one in getattr(settings, kind).items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Report:
     """What one component has found."""
 
     path: str
-    """The kind and the type: `receivers::csv`."""
+    """The kind and the id, or the type: `receivers::csv`."""
     findings: tuple[Finding, ...]
 
     @property
@@ -46,18 +47,18 @@ class Report:
         return "\n".join((self.path, *map(_printable, lines)))
 
 
-def examine(registry: Registry, types: Iterable[Type]) -> Iterator[Report]:
-    """Has the types' components look at this machine, one after the other."""
-    for kind, type_ in types:
-        yield Report(f"{kind}::{type_}", tuple(_findings(registry, kind, type_)))
+def examine(registry: Registry, patients: Iterable[Patient]) -> Iterator[Report]:
+    """Has the components look at this machine, one after the other."""
+    for kind, id_, type_, config in patients:
+        yield Report(f"{kind}::{id_}", tuple(_findings(registry, kind, type_, config)))
 
 
-def _findings(registry: Registry, kind: Kind, type_: str) -> Iterator[Finding]:
+def _findings(registry: Registry, kind: Kind, type_: str, config: ComponentConfig | None) -> Iterator[Finding]:
     try:
         cls = registry.load(kind, type_)
         if sentence := cls.missing():
             yield Finding("packages", sentence, ok=False)
-        yield from cls.examine()
+        yield from cls.examine(config)
     except ConfigError as error:
         yield Finding("plugin", one_line(error), ok=False)
     except Exception as error:  # noqa: BLE001  # a stranger's component may break its promise

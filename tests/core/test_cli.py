@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from otel_zernel.cli import main
-from otel_zernel.component import Extension, Finding
+from otel_zernel.component import Component, Extension, Finding
 from otel_zernel.registry import Registry
 
 GOOD = """
@@ -85,7 +86,7 @@ class Patient(Extension):
         return cls.lacks
 
     @classmethod
-    def examine(cls) -> Iterable[Finding]:
+    def examine(cls, config: Any = None) -> Iterable[Finding]:
         for one in cls.found:
             if isinstance(one, Exception):
                 raise one
@@ -145,6 +146,19 @@ def test_doctor_prints_no_escape_sequences(patient: type[Patient], capsys: pytes
 def test_doctor_examines_the_components_of_a_configuration_alone(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--config", good]) == 0
     assert capsys.readouterr().out == "receivers::csv: nothing is missing\nexporters::otlp_http: nothing is missing\n"
+
+
+def test_doctor_examines_every_component_with_its_own_configuration(good: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    examined: list[int] = []
+
+    def examine(cls: type[Component], config: Any = None) -> Iterable[Finding]:
+        examined.append(config.batch_size)
+        return ()
+
+    monkeypatch.setattr(Registry.installed().load("receivers", "csv"), "examine", classmethod(examine))
+    other = "yaml:receivers: {csv/other: {files: [/data/*.csv], layout: dcgm, batch_size: 7}}"
+    assert main(["doctor", "--config", good, "--config", other, "--set", "receivers.csv.batch_size=8"]) == 0
+    assert examined == [8, 7]
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,20 @@ Whether it works is tried, with probes on a function of our own; nobody else's p
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from otel_zernel.component import Finding
 from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
 from otel_zernel_receivers.ebpf.elf import UnreadableElf
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
 from otel_zernel_receivers.ebpf.loading import Cost, load
 from otel_zernel_receivers.ebpf.mappings import open_located
-from otel_zernel_receivers.ebpf.processes import Process, Reason, Scan, Scanner, UsedFile
+from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
+from otel_zernel_receivers.ebpf.processes import Process, Reason, Scan, Scanner, Selection, UsedFile
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable
 
@@ -37,17 +40,34 @@ _NAMED = 8
 """Processes of a library that are told by pid."""
 
 
-def examine() -> Iterator[Finding]:
-    """What there is; the processes are those of this moment."""
+def examine(config: EbpfConfig) -> Iterator[Finding]:
+    """What there is; the processes are those of this moment that the configuration takes."""
     system = os.uname()
     yield Finding("kernel", f"Linux {system.release} on {system.machine}")
     yield from _capabilities()
     yield Finding("libbpf", "was not found", ok=False) if missing() else Finding("libbpf", version(), ok=True)
-    yield Finding("BTF", str(BTF), ok=True) if BTF.exists() else Finding("BTF", f"there is no {BTF}", ok=False)
+    yield Finding("BTF", str(BTF), ok=True) if BTF.exists() else _no_btf()
     trials = {mode: _try(mode) for mode in Mode}
     yield from _modes(trials)
     best = next((trial for trial in trials.values() if isinstance(trial, Cost)), None)
-    yield from _uses(Scanner().scan(), best)
+    yield _limit(config, best)
+    yield from _uses(Scanner(selection=Selection(**dict(config.processes))).scan(), best, config)
+
+
+def _no_btf() -> Finding:
+    return Finding("BTF", f"there is no {BTF}; use a kernel that is built with CONFIG_DEBUG_INFO_BTF", ok=False)
+
+
+def _limit(config: EbpfConfig, cost: Cost | None) -> Finding:
+    """When calls would be sampled."""
+    if not config.max_overhead:
+        return Finding("max_overhead", "is 0: nothing is sampled, whatever probes cost")
+    hits = f", or {config.max_overhead / cost.call_ns * 1e9:,.0f} calls/s," if cost and cost.call_ns else ""
+    return Finding(
+        "max_overhead",
+        f"beyond {config.max_overhead:.1%} of a CPU{hits} in one process, launches, copies, waits for the GPU and "
+        f"collectives are sampled, the hottest first; never sampled: {NEVER_SAMPLED}",
+    )
 
 
 def _capabilities() -> Iterator[Finding]:
@@ -83,7 +103,7 @@ def _modes(trials: Mapping[Mode, Cost | str]) -> Iterator[Finding]:
             yield Finding(f"by {mode}", trial)
 
 
-def _uses(scan: Scan, cost: Cost | None) -> Iterator[Finding]:
+def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding]:
     """Each file that would be probed, and by whom it is used."""
     users: dict[FileIdentity, tuple[UsedFile, list[Process]]] = {}
     for process in scan.processes:
@@ -91,32 +111,41 @@ def _uses(scan: Scan, cost: Cost | None) -> Iterator[Finding]:
             if used.library in PROBES:
                 users.setdefault(used.identity, (used, []))[1].append(process)
     if not users:
-        yield Finding("processes", "none that runs now uses CUDA, NCCL or PyTorch")
+        some = "that runs now" if config.processes == ProcessesConfig() else "of those that `processes` takes"
+        yield Finding("processes", f"none {some} uses CUDA, NCCL or PyTorch")
     for used, processes in users.values():
-        yield _use(used, processes, cost)
+        finding = _use(used, processes, cost, config)
+        if any(Path(f"/proc/{process.id.pid}").exists() for process in processes):  # else it was about the past
+            yield finding
     for reason, count in scan.skipped.items():
         yield Finding("processes", f"{count} {_SKIPPED.get(reason, reason)}")
 
 
-def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None) -> Finding:
+def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding:
     try:
         with open_located(used.file) as fd:
             places = find_places(fd, PROBES[used.library])
     except (OSError, UnreadableElf) as error:
-        return Finding(used.mapping.name, f"{used.mapping.path} cannot be read: {error}", ok=False)
+        return Finding(used.mapping.name, f"{used.mapping.path} cannot be read and would not be probed: {error}")
     where = f"{used.mapping.path}, used by {_listed(processes)}"
-    return Finding(used.mapping.name, f"{_prediction(places, cost)}; {where}", ok=None if places.too_dear else True)
+    prediction = _prediction(places, cost, config)
+    return Finding(used.mapping.name, f"{prediction}; {where}", ok=None if places.too_dear else True)
 
 
-def _prediction(places: Places, cost: Cost | None) -> str:
-    text = "1 function" if len(places.probed) == 1 else f"{len(places.probed)} functions"
+def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:
+    count = len(places.probed) + len(places.too_dear) * config.single_stepped
+    text = "1 function" if count == 1 else f"{count} functions"
     if cost and places.probed:
         percent = cost.call_ns * _BUSY / 1e9 * 100
         text += f", {cost.call_ns:,.0f} ns a call, {percent:.1f} % of a CPU at {_BUSY:,} calls/s"
     if places.too_dear:
         left_out = sorted(set(places.too_dear))
-        text += f"; {len(left_out)} would be single-stepped at 10 us a call, and are left out unless `single_stepped`"
-        text += f" is set ({', '.join(left_out)})"
+        if config.single_stepped:
+            text += f"; {len(left_out)} of them are single-stepped at 10 us a call"
+        else:
+            text += f"; {len(left_out)} would be single-stepped at 10 us a call, and are left out unless"
+            text += " `single_stepped` is set"
+        text += f" ({', '.join(left_out)})"
     return text
 
 

@@ -33,7 +33,7 @@ class Group(StrEnum):
     COLLECTIVE = "collective"
 
 
-NEVER_SAMPLED = "allocations, devices and contexts, communicators and groups, scopes and waits of PyTorch"
+NEVER_SAMPLED = "allocations and frees, devices and contexts, communicators and groups, scopes and waits of PyTorch"
 
 _BY_KIND = {Kind.WAIT: Group.COPY_SYNC, Kind.COPY: Group.COPY_SYNC, Kind.COLLECTIVE: Group.COLLECTIVE}
 _LAUNCHES = (Operation.RUNTIME_LAUNCH, Operation.DRIVER_LAUNCH, Operation.GRAPH_LAUNCH)

@@ -36,12 +36,12 @@ class EbpfReceiver(Receiver):
         self._make_watch = make_watch or _make_watch
 
     @classmethod
-    def examine(cls) -> Iterable[Finding]:
+    def examine(cls, config: EbpfConfig | None = None) -> Iterable[Finding]:
         if sys.platform != "linux":
             return (Finding("kernel", "eBPF is a part of Linux; run the collector there", ok=False),)
         from otel_zernel_receivers.ebpf.doctor import examine
 
-        return examine()
+        return examine(config or EbpfConfig())
 
     async def run(self, emit: Emit) -> None:
         """Emits what the kernel has counted, every `interval`. Where eBPF does not work it says so in health, and tries

@@ -64,7 +64,7 @@ class NvmlReceiver(Receiver):
     signals = frozenset({"metrics"})
 
     @classmethod
-    def examine(cls) -> Iterable[Finding]:
+    def examine(cls, config: NvmlConfig | None = None) -> Iterable[Finding]:
         return examine()
 
     def __init__(self, config: NvmlConfig, context: Context) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.component import Finding
-from otel_zernel_receivers.ebpf import libbpf_calls
+from otel_zernel_receivers.ebpf import doctor, libbpf_calls
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from tests.receivers.ebpf.standin.fixture import BuildStandin
@@ -41,7 +42,7 @@ def test_it_finds_the_libraries_of_a_running_program(loadable: None, build_stand
             one.do("cudaLaunchKernel")  # has the runtime load the driver
         by_path = {
             library: finding
-            for finding in examine()
+            for finding in examine(EbpfConfig())
             for library in (cheap.cudart, cheap.cuda, dear.cudart)
             if f"{library}, used by" in finding.text
         }
@@ -56,12 +57,45 @@ def test_it_finds_the_libraries_of_a_running_program(loadable: None, build_stand
     assert "cudaLaunchKernel" in by_path[dear.cudart].text
 
 
+def test_it_looks_at_the_processes_that_the_configuration_takes_alone(
+    loadable: None, build_standin: BuildStandin
+) -> None:
+    def told(**processes: object) -> str:
+        config = EbpfConfig.model_validate({"processes": processes, "single_stepped": True})
+        return "\n".join(finding.text for finding in examine(config))
+
+    dear = build_standin("stepped")
+    with dear.start(environment={"DOCTOR_JOB": "mine"}) as program:
+        program.do("load libcudart.so.12")
+        mine = told(environment={"DOCTOR_JOB": "mi*"})
+        others = told(environment={"DOCTOR_JOB": "yours"})
+    assert f"{dear.cudart}, used by program {program.pid}" in mine
+    assert "of them are single-stepped at 10 us a call (" in mine
+    assert "left out" not in mine
+    assert "none of those that `processes` takes uses CUDA, NCCL or PyTorch" in others
+    assert "used by" not in others
+
+
+def test_it_says_when_calls_are_sampled_and_which_never(loadable: None) -> None:
+    limit = about(examine(EbpfConfig(max_overhead=0.05)), "max_overhead").text
+    assert limit.startswith("beyond 5.0% of a CPU, or ")
+    assert "never sampled: allocations and frees" in limit
+    assert "nothing is sampled" in about(examine(EbpfConfig(max_overhead=0)), "max_overhead").text
+
+
+def test_without_type_information_it_says_what_kernel_to_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "BTF", tmp_path / "vmlinux")
+    btf = about(examine(EbpfConfig()), "BTF")
+    assert btf.ok is False
+    assert "CONFIG_DEBUG_INFO_BTF" in btf.text
+
+
 def test_without_libbpf_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_installed() -> None:
         raise OSError("libbpf.so.1: cannot open shared object file")
 
     monkeypatch.setattr(libbpf_calls, "libbpf", not_installed)
-    findings = list(examine())
+    findings = list(examine(EbpfConfig()))
     assert about(findings, "libbpf") == Finding("libbpf", "was not found", ok=False)
     assert "apt-get install libbpf1" in about(findings, "attaching").text
 

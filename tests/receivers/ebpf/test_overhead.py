@@ -291,7 +291,10 @@ async def test_a_sampled_count_is_near_the_true_one(
     marked = sum(calls(batch, metric, process_pid=program.pid, zernel_sampled=True, **attributes) for batch in steady)
     assert marked == seen
     assert all(doubles(batch, SHARE, zernel_probe_name=group)[0] < 1 for batch in steady)
-    assert sum(calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") for batch in steady) == 0
+    driver = sum(calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") for batch in steady)
+    assert driver == 0 or group == "collective", (
+        "launches that the runtime makes of the driver are not the program's own"
+    )
 
 
 async def test_allocations_are_exact_where_everything_else_is_sampled(
