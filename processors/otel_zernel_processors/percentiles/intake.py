@@ -134,6 +134,7 @@ class Intake:
             if not _has_value(point.flags):
                 self._differences.end((key, encode_attributes(point.attributes, None)))
                 self._end(stream, point.attributes, now_ns)
+                self._pieces += 1
             elif reason := self._take_distribution(cumulative, stream, point, now_ns):
                 self._lost[reason] += 1
             if self._pieces >= _PIECES:

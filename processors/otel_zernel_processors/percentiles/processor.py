@@ -51,7 +51,7 @@ class PercentilesProcessor(Processor):
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """The percentiles of every series; of those that are forgotten, that they have no value any more. A series that
-        ended has its last percentiles at the next tick, and is forgotten at the one after it."""
+        ended is forgotten once its last values are told."""
         self._counts.close()
         gone = self._expire(now_ns - self._idle_ns)
         self._ticked_ns, self._unreported = now_ns, False

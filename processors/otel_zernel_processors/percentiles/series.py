@@ -82,12 +82,12 @@ class SeriesTable:
         if slot is not None:
             self._ended_ns[slot] = now_ns
 
-    def expire(self, before_ns: int, ended_by_ns: int) -> dict[int, Series]:
-        """Forgets the series whose last value is older than `before_ns` and those that ended by `ended_by_ns`; returns
-        them by slot."""
+    def expire(self, before_ns: int, reported_ns: int) -> dict[int, Series]:
+        """Forgets the series whose last value is older than `before_ns`, and those that have ended and whose last value
+        is no younger than `reported_ns`. Returns them by slot."""
         slots = np.fromiter(self.series, np.int64, len(self.series))
         last, ended = self.last_ns[slots], self._ended_ns[slots]
-        gone = slots[(last < before_ns) | ((ended >= last) & (ended <= ended_by_ns))].tolist()
+        gone = slots[(last < before_ns) | ((ended >= last) & (last <= reported_ns))].tolist()
         for slot in gone:
             series = self.series[slot]
             del self._slots[series.stream, series.attributes]

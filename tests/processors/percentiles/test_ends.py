@@ -95,3 +95,12 @@ def test_others_get_their_turn_in_the_middle_of_a_large_metric(kind: str) -> Non
     assert len(turns) > 2
     assert not any(batch.item_count for batch in turns)
     assert sum(point.count for point in running.points()) == 2000
+
+
+def test_a_series_whose_last_values_were_told_is_forgotten_as_soon_as_it_ends() -> None:
+    running = Running()
+    running.process(latency([1]))
+    assert flags(running) == {1: 0}
+    running.process(latency([1], ended=True))
+    assert flags(running) == {1: NO_VALUE}
+    assert running.points() == []
