@@ -39,4 +39,4 @@ class EbpfConfig(ComponentConfig):
     long_wait: Duration = 0.001
     """Seconds from which on each wait for the GPU is also a span."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03
-    """What probes may take of one CPU, for each process; beyond it launches are sampled. 0 is no limit."""
+    """What probes may take of one CPU, for each process; beyond it the hottest are sampled. 0 is no limit."""
