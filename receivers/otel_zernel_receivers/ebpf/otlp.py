@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
 
 from otel_zernel.hdr import Floats, Ints, Layout
 from otel_zernel.points import Attributes, delimited, key_values
@@ -24,11 +24,14 @@ NUMBER_ATTRIBUTES, HISTOGRAM_ATTRIBUTES = 7, 9
 
 _NS = 1e9
 _HISTOGRAM_HEAD = struct.Struct("<BQBQBQBd")  # start (2), time (3) and count (4) as fixed64, sum (5) as double
+_TIME = struct.Struct("<BQ")  # time (3)
 _MAX = struct.Struct("<Bd")  # max (12)
 # start (2) and time (3) as fixed64, as_int (6) as sfixed64 or as_double (4)
 _INTEGER, _DOUBLE = struct.Struct("<BQBQBq"), struct.Struct("<BQBQBd")
 
 _DELTA = bytes((2 << 3, AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA))
+_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_FLAGS = {"gauge": 8, "sum": 8, "histogram": 10}
 _MONOTONIC = bytes((3 << 3, 1))
 # The field of a metric that holds the points, and what stands behind them there.
 _DATA = {"gauge": (5, b""), "sum": (7, _DELTA + _MONOTONIC), "histogram": (9, _DELTA)}
@@ -64,6 +67,12 @@ def encode_number_point(attributes: bytes, value: float, period: Period) -> byte
     """One of the `data_points` of a gauge or sum; `attributes` are encoded for `NUMBER_ATTRIBUTES`."""
     layout, tag = (_INTEGER, 0x31) if isinstance(value, int) else (_DOUBLE, 0x21)
     return delimited(1, attributes + layout.pack(0x11, period.start_ns, 0x19, period.end_ns, tag, value))
+
+
+def encode_end_point(family: Family, attributes: bytes, time_ns: int) -> bytes:
+    """One of the `data_points` of any metric: it says that the series has no value from this time on."""
+    flags = bytes((_FLAGS[family.data] << 3, _NO_RECORDED_VALUE))
+    return delimited(1, attributes + _TIME.pack(0x19, time_ns) + flags)
 
 
 def encode_histogram_points(

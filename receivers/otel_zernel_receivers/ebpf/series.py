@@ -1,7 +1,7 @@
 """Reading the series table.
 
-The kernel counts into arrays that are mapped here and never cleared: what is new is the difference, modulo 2^32, to
-what was there last time. Nothing is read of series that have not moved.
+The kernel counts into arrays that are mapped here, and what it counts in is not cleared: what is new is the difference,
+modulo 2^32, to what was there last time. Nothing is read of series that have not moved.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,6 +84,7 @@ class SeriesTable:
         """Gives back what the row of an ended process had."""
         numbers = self._rows.take_slots(row)
         self._slots["highest"][numbers] = self._slots_read["highest"][numbers] = 0
+        self._counters.forget(numbers)
         self._give_back(numbers)
 
     def _give_back(self, numbers: Iterable[int]) -> None:
@@ -109,13 +110,16 @@ class SeriesTable:
         )
 
 
+_NOTHING = np.empty((0, 2), np.uint32)
+
+
 class _Counters:
     """The histograms of all slots. What they said last time is kept of counters that have ever counted: few do."""
 
     def __init__(self, shared: NDArray[np.uint32]) -> None:
         """`shared` has the shape (slots, counters)."""
         self._shared = shared
-        self._read = [np.empty((0, 2), np.uint32)] * len(shared)  # of each slot: which counters, and what they said
+        self._read = [_NOTHING] * len(shared)  # of each slot: which counters, and what they said
         self.at_once = max(_AT_ONCE // shared.shape[1], 1)
         self._now = np.zeros((self.at_once, shared.shape[1]), np.uint32)
         self._before = np.zeros_like(self._now)
@@ -131,6 +135,13 @@ class _Counters:
         moved = np.flatnonzero(counts)
         ends = np.searchsorted(moved, ends)
         return _parts(index[moved], ends), _parts(counts[moved].astype(np.int64), ends)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Clears the counters of slots in which nothing is counted any more: what one process after another had counted
+        there would add up."""
+        for number in numbers:
+            self._shared[number] = 0
+            self._read[number] = _NOTHING
 
     def _lay_out_now(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
         now = self._now[: len(numbers)]

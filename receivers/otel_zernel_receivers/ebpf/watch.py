@@ -8,6 +8,7 @@ from otel_zernel.component import Context
 from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.ends import Ends
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.loading import Loaded, load
@@ -53,6 +54,7 @@ class Watch:
         overhead = Overhead(config.max_overhead, loaded.cost.call_ns)
         self._sampling = Sampling(overhead, self._attachments, loaded.tables, loaded.cost, context)
         self._identities = Identities(self._tables.rows, self._selection)
+        self._ends = Ends(context.clock.monotonic)
         self._spans = SpanMaker(self._identities)
         self._since_ns = context.clock.time_ns()
         self.bell = Bell(loaded.bpf.maps["ring"])
@@ -102,8 +104,10 @@ class Watch:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
-        metrics = batches_of(readings, self._identities.wants, self._layout, self._cost, period, watched)
-        self._untaken += [*metrics, *self._spans_of(readings)]
+        wants, tell = self._identities.wants, self._ends.tell
+        metrics = batches_of(readings, wants, self._layout, self._cost, period, watched, tell)
+        ends = self._ends.batches({process.pid for process in self.processes()}, self._since_ns)
+        self._untaken += [*metrics, *self._spans_of(readings), *ends]
         return list(self._untaken)
 
     def _spans_of(self, readings: Readings) -> Iterator[Batch]:

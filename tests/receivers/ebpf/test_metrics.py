@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.loading import Cost
 from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.metrics import AT_ONCE, batches_of
-from otel_zernel_receivers.ebpf.otlp import Period
+from otel_zernel_receivers.ebpf.otlp import Family, Period
 from otel_zernel_receivers.ebpf.probes import Operation
 from otel_zernel_receivers.ebpf.rows import CpuReading, Process
 from otel_zernel_receivers.ebpf.sampling import Watched
@@ -41,10 +41,14 @@ READINGS = Readings(
 )
 
 
+def ignore(pid: int, family: Family, attributes: bytes) -> None:
+    return
+
+
 def told(readings: Readings, unwanted: frozenset[Process] = frozenset()) -> list[Batch]:
     layout, watched = Layout(HIGHEST_NS, 2), Watched(1.0)
     return batches_of(
-        readings, lambda process: process not in unwanted, layout, Cost(500, 1000, 500), Period(1, 2), watched
+        readings, lambda process: process not in unwanted, layout, Cost(500, 1000, 500), Period(1, 2), watched, ignore
     )
 
 
