@@ -1,6 +1,7 @@
 """The process around a service: its event loop, signals, log, and the reload on SIGHUP."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -65,6 +66,7 @@ class Process:
         while True:
             _set_up_logs(settings)
             self._service, self._shutdown_timeout = Service(settings), settings.shutdown_timeout
+            _exempt_from_collections()
             try:
                 outcome = await self._service.run(self._stop, exit_when_done=self._exit_when_done)
             except CannotStart as error:
@@ -123,6 +125,14 @@ class Process:
             return
         _logger.info("Received SIGHUP, the new configuration is good: reloading.")
         self._stop.set()
+
+
+def _exempt_from_collections() -> None:
+    """Leaves what is there, and stays, out of garbage collections: modules, classes and configuration, some 60,000
+    objects, for which a full one held the event loop for 25 ms. To be called while no service runs."""
+    gc.unfreeze()
+    gc.collect()  # what is frozen is never collected: nothing of an earlier service shall be
+    gc.freeze()
 
 
 def _set_up_logs(settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """The process as a user meets it: batch runs, signals, a taken port, a reload, no traceback."""
 
+import gc
 import gzip
 import json
 import os
@@ -8,12 +9,15 @@ import socket
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+
+from otel_zernel.running import _exempt_from_collections
 
 ROWS = ["timestamp,gpu_id,hostname,gpu_utilization"]
 ROWS += [f"2026-01-01T00:00:{second:02d}Z,0,node,{second}" for second in range(10)]
@@ -210,3 +214,34 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.01)
+
+
+def test_what_is_there_before_a_service_starts_is_left_out_of_garbage_collections(config: Path) -> None:
+    program = (
+        "import gc, sys; from otel_zernel.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(gc.get_freeze_count(), len(gc.get_objects()))"
+    )
+    command = [sys.executable, "-c", program, *COMMAND[3:], "--config", str(config), "--exit-when-done"]
+    command += ["--set", "receivers.csv.follow=false", "--set", QUIET]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    frozen, others = map(int, done.stdout.split())
+    assert frozen > others, done.stderr
+
+
+def test_a_reload_collects_what_the_service_before_it_left() -> None:
+    class Service:
+        def __init__(self) -> None:
+            self.itself = self
+
+    earlier = Service()
+    left = weakref.ref(earlier)
+    try:
+        _exempt_from_collections()
+        del earlier
+        gc.collect()
+        assert left() is not None, "it was left out of this collection"
+        _exempt_from_collections()
+        assert left() is None
+    finally:
+        gc.unfreeze()
