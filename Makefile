@@ -25,9 +25,10 @@ soak: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# The nvml receiver beside nvidia-smi, on a machine that has a GPU; the comparison is kept in docs/gpu_check.txt.
+# On a machine that has a GPU: the nvml receiver beside nvidia-smi, and the ebpf receiver beside a training job, whose
+# PyTorch has to be one for CUDA (see tests/gpu/README.md). The comparisons are kept in docs/gpu_check*.txt.
 gpu-check: $(STAMP)
-	$(BIN)/python -m tests.gpu.check
+	@status=0; for check in check ebpf_check; do $(BIN)/python -m tests.gpu.$$check || status=1; done; exit $$status
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue

@@ -1,0 +1,5 @@
+"""The stand-ins of CUDA and NCCL."""
+
+from tests.receivers.ebpf.standin.fixture import build_standin, standin
+
+__all__ = ["build_standin", "standin"]

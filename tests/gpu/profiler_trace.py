@@ -1,0 +1,50 @@
+"""Calls of CUDA in a trace of torch.profiler (Chrome's format), which has them from CUPTI."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+BETWEEN = "between the two lines"
+"""The region that counts. The job idles at its begin and end, which parts its calls from all others."""
+
+_KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "HtoH": "host_to_host"}
+_CALLS = {
+    "waits for the GPU": re.compile("(cuda|cu)(Stream|Device|Event|Ctx)Synchronize|cudaMemcpy"),
+    "allocations": re.compile("cudaMalloc(Async|Managed)?|cuMemCreate"),
+    "frees": re.compile("cudaFree(Async)?|cuMemRelease"),
+}
+
+Event = dict[str, Any]
+
+
+def count(events: Iterable[Event]) -> Counter[str]:
+    """What happened in the region, by the names in quantities.py."""
+    inside = list(_inside(list(events)))
+    return _launches(inside) + _copies(inside) + _calls(inside)
+
+
+def _inside(events: list[Event]) -> Iterable[Event]:
+    (region,) = (one for one in events if one.get("cat") == "user_annotation" and one["name"] == BETWEEN)
+    since, until = region["ts"], region["ts"] + region["dur"]
+    return (one for one in events if one.get("ph") == "X" and since < one["ts"] < until)
+
+
+def _launches(events: list[Event]) -> Counter[str]:
+    """A kernel is told with the call that launched it: those of a graph are one launch."""
+    return Counter({"launches": len({one["args"]["correlation"] for one in events if one.get("cat") == "kernel"})})
+
+
+def _copies(events: list[Event]) -> Counter[str]:
+    did: Counter[str] = Counter()
+    for one in (one for one in events if one.get("cat") == "gpu_memcpy"):
+        short = one["name"].split()[1]  # Memcpy HtoD (Pageable -> Device)
+        kind = _KINDS.get(short, short)
+        did[f"copies, {kind}"] += 1
+        did[f"bytes of copies, {kind}"] += one["args"]["bytes"]
+    return did
+
+
+def _calls(events: list[Event]) -> Counter[str]:
+    names = [one["name"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")]
+    return Counter({what: sum(bool(calls.fullmatch(name)) for name in names) for what, calls in _CALLS.items()})

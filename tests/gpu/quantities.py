@@ -1,0 +1,93 @@
+"""What a job did and what the collector saw of it, as numbers that can be put beside each other.
+
+Names are `launches`, `waits for the GPU`, `copies, KIND`, `bytes of copies, KIND`, `allocations`, `frees`,
+`memory at the end, bytes`, `collectives, OPERATION`, `bytes of collectives, OPERATION`, `scopes, NAME`,
+`seconds, PHASE` and `lost`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from otel_zernel.batch import Batch, points
+from tests.receivers.ebpf.watching import attributes_of, spans_of
+
+Quantities = Mapping[str, float]
+
+_COUNTED = {
+    "zernel.cuda.launch.latency": "launches",
+    "zernel.cuda.sync.wait": "waits for the GPU",
+    "zernel.cuda.copy.latency": "copies, {zernel_cuda_copy_kind}",
+    "zernel.nccl.collective.duration": "collectives, {zernel_nccl_operation}",
+}
+_SUMMED = {
+    "zernel.cuda.copy.size": "bytes of copies, {zernel_cuda_copy_kind}",
+    "zernel.nccl.collective.size": "bytes of collectives, {zernel_nccl_operation}",
+    "zernel.gpu.memory.allocations": "allocations",
+    "zernel.gpu.memory.frees": "frees",
+    "zernel.ebpf.lost_events": "lost",
+}
+_LAST = {"zernel.gpu.memory.used": "memory at the end, bytes", "zernel.phase.time": "seconds, {zernel_phase}"}
+_SCOPES = {"data_loading", "optimizer", "zero_grad", "backward", "ddp", "user"}
+_TIME_SHARE = 0.05
+"""How much of all time may be told of another phase: what lies between the two clocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quantity of both."""
+
+    what: str
+    did: float
+    seen: float
+    agree: bool
+
+
+def seen(batches: Iterable[Batch], pid: int) -> Quantities:
+    """What a collector has told of a process."""
+    summed: defaultdict[str, float] = defaultdict(int)
+    last: dict[tuple[str, str], float] = {}
+    for batch in batches:
+        for name, about, number in _numbers(batch, pid):
+            if name in _LAST:
+                last[_LAST[name].format(**about), str(about.get("zernel_gpu_index"))] = number
+            else:
+                summed[(_COUNTED | _SUMMED)[name].format(**about)] += number
+        for span in spans_of(batch, pid):
+            summed[f"scopes, {span.name}"] += attributes_of(span)["zernel_interval"] in _SCOPES
+    for (what, _), number in last.items():
+        summed[what] += number
+    return summed
+
+
+def _numbers(batch: Batch, pid: int) -> Iterator[tuple[str, dict[str, object], float]]:
+    """Name, attributes and value of each point of the process that counts; of a histogram, its count."""
+    for resource in batch.metrics.resource_metrics:
+        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+            for point in points(metric) if metric.name in _COUNTED | _SUMMED | _LAST else ():
+                about = attributes_of(point)
+                if about.get("process_pid", pid) != pid or about.get("zernel_timing_source") == "host_upper_bound":
+                    continue
+                if metric.name in _COUNTED:
+                    yield metric.name, about, point.count
+                else:
+                    yield metric.name, about, getattr(point, str(point.WhichOneof("value")))
+
+
+def compare(did: Quantities, told: Quantities) -> list[Row]:
+    """Every quantity of either. Counts agree if they are equal, times if few of them are another phase's."""
+    everything = sum(seconds for what, seconds in did.items() if what.startswith("seconds"))
+    rows = []
+    for what in sorted(what for what in did.keys() | told.keys() if did.get(what) or told.get(what)):
+        one, other = did.get(what, 0), told.get(what, 0)
+        within = _TIME_SHARE * everything if what.startswith("seconds") else 0
+        rows.append(Row(what, one, other, abs(one - other) <= within))
+    return rows
+
+
+def table(rows: Iterable[Row]) -> Iterator[str]:
+    """A line for each."""
+    yield f"{'':7} {'':60} {'did':>16} {'seen':>16} {'difference':>16}"
+    for row in rows:
+        verdict = "ok" if row.agree else "DIFFERS"
+        yield f"{verdict:7} {row.what:60} {row.did:16,.6g} {row.seen:16,.6g} {row.seen - row.did:16,.6g}"

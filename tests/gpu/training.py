@@ -1,0 +1,176 @@
+"""A training job that says what it did, for `make gpu-check`: plain PyTorch, on a GPU if it sees one.
+
+    python -m tests.gpu.training STEPS        # in the repository's folder; nothing but PyTorch is needed
+
+Warms up, says `ready` and waits for a line; trains, says `trained` and waits for a line. Then it tells as JSON what it
+did between the two lines, by the names in quantities.py. Calls of CUDA are those that torch.profiler, which listens to
+CUPTI, was told of; all else the script counts itself.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+
+from tests.gpu.profiler_trace import BETWEEN, count
+
+BATCH, WIDTH = 32, 512
+LOADING_S = 0.003
+"""What a batch takes to load."""
+FREED, KEPT = 64 << 20, 32 << 20
+"""Bytes allocated, more than PyTorch keeps in stock, and freed again or not."""
+
+
+class Samples(torch.utils.data.Dataset):  # type: ignore[misc]  # torch is unknown to mypy
+    """Samples of which a batch takes LOADING_S to make."""
+
+    def __init__(self, batches: int) -> None:
+        self._count = batches * BATCH
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        time.sleep(LOADING_S / BATCH)
+        return torch.randn(WIDTH), index % 10
+
+
+class Job:
+    """Trains, and counts what it does."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.did: defaultdict[str, float] = defaultdict(int)
+        layers = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)]
+        self.model = nn.Sequential(*layers).to(device)
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.held: list[torch.Tensor] = []
+        self.kept = [parameter.detach().clone() for parameter in self.model.parameters()]
+
+    def train(self, steps: int) -> None:
+        """One epoch of `steps`."""
+        for inputs, labels in self.loaded(steps):
+            with self.lasts("gpu_compute"):
+                self.learn(inputs.to(self.device), labels.to(self.device))
+            if distributed.is_initialized():
+                with self.lasts("nccl_collective"):
+                    self.reduce()
+            with self.lasts("optimizer_step"):
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+            self.did["scopes, Optimizer.step#AdamW.step"] += 1
+            self.did["scopes, Optimizer.zero_grad#AdamW.zero_grad"] += 1
+
+    def loaded(self, steps: int) -> Iterator[list[torch.Tensor]]:
+        """The batches."""
+        batches = iter(torch.utils.data.DataLoader(Samples(steps), batch_size=BATCH))
+        while batch := self.next_of(batches):
+            yield batch
+
+    def next_of(self, batches: Iterator[list[torch.Tensor]]) -> list[torch.Tensor] | None:
+        """The next batch; that there is none is a scope too."""
+        self.did["scopes, enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"] += 1
+        with self.lasts("data_loading"):
+            return next(batches, None)
+
+    def learn(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        """Forward and backward; in between it waits for the loss."""
+        with torch.profiler.record_function("my forward"):
+            loss = nn.functional.cross_entropy(self.model(inputs), labels)
+        loss.item()
+        loss.backward()
+        self.did["scopes, my forward"] += 1
+        self.did["scopes, backward"] += 1
+
+    def reduce(self) -> None:
+        """Reduces every gradient, waits for that, and keeps a copy on the device."""
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        for gradient in gradients:
+            distributed.all_reduce(gradient)
+            self.did["collectives, all_reduce"] += 1
+            self.did["bytes of collectives, all_reduce"] += gradient.nbytes
+        torch.cuda.synchronize()
+        for kept, gradient in zip(self.kept, gradients, strict=True):
+            kept.copy_(gradient)
+
+    def allocate(self) -> None:
+        """Memory that comes from CUDA, and some that goes back to it."""
+        freed, kept = (torch.empty(size, dtype=torch.uint8, device=self.device) for size in (FREED, KEPT))
+        self.held.append(kept)
+        del freed
+        torch.cuda.empty_cache()
+
+    @contextmanager
+    def lasts(self, phase: str) -> Iterator[None]:
+        """What happens within is this phase."""
+        begin = time.perf_counter()
+        yield
+        self.did[f"seconds, {phase}"] += time.perf_counter() - begin
+
+
+def main(steps: int) -> None:
+    """The whole job."""
+    torch.set_num_threads(1)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and distributed.is_nccl_available():
+        distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
+    job = Job(device)
+    with profiled() as profile:
+        work(job, 3)
+        job.did.clear()
+        with torch.profiler.record_function(BETWEEN):
+            say_and_wait("ready")
+            work(job, steps)
+            say_and_wait("trained")
+    say(json.dumps({"torch": torch.__version__, "gpu": gpu(), "did": {**job.did, **calls(profile)}}))
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def work(job: Job, steps: int) -> None:
+    """All that is compared. Whatever was in PyTorch's stock is gone at the end, so that it has to be allocated anew."""
+    held = torch.cuda.memory_reserved() if job.device == "cuda" else 0
+    job.train(steps)
+    if job.device == "cuda":
+        job.allocate()
+        torch.cuda.synchronize()
+        job.did["memory at the end, bytes"] += torch.cuda.memory_reserved() - held
+
+
+def profiled() -> Any:
+    """torch.profiler at work; CUPTI is loaded before anybody probes the process."""
+    return torch.profiler.profile(activities=torch.profiler.supported_activities())
+
+
+def calls(profile: Any) -> Counter[str]:
+    """The calls of CUDA between the two lines."""
+    with tempfile.TemporaryDirectory() as folder:
+        profile.export_chrome_trace(f"{folder}/trace.json")
+        return count(json.loads(Path(folder, "trace.json").read_text())["traceEvents"])
+
+
+def gpu() -> str | None:
+    """The GPU that it trained on, if it did."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def say_and_wait(text: str) -> None:
+    say(text)
+    sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,79 @@
+"""A collector beside a process, as anybody would run it: receiver, phases processor, a file."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from otel_zernel.batch import Batch
+from otel_zernel.otlp_json import parse_metrics_json, parse_spans_json
+from otel_zernel_receivers.ebpf.libraries import PROBES
+from otel_zernel_receivers.ebpf.processes import Scanner, Selection
+
+ROOT = Path(__file__).parents[2]
+JOB = "ZERNEL_GPU_CHECK"
+"""The variable by which the collector knows the job."""
+PATIENCE_S = 30
+"""How long attaching may take."""
+_ATTACHED = re.compile("Probing [0-9]+ functions of|Cannot probe ")
+
+# Nothing is sampled, so that all is counted.
+_CONFIG = """
+receivers: {{ebpf: {{interval: 250ms, max_overhead: 0, processes: {{environment: {{{job}: "{name}"}}}}}}}}
+processors: {{phases: {{interval: 1s, pass_through: true, traces: null}}}}
+exporters: {{file: {{path: {output}}}}}
+service:
+  pipelines: {{check: {{receivers: [ebpf], processors: [phases], exporters: [file]}}}}
+  telemetry: {{metrics: {{level: none}}}}
+"""
+
+
+@contextmanager
+def collector(folder: Path, name: str) -> Iterator[Path]:
+    """A collector that has attached to the processes whose variable JOB is `name`; they have to outlive it.
+
+    Gives the file that is complete afterwards. Raises RuntimeError, with its log, if the collector ends by itself.
+    """
+    config, log, output = (folder / file for file in ("config.yaml", "collector.log", "seen.json"))
+    config.write_text(_CONFIG.format(job=JOB, name=name, output=output))
+    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
+    with log.open("wb") as errors, subprocess.Popen(command, cwd=ROOT, stderr=errors) as process:
+        try:
+            _await_attached(process, log, files=_files_of(name))
+            yield output
+        finally:
+            process.send_signal(signal.SIGTERM)
+    if process.returncode:
+        raise RuntimeError(log.read_text())
+
+
+def batches_of(output: Path) -> list[Batch]:
+    """What the collector has written."""
+    lines = output.read_text().splitlines()
+    return [
+        Batch(metrics=parse_metrics_json(line))
+        if "resourceMetrics" in json.loads(line)
+        else Batch(spans=parse_spans_json(line))
+        for line in lines
+    ]
+
+
+def _files_of(name: str) -> int:
+    """How many libraries of the processes are to be probed."""
+    scan = Scanner(selection=Selection(environment={JOB: name})).scan()
+    return len({used.identity for process in scan.processes for used in process.files if used.library in PROBES})
+
+
+def _await_attached(process: "subprocess.Popen[bytes]", log: Path, files: int) -> None:
+    """Returns when the collector has said of each file that it is probed or why it cannot be; or when it has taken too
+    long, for there are files with nothing to probe."""
+    until = time.monotonic() + PATIENCE_S
+    while len(_ATTACHED.findall(log.read_text())) < files and time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"the collector has ended:\n{log.read_text()}")
+        time.sleep(0.05)
