@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
@@ -28,6 +28,7 @@ LOSSES = "zernel.ebpf.lost_events"
 READING = "zernel.probe.floor"
 """Comes with every reading of the eBPF receiver's counters."""
 _KNOWN = KERNEL | NVML | GPU | {LOSSES, READING}
+_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _ENGINES = ("", "sm")
 _TASKS = ("", "general")
 
@@ -97,6 +98,8 @@ def _observed(metric: Any, resource: Scalars, origin: Resource) -> Iterator[Obse
 
 
 def _value(point: Any) -> float | None:
+    if point.flags & _NO_RECORDED_VALUE:  # the series has ended; its process is not to be met anew
+        return None
     if hasattr(point, "as_double"):
         kind = point.WhichOneof("value")
         value = float(getattr(point, kind)) if kind else math.nan

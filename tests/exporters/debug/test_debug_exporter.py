@@ -331,3 +331,10 @@ async def test_output_goes_where_it_is_configured(capsys: pytest.CaptureFixture[
 )
 def test_values_are_shown_in_their_handiest_unit(value: float, unit: str, text: str) -> None:
     assert humane(value, unit) == text
+
+
+async def test_normal_leaves_out_points_without_a_value() -> None:
+    metrics = MetricsData()
+    metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="ended")
+    metric.gauge.data_points.add(flags=1)
+    assert await shown(Batch(metrics=metrics), "normal") == ""
