@@ -8,6 +8,7 @@ import gzip
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -46,7 +47,7 @@ def source() -> tuple[str, Source]:
     """The live receiver where it can work, else the recordings."""
     if "ebpf" not in Registry.installed().aliases("receivers") or os.geteuid() != 0:
         return "recorded", recorded
-    if importlib.util.find_spec("torch") is None:
+    if importlib.util.find_spec("torch") is None or shutil.which("cc") is None:
         return "recorded", recorded
     return "live", live
 
