@@ -79,7 +79,8 @@ def hits_of(series: Iterable[SeriesReading], cpu: Iterable[CpuReading]) -> list[
 
 
 def _within(reading: CpuReading, likely: Counter[Group]) -> Hits:
-    part = min(1.0, reading.hits / likely.total()) if likely else 1.0
+    total = likely.total()  # 0 also of a series whose calls had been read already when it moved
+    part = min(1.0, reading.hits / total) if total else 1.0
     sampled = {group: hits * part for group, hits in likely.items()}
     return Hits(reading.process, sampled, reading.hits - sum(sampled.values()))
 

@@ -132,6 +132,11 @@ def test_hits_are_told_by_group_as_far_as_they_are_counted() -> None:
     assert fewer.sampled[Group.LAUNCH] == 12.5
 
 
+def test_a_series_that_moved_without_a_new_count_has_no_hits() -> None:
+    (hits,) = hits_of([series_of(Operation.RUNTIME_LAUNCH)], [CpuReading(JOB, 50, 0, 0, 0, 0, 0)])
+    assert hits == Hits(JOB, {Group.LAUNCH: 0}, 50)
+
+
 def test_what_makes_a_state_is_never_sampled() -> None:
     never = {probe.kind for probe in chain(*PROBES.values()) if group_of(probe) is None}
     assert never == set(Kind) - {Kind.CALL, Kind.COPY, Kind.WAIT, Kind.COLLECTIVE}
