@@ -80,8 +80,8 @@ def test_children_end_by_themselves(watch: Watch, standin: Standin) -> None:
         program.do("cudaDeviceSynchronize times=2 forks=3")
         batch = watch.read()
         assert endings_of(batch, program.pid) == []
-        resources = [attributes_of(resource.resource) for resource in batch.spans.resource_spans]
-        assert [one["process_pid"] != program.pid for one in resources] == [True] * 3
+        children = {int(pid) for pid in program.log["pid"]} - {program.pid}
+        assert [len(endings_of(batch, child)) for child in children] == [1] * 3
         watch.taken()
         program.kill()
         told, _ = ending(watch.read(), program.pid)
