@@ -66,7 +66,7 @@ def checked(steps: int) -> tuple[dict[str, Any], list[Row]]:
             go_on(process)
             expect(process, "trained")
         go_on(process)
-        told = json.loads(line_of(process))
+        told = json.loads(expect(process, "{"))
         return told, compare(told["did"], seen(batches_of(output), process.pid))
 
 
@@ -80,15 +80,13 @@ def job(name: str, steps: int) -> "Iterator[subprocess.Popen[str]]":
         yield process
 
 
-def expect(process: "subprocess.Popen[str]", word: str) -> None:
-    """Waits for the job to say this. Raises RuntimeError if it does not."""
-    if (said := line_of(process)) != word:
-        raise RuntimeError(f"the training did not get to {word!r}, but said {said!r}")
-
-
-def line_of(process: "subprocess.Popen[str]") -> str:
+def expect(process: "subprocess.Popen[str]", begin: str) -> str:
+    """The next line of the job's that begins so; libraries may print what they like. RuntimeError if there is none."""
     assert process.stdout
-    return process.stdout.readline().strip()
+    for line in process.stdout:
+        if line.startswith(begin):
+            return line
+    raise RuntimeError(f"the training has ended before it said {begin!r}")
 
 
 def go_on(process: "subprocess.Popen[str]") -> None:
