@@ -71,7 +71,7 @@ class ProcessFolder:
         start, end = self._stat(50), self._stat(51)  # zeros for those who may not trace the process
         if not own_pid or start >= end:
             return b""
-        with suppress(PermissionError):
+        with suppress(OSError):  # not every kernel, sandbox or security module lets memory be read so
             return memory_of(own_pid, start, min(end - start, _MAX_ENVIRONMENT))
         return b""
 
