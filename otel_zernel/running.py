@@ -20,6 +20,8 @@ ReadSettings = Callable[[], Settings]
 
 GRACE = 5.0
 """Seconds beyond `shutdown_timeout` until a process in which something hangs is ended by force."""
+_SETTLED = 10.0
+"""Seconds after the start of a service; whatever components import and make when they start is there by then."""
 
 
 def run(read_settings: ReadSettings, *, exit_when_done: bool = False) -> int:
@@ -66,7 +68,8 @@ class Process:
         while True:
             _set_up_logs(settings)
             self._service, self._shutdown_timeout = Service(settings), settings.shutdown_timeout
-            _exempt_from_collections()
+            _exempt_all()
+            settled = asyncio.get_running_loop().call_later(_SETTLED, _exempt_newer)
             try:
                 outcome = await self._service.run(self._stop, exit_when_done=self._exit_when_done)
             except CannotStart as error:
@@ -75,6 +78,8 @@ class Process:
                 _logger.error("Reload failed, going back to the configuration before: %s", error)
                 settings, previous = previous, None
                 continue
+            finally:
+                settled.cancel()
             if self._stopping or self._next is None:
                 self._service = None
                 _logger.info("Stopped.")
@@ -127,11 +132,15 @@ class Process:
         self._stop.set()
 
 
-def _exempt_from_collections() -> None:
+def _exempt_all() -> None:
     """Leaves what is there, and stays, out of garbage collections: modules, classes and configuration, some 60,000
     objects, for which a full one held the event loop for 25 ms. To be called while no service runs."""
-    gc.unfreeze()
-    gc.collect()  # what is frozen is never collected: nothing of an earlier service shall be
+    gc.unfreeze()  # what an earlier service left
+    _exempt_newer()
+
+
+def _exempt_newer() -> None:
+    gc.collect()  # what is frozen while it is garbage stays until the next reload
     gc.freeze()
 
 
