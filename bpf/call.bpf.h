@@ -40,6 +40,7 @@ enum kind {
 	CONTEXT_SET,
 	CONTEXT_PUSH,
 	CONTEXT_POP,
+	WORK_ISSUE, /* its entry is all */
 };
 
 /* A probe's hit: one end of a call. */

@@ -5,13 +5,32 @@
  * by what follows when all went well. */
 
 #define LONGEST_FUNCTION 4096 /* bytes */
+#define LONGEST_ISSUE 500000 /* ns on the CPU, from the issue of a collective to the wait for it */
+#define LEAST_WORK_WAIT 50000 /* ns: of many small collectives none may be long */
+
+/* c10d::Work::Work, early in the issue of a collective. */
+static __always_inline void begin_work(struct hit *hit)
+{
+	hit->thread->work_issued = bpf_ktime_get_ns();
+	hit->thread->work_issued_off_cpu = hit->thread->off_cpu;
+}
+
+/* When the wait that begins now began for the job: with the issue of its collective, if the thread computed nothing
+ * since. An issue wakes the threads that carry it out, which may push the issuing one off its CPU. */
+static __always_inline __u64 work_since(struct thread *thread, __u64 now)
+{
+	__u64 issued = thread->work_issued, off_cpu = thread->off_cpu - thread->work_issued_off_cpu;
+
+	thread->work_issued = 0;
+	return issued && now - issued < off_cpu + LONGEST_ISSUE ? issued : now;
+}
 
 /* c10d::Work::wait */
 static __always_inline void begin_work_wait(struct hit *hit)
 {
 	if (!process_of(hit->thread))
 		return;
-	hit->thread->work_wait_since = bpf_ktime_get_ns();
+	hit->thread->work_wait_since = work_since(hit->thread, bpf_ktime_get_ns());
 	hit->thread->work_wait_code = instruction(hit->regs);
 	hit->thread->work_wait_flags = hit->flags;
 }
@@ -28,7 +47,7 @@ static __always_inline void end_work_wait(struct hit *hit)
 	if (!process || !begin || return_address(hit->regs) - thread->work_wait_code >= LONGEST_FUNCTION)
 		return;
 	thread->work_wait_since = 0;
-	if (now - begin < settings.long_wait)
+	if (now - begin < LEAST_WORK_WAIT)
 		return;
 	event = new_event(thread, INTERVAL_SYNC, begin, now);
 	if (!event)

@@ -13,6 +13,7 @@ enum loss {
 	TOO_MANY_COLLECTIVES, /* more in one group than a process has room for */
 	NO_ERROR_CODE,	 /* too many kinds of errors to tell apart */
 	NO_CONTEXT,	 /* too many CUDA contexts to remember their devices */
+	NO_SCOPE,	 /* no memory for a thread's scopes, or a scope in memory that is not there */
 	LOSSES = 16,
 };
 

@@ -2,9 +2,10 @@
 /* Collectives and communicators.
  *
  * A call only enqueues: from its entry to its return is `host_enqueue`. Within ncclGroupStart and ncclGroupEnd nothing is
- * launched before the outermost end, so there it lasts until that returns. When the host has waited for the GPU after
- * that (for the same stream, if it was for one), the collective is over: `host_upper_bound`. Until then it is kept in a
- * small ring of its process. */
+ * launched before the outermost end, so there it lasts until that returns. When the host has next waited for the
+ * GPU, the collective counts as over: `host_upper_bound`. Any stream's wait will do: frameworks put collectives on streams
+ * of their own, let the computing stream wait for them on the GPU, and wait for that one. Until then the collective is
+ * kept in a small ring of its process. */
 
 #define PENDING 64
 
@@ -32,7 +33,6 @@ struct collective {
 	__u64 end;
 	__u64 bytes;
 	__u64 communicator;
-	__u64 stream;
 	__u32 generation; /* of the process's row: what an earlier one left does not count */
 	__u32 state;
 	__u32 tid;
@@ -73,13 +73,12 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 	return process && process->world_size ? process->world_size : 1;
 }
 
-/* Arguments: count, element type, communicator, stream. */
+/* Arguments: count, element type, communicator. */
 static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
 {
 	frame->argument[1] = wanted_argument(hit, 2);
 	frame->argument[0] = wanted_argument(hit, 0) * element_size(wanted_argument(hit, 1)) *
 			     parts_of(hit, frame->argument[1]);
-	frame->argument[2] = wanted_argument(hit, 3);
 }
 
 /* Counts a collective that was enqueued (`later` 0) or is over (`later` 1). */
@@ -113,14 +112,6 @@ __noinline int tell_collective(struct thread *thread, struct collective *collect
 	return 0;
 }
 
-#define ANY_STREAM (~0ULL)
-#define LEGACY_STREAM 1 /* cudaStreamLegacy: another name of the default stream, 0 */
-
-static __always_inline __u64 stream_of(__u64 value)
-{
-	return value == LEGACY_STREAM ? 0 : value;
-}
-
 static __always_inline struct collective *pending(const struct thread *thread, __u32 number)
 {
 	__u32 index = thread->row * PENDING + (number & (PENDING - 1));
@@ -146,7 +137,6 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 	collective->end = hit->time;
 	collective->bytes = frame->argument[0];
 	collective->communicator = frame->argument[1];
-	collective->stream = stream_of(frame->argument[2]);
 	collective->tid = hit->thread->tid;
 	collective->flags = hit->flags;
 	collective->phase = frame->phase;
@@ -183,8 +173,8 @@ static __always_inline void end_group(struct hit *hit)
 	}
 }
 
-/* The host has waited for a stream of the GPU's since `begin`: what was enqueued there before is over. */
-__noinline int settle_collectives(struct thread *thread, __u64 stream, __u64 begin, __u64 end)
+/* The host has waited for the GPU since `begin`: what was enqueued before is over. */
+__noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
 {
 	struct process *process = thread ? process_of(thread) : 0;
 
@@ -196,8 +186,7 @@ __noinline int settle_collectives(struct thread *thread, __u64 stream, __u64 beg
 
 		if (!collective || collective->generation != thread->generation || collective->state == SETTLED)
 			continue;
-		if (collective->state == GROUPED || collective->end > begin ||
-		    (stream != ANY_STREAM && stream != collective->stream))
+		if (collective->state == GROUPED || collective->end > begin)
 			process->collectives_settled = process->collectives - 1; /* the next wait has to look again */
 		else if (__sync_val_compare_and_swap(&collective->state, ENQUEUED, SETTLED) == ENQUEUED)
 			tell_collective(thread, collective, end, 1);

@@ -22,7 +22,8 @@ static __always_inline int meet(struct hit *hit, struct registers *regs)
 static __always_inline int is_no_call(const struct hit *hit)
 {
 	switch (KIND_OF(hit->flags)) {
-	case SCOPE_END: case COMMUNICATOR_END: case WORK_WAIT: case WORK_WAIT_END: case REDUCER: return 1;
+	case SCOPE_END: case COMMUNICATOR_END: case WORK_WAIT: case WORK_WAIT_END: case REDUCER:
+	case WORK_ISSUE: return 1;
 	default: return 0;
 	}
 }
@@ -37,6 +38,7 @@ static __always_inline void pass(struct hit *hit)
 	switch (KIND_OF(hit->flags)) {
 	case SCOPE_END: close_scope(hit); break;
 	case COMMUNICATOR_END: forget_communicator(hit); break;
+	case WORK_ISSUE: begin_work(hit); break;
 	case WORK_WAIT: begin_work_wait(hit); break;
 	case WORK_WAIT_END: end_work_wait(hit); break;
 	case REDUCER: begin_reducer(hit); break;
@@ -62,7 +64,7 @@ static __always_inline int on_entry(struct registers *regs)
 	case COPY: begin_copy(&hit, frame); break;
 	case ALLOCATE: begin_allocation(&hit, frame); break;
 	case RELEASE: begin_release(&hit, frame); return 0;
-	case WAIT: case DEVICE: case CONTEXT: case CONTEXT_CREATE: case CONTEXT_SET: case CONTEXT_PUSH:
+	case DEVICE: case CONTEXT: case CONTEXT_CREATE: case CONTEXT_SET: case CONTEXT_PUSH:
 	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: keep_arguments(&hit, frame); break;
 	case SCOPE_BEGIN: begin_scope(&hit, frame); break;
 	case BACKWARD: begin_backward(&hit, frame); break;

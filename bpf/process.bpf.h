@@ -65,7 +65,10 @@ struct thread {
 	__u64 off_since; /* of the CPU */
 	__u64 on_since;
 	__u64 off_why;
-	__u64 work_wait_since; /* see distributed.bpf.c */
+	__u64 off_cpu; /* ns in all */
+	__u64 work_issued; /* see distributed.bpf.c */
+	__u64 work_issued_off_cpu;
+	__u64 work_wait_since;
 	__u64 work_wait_code;
 	__u32 work_wait_flags;
 	struct frame frames[FRAMES];

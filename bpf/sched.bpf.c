@@ -55,6 +55,7 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 		thread->on_since = now;
 	if (!process || !thread->off_since)
 		return;
+	thread->off_cpu += off;
 	__sync_fetch_and_add(&process->off_cpu, off);
 	if (thread->off_why == OFF_IO)
 		__sync_fetch_and_add(&process->io_wait, off);

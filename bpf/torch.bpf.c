@@ -139,9 +139,13 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	struct scope *scope;
 	int stale;
 
-	if (!scopes || !process || bpf_probe_read_user(&object, sizeof(object), (void *)frame->argument[0]) ||
-	    bpf_probe_read_user(&text, sizeof(text), (void *)frame->argument[1]))
+	if (!process)
 		return;
+	if (!scopes || bpf_probe_read_user(&object, sizeof(object), (void *)frame->argument[0]) ||
+	    bpf_probe_read_user(&text, sizeof(text), (void *)frame->argument[1])) {
+		lose(NO_SCOPE);
+		return;
+	}
 	object += RECORD_FUNCTION_OFFSET;
 	stale = find_scope(scopes, object);
 	if (stale >= 0)

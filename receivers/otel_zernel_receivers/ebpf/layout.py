@@ -62,6 +62,7 @@ class Loss(IntEnum):
     TOO_MANY_COLLECTIVES = 7
     NO_ERROR_CODE = 8
     NO_CONTEXT = 9
+    NO_SCOPE = 10
 
 
 PROCESS = np.dtype(

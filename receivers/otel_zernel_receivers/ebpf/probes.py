@@ -80,6 +80,7 @@ class Kind(IntEnum):
     CONTEXT_SET = 20
     CONTEXT_PUSH = 21
     CONTEXT_POP = 22
+    WORK_ISSUE = 23
 
 
 class Flag(IntFlag):
@@ -131,17 +132,22 @@ class Probe:
         return self.kind not in _ENTRY_IS_ALL
 
 
-_ENTRY_IS_ALL = (Kind.SCOPE_END, Kind.COMMUNICATOR_END, Kind.WORK_WAIT, Kind.WORK_WAIT_END, Kind.REDUCER)
+_ENTRY_IS_ALL = (
+    Kind.SCOPE_END,
+    Kind.COMMUNICATOR_END,
+    Kind.WORK_WAIT,
+    Kind.WORK_WAIT_END,
+    Kind.REDUCER,
+    Kind.WORK_ISSUE,
+)
 
 
 def _launches(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe, ...]:
     return tuple(Probe(function, operation, flags) for function in functions)
 
 
-def _waits(flags: Flag, *functions: str, stream: int = 0) -> tuple[Probe, ...]:
-    """Waits for the stream in argument `stream`, if given."""
-    arguments = (stream,) if stream else ()
-    return tuple(Probe(function, Operation.SYNC, flags, Kind.WAIT, arguments) for function in functions)
+def _waits(flags: Flag, *functions: str) -> tuple[Probe, ...]:
+    return tuple(Probe(function, Operation.SYNC, flags, Kind.WAIT) for function in functions)
 
 
 def _copies(flags: Flag, operation: Operation, size: int, *functions: str, kind: int = 0) -> tuple[Probe, ...]:
@@ -175,8 +181,7 @@ CUDA_RUNTIME = (
         *_both_streams("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
     ),
     *_launches(_RUNTIME, Operation.GRAPH_LAUNCH, *_both_streams("cudaGraphLaunch")),
-    *_waits(_RUNTIME, "cudaDeviceSynchronize", "cudaEventSynchronize"),
-    *_waits(_RUNTIME, *_both_streams("cudaStreamSynchronize"), stream=1),
+    *_waits(_RUNTIME, "cudaDeviceSynchronize", "cudaEventSynchronize", *_both_streams("cudaStreamSynchronize")),
     *_copies(_RUNTIME | _WAITS, Operation.COPY_HOST_TO_HOST, 3, "cudaMemcpy", "cudaMemcpy_ptds", kind=4),
     *_copies(_RUNTIME, Operation.COPY_HOST_TO_HOST, 3, *_both_streams("cudaMemcpyAsync"), kind=4),
     *_allocations(_RUNTIME, "cudaMalloc", "cudaMallocManaged", *_both_streams("cudaMallocAsync")),
@@ -191,8 +196,7 @@ CUDA_DRIVER = (
         *_both_streams("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel"),
     ),
     *_launches(_DRIVER, Operation.GRAPH_LAUNCH, *_both_streams("cuGraphLaunch")),
-    *_waits(_DRIVER, "cuCtxSynchronize", "cuEventSynchronize"),
-    *_waits(_DRIVER, *_both_streams("cuStreamSynchronize"), stream=1),
+    *_waits(_DRIVER, "cuCtxSynchronize", "cuEventSynchronize", *_both_streams("cuStreamSynchronize")),
     *_copies(_DRIVER | _WAITS, Operation.COPY_HOST_TO_DEVICE, 3, "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"),
     *_copies(_DRIVER | _WAITS, Operation.COPY_DEVICE_TO_HOST, 3, "cuMemcpyDtoH_v2", "cuMemcpyDtoH_v2_ptds"),
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, "cuMemcpyDtoD_v2", "cuMemcpyDtoD_v2_ptds"),
@@ -228,6 +232,11 @@ TORCH_CPU = (
         kind=Kind.SCOPE_BEGIN,
     ),
     Probe("_ZN2at14RecordFunction3endEv", Operation.UNCOUNTED, kind=Kind.SCOPE_END),
+    Probe(
+        "_ZN4c10d4WorkC2EiNS_6OpTypeEPKcRKSt8optionalISt6vectorIN2at6TensorESaIS7_EEE",  # c10d::Work::Work
+        Operation.UNCOUNTED,
+        kind=Kind.WORK_ISSUE,
+    ),
     Probe(_WORK_WAIT, Operation.UNCOUNTED, kind=Kind.WORK_WAIT),
     Probe("_ZN4c10d4Work11synchronizeEv", Operation.UNCOUNTED, kind=Kind.WORK_WAIT_END),
     Probe("_ZN4c10d40allow_inflight_collective_as_graph_inputEv", Operation.UNCOUNTED, kind=Kind.WORK_WAIT_END),
@@ -241,8 +250,8 @@ _NCCL = Flag.NCCL
 
 
 def _collective(function: str, operation: Operation, count: int, communicator: int, flags: Flag = _NCCL) -> Probe:
-    """A collective whose argument `count` is followed by the element type, and the communicator by the stream."""
-    return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator, communicator + 1))
+    """A collective whose argument `count` is followed by the element type."""
+    return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator))
 
 
 def _communicator(function: str, *arguments: int, flags: Flag = _NCCL) -> Probe:
