@@ -9,13 +9,8 @@ from benchmarks._runs import recorded
 from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import BOUNDARY_US, OVERLAP, bar, scores
 
-SHORT_WAITS = pytest.mark.xfail(
-    strict=True, reason="the receiver tells of no wait of c10d that is shorter than long_wait"
-)
-CASES = [pytest.param(name, marks=SHORT_WAITS if name == "gloo, all_reduce by hand" else ()) for name in SCENARIOS]
 
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_phases_are_the_true_ones(name: str) -> None:
     scenario = SCENARIOS[name]
     for score in scores(*recorded(name), scenario):
