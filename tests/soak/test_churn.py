@@ -1,0 +1,104 @@
+"""Processes come and go, and a collector that watches them keeps nothing of theirs."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+from uuid import uuid4
+
+import psutil
+import pytest
+
+from otel_zernel_receivers.ebpf.ends import LINGER
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.standin.fixture import build_standin, standin
+from tests.receivers.ebpf.watching import loadable
+
+__all__ = ["build_standin", "loadable", "standin"]
+
+pytestmark = pytest.mark.soak
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "10"))
+AT_A_TIME = 8
+JOB = """
+load libcudart.so.12
+cudaLaunchKernel times=50 threads=2
+cudaMalloc size=4096 times=3
+cudaMemcpy size=4096 kind=1 times=5
+cudaDeviceSynchronize times=3
+cudaLaunchKernel null=1
+sleep ms=1500
+"""
+CONFIG = """yaml:
+receivers: {ebpf: {processes: {environment: {ZERNEL_CHURN: %s}}}}
+processors: {percentiles: {}}
+exporters: {prometheus: {endpoint: "localhost:0"}}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines: {p: {receivers: [ebpf], processors: [percentiles], exporters: [prometheus]}}
+"""
+
+
+@pytest.mark.timeout(86_400)
+def test_short_lived_processes_leave_no_series_and_take_no_more_memory(
+    loadable: None, standin: Standin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = uuid4().hex
+    monkeypatch.setenv("ZERNEL_CHURN", run)  # what else runs on the machine is no concern of this collector
+    with collector(CONFIG % run, tmp_path / "log") as process:
+        memory, pids = [], set()
+        ends = time.monotonic() + MINUTES * 60
+        while time.monotonic() < ends:
+            pids |= run_some(standin)
+            memory.append(process.memory_info().rss / 1e6)
+        assert shown(tmp_path / "log") & pids
+        await_no_series_of(pids, tmp_path / "log")
+    settled = memory[len(memory) // 5 :]
+    print(
+        f"\n{len(pids):,} processes in {MINUTES:g} min: {memory[0]:.0f} MB after the first ones,"
+        f" {settled[0]:.0f} MB after a fifth of the time, {max(settled):.0f} MB at most"
+    )
+    assert max(settled) < settled[0] * 1.1
+
+
+@contextmanager
+def collector(config: str, log: Path) -> Iterator[psutil.Process]:
+    command = [sys.executable, "-m", "otel_zernel", "run", "--config", config]
+    with log.open("w") as file, subprocess.Popen(command, stderr=file) as process:
+        while "Attaching by" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+        yield psutil.Process(process.pid)
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text()
+
+
+def run_some(standin: Standin) -> set[int]:
+    """Runs jobs side by side to their end; their pids."""
+    with ThreadPoolExecutor(AT_A_TIME) as threads:
+        jobs = threads.map(lambda _: standin.run(JOB, capacity=1 << 10), range(AT_A_TIME))
+        pids = {job.pid for job in jobs}
+    for calls in standin.folder.glob("log-*"):
+        calls.unlink()
+    return pids
+
+
+def shown(log: Path) -> set[int]:
+    """The processes of which the page has a series."""
+    [address] = re.findall(r"Serving metrics on (http://\S+)", log.read_text())
+    with urlopen(address) as page:
+        return set(map(int, re.findall(r'process_pid="(\d+)"', page.read().decode())))
+
+
+def await_no_series_of(pids: set[int], log: Path) -> None:
+    """Returns once the page has none; two outputs of percentiles after their ends, and then some, it must."""
+    must = time.monotonic() + LINGER + 60
+    while left := {pid for pid in shown(log) & pids if not psutil.pid_exists(pid)}:
+        assert time.monotonic() < must, f"{len(left)} processes still have series"
+        time.sleep(1)
