@@ -50,11 +50,11 @@ def test_a_launch_counts_once_whatever_it_calls(watch: Watch, standin: Standin, 
 
 @pytest.mark.parametrize("function", ["cudaDeviceSynchronize", "cudaStreamSynchronize", "cuCtxSynchronize"])
 def test_a_sync_wait_is_as_long_as_the_wait(watch: Watch, standin: Standin, function: str) -> None:
-    batch, program = watched(watch, standin, f"cudaLaunchKernel work=20000000; {function}")
+    batch, program = watched(watch, standin, f"cudaLaunchKernel work=200000000; {function}")
     (call,) = program.calls(function)
     (point,) = histogram_points(batch, SYNC, process_pid=program.pid)
     truth = (call["end"] - call["start"]) / 1e9
-    assert truth * 0.9 < point.sum <= truth
+    assert truth * 0.7 < point.sum <= truth
 
 
 def test_copies_are_counted_by_kind_with_their_bytes(watch: Watch, standin: Standin) -> None:

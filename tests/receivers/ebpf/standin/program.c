@@ -480,6 +480,7 @@ COLLECTIVE(receive_from, ncclRecv, NULL, o->count, o->type, 0)
     }
 
 PYTORCH(end_scope, "_ZN2at14RecordFunction3endEv")
+PYTORCH(make_work, "_ZN4c10d4WorkC2EiNS_6OpTypeEPKcRKSt8optionalISt6vectorIN2at6TensorESaIS7_EEE")
 PYTORCH(wait_for_work, "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE")
 PYTORCH(finalize_backward, "_ZN4c10d7Reducer17finalize_backwardEv")
 
@@ -555,6 +556,7 @@ static const struct { const char *name; function *call; } functions[] = {
     {"ncclRecv", receive_from},
     {"record_function_enter_new", enter_scope},
     {"RecordFunction::end", end_scope},
+    {"Work::Work", make_work},
     {"Work::wait", wait_for_work},
     {"Reducer::finalize_backward", finalize_backward},
     {"THPEngine_run_backward", run_backward},
