@@ -34,7 +34,7 @@ class PercentilesConfig(ComponentConfig):
     interval: PositiveDuration = 10.0
     """Seconds between outputs."""
     exponential_histogram: bool = False
-    """Whether to output a cumulative exponential histogram, too."""
+    """Whether to output a cumulative exponential histogram, too, with the exemplars of the histograms counted."""
     pass_through: bool = False
     """Whether the metrics taken go on as well; the percentiles are then named with `.percentiles` behind."""
     max_series: Annotated[int, Field(ge=1)] = 10_000

@@ -21,6 +21,7 @@ from otel_zernel.points import delimited
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.cumulative import Differences
 from otel_zernel_processors.percentiles.distribution import Distribution, HistogramPoint, ranges, spread
+from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.number_points import number_runs
 from otel_zernel_processors.percentiles.series import SeriesTable, Stream, encode_attributes
 from otel_zernel_processors.percentiles.window import Counts
@@ -41,8 +42,16 @@ MetricKey = tuple[bytes, bytes, str, str]
 class Intake:
     """Collects what a batch says about each series, and counts all of it at once."""
 
-    def __init__(self, config: PercentilesConfig, context: Context, table: SeriesTable, counts: Counts) -> None:
+    def __init__(
+        self,
+        config: PercentilesConfig,
+        context: Context,
+        table: SeriesTable,
+        counts: Counts,
+        exemplars: Exemplars | None = None,
+    ) -> None:
         self._context = context
+        self._exemplars = exemplars
         self._table = table
         self._counts = counts
         self._layout = Layout(significant_figures=config.significant_figures)
@@ -160,6 +169,8 @@ class Intake:
         if slot is None or distribution is None:
             return "max_series"
         self._spans.append((slot, distribution))
+        if self._exemplars is not None and point.exemplars:
+            self._exemplars.keep(slot, point.exemplars)
         self._pieces += _HISTOGRAM + len(distribution.buckets.keys) // _BUCKETS
         return None
 
@@ -206,7 +217,7 @@ class Intake:
             self._clamped.add(int(times[units > limit].sum()))
         self._add(slots_of_values, np.minimum(units, limit), times, now_ns)
         middles = np.bincount(which, (first + last) / 2 * counts, len(spans)) / per_unit
-        sums = [middle if one.sum is None else one.sum for one, middle in zip(distributions, middles, strict=True)]
+        sums = [one.sum_or(middle) for one, middle in zip(distributions, middles, strict=True)]
         np.add.at(self._table.sum, slots, sums)
         self._lost["negative"] += sum(one.negative for one in distributions)
 

@@ -81,6 +81,11 @@ def exponential_point(series: Series, time_ns: int, sum_: float, values: Floats,
     return point.SerializeToString() + b"".join(delimited(1, pair) for pair in series.attributes)
 
 
+def encoded_exemplars(exemplars: Iterable[bytes]) -> bytes:
+    """The exemplars of an ExponentialHistogramDataPoint, to go behind its other fields."""
+    return b"".join(delimited(ExponentialHistogramDataPoint.EXEMPLARS_FIELD_NUMBER, one) for one in exemplars)
+
+
 def _buckets(values: Floats) -> tuple[int, Ints]:
     """The finest scale at which the values need few enough buckets, and the bucket of each."""
     if not len(values):

@@ -12,6 +12,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
 from otel_zernel.hdr import Layout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.intake import Intake
 from otel_zernel_processors.percentiles.report import Report
 from otel_zernel_processors.percentiles.series import Series, SeriesTable
@@ -35,8 +36,10 @@ class PercentilesProcessor(Processor):
         steps = None if config.window == "since_start" else math.ceil(config.window / config.interval)
         layout = Layout(significant_figures=config.significant_figures)
         self._counts = Counts(layout, steps, config.exponential_histogram)
-        self._intake = Intake(config, context, self._table, self._counts)
-        self._report = Report(config, self._table, self._counts)
+        self._exemplars = Exemplars()
+        kept = self._exemplars if config.exponential_histogram else None  # a summary has no place for them
+        self._intake = Intake(config, context, self._table, self._counts, kept)
+        self._report = Report(config, self._table, self._counts, self._exemplars)
         self._unreported = False
         self._ticked_ns = 0
         self._named = lru_cache(4096)(self._is_named)
@@ -99,6 +102,8 @@ class PercentilesProcessor(Processor):
 
     def _expire(self, before_ns: int) -> Iterable[Series]:
         gone = self._table.expire(before_ns, self._ticked_ns)
+        for slot in gone:
+            self._exemplars.take(slot)
         if gone:
             self._counts.forget(np.fromiter(gone, np.int64))
         self._intake.expire(before_ns, slots_gone=len(gone) > 0)

@@ -10,6 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.hdr import Ints
 from otel_zernel_processors.percentiles import output
 from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.series import Series, SeriesTable
 from otel_zernel_processors.percentiles.window import Counts
 
@@ -22,9 +23,10 @@ _COUNTERS = 200_000
 class Report:
     """Writes the summaries, and the exponential histograms if wanted."""
 
-    def __init__(self, config: PercentilesConfig, table: SeriesTable, counts: Counts) -> None:
+    def __init__(self, config: PercentilesConfig, table: SeriesTable, counts: Counts, exemplars: Exemplars) -> None:
         self._table = table
         self._counts = counts
+        self._exemplars = exemplars
         self._quantiles = sorted({0.0, *config.quantiles, 1.0})
         self._suffix = ".percentiles" if config.pass_through else ""
         self._histograms = config.exponential_histogram
@@ -91,7 +93,8 @@ class Report:
         for row, (start, end) in enumerate(zip(*self._counts.spans(tally, slots), strict=True)):
             values, counts = middles[start:end] / per_unit[row], tally.counts[start:end]
             total = float(self._table.sum[slots[row]])
-            points.append(output.exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row]))
+            point = output.exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row])
+            points.append(point + output.encoded_exemplars(self._exemplars.take(int(slots[row]))))
         return points
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogramDataPoint, Metric
 
-from tests.processors.percentiles.running import Running, gauge
+from tests.processors.percentiles.running import Running, gauge, of_metric
 
 OPTIONS = {"exponential_histogram": True, "window": "10s"}
 
@@ -54,3 +54,43 @@ def test_one_value_needs_one_bucket_as_fine_as_can_be() -> None:
     running.process(gauge([0.5, 0.5]))
     point = histogram(running)
     assert (list(point.positive.bucket_counts), point.scale) == ([2], 20)
+
+
+def with_exemplars(*values: float, temporality: int = 1) -> Metric:
+    """A histogram whose values are exemplars, each of a trace of its own."""
+    metric = Metric(name="latency", unit="s")
+    metric.histogram.aggregation_temporality = temporality  # type: ignore[assignment]  # an enum's number
+    point = metric.histogram.data_points.add(count=len(values), sum=sum(values), start_time_unix_nano=1)
+    point.explicit_bounds.append(10.0)
+    point.bucket_counts.extend([len(values), 0])
+    point.exemplars.extend(Exemplar(as_double=value, trace_id=bytes([int(value * 10)] * 16)) for value in values)
+    return metric
+
+
+def test_it_has_the_exemplars_that_came_since_the_last_output() -> None:
+    running = Running(OPTIONS)
+    running.process(of_metric(with_exemplars(0.1, 0.3)), of_metric(with_exemplars(0.2)))
+    assert [one.trace_id[0] for one in histogram(running).exemplars] == [1, 3, 2]
+    running.process(of_metric(with_exemplars(0.4)))
+    assert [one.as_double for one in histogram(running).exemplars] == [0.4]
+
+
+def test_of_many_exemplars_it_keeps_the_greatest() -> None:
+    running = Running(OPTIONS)
+    running.process(*(of_metric(with_exemplars(n / 10)) for n in range(40)))
+    assert sorted(one.trace_id[0] for one in histogram(running).exemplars) == list(range(24, 40))
+
+
+def test_an_exemplar_that_a_cumulative_histogram_repeats_is_one() -> None:
+    running = Running(OPTIONS)
+    running.process(*(of_metric(with_exemplars(0.1, temporality=2)) for _ in range(3)))
+    assert len(histogram(running).exemplars) == 1
+
+
+def test_a_new_series_in_the_place_of_one_forgotten_has_none_of_its_exemplars() -> None:
+    running = Running({**OPTIONS, "max_series": 1, "idle_timeout": "15s"})
+    running.process(of_metric(with_exemplars(0.1)))
+    running.clock.advance(30)
+    running.tick()  # forgotten before it was told
+    running.process(gauge([1.0], {"pid": 8}))
+    assert not histogram(running).exemplars
