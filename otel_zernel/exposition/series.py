@@ -235,7 +235,10 @@ class Exponentials(Buckets):
             buckets, total = self.buckets + buckets, _added(self.total, total)
         self.buckets, self.total = buckets, total
         bounds, totals = buckets.classic()
+        kept = list(self.exemplars.values())  # other bounds are no restart here: they only fit new values
         self._show_buckets(bounds, totals, total)
+        if not self.exemplars:
+            self._keep(kept)
         self._keep(point.exemplars)
 
 

@@ -92,6 +92,7 @@ def exponential(
     sum_: float | None = None,
     time: int = NOW,
     temporality: AggregationTemporality.ValueType = CUMULATIVE,
+    exemplars: tuple[Exemplar, ...] = (),
 ) -> Metric:
     buckets = ExponentialHistogramDataPoint.Buckets
     point = ExponentialHistogramDataPoint(
@@ -102,6 +103,7 @@ def exponential(
         count=zero_count + sum(positive[1]) + sum(negative[1]),
         sum=sum_,
         time_unix_nano=time,
+        exemplars=exemplars,
     )
     body = ExponentialHistogram(data_points=[point], aggregation_temporality=temporality)
     return Metric(name=name, unit="s", exponential_histogram=body)

@@ -6,6 +6,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 from otel_zernel.points import key_values
 from tests.core.exposition.otlp import (
     NOW,
+    exponential,
     histogram,
     number,
     summary,
@@ -48,6 +49,15 @@ def test_exemplars_are_in_openmetrics_only_the_greatest_of_a_bucket(shown: Shown
         'a_bucket{le="+Inf"} 4 # {step="3"} 7 1700000000.000',
     ]
     assert not any("#" in line for line in shown.lines())
+
+
+def test_an_exponential_histogram_that_grows_coarser_keeps_its_exemplars(shown: Shown) -> None:
+    slow = Exemplar(as_double=3.0, trace_id=b"\1" * 16)
+    shown.update(exponential("a", 0, (0, [1, 1]), exemplars=(slow,)))
+    shown.update(exponential("a", -1, (0, [2, 1]), time=NOW + 1))
+    assert [line for line in shown.lines(OPENMETRICS) if "trace_id" in line] == [
+        f'a_seconds_bucket{{le="4.0"}} 2 # {{trace_id="{"01" * 16}"}} 3.0'
+    ]
 
 
 def test_an_exemplar_whose_labels_are_too_long_keeps_its_ids(shown: Shown) -> None:
