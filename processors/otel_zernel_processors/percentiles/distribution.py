@@ -121,7 +121,7 @@ def _explicit(point: HistogramDataPoint) -> Distribution:
     below = int(bounds.searchsorted(0.0)) if len(bounds) and bounds[0] < 0 else 0
     keys = counts[below:].nonzero()[0] + below
     negative = int(counts[:below].sum()) if below else 0
-    return Distribution(Tally(keys, counts[keys]), _sum(point), negative, edges, **limits)
+    return Distribution(Tally(keys, counts[keys]), _sum(point, negative), negative, edges, **limits)
 
 
 def _exponential(point: ExponentialHistogramDataPoint) -> Distribution:
@@ -132,7 +132,7 @@ def _exponential(point: ExponentialHistogramDataPoint) -> Distribution:
     keys[0] = _ZERO
     buckets = Tally(keys, counts).where(counts > 0)
     negative = sum(point.negative.bucket_counts)
-    return Distribution(buckets, _sum(point), negative, scale=point.scale, **_known_limits(point))
+    return Distribution(buckets, _sum(point, negative), negative, scale=point.scale, **_known_limits(point))
 
 
 def _counts(counts: Sequence[int]) -> Ints:
@@ -142,8 +142,10 @@ def _counts(counts: Sequence[int]) -> Ints:
     return checked.astype(np.int64)
 
 
-def _sum(point: HistogramPoint) -> float | None:
-    return point.sum if point.HasField("sum") and math.isfinite(point.sum) else None
+def _sum(point: HistogramPoint, negative: int) -> float | None:
+    """The sum it says; None if that is none, or that of other values than those that count."""
+    told = point.HasField("sum") and math.isfinite(point.sum) and point.sum >= 0 and not negative
+    return point.sum if told else None
 
 
 def _known_limits(point: HistogramPoint) -> _Limits:

@@ -216,8 +216,8 @@ class Intake:
         if (units > limit).any():
             self._clamped.add(int(times[units > limit].sum()))
         self._add(slots_of_values, np.minimum(units, limit), times, now_ns)
-        middles = np.bincount(which, (first + last) / 2 * counts, len(spans)) / per_unit
-        sums = [one.sum_or(middle) for one, middle in zip(distributions, middles, strict=True)]
+        middles = np.bincount(which, (first / 2 + last / 2) * counts, len(spans)) / per_unit
+        sums = [middle if one.sum is None else one.sum for one, middle in zip(distributions, middles, strict=True)]
         np.add.at(self._table.sum, slots, sums)
         self._lost["negative"] += sum(one.negative for one in distributions)
 

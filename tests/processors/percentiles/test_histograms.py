@@ -127,6 +127,20 @@ def test_a_histogram_without_a_sum_gets_one_from_the_middle_of_its_buckets() -> 
     assert running.point().sum == pytest.approx(15)
 
 
+def test_a_sum_that_holds_values_below_zero_is_left_out_so_that_sums_only_grow() -> None:
+    running = Running()
+    metric = explicit([3, 0, 2, 0], [-5.0, 0.0, 2.0])
+    metric.histogram.data_points[0].sum = -10.0
+    running.process(of_metric(metric))
+    assert running.point().sum == pytest.approx(2)
+
+
+def test_values_beyond_all_bounds_have_a_sum_too() -> None:
+    running = Running()
+    running.process(of_metric(exponential([1], scale=-6, offset=1)))
+    assert running.point().sum > 0
+
+
 def test_exponential_buckets_go_to_their_range_and_the_zero_bucket_to_zero() -> None:
     running = Running({"quantiles": [0.5]})
     running.process(of_metric(exponential([4], scale=0, offset=3, zero=2)))  # (8, 16]
