@@ -108,7 +108,7 @@ def ranges(some: Sequence[Distribution], per_unit: Floats) -> tuple[Ints, Ints]:
 def _explicit(point: HistogramDataPoint) -> Distribution:
     bounds = np.array(point.explicit_bounds)
     counts = _counts(point.bucket_counts)
-    if not (bounds[1:] > bounds[:-1]).all():
+    if (len(bounds) and math.isnan(bounds[0])) or not (bounds[1:] > bounds[:-1]).all():
         raise ValueError("a histogram's bounds ascend")
     if len(counts) != len(bounds) + 1:
         if len(counts) or len(bounds):
@@ -117,7 +117,7 @@ def _explicit(point: HistogramDataPoint) -> Distribution:
     limits = _known_limits(point)
     edges = np.concatenate((_BELOW, bounds, _ABOVE))
     if not len(bounds) and "highest" not in limits:  # one bucket for everything, of which only the mean is known
-        limits["lowest"] = limits["highest"] = max(point.sum / max(point.count, 1), 0.0)
+        limits["lowest"] = limits["highest"] = (_sum(point, 0) or 0.0) / max(point.count, 1)
     below = int(bounds.searchsorted(0.0)) if len(bounds) and bounds[0] < 0 else 0
     keys = counts[below:].nonzero()[0] + below
     negative = int(counts[:below].sum()) if below else 0

@@ -208,6 +208,7 @@ def test_a_decrease_is_a_reset_even_without_a_new_start() -> None:
         (explicit([1, 2, 3], [1.0]), "invalid"),
         (explicit([1, 2, 3], [2.0, 1.0]), "invalid"),
         (explicit([1, 2, 3], [1.0, float("nan")]), "invalid"),
+        (explicit([0, 1], [float("nan")]), "invalid"),
         (explicit([2**63, 1], [1.0]), "invalid"),
         (exponential([1], scale=-(2**31), offset=0), "invalid"),
     ],
