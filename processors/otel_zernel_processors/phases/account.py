@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel_processors.phases.ledger import PHASE_OF, PHASES
+from otel_zernel_processors.phases.ledger import PHASE_OF, PHASES, after
 from otel_zernel_processors.phases.timeline import ClosedStep
 
 
@@ -61,20 +61,22 @@ class Account:
         """The last one known."""
         self.source = "scopes"
         self.open = Tally()
+        self._told_until = 0
         self._window: deque[Tally] = deque(maxlen=window_intervals)
 
     def add_step(self, closed: ClosedStep) -> None:
-        """Adds a step by scopes."""
+        """Adds a step by scopes; its time counts once, whatever has told of it before."""
         step = closed.step
         spent: dict[str, int] = {}
         changes, last = 0, self.phase
-        for start, end, what in closed.ledger.pieces:
+        for start, end, what in after(closed.ledger.pieces, self._told_until):
             phase = PHASE_OF[what]
             spent[phase] = spent.get(phase, 0) + end - start
             changes += phase != last
             last = phase
         self._add(spent, "scopes")
         self._change(changes, last, "scopes")
+        self._told_until = max(self._told_until, step.end)
         self.overlap_ns += closed.ledger.overlap_ns
         self.steps[step.kind] += 1
         self.epochs += step.ends_epoch
@@ -85,10 +87,11 @@ class Account:
             self.open.duration_ns += duration
             self.open.duration_squares += duration**2
 
-    def add_time(self, phase: str, source: str, duration_ns: int) -> None:
-        """Adds time in a phase; one that differs from the last is a transition."""
-        self._add({phase: duration_ns}, source)
-        self._change(int(phase != self.phase), phase, source)
+    def add_time(self, start: int, end: int, phase: str) -> None:
+        """Adds a stretch of one phase (ns) by signals; one that differs from the last is a transition."""
+        self._add({phase: end - start}, "signals")
+        self._change(int(phase != self.phase), phase, "signals")
+        self._told_until = end
 
     def _add(self, spent: Mapping[str, int], source: str) -> None:
         of_window = self.open.phase_ns

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from otel_zernel_processors.phases.ledger import PHASE_OF, Piece
+from otel_zernel_processors.phases.ledger import PHASE_OF, Piece, after
 from otel_zernel_processors.phases.observations import Observation
 
 _LONGEST = 60_000_000_000
@@ -26,10 +26,7 @@ class History:
 
     def add(self, pieces: Sequence[Piece]) -> None:
         """Appends the pieces of the next step."""
-        if pieces and pieces[0].start < self.until:
-            until = self.until
-            pieces = [piece._replace(start=max(piece.start, until)) for piece in pieces if piece.end > until]
-        self._pieces += pieces
+        self._pieces += after(pieces, self.until)
         self._grown()
 
     def add_time(self, start: int, end: int, phase: str) -> None:
@@ -58,7 +55,8 @@ class History:
         return bisect_right(self._pieces, time, key=itemgetter(1))
 
     def _grown(self) -> None:
-        self.until = self._pieces[-1][1] if self._pieces else 0
+        if self._pieces:
+            self.until = self._pieces[-1][1]
         if len(self._pieces) > _PIECES:
             del self._pieces[: len(self._pieces) - _PIECES + _PIECES // 10]
 

@@ -30,7 +30,7 @@ class Jobs:
         for process in processes:
             job, rank = self._job_of(process), process.attributes.get("zernel.rank")
             if job and isinstance(rank, int):
-                jobs.setdefault(job, {})[rank] = process
+                _take(jobs.setdefault(job, {}), rank, process)
         self._judges = {job: judge for job, judge in self._judges.items() if job in jobs}
         for job, ranks in sorted(jobs.items()):
             if len(ranks) > 1 and max(process.identity.host for process in ranks.values()) == host:
@@ -73,3 +73,11 @@ class Jobs:
                 "job %s is %s: every rank waits at least %.1f ms of a step of %.1f ms for collectives",
                 *(job[1], finding.verdict, finding.transfer_s * 1e3, finding.step_s * 1e3),
             )
+
+
+def _take(ranks: dict[int, Process], rank: int, process: Process) -> None:
+    """Of the processes that call themselves one rank, the one that trains is it: DataLoader workers inherit its name,
+    and a job that was started anew has it again."""
+    known = ranks.get(rank)
+    if known is None or process.tally.trained >= known.tally.trained:
+        ranks[rank] = process

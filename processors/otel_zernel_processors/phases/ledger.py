@@ -211,6 +211,13 @@ def _joined(cuts: Sequence[Cut], bridge_ns: int) -> Iterator[Piece]:
         yield _piece((begin, cuts[-1][1], doing))
 
 
+def after(pieces: Sequence[Piece], time: int) -> Sequence[Piece]:
+    """What of the pieces, which follow each other, lies after a time (ns)."""
+    if not pieces or pieces[0].start >= time:
+        return pieces
+    return [piece._replace(start=max(piece.start, time)) for piece in pieces if piece.end > time]
+
+
 def union(spans: Iterable[Span]) -> list[Span]:
     """The time that any of the spans covers, in order and without overlap."""
     joined: list[Span] = []

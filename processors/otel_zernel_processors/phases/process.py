@@ -94,7 +94,7 @@ class Process:
         by_signals = self._config.source == "signals" or not self._timeline.has_scopes
         if spell is None or not by_signals or self._config.source == "scopes":
             return None
-        self.account.add_time(spell.phase, "signals", spell.end - spell.start)
+        self.account.add_time(*spell)
         self.history.add_time(*spell)
         return spell
 

@@ -335,6 +335,24 @@ def test_of_a_process_with_scopes_and_counters_the_source_decides(source: str, t
     assert sources_of(run(batch_of(Loop().steps(100).load().spans), *counters(100), source=source)) == told_by
 
 
+def time_of(batches: Iterable[Batch]) -> dict[tuple[str, ...], float]:
+    """The last value of zernel.phase.time by source and phase, in ms."""
+    return {
+        (str(attributes["zernel.phase.source"]), str(attributes["zernel.phase"])): value * 1000
+        for attributes, value in values_of(batches, "zernel.phase.time")
+    }
+
+
+def test_what_signals_told_of_before_the_scopes_came_counts_once() -> None:
+    first = Loop(now=3000).load(1500).steps(20).load()
+    processor = make()
+    made = [out for batch in (*counters(100), batch_of(first.spans)) for out in processor.process(batch)]
+    told = time_of([*made, *processor.flush()])
+    judged = sum(lasted for (source, _), lasted in told.items() if source == "signals")
+    assert judged == 4800
+    assert sum(told.values()) == pytest.approx(first.now)
+
+
 @pytest.mark.parametrize(("source", "told_by"), [("auto", {"signals"}), ("scopes", set()), ("signals", {"signals"})])
 def test_of_a_process_without_scopes_the_source_decides(source: str, told_by: set[str]) -> None:
     assert sources_of(run(*counters(100), source=source)) == told_by
@@ -494,6 +512,16 @@ def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str,
     assert state(made, "zernel.job.verdict") == verdict
     assert last(made, "zernel.job.rank.lateness", zernel_rank=1) == pytest.approx(late / 1000)
     assert last(made, "zernel.job.collective.transfer") == pytest.approx(transfer / 1000)
+
+
+def test_a_worker_that_inherits_the_rank_of_its_trainer_is_no_rank() -> None:
+    inherited = {"zernel_world_size": 2, "zernel_rank": 1, "k8s_job_name": "bert"}
+    worker = gauge_batch("zernel.process.io.wait", [(at, at / 1000) for at in range(100)])
+    worker.edit_metrics().resource_metrics[0].resource.CopyFrom(resource_of(7, **inherited))  # type: ignore[arg-type]
+    before = (batch_of(Loop().steps(1).spans, resource_of(100 + rank)) for rank in range(2))
+    made = run(*before, worker, Batch.join(ranks(late=20, transfer=1)))
+    assert state(made, "zernel.job.verdict") == "straggler"
+    assert last(made, "zernel.job.rank.lateness", zernel_rank=1) == pytest.approx(0.02)
 
 
 def test_a_live_host_that_falls_silent_shows_its_last_steps() -> None:
