@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Thread
 
 from otel_zernel.component import Context
@@ -86,12 +86,12 @@ class Attachments:
     def update(self, scan: Scan) -> None:
         """Makes the probes those that the scan asks for."""
         now = self._context.clock.monotonic()
-        for process in scan.processes:
-            for used in process.files:
-                if used.library in PROBES:
-                    self._used_at[used.identity] = now
-                    if used.identity not in self._files:
-                        self._files[used.identity] = self._attach(used)
+        for used in (used for process in scan.processes for used in process.files if used.library in PROBES):
+            self._used_at[used.identity] = now
+            if used.identity not in self._files:
+                # Its process may have ended meanwhile. It is then opened by way of another one, or after the next scan.
+                with suppress(OSError), open_located(used.file) as fd:
+                    self._files[used.identity] = self._attach(used, fd)
         for identity in [one for one, used_at in self._used_at.items() if used_at < now - KEPT]:
             self._detach(identity)
 
@@ -140,18 +140,17 @@ class Attachments:
         identities = sorted(self._files, key=lambda identity: identity not in self._drivers)
         return [file for identity in identities if (file := self._files[identity])]
 
-    def _attach(self, used: UsedFile) -> ProbedFile | None:
+    def _attach(self, used: UsedFile, fd: int) -> ProbedFile | None:
         """None where it does not work; it is not tried again, since the file will not change."""
         logger, path = self._context.logger, used.mapping.path
         try:
-            with open_located(used.file) as fd:
-                places = find_places(fd, PROBES[used.library], at_any_cost=self._at_any_cost)
-                if places.too_dear:
-                    logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
-                if not places.probed:
-                    return None
-                with self._bpf_is_told():
-                    file = ProbedFile(self._bpf, self._mode, fd, places.probed, self._off)
+            places = find_places(fd, PROBES[used.library], at_any_cost=self._at_any_cost)
+            if places.too_dear:
+                logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
+            if not places.probed:
+                return None
+            with self._bpf_is_told():
+                file = ProbedFile(self._bpf, self._mode, fd, places.probed, self._off)
         except (OSError, UnreadableElf) as error:
             logger.warning("Cannot probe %s: %s", path, error)
             return None
@@ -173,5 +172,5 @@ class Attachments:
     def _detach(self, identity: FileIdentity) -> None:
         self._used_at.pop(identity, None)
         self._drivers.discard(identity)
-        if file := self._files.pop(identity):
+        if file := self._files.pop(identity, None):
             file.close()

@@ -4,19 +4,22 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Dropped, make_context
+from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.layout import ADDRESS
 from otel_zernel_receivers.ebpf.loading import load
+from otel_zernel_receivers.ebpf.processes import Scanner, Selection
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, numbers
+from tests.receivers.ebpf.watching import TEST_RUN, attributes_of, calls, histogram_points, numbers
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -131,3 +134,25 @@ def test_what_finds_no_room_is_counted_as_lost(
     assert isinstance(context.drop, Dropped)
     assert counted + context.drop.counts[reason] == 60
     assert context.drop.counts[reason] > 0
+
+
+def test_a_library_whose_first_user_ended_before_it_was_probed_is_probed_for_the_next(
+    loadable: None, standin: Standin
+) -> None:
+    scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
+    with (
+        closing(load(Limits())) as loaded,
+        closing(
+            Attachments(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)
+        ) as attachments,
+    ):
+        with standin.start() as first:
+            first.do("load libcudart.so.12")
+            scan = scanner.scan()
+        attachments.update(scan)
+        with standin.start() as second:
+            second.do("load libcudart.so.12")
+            attachments.update(scanner.scan())
+            second.do("cudaLaunchKernel times=5")
+            readings = loaded.tables.read()
+    assert [(reading.process.pid, reading.counts.sum()) for reading in readings.series] == [(second.pid, 5)]
