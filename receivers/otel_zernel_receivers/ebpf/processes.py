@@ -11,6 +11,7 @@
 A file is to be attached to once, whoever maps it: by its `identity`. A replaced library is another file.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -190,8 +191,8 @@ def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> 
         id=ProcessId(folder.pid, folder.start_time()),
         own_pid=own_pid,
         parent=folder.parent(),
-        name=folder.name,
-        executable=folder.executable.rpartition("/")[2],
+        name=_as_text(folder.name),
+        executable=_as_text(folder.executable.rpartition("/")[2]),
         cgroups=folder.cgroups,
         environment=folder.environment(variables, own_pid),
         files=(),
@@ -256,6 +257,11 @@ class _Remembered(Generic[Key, Value]):
 
     def forget_unused(self) -> None:
         self._old, self._used = self._used, {}
+
+
+def _as_text(name: str) -> str:
+    """A name that can be told: those of files may be any bytes, of which UTF-8 takes not all."""
+    return os.fsencode(name).decode(errors="replace")
 
 
 def _any_matches(patterns: Sequence[str], *values: str) -> bool:

@@ -1,5 +1,6 @@
 """A /proc made of files, whose processes run in root folders of their own."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -31,7 +32,7 @@ class FakeProc:
         container.mkdir()
         (process / "root").symlink_to(container)
         (process / "exe").symlink_to(executable)
-        (process / "comm").write_text(name + "\n")
+        (process / "comm").write_bytes(os.fsencode(name) + b"\n")
         (process / "cgroup").write_text(f"0::{cgroup}\n")
         (process / "status").write_text("Name:\tx\nNSpid:\t" + "\t".join(map(str, pids or [pid])) + "\n")
         (process / "stat").write_text(f"{pid} (a) b c) S {' '.join(map(str, range(4, 22)))} {start_time} 23\n")

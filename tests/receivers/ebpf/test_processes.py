@@ -220,3 +220,9 @@ def test_a_pid_used_again_is_another_process(proc: FakeProc) -> None:
 def test_a_missing_proc_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Scanner(tmp_path / "proc").scan()
+
+
+def test_names_of_any_bytes_can_be_told(proc: FakeProc) -> None:
+    proc.add(7, [CUDART], name=os.fsdecode(b"tr\xffin"), executable=os.fsdecode(b"/opt/tr\xffin"))
+    (process,) = Scanner(proc.root).scan().processes
+    assert (process.name, process.executable) == ("tr\N{REPLACEMENT CHARACTER}in",) * 2
