@@ -21,6 +21,8 @@ from otel_zernel_receivers.ebpf.series import SeriesReading
 
 NUMBER_ATTRIBUTES, HISTOGRAM_ATTRIBUTES = 7, 9
 """The fields of a point that hold its attributes."""
+HIGHEST = (1 << 63) - 1
+"""Of OTLP's integers. A program may say that it has copied any number of bytes."""
 
 _NS = 1e9
 _HISTOGRAM_HEAD = struct.Struct("<BQBQBQBd")  # start (2), time (3) and count (4) as fixed64, sum (5) as double
@@ -65,8 +67,8 @@ def encode_metric(family: Family, points: Sequence[bytes]) -> bytes:
 
 def encode_number_point(attributes: bytes, value: float, period: Period) -> bytes:
     """One of the `data_points` of a gauge or sum; `attributes` are encoded for `NUMBER_ATTRIBUTES`."""
-    layout, tag = (_INTEGER, 0x31) if isinstance(value, int) else (_DOUBLE, 0x21)
-    return delimited(1, attributes + layout.pack(0x11, period.start_ns, 0x19, period.end_ns, tag, value))
+    layout, tag, told = (_INTEGER, 0x31, min(value, HIGHEST)) if isinstance(value, int) else (_DOUBLE, 0x21, value)
+    return delimited(1, attributes + layout.pack(0x11, period.start_ns, 0x19, period.end_ns, tag, told))
 
 
 def encode_end_point(family: Family, attributes: bytes, time_ns: int) -> bytes:

@@ -23,6 +23,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.points import delimited, encode_resource, key_values
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import Ending, Interval
+from otel_zernel_receivers.ebpf.otlp import HIGHEST
 from otel_zernel_receivers.ebpf.probes import COLLECTIVES, Phase, function_of
 from otel_zernel_receivers.ebpf.rows import Process
 
@@ -111,7 +112,7 @@ def _collective(what: What) -> dict[str, str | int]:
     told: dict[str, str | int] = {
         "zernel.nccl.operation": operation,
         "zernel.timing.source": timing,
-        "zernel.nccl.bytes": what.bytes,
+        "zernel.nccl.bytes": min(what.bytes, HIGHEST),
         "zernel.nccl.communicator": f"{what.communicator:#x}",
     }
     if what.rank >= 0:

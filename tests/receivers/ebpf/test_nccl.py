@@ -51,6 +51,12 @@ def test_elements_have_their_true_size(watch: Watch, standin: Standin, type_: in
     assert numbers(batch, SIZE, process_pid=program.pid) == [10 * size]
 
 
+def test_more_bytes_than_can_be_told_are_the_most_that_can(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllGather comm=1 count={1 << 60} type=0")
+    assert numbers(batch, SIZE, process_pid=program.pid) == [(1 << 63) - 1]
+    assert collective_span(batch, program.pid)["zernel_nccl_bytes"] == (1 << 63) - 1
+
+
 def test_a_span_tells_communicator_rank_and_size(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7")
     (span,) = [one for one in spans_of(batch, program.pid) if one.name == "all_reduce"]
