@@ -5,6 +5,7 @@ The table and its strings are read whole, which for PyTorch's 30 MB libtorch_pyt
 
 import os
 import struct
+import sys
 
 import numpy as np
 
@@ -48,8 +49,8 @@ def _sections(fd: int) -> list[tuple[int, ...]]:
 
 
 def _read(fd: int, offset: int, size: int) -> bytes:
-    if size > _MAX_TABLE:
-        raise UnreadableElf(f"a table of {size} bytes")
+    if size > _MAX_TABLE or offset > sys.maxsize:  # beyond of what a file can have
+        raise UnreadableElf(f"a table of {size} bytes at {offset}")
     data = os.pread(fd, size, offset)
     if len(data) < size:
         raise UnreadableElf("a table reaches beyond the end of the file")

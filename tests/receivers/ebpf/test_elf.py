@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol, UnreadableElf, open_elf
 from otel_zernel_receivers.ebpf.prologue import Cost, Machine
+from otel_zernel_receivers.ebpf.symtab import find_local
 from tests.receivers.ebpf.standin import Standin
 
 PT_DYNAMIC = 2
@@ -199,3 +200,11 @@ def test_a_hash_chain_that_never_ends_is_refused(tmp_path: Path) -> None:
         content[table + 4 * word : table + 4 * word + 4] = (1).to_bytes(4, "little")
     with in_memory(bytes(content)) as elf, pytest.raises(UnreadableElf, match="without an end"):
         elf.find(["g"])
+
+
+def test_a_table_beyond_what_a_file_can_have_is_refused(standin: Standin, tmp_path: Path) -> None:
+    content = bytearray(standin.cudart.read_bytes())
+    content[40:48] = (1 << 63).to_bytes(8, "little")  # where the header says that the sections are
+    (tmp_path / "garbled").write_bytes(content)
+    with (tmp_path / "garbled").open("rb") as file, pytest.raises(UnreadableElf, match="a table of"):
+        find_local(file.fileno(), "anything")
