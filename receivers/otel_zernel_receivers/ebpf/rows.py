@@ -1,7 +1,7 @@
 """The process table: who makes probed calls, from a process's first call to its end."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,14 +103,16 @@ class ProcessRows:
         rows = np.flatnonzero(lost)
         return dict(zip(self.processes(rows), lost[rows].tolist(), strict=True))
 
-    def cpu(self) -> list[CpuReading]:
-        """What every process has done."""
-        rows = self._in(State.LIVE)
+    def cpu(self, ended: Collection[int] = ()) -> list[CpuReading]:
+        """What every process has done that is being counted, or has the row of one that has just `ended`."""
+        live = self._in(State.LIVE)
+        rows = np.concatenate((live, np.fromiter(ended, np.intp)))
         now, before = self._rows[rows][_CPU], self._cpu_read[rows]
         self._cpu_read[rows] = now
         new = {name: now[name] - before[name] for name in _CPU}
         new["last_burst"] = np.where(new.pop("bursts"), now["last_burst"], 0)
         since, monotonic_ns = self._rows["phase_since"][rows], np.uint64(time.monotonic_ns())
+        since[len(live) :] = 0  # who has ended is in no phase
         new["phase"] = self._rows["phase"][rows]
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
         return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))

@@ -82,7 +82,7 @@ class Tables:
         readings = Readings(
             series=self.series.read(),
             memory=self.memory.read(),
-            cpu=self.rows.cpu(),
+            cpu=self.rows.cpu(ended - self._ended),
             failures=self.failures.read(),
             losses=self._read_losses(),
             lost_events=self.rows.lost_events(),

@@ -65,3 +65,18 @@ def test_calls_that_the_runtime_makes_of_the_driver_are_hits_too(watch: Watch, s
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 20
+
+
+def test_hits_since_the_last_reading_before_the_end_of_a_process_are_told_once(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do(f"load {CUDART}")
+        watch.attach()
+        program.do("cudaLaunchKernel times=3")
+        watch.read()
+        watch.taken()
+        program.do("cudaLaunchKernel times=10")
+    told = []
+    for _ in range(3):
+        told += numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)
+        watch.taken()
+    assert told == [10]
