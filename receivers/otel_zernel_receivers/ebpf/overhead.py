@@ -114,13 +114,15 @@ class Overhead:
 
     def add(self, hits: Sequence[Hits], seconds: float, watched: Mapping[Group, float]) -> None:
         """Takes note of what was hit in so many seconds, `watched` of them with the probes of a group."""
+        if not self._limit:
+            return
         self._seconds += seconds
         self._watched.update({group: watched.get(group, seconds) for group in Group})
         for one in hits:
             load = self._loads.setdefault(one.process, _Load())
             load.sampled.update({group: count * self._call_s for group, count in one.sampled.items()})
             load.others += one.others * self._call_s
-        if self._limit and self._seconds >= AVERAGED and all(self._watched[group] for group in self.shares):
+        if self._seconds >= AVERAGED and all(self._watched[group] for group in self.shares):
             self._decide()
             self._restart()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import pickle
 import time
 from collections.abc import AsyncIterator, Callable
 from itertools import chain
@@ -108,6 +109,14 @@ def test_a_burst_is_no_load() -> None:
 
 def test_no_limit_is_no_sampling() -> None:
     assert decide(Overhead(0, CALL_NS), launch=1.0) == {}
+
+
+def test_without_a_limit_nothing_is_kept_of_processes() -> None:
+    what = Overhead(0, CALL_NS)
+    size = len(pickle.dumps(what))
+    for pid in range(100):
+        what.add([Hits(Process(0, pid, pid), {Group.LAUNCH: 1}, 1)], 1.0, {})
+    assert len(pickle.dumps(what)) == size
 
 
 def test_what_no_sampling_can_take_back_is_told() -> None:
