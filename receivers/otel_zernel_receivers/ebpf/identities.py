@@ -50,7 +50,7 @@ class Identities:
         """Takes from a scan under which pids /proc shows processes, where it is another pid namespace's; and notes the
         ends of processes that nobody told us about."""
         self._pids = {process.own_pid: process.id.pid for process in scan.processes}
-        for process in self._rows.live():
+        for process in self._rows.held():
             if not (self._proc_root / str(self._pids.get(process.pid, process.pid))).exists():
                 self._rows.end(process)
 

@@ -1,8 +1,9 @@
 """Only processes that are wanted are told of."""
 
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,16 @@ import pytest
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.attaching import Place, attach
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.elf import open_elf
+from otel_zernel_receivers.ebpf.identities import Identities
+from otel_zernel_receivers.ebpf.loading import load
+from otel_zernel_receivers.ebpf.probes import Operation, Probe
+from otel_zernel_receivers.ebpf.processes import Scan, Selection
+from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
+from tests.receivers.ebpf.fake_proc import FakeProc
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import calls, numbers, spans_of
 
@@ -109,3 +118,28 @@ def test_of_two_pods_one_can_be_chosen(loadable: None, standin: Standin, cgroup:
         batch = watch.read()
     assert calls(batch, LAUNCH, process_pid=inside.pid) == 10
     assert calls(batch, LAUNCH, process_pid=outside.pid) == 0
+
+
+def test_an_unwanted_process_whose_end_nobody_told_of_gives_its_place_back(
+    loadable: None, standin: Standin, tmp_path: Path
+) -> None:
+    proc = FakeProc(tmp_path)
+    with closing(load(Limits())) as loaded, standin.start() as program:
+        rows = loaded.tables.rows
+        identities = Identities(rows, Selection(names=("no-such-program",)), proc.root)
+        place = Place(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
+        with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
+            program.do("load libcudart.so.12")
+            program.do("cudaLaunchKernel")
+        proc.add(program.pid)
+        identities.learn()
+        assert (rows.live(), [process.pid for process in rows.held()]) == ([], [program.pid])
+        shutil.rmtree(proc.root / str(program.pid))
+        identities.scanned(Scan((), {}))
+        assert len(rows.ended()) == 1
+
+
+def offset_of(library: Path) -> int:
+    with open_elf(library) as elf:
+        (launch,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
+        return elf.probe_point(launch).offset
