@@ -16,7 +16,7 @@ class FailureReading:
 
     process: Process
     flags: int
-    """`Flag.RUNTIME`, `Flag.DRIVER`, or 0: whose the code is."""
+    """`Flag.RUNTIME`, `Flag.DRIVER` or `Flag.NCCL`: whose the code is."""
     code: int
     count: int
 

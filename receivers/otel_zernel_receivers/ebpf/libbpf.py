@@ -3,7 +3,7 @@
     with Object(path) as bpf:
         bpf.maps["slots"].max_entries = 1024
         bpf.load()
-        link = attach_session(bpf.programs["call"], library, offsets, cookies)
+        link = attach_session(bpf.programs["probe"], library, offsets, cookies)
 
 Links of uprobe.multi and sessions are made by bpf(2) itself, since libbpf 1.1 knows neither. What libbpf and the
 verifier say to a failure is part of the `BpfError`.
