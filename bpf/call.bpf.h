@@ -67,9 +67,13 @@ static __always_inline void keep_arguments(const struct hit *hit, struct frame *
 	frame->argument[1] = wanted_argument(hit, 1);
 }
 
+#define IN_PROGRESS 7 /* of ncclResult_t: a communicator that does not block goes on by itself */
+
 static __always_inline int has_failed(const struct hit *hit)
 {
-	return !!(__u32)result_of(hit->regs);
+	__u32 result = result_of(hit->regs);
+
+	return result && !(hit->flags & IS_NCCL && result == IN_PROGRESS);
 }
 
 /* The runtime API is made of driver calls; those are no calls of the program's own. */

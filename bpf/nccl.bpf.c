@@ -148,15 +148,15 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 	tell_collective(hit->thread, collective, hit->time, 0);
 }
 
-/* ncclGroupStart and ncclGroupEnd; the latter is told by IS_GROUP_END. */
+/* ncclGroupStart and ncclGroupEnd; the latter is told by IS_GROUP_END. If it fails the group is over too, and nothing of
+ * it was launched. */
 static __always_inline void end_group(struct hit *hit)
 {
 	struct thread *thread = hit->thread;
+	int failed = has_failed(hit);
 
-	if (has_failed(hit))
-		return;
 	if (!(hit->flags & IS_GROUP_END)) {
-		thread->group_depth++;
+		thread->group_depth += !failed;
 		return;
 	}
 	if (thread->group_depth && --thread->group_depth)
@@ -167,9 +167,10 @@ static __always_inline void end_group(struct hit *hit)
 		if (!collective || collective->generation != thread->generation || collective->state != GROUPED ||
 		    collective->tid != thread->tid)
 			continue;
-		collective->state = ENQUEUED;
+		collective->state = failed ? SETTLED : ENQUEUED;
 		collective->end = hit->time;
-		tell_collective(thread, collective, hit->time, 0);
+		if (!failed)
+			tell_collective(thread, collective, hit->time, 0);
 	}
 }
 

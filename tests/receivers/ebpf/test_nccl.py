@@ -186,6 +186,25 @@ def test_failed_collectives_are_errors_and_nothing_else(watch: Watch, standin: S
     assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_usage") == [1]
 
 
+def test_of_a_group_that_fails_nothing_is_told_and_what_follows_is_in_no_group(watch: Watch, standin: Standin) -> None:
+    group = "ncclGroupStart; ncclAllReduce comm=1 count=10 type=7; ncclAllReduce null=1 count=10 type=7; ncclGroupEnd"
+    batch, program = watched(watch, standin, f"{INIT}; {group}; ncclSend comm=1 count=10 type=7")
+    assert collective_span(batch, program.pid)["zernel_nccl_operation"] == "send"
+    assert calls(batch, DURATION, process_pid=program.pid) == 1
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_argument") == [2]
+
+
+def test_calls_of_communicators_that_do_not_block_are_no_errors(watch: Watch, standin: Standin) -> None:
+    init = "ncclCommInitRankConfig comm=1 ranks=8 rank=3 nonblocking=1"
+    reduce = "ncclAllReduce comm=1 count=10 type=7"
+    batch, program = watched(watch, standin, f"{init}; ncclGroupStart; {reduce}; {reduce}; ncclGroupEnd; {reduce}")
+    assert set(program.calls("ncclCommInitRankConfig", "ncclGroupEnd")["result"]) == {7}
+    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_enqueue") == 3
+    assert numbers(batch, ERRORS, process_pid=program.pid) == []
+    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    assert attributes_of(resource).items() >= {"zernel_rank": 3, "zernel_world_size": 8}.items()
+
+
 def test_launches_of_nccls_own_runtime_are_seen_at_the_driver(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7 times=5")
     latency = "zernel.cuda.launch.latency"

@@ -5,7 +5,7 @@
 
 #include "standin.h"
 
-struct ncclComm { int ranks, rank; };
+struct ncclComm { int ranks, rank, in_progress; };
 
 enum { LATENCY_NS = 5000 };
 
@@ -14,6 +14,7 @@ enum { LATENCY_NS = 5000 };
 /* Work collected between ncclGroupStart and ncclGroupEnd: one kernel for the whole group, as in NCCL. */
 static __thread struct {
     int depth, calls;
+    ncclResult_t result; /* of its calls: the end answers it, and launches nothing if one has failed */
     uint64_t work;
     cudaStream_t stream;
 } group;
@@ -25,14 +26,22 @@ static ncclResult_t launch(uint64_t work, cudaStream_t stream)
     return cudaLaunchKernelExC(&config, launch, args);
 }
 
+/* What a call answers that did not fail: of a communicator that does not block, that it goes on. */
+static ncclResult_t answer(ncclComm_t comm, ncclResult_t result)
+{
+    return result == ncclSuccess && comm->in_progress ? ncclInProgress : result;
+}
+
 static ncclResult_t enqueue(ncclComm_t comm, size_t count, ncclDataType_t type, cudaStream_t stream)
 {
     static const uint8_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
     if (!comm || type < 0 || type >= (int)sizeof sizes)
-        return ncclInvalidArgument;
+        return group.depth ? (group.result = ncclInvalidArgument) : ncclInvalidArgument;
     uint64_t work = LATENCY_NS + count * sizes[type];
     if (!group.depth)
-        return launch(work, stream);
+        return answer(comm, launch(work, stream));
+    if (comm->in_progress && !group.result)
+        group.result = ncclInProgress;
     group.calls++;
     group.work += work;
     group.stream = stream;
@@ -49,12 +58,18 @@ ncclResult_t ncclGroupEnd(void)
 {
     if (!group.depth)
         return ncclInvalidUsage;
-    if (--group.depth || !group.calls)
+    if (--group.depth)
         return ncclSuccess;
     uint64_t work = group.work;
+    int calls = group.calls;
+    ncclResult_t result = group.result;
     group.calls = 0;
     group.work = 0;
-    return launch(work, group.stream);
+    group.result = ncclSuccess;
+    if (!calls || (result && result != ncclInProgress))
+        return result;
+    ncclResult_t launched = launch(work, group.stream);
+    return launched ? launched : result;
 }
 
 static ncclResult_t create(ncclComm_t *comm, int ranks, int rank)
@@ -62,7 +77,7 @@ static ncclResult_t create(ncclComm_t *comm, int ranks, int rank)
     if (rank < 0 || rank >= ranks)
         return ncclInvalidArgument;
     *comm = malloc(sizeof **comm);
-    **comm = (struct ncclComm){ranks, rank};
+    **comm = (struct ncclComm){ranks, rank, 0};
     return ncclSuccess;
 }
 
@@ -79,7 +94,11 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, ncclUniqueId id, int 
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-    return create(comm, ranks, rank);
+    ncclResult_t result = create(comm, ranks, rank);
+    if (result)
+        return result;
+    (*comm)->in_progress = config && !config->blocking;
+    return answer(*comm, result);
 }
 
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int ranks, int rank, int id_count, ncclUniqueId *ids,

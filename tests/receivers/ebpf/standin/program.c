@@ -10,7 +10,8 @@
  *
  * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
  * work (ns on the device), stream, event, comm, context (numbers of one's own choice; stream 0 is the default stream), size, kind,
- * device, count, type, ranks, rank, null=1 (a null kernel, graph or communicator: the call fails).
+ * device, count, type, ranks, rank, null=1 (a null kernel, graph or communicator: the call fails), nonblocking=1 (of
+ * ncclCommInitRankConfig: calls of the communicator answer that they are in progress).
  * Every kind of allocation has a stack of its own, from which its free takes the latest; a free of an empty stack frees
  * an address that was never given out.
  *
@@ -42,7 +43,8 @@ struct record {
 };
 
 struct options {
-    long times, threads, forks, work, stream, event, comm, context, size, kind, device, count, type, ranks, rank, null;
+    long times, threads, forks, work, stream, event, comm, context, size, kind, device, count, type, ranks, rank, null,
+        nonblocking;
 };
 
 typedef void function(const struct options *, struct record *);
@@ -399,7 +401,8 @@ static void init_rank_config(const struct options *o, struct record *r)
 {
     ncclUniqueId id;
     API(ncclGetUniqueId)(&id);
-    CALL(r, ncclCommInitRankConfig, &comms[o->comm % NUMBERS], o->ranks, id, o->rank, NULL);
+    ncclConfig_t config = {sizeof config, 0, 0, !o->nonblocking};
+    CALL(r, ncclCommInitRankConfig, &comms[o->comm % NUMBERS], o->ranks, id, o->rank, &config);
     r->pointer = (uint64_t)comms[o->comm % NUMBERS];
 }
 
@@ -569,7 +572,7 @@ static struct options parse(char *words)
         {"times", &o.times}, {"threads", &o.threads}, {"forks", &o.forks}, {"work", &o.work},   {"stream", &o.stream},
         {"event", &o.event}, {"comm", &o.comm},       {"size", &o.size},   {"kind", &o.kind},   {"device", &o.device},
         {"count", &o.count}, {"type", &o.type},       {"ranks", &o.ranks}, {"rank", &o.rank},   {"null", &o.null},
-        {"ms", &o.times},    {"context", &o.context},
+        {"ms", &o.times},    {"context", &o.context}, {"nonblocking", &o.nonblocking},
     };
     for (char *word; (word = strsep(&words, " "));) {
         char *key = strsep(&word, "=");
