@@ -18,6 +18,7 @@ from otel_zernel_processors.phases.observations import GPU, LOSSES, READING, Obs
 from otel_zernel_processors.phases.process import Identity, Process
 from otel_zernel_processors.phases.readings import Readings
 from otel_zernel_processors.phases.report import report
+from otel_zernel_processors.phases.told import Told
 
 _MANY = 1000
 """More reports than this are not made up for after a silence."""
@@ -25,6 +26,10 @@ _DAY_NS = 86_400_000_000_000
 """Times further ahead of the host's time and of the wall clock are wrong: they would make all that follows late."""
 _READING_NS = 100_000_000
 """How long a reading may take: what is lost meanwhile is told with the next, which counts from the end of this one."""
+_QUIET_NS = 10_000_000_000
+"""A process whose end was told is over once it is quiet for so long: its last counts are read after its end."""
+_LINGER_NS = 60_000_000_000
+"""How long the last values of a process can be read before its series end, as with those of the ebpf receiver."""
 _LOSSES = 64
 _GPUS = 1024
 
@@ -48,6 +53,8 @@ class Host:
         self._interval = ns(config.interval)
         self._due = self._since = self._latest = 0
         self._ended: list[Process] = []
+        self._lingering: deque[tuple[int, Told]] = deque()
+        """What was told of processes that have ended, the earliest first, and when (ns) that was."""
         self._gpus: dict[str, Gpu] = {}
         self._lost: dict[int | None, tuple[int, float]] = {}
         self._losses: deque[Loss] = deque(maxlen=_LOSSES)
@@ -69,6 +76,7 @@ class Host:
             self._context.drop(len(spans), "max_processes")
             return
         process.belongs_to(resource)
+        process.ended = max((span.end_time_unix_nano for span in spans if covers_process(span)), default=process.ended)
         marks = [mark for span in spans if (mark := mark_of(span)) and self._sees(mark.start, mark.end)]
         process.add(marks)
         if len(marks) < len(spans) and (invalid := len(spans) - len(marks) - sum(map(covers_process, spans))):
@@ -95,6 +103,8 @@ class Host:
 
     def due(self, until: int) -> Iterator[int]:
         """When (ns) reports are due by `until`, each to be made before the next."""
+        if not self._since:
+            return
         if not self._due:
             self._due = (self._since // self._interval + 1) * self._interval
         if until - self._due > _MANY * self._interval:
@@ -154,8 +164,15 @@ class Host:
             _lose(process, loss)
         return process
 
-    def _retire(self, key: Key) -> Iterator[Batch]:
+    def _is_over(self, process: Process, now: int) -> bool:
+        timeout = ns(self._config.idle_timeout)
+        if process.last_seen < process.ended + _QUIET_NS:  # else it has become another program, and goes on
+            timeout = min(timeout, _QUIET_NS)
+        return process.last_seen < now - timeout
+
+    def _retire(self, key: Key, now: int) -> Iterator[Batch]:
         process = self.processes.pop(key)
+        self._lingering.append((now, process.told))
         for _ in process.end():
             yield Batch()
         self._ended.append(process)
@@ -193,19 +210,26 @@ class Host:
     def report(self, now: int) -> Iterator[Batch]:
         """What is known by `now` (ns)."""
         yield from self.advance(now)
-        forgotten = now - ns(self._config.idle_timeout)
-        for key in [key for key, process in self.processes.items() if process.last_seen < forgotten]:
-            yield from self._retire(key)
+        yield from self._end_series(now)
+        for key in [key for key, process in self.processes.items() if self._is_over(process, now)]:
+            yield from self._retire(key, now)
         ended, self._ended = self._ended, []
-        followed = [*self.processes.values(), *ended]
+        followed = [one for one in (*self.processes.values(), *ended) if 0 < one.since <= now]
         pids = {None, *(pid for pid, _ in self.processes)}
         self._lost = {pid: last for pid, last in self._lost.items() if pid in pids}
-        yield from self._share_out(followed, forgotten)
+        yield from self._share_out(followed, now - ns(self._config.idle_timeout))
         for process in followed:
             yield from report(process, now, self._context)
         self._transitions += sum(process.account.transitions.total() for process in ended)
         if followed:
             yield self._scheduler(now)
+
+    def _end_series(self, now: int) -> Iterator[Batch]:
+        """Of the processes that ended a while ago. One of the same pid has them now, if it has the same resource."""
+        while self._lingering and self._lingering[0][0] <= now - _LINGER_NS:
+            _, told = self._lingering.popleft()
+            if all(told.resource != process.told.resource for process in self.processes.values()):
+                yield Batch(metrics=told.end(now))
 
     def _share_out(self, processes: Iterable[Process], at_latest: int) -> Iterator[Batch]:
         """Gives each process its part of what its GPU used."""

@@ -46,14 +46,13 @@ class Writer:
         metric.gauge.data_points.extend(self._points(values, 0))
         self._keep(metric, len(metric.gauge.data_points))
 
-    def add(self, metric: Metric) -> None:
-        """A metric made elsewhere."""
-        self.metrics.append(metric)
+    def histogram(self, metric: Metric) -> None:
+        """A histogram made elsewhere."""
+        self._keep(metric, len(metric.histogram.data_points))
 
     def data(self, resource: Resource) -> MetricsData:
         """All of them."""
-        scope = ScopeMetrics(scope=SCOPE, metrics=self.metrics)
-        return MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])])
+        return data_of(resource, self.metrics)
 
     def _points(self, values: Iterable[Value], start_ns: int) -> Iterator[NumberDataPoint]:
         for labels, value in values:
@@ -68,6 +67,12 @@ class Writer:
     def _keep(self, metric: Metric, points: int) -> None:
         if points:
             self.metrics.append(metric)
+
+
+def data_of(resource: Resource, metrics: Iterable[Metric]) -> MetricsData:
+    """Metrics of one resource."""
+    scope = ScopeMetrics(scope=SCOPE, metrics=metrics)
+    return MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])])
 
 
 def state_set(key: str, states: Sequence[str], current: str) -> list[Value]:

@@ -15,6 +15,7 @@ from otel_zernel_processors.phases.marks import Mark
 from otel_zernel_processors.phases.observations import KERNEL, NVML, Observation, Scalars, scalars
 from otel_zernel_processors.phases.signals import SignalReader, Spell
 from otel_zernel_processors.phases.timeline import ClosedStep, Timeline
+from otel_zernel_processors.phases.told import Told
 from otel_zernel_processors.phases.traces import Sampler
 from otel_zernel_processors.phases.verdict import Judge
 
@@ -51,6 +52,9 @@ class Process:
         """The index of its GPU on the host: where its memory was seen, else its local rank; empty if unknown."""
         self.since = self.reported = self.last_seen = 0
         """When (ns) it was first seen, last reported, and last seen."""
+        self.ended = 0
+        """The end (ns) that was told of it; 0 if none was."""
+        self.told = Told()
         self._config = config
         self._drop: Callable[[int, str], None] = context.drop
         self._timeline = Timeline(ns(config.bridge), config.max_spans)

@@ -21,7 +21,8 @@ _BY_SCOPES: Labels = {"zernel.phase.source": "scopes"}
 
 
 def report(process: Process, now: int, context: Context) -> Iterator[Batch]:
-    """The metrics as of `now` (ns), and the traces of the steps chosen since the last report."""
+    """The metrics as of `now` (ns), the ends of those told before that have none, and the traces of the steps chosen
+    since the last report."""
     process.tally = process.account.close()
     labels: Labels = {"process.pid": process.identity.pid}
     chosen = process.sampler.chosen() if process.sampler else []
@@ -29,9 +30,14 @@ def report(process: Process, now: int, context: Context) -> Iterator[Batch]:
     _write_phases(process, writer)
     if process.account.steps:
         _write_steps(process, writer)
-        writer.add(process.durations.metric(chosen, {**labels, **_BY_SCOPES}, process.reported or process.since, now))
+        writer.histogram(
+            process.durations.metric(chosen, {**labels, **_BY_SCOPES}, process.reported or process.since, now)
+        )
     _write_verdict(process, writer, context)
     process.durations, process.reported = StepDurations(), now
+    ends = Batch(metrics=process.told.tell(process.resource, writer.metrics, now))
+    if ends.point_count:
+        yield ends
     yield Batch(metrics=writer.data(process.resource))
     if process.sampler and chosen:
         yield from _traces(process, process.sampler, chosen, labels)

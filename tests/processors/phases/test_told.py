@@ -1,0 +1,115 @@
+"""Series end with their process, and with the resource that it had."""
+
+from collections.abc import Iterator
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch, points
+from otel_zernel.exposition import Format, Options, Page
+from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.training import MS, START, Loop, batch_of, gauge_batch, resource_of, span_of, values_of
+
+PID = Options(label_names={"process.pid": "pid"})
+
+
+def make(**settings: object) -> PhasesProcessor:
+    config = PhasesProcessor.Config.model_validate({"interval": "1s", "traces": None, **settings})
+    clock = FakeClock(START + 365 * 86_400_000 * MS)
+    return PhasesProcessor(config, make_context("processors", "phases", clock=clock))
+
+
+def made(processor: PhasesProcessor, *batches: Batch) -> Iterator[MetricsData]:
+    for batch in batches:
+        yield from (out.metrics for out in processor.process(batch))
+
+
+def pieces(spans: list[Span], **resource: object) -> Iterator[Batch]:
+    spans = sorted(spans, key=lambda span: span.end_time_unix_nano)
+    yield from (batch_of([span], resource_of(**resource)) for span in spans)  # type: ignore[arg-type]  # attributes
+
+
+def beside(seconds: int) -> Iterator[Batch]:
+    """Another process, that lets time go on."""
+    return pieces([span for at in range(0, seconds * 1000, 500) for span in Loop(now=at).steps(1).spans], pid=2)
+
+
+def shown(page: Page) -> list[str]:
+    """The lines of processes, in the order of the page."""
+    return [line for line in page.render(Format(), 0).decode().splitlines() if 'pid="' in line]
+
+
+def test_a_rank_that_becomes_known_ends_the_series_without_it_before_those_with_it() -> None:
+    dropped = Dropped()
+    page, processor, loop = Page(PID, dropped), make(), Loop()
+    alone = list(pieces(loop.steps(100).spans))
+    joined = list(pieces(Loop(now=loop.now).steps(100).spans, zernel_rank=3))
+    for metrics in made(processor, *alone, *joined):
+        page.update(metrics, 0)
+    assert "collision" not in dropped.counts
+    assert any("zernel_verdict" in line for line in shown(page))
+
+
+def test_a_process_whose_end_was_told_has_its_series_for_a_minute_more() -> None:
+    page, processor = Page(PID), make()
+    ended = Loop().steps(100)
+    spans = [*ended.spans, span_of("process", 0, ended.now)]
+    last_shown = 0
+    for batch in sorted((*pieces(spans, pid=1), *beside(100)), key=_end):
+        for metrics in made(processor, batch):
+            page.update(metrics, 0)
+        if any('pid="1"' in line for line in shown(page)):
+            last_shown = _end(batch)
+    seconds = (last_shown - START) / 1e9 - ended.now / 1000
+    assert 70 <= seconds <= 75  # 10 s of silence, a minute, and what waits for spans that come late
+    assert any('pid="2"' in line for line in shown(page))
+
+
+def test_a_process_that_became_another_program_may_be_quiet_as_long_as_any() -> None:
+    before = Loop().steps(100)
+    after = Loop(now=before.now + 5000).steps(500)
+    later = Loop(now=after.now + 20_000).steps(100)
+    spans = [*before.spans, span_of("process", 0, before.now), *after.spans, *later.spans]
+    batches = sorted((*pieces(spans, pid=1), *beside(60)), key=_end)
+    out = [Batch(metrics=metrics) for metrics in made(make(), *batches)]
+    steps = [value for labels, value in values_of(out, "zernel.steps") if labels["process.pid"] == 1]
+    assert max(steps) >= 690  # 5 s, 16 s, 20 s and 3 s, counted on throughout
+
+
+def test_the_series_of_a_process_that_is_back_are_not_ended() -> None:
+    before = Loop().steps(100)
+    after = Loop(now=before.now + 15_000).steps(3000)
+    spans = [*before.spans, span_of("process", 0, before.now), *after.spans]
+    batches = sorted((*pieces(spans, pid=1), *beside(110)), key=_end)
+    assert not [time for metrics in made(make(), *batches) for time in _times_of_ends(metrics)]
+
+
+def test_a_source_of_phases_that_gives_way_to_another_has_its_gauges_ended() -> None:
+    page, processor, loop = Page(PID), make(), Loop(now=5000)
+    launches = [gauge_batch("zernel.process.cpu.burst", [(at, 0.02)], process_pid=42) for at in range(0, 5000, 100)]
+    for metrics in made(processor, *launches):
+        page.update(metrics, 0)
+    assert any('zernel_phase_source="signals"' in line for line in shown(page))
+    for metrics in made(processor, *pieces(loop.steps(300).spans)):
+        page.update(metrics, 0)
+    assert {line.partition("{")[0] for line in shown(page) if 'zernel_phase_source="signals"' in line} <= {
+        "zernel_phase_time_seconds_total",
+        "zernel_phase_transitions_total",
+    }
+
+
+def test_nothing_is_ended_because_the_collector_ends() -> None:
+    processor = make()
+    list(made(processor, *pieces(Loop().steps(100).spans)))
+    assert not [time for batch in processor.flush() for time in _times_of_ends(batch.metrics)]
+
+
+def _end(batch: Batch) -> int:
+    return batch.spans.resource_spans[0].scope_spans[0].spans[0].end_time_unix_nano
+
+
+def _times_of_ends(metrics: MetricsData) -> Iterator[int]:
+    for resource in metrics.resource_metrics:
+        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+            yield from (point.time_unix_nano for point in points(metric) if point.flags)
