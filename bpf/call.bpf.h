@@ -86,6 +86,22 @@ static __always_inline int is_inside_runtime(const struct thread *thread)
 	return 0;
 }
 
+/* When the probes of each kind were taken off last, ns: of calls that were under way then, no return is seen. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 32);
+	__type(key, __u32);
+	__type(value, __u64);
+} detached_at SEC(".maps");
+
+static __always_inline int has_lost_its_return(const struct frame *frame)
+{
+	__u32 kind = KIND_OF(frame->flags);
+	__u64 *detached = bpf_map_lookup_elem(&detached_at, &kind);
+
+	return detached && frame->start < *detached;
+}
+
 /* Frames at or below the stack pointer were left by longjmp, an exception or a lost return. */
 static __always_inline void discard_abandoned(struct thread *thread, __u64 sp)
 {
@@ -93,7 +109,9 @@ static __always_inline void discard_abandoned(struct thread *thread, __u64 sp)
 	for (__u32 i = 0; i < FRAMES; i++) {
 		__u32 top = thread->depth - 1;
 
-		if (top >= FRAMES || thread->frames[top].sp > sp)
+		if (top >= FRAMES)
+			return;
+		if (thread->frames[top].sp > sp && !has_lost_its_return(&thread->frames[top]))
 			return;
 		thread->depth = top;
 	}

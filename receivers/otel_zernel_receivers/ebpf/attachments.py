@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from threading import Thread
 
 from otel_zernel.component import Context
@@ -15,7 +16,7 @@ from otel_zernel_receivers.ebpf.layout import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libraries import PROBES, find_places
 from otel_zernel_receivers.ebpf.mappings import open_located
-from otel_zernel_receivers.ebpf.overhead import Group, group_of
+from otel_zernel_receivers.ebpf.overhead import KINDS, Group, group_of
 from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile
 
 KEPT = 600.0
@@ -118,13 +119,16 @@ class Attachments:
         self._off.update(groups)
         taken = [file.take_link(group) for file in self._driver_first() for group in groups]
         if links := [link for link in taken if link]:
-            self._closing.append(Thread(target=self._close_links, args=(links,)))
+            self._closing.append(Thread(target=self._close_links, args=(links, groups)))
             self._closing[-1].start()
 
-    def _close_links(self, links: Sequence[Link]) -> None:
+    def _close_links(self, links: Sequence[Link], groups: Iterable[Group]) -> None:
         began = self._context.clock.monotonic()
         with ThreadPoolExecutor(len(links)) as threads:
             list(threads.map(Link.close, links))
+        detached_at = self._bpf.maps["detached_at"]
+        for kind in chain.from_iterable(KINDS[group] for group in groups):
+            detached_at.put(NUMBER.pack(kind), COUNT.pack(time.monotonic_ns()))
         now = self._context.clock.monotonic()
         self._rested_at = now + REST * (now - began)
 

@@ -35,7 +35,9 @@ class Group(StrEnum):
 
 NEVER_SAMPLED = "allocations and frees, devices and contexts, communicators and groups, scopes and waits of PyTorch"
 
-_BY_KIND = {Kind.WAIT: Group.COPY_SYNC, Kind.COPY: Group.COPY_SYNC, Kind.COLLECTIVE: Group.COLLECTIVE}
+KINDS = {Group.LAUNCH: (Kind.CALL,), Group.COPY_SYNC: (Kind.WAIT, Kind.COPY), Group.COLLECTIVE: (Kind.COLLECTIVE,)}
+"""Of the probes of each group, which are all that there are of these kinds."""
+_BY_KIND = {kind: group for group, kinds in KINDS.items() for kind in kinds}
 _LAUNCHES = (Operation.RUNTIME_LAUNCH, Operation.DRIVER_LAUNCH, Operation.GRAPH_LAUNCH)
 _COPIES = range(Operation.COPY_HOST_TO_HOST, Operation.COPY_DEFAULT + 1)
 
@@ -55,7 +57,7 @@ _HITS = {Group.LAUNCH: 2, Group.COPY_SYNC: 2, Group.COLLECTIVE: 1}
 
 def group_of(probe: Probe) -> Group | None:
     """None of what is never sampled."""
-    return Group.LAUNCH if probe.operation in _LAUNCHES else _BY_KIND.get(probe.kind)
+    return _BY_KIND.get(probe.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.layout import ADDRESS
 from otel_zernel_receivers.ebpf.loading import load
+from otel_zernel_receivers.ebpf.overhead import Group
 from otel_zernel_receivers.ebpf.processes import Scanner, Selection
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
@@ -156,3 +158,32 @@ def test_a_library_whose_first_user_ended_before_it_was_probed_is_probed_for_the
             second.do("cudaLaunchKernel times=5")
             readings = loaded.tables.read()
     assert [(reading.process.pid, reading.counts.sum()) for reading in readings.series] == [(second.pid, 5)]
+
+
+def is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def test_a_call_under_way_as_its_probe_is_taken_off_hides_no_call_after_it(loadable: None, standin: Standin) -> None:
+    scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
+    with (
+        closing(load(Limits())) as loaded,
+        closing(
+            Attachments(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)
+        ) as attachments,
+        standin.start() as program,
+    ):
+        for library in ("libcudart.so.12", "libcuda.so.1"):
+            program.do(f"load {library}")
+        attachments.update(scanner.scan())
+        program.do("cudaLaunchKernel work=1000000000")
+        program.send("cudaDeviceSynchronize")
+        while not (program.calls("cudaDeviceSynchronize")["start"].any() and is_asleep(program.pid)):
+            time.sleep(0.01)
+        attachments.switch_off([Group.COPY_SYNC])
+        while not attachments.may_switch_on():
+            time.sleep(0.01)
+        program.wait()
+        program.do("cuMemCreate size=4096")
+        (memory,) = loaded.tables.read().memory
+    assert memory.used == 4096
