@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import chain
 from threading import Thread
 
@@ -78,6 +79,8 @@ class Attachments:
         self._bpf, self._mode, self._context = bpf, mode, context
         self._at_any_cost = at_any_cost
         self._files: dict[FileIdentity, ProbedFile | None] = {}
+        self._leaving: set[FileIdentity] = set()
+        """Files that probes are being taken off: with others on them, calls would count twice."""
         self._drivers: set[FileIdentity] = set()
         self._off: set[Group] = set()
         self._closing: list[Thread] = []
@@ -89,7 +92,7 @@ class Attachments:
         now = self._context.clock.monotonic()
         for used in (used for process in scan.processes for used in process.files if used.library in PROBES):
             self._used_at[used.identity] = now
-            if used.identity not in self._files:
+            if used.identity not in self._files and used.identity not in self._leaving:
                 # Its process may have ended meanwhile. It is then opened by way of another one, or after the next scan.
                 with suppress(OSError), open_located(used.file) as fd:
                     self._files[used.identity] = self._attach(used, fd)
@@ -98,8 +101,10 @@ class Attachments:
 
     def may_switch_on(self) -> bool:
         """Whether the kernel is done with what was switched off, and has had its rest."""
-        self._closing = [thread for thread in self._closing if thread.is_alive()]
-        return not self._closing and self._context.clock.monotonic() >= self._rested_at
+        return (
+            not any(thread.is_alive() for thread in self._closing)
+            and self._context.clock.monotonic() >= self._rested_at
+        )
 
     def switch_on(self, groups: Iterable[Group]) -> None:
         """Puts probes on again. The driver's come last: a call of the driver is one of the program's own only if it is
@@ -113,14 +118,12 @@ class Attachments:
                     self._context.logger.warning("Cannot put probes on again (%s): %s", group, error)
 
     def switch_off(self, groups: Iterable[Group]) -> None:
-        """Takes probes off. They are off in a moment, by perf one after the other, but the kernel takes 0.1 s for
-        each link to say so; nobody waits for that."""
+        """Takes probes off. They are off in a moment, by perf one after the other, which nobody waits for."""
         groups = tuple(groups)
         self._off.update(groups)
         taken = [file.take_link(group) for file in self._driver_first() for group in groups]
         if links := [link for link in taken if link]:
-            self._closing.append(Thread(target=self._close_links, args=(links, groups)))
-            self._closing[-1].start()
+            self._begin_closing(partial(self._close_links, links, groups))
 
     def _close_links(self, links: Sequence[Link], groups: Iterable[Group]) -> None:
         began = self._context.clock.monotonic()
@@ -135,10 +138,15 @@ class Attachments:
     def close(self) -> None:
         """Takes all probes off."""
         self.switch_off(Group)
-        with ThreadPoolExecutor() as threads:
-            list(threads.map(self._detach, list(self._files)))
+        for identity in list(self._files):
+            self._detach(identity)
         for thread in self._closing:
             thread.join()
+
+    def _begin_closing(self, close: Callable[[], None]) -> None:
+        """The kernel takes 0.1 s for each link, of which perf has some hundred: nobody waits for that."""
+        self._closing = [*(thread for thread in self._closing if thread.is_alive()), Thread(target=close)]
+        self._closing[-1].start()
 
     def _driver_first(self) -> list[ProbedFile]:
         identities = sorted(self._files, key=lambda identity: identity not in self._drivers)
@@ -177,4 +185,9 @@ class Attachments:
         self._used_at.pop(identity, None)
         self._drivers.discard(identity)
         if file := self._files.pop(identity, None):
-            file.close()
+            self._leaving.add(identity)
+            self._begin_closing(partial(self._leave, identity, file))
+
+    def _leave(self, identity: FileIdentity, file: ProbedFile) -> None:
+        file.close()
+        self._leaving.discard(identity)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.testing import Dropped, make_context
-from otel_zernel_receivers.ebpf.attachments import Attachments
+from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_receivers.ebpf.attachments import KEPT, Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.layout import ADDRESS
 from otel_zernel_receivers.ebpf.loading import load
 from otel_zernel_receivers.ebpf.overhead import Group
-from otel_zernel_receivers.ebpf.processes import Scanner, Selection
+from otel_zernel_receivers.ebpf.processes import Reason, Scan, Scanner, Selection
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
@@ -187,3 +187,41 @@ def test_a_call_under_way_as_its_probe_is_taken_off_hides_no_call_after_it(loada
         program.do("cuMemCreate size=4096")
         (memory,) = loaded.tables.read().memory
     assert memory.used == 4096
+
+
+def test_probes_are_taken_off_a_file_that_nobody_uses_for_long(loadable: None, standin: Standin) -> None:
+    scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
+    clock, counted = FakeClock(), []
+    with (
+        closing(load(Limits())) as loaded,
+        closing(Attachments(loaded.bpf, loaded.mode, make_context(clock=clock), at_any_cost=False)) as attachments,
+        standin.start() as program,
+    ):
+        program.do("load libcudart.so.12")
+        attachments.update(scanner.scan())
+        for seconds in (KEPT - 1, 2):
+            clock.advance(seconds)
+            attachments.update(Scan((), {}))
+            while not attachments.may_switch_on():
+                time.sleep(0.01)
+            program.do("cudaLaunchKernel times=5")
+            counted.append(sum(reading.counts.sum() for reading in loaded.tables.read().series))
+    assert counted == [5, 0]
+
+
+def test_what_scans_leave_out_is_said_when_it_is_more_than_before(
+    loadable: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = iter((3, 2, 3, 5))
+
+    class Fluctuating(Scanner):
+        def scan(self) -> Scan:
+            return Scan((), {Reason.PERMISSION: next(counts)})
+
+    monkeypatch.setattr("otel_zernel_receivers.ebpf.watch.Scanner", Fluctuating)
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
+        watch.open()
+        for _ in range(4):
+            watch.attach()
+    said = [record.args for record in caplog.records if "Left out" in record.getMessage()]
+    assert said == [(3, Reason.PERMISSION), (5, Reason.PERMISSION)]
