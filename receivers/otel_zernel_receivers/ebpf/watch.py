@@ -1,6 +1,7 @@
 """The receiver's work without its waiting: load, find libraries, attach, read. Everything here may block."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from otel_zernel.batch import Batch
@@ -33,7 +34,8 @@ class Watch:
         self._layout = Layout(HIGHEST_NS, config.significant_figures)
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
-        self._skipped: Mapping[Reason, int] = {}
+        self._skipped: Counter[Reason] = Counter()
+        """The most that a scan has left out."""
         self._untaken: list[Batch] = []
         self._stack = ExitStack()
 
@@ -70,9 +72,9 @@ class Watch:
         scan = self._scanner.scan()
         self._attachments.update(scan)
         self._identities.scanned(scan)
-        if scan.skipped != self._skipped:
-            self._skipped = scan.skipped
-            for reason, count in scan.skipped.items():
+        for reason, count in scan.skipped.items():
+            if count > self._skipped[reason]:  # others come and go all the time
+                self._skipped[reason] = count
                 self._context.logger.warning("Left out of a scan: %d for %s", count, reason)
 
     @property
