@@ -99,7 +99,8 @@ def validate(loaded: Loaded, registry: Registry, environ: Mapping[str, str]) -> 
     validation = _Validation(loaded, registry, environ)
     settings = validation.settings()
     if validation.findings:
-        raise ConfigError([_problem(one, loaded.sources) for one in validation.in_order()])
+        unset = [Problem("", warning) for warning in loaded.warnings]  # the likeliest cause of what is missing
+        raise ConfigError([_problem(one, loaded.sources) for one in validation.in_order()] + unset)
     return settings
 
 

@@ -75,6 +75,12 @@ def test_an_unset_variable_is_an_empty_text_or_the_default() -> None:
     assert (config.path, config.queue.queue_size, config.headers, config.listen) == ("", 1000, {}, None)
 
 
+def test_a_mistake_that_an_unset_variable_may_have_made_names_it() -> None:
+    mistake, cause = complaints(MINIMAL, 'exporters: {out: {endpoint: "${env:GONE}", ratoi: 1}}')
+    assert "ratoi" in mistake
+    assert cause.startswith(': environment variable "GONE" is not set')
+
+
 def test_an_expanded_map_is_a_configuration() -> None:
     config = out_config('"${env:OUT}"', {"OUT": "{endpoint: x, listen: ':80', token: abc}"})
     assert config.listen == Address("", 80)
