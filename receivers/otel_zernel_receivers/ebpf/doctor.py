@@ -13,12 +13,13 @@ from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
 from otel_zernel_receivers.ebpf.elf import UnreadableElf
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.left_out import advice
 from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
 from otel_zernel_receivers.ebpf.loading import Cost, load
 from otel_zernel_receivers.ebpf.mappings import open_located
 from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
-from otel_zernel_receivers.ebpf.processes import Process, Reason, Scan, Scanner, Selection, UsedFile
+from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable
 
@@ -27,12 +28,6 @@ _OF_USE = {
     Capability.CAP_SYS_PTRACE: "to see processes of other users and containers",
     Capability.CAP_DAC_READ_SEARCH: "for libraries in folders that only a job's user may enter",
     Capability.CAP_CHECKPOINT_RESTORE: "for libraries that were deleted or replaced under a running job",
-}
-_SKIPPED = {
-    Reason.PERMISSION: "may not be looked at; those of other users and containers take CAP_SYS_PTRACE",
-    Reason.UNREACHABLE_FILE: "mapped files cannot be opened; deleted and replaced ones take CAP_CHECKPOINT_RESTORE",
-    Reason.OUTSIDE_PID_NAMESPACE: "are outside of this pid namespace; run the collector in that of the host",
-    Reason.BELOW_PID_NAMESPACE: "are in pid namespaces below this one; run the collector in that of the host",
 }
 _BUSY = 10_000
 """Calls a second for which the overhead is told: about what a training process makes."""
@@ -118,7 +113,7 @@ def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding
         if any(Path(f"/proc/{process.id.pid}").exists() for process in processes):  # else it was about the past
             yield finding
     for reason, count in scan.skipped.items():
-        yield Finding("processes", f"{count} {_SKIPPED.get(reason, reason)}")
+        yield Finding("left out", f"{count} {advice(reason, held())}")
 
 
 def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding:

@@ -27,7 +27,10 @@ class Unavailable(Exception):
 def explain(reasons: Sequence[str], release: str = platform.release(), btf: Path = BTF) -> str:
     """The likeliest cause, where each way to attach has failed for its reason, as one sentence."""
     if lacking := _lacking_capabilities():
-        return f"eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks {' and '.join(lacking)}"
+        return (
+            f"eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks {' and '.join(lacking)}: run it "
+            "as root, or give it these"
+        )
     if in_user_namespace():
         return (
             "eBPF needs the capabilities CAP_BPF and CAP_PERFMON of the machine; this process has those of a user "

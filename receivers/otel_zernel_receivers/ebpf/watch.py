@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.hdr import Layout
+from otel_zernel_receivers.ebpf import left_out
 from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.ends import Ends
@@ -75,7 +76,7 @@ class Watch:
         for reason, count in scan.skipped.items():
             if count > self._skipped[reason]:  # others come and go all the time
                 self._skipped[reason] = count
-                self._context.logger.warning("Left out of a scan: %d for %s", count, reason)
+                left_out.tell(self._context.logger, reason, count)
 
     @property
     def interval(self) -> float:
