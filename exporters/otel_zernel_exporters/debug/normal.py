@@ -51,12 +51,18 @@ def render_metrics(metrics: MetricsData) -> Iterator[str]:
         return
     shared = _shared([row.labels for row in rows])
     _shorten(rows, shared)
-    yield shorten(f"{utc(newest)} {_labels(shared)}", HEADING, placeholder=" …")
+    yield _heading(newest, shared)
     names = list(dict.fromkeys(row.metric for row in rows))
     width = max(len(name) for name in [*names, *("  " + _labels(row.labels) for row in rows)])
     for name in names:
         yield from _table(name, [row for row in rows if row.metric == name], width)
     yield ""
+
+
+def _heading(time_ns: int, shared: Labels) -> str:
+    """What is short comes first: it says more of a series than a UUID or a time does, and may be all that fits."""
+    ordered = dict(sorted(shared.items(), key=lambda pair: len(pair[1]) > LONG))
+    return shorten(f"{utc(time_ns)} {_labels(ordered)}", HEADING, placeholder=" …")
 
 
 def _rows(metrics: MetricsData) -> tuple[list[Row], int]:
@@ -155,16 +161,23 @@ def _quoted(text: str) -> str:
 
 
 def render_spans(traces: TracesData) -> Iterator[str]:
-    """A line a span: when it began, its name, how long it took and how it ended."""
+    """What the spans of a resource share, then a line a span: how long after the first it began, how long it took, its
+    name and how it ended."""
     for resource in traces.resource_spans:
-        who = texts(resource.resource.attributes)
-        for span in (span for scope in resource.scope_spans for span in scope.spans):
-            yield _span(span, who)
+        spans = [span for scope in resource.scope_spans for span in scope.spans]
+        if spans:
+            first = min(span.start_time_unix_nano for span in spans)
+            width = max(len(_quoted(span.name)) for span in spans)
+            who = texts(resource.resource.attributes)
+            yield _heading(first, who)
+            yield from (_span(span, who, first, width) for span in spans)
+            yield ""
 
 
-def _span(span: Span, who: Labels) -> str:
+def _span(span: Span, who: Labels, first_ns: int, width: int) -> str:
+    after = "+" + humane((span.start_time_unix_nano - first_ns) / 1e9, "s")
     duration = humane((span.end_time_unix_nano - span.start_time_unix_nano) / 1e9, "s")
     failed = "  error" if span.status.code == Status.STATUS_CODE_ERROR else ""
     ids = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
-    labels = _labels(who | texts(span.attributes) | ids)
-    return f"{utc(span.start_time_unix_nano)}  {_quoted(span.name)}  {duration}{failed}  {labels}"
+    own = {key: value for key, value in (texts(span.attributes) | ids).items() if value and who.get(key) != value}
+    return f"  {after:>{CELL}}  {duration:>{CELL}}  {_quoted(span.name):<{width}}{failed}  {_labels(own)}"

@@ -139,11 +139,28 @@ async def test_normal_shows_histograms_by_count_mean_and_range() -> None:
     )
 
 
-async def test_normal_shows_a_span_in_one_line() -> None:
-    assert await shown(one_span(), "normal") == (
-        '2023-11-15T12:00:00Z  "train step"  120 ms  error  service.name=trainer step=7 tags="[\\"a\\", \\"b\\"]" '
+async def test_normal_shows_a_span_in_one_line_below_what_it_shares() -> None:
+    spans = one_span()
+    later = spans.edit_spans().resource_spans[0].scope_spans[0].spans.add(name="load", span_id=b"\x05" * 8)
+    later.start_time_unix_nano, later.end_time_unix_nano = NOON + 20_000_000, NOON + 30_000_000
+    later.attributes.extend(key_values({"service.name": "trainer", "batch": 3}))
+    assert await shown(spans, "normal") == (
+        "2023-11-15T12:00:00Z service.name=trainer\n"
+        '       +0 s     120 ms  "train step"  error  step=7 tags="[\\"a\\", \\"b\\"]" '
         "trace_id=01010101010101010101010101010101 span_id=0202020202020202\n"
+        "   +20.0 ms    10.0 ms  load          batch=3 span_id=0505050505050505\n"
+        "\n"
     )
+
+
+async def test_what_is_long_comes_last_in_a_heading() -> None:
+    batch = node()
+    batch.edit_metrics().resource_metrics[0].resource.attributes.insert(
+        0, *key_values({"a.time": "2026-01-15T08:00:05.000+00:00"})
+    )
+    del batch.edit_metrics().resource_metrics[1:]
+    heading = (await shown(batch, "normal")).splitlines()[0]
+    assert " device=nvidia0 a.time=2026-01-15T08:00:05.000+00:00" in heading
 
 
 async def test_detailed_shows_every_point_in_otelcols_layout() -> None:
