@@ -73,7 +73,9 @@ class Identities:
 
     def joined(self, process: Process, rank: int, size: int) -> None:
         """The process has made a communicator. The largest that it is in tells its rank."""
-        known = self.of(process)
+        known = self._find(process)
+        if known is None:
+            return
         is_inferred = known.get("zernel.rank.source") == "environ"
         if rank >= 0 and size > 0 and size + is_inferred > int(str(known.get("zernel.world_size", 0))):
             told: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}

@@ -90,6 +90,23 @@ def test_who_shares_a_library_with_a_wanted_process_is_left_out(loadable: None, 
             assert calls(batch, LAUNCH, process_pid=unwanted.pid) == 0
 
 
+def test_an_unwanted_process_stays_so_when_it_makes_a_communicator(loadable: None, standin: Standin) -> None:
+    with (
+        watching({"environment": {"JOB": "train"}}) as watch,
+        standin.start(environment={"JOB": "train"}) as wanted,
+        standin.start(environment={"JOB": "serve"}) as unwanted,
+    ):
+        for program in (wanted, unwanted):
+            program.do("load libnccl.so.2")
+        watch.attach()
+        for program in (wanted, unwanted):
+            program.do("ncclCommInitRank comm=1 ranks=8 rank=3")
+            program.do("ncclAllReduce comm=1 count=10")
+        batch = watch.read()
+    assert spans_of(batch, wanted.pid)
+    assert not spans_of(batch, unwanted.pid)
+
+
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
     """A control group of its own, in the unified hierarchy or, with version 1, in that for freezing."""
