@@ -1,0 +1,47 @@
+"""examples/training.yaml, fed with the recorded run in place of the receiver."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from otel_zernel.batch import Batch
+from otel_zernel.config.schema import read_settings
+from otel_zernel.exposition import Format, Options, Page
+from otel_zernel.otlp_json import parse_spans_json
+from otel_zernel.registry import Registry
+from otel_zernel.testing import make_context
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def told() -> list[Batch]:
+    """What comes out of the pipeline's processors, to the last."""
+    settings = read_settings([str(EXAMPLES / "training.yaml")], [], {}, Registry.installed())
+    [pipeline] = settings.pipelines.values()
+    lines = (EXAMPLES / "training_spans.jsonl").read_bytes().splitlines()
+    batches = [Batch(spans=parse_spans_json(line)) for line in lines]
+    for id_ in pipeline.processors:
+        one = settings.processors[id_]
+        processor: Any = one.cls(one.config, make_context("processors", id_))
+        batches = [*chain.from_iterable(map(processor.process, batches)), *processor.flush()]
+    return batches
+
+
+def test_the_page_has_phases_and_a_verdict_and_leads_from_slow_steps_to_their_traces() -> None:
+    batches = told()
+    page = Page(Options(label_names={"process.pid": "pid", "zernel.phase": "phase"}, without_scope_info=True))
+    for batch in batches:
+        page.update(batch.metrics, 0)
+    lines = page.render(Format(openmetrics=True), 0).decode().splitlines()
+    for part in (
+        'phase="data_loading"',
+        'zernel_verdict="input_bound"} 1',
+        "zernel_step_duration_seconds{",
+        "quantile",
+    ):
+        assert any(part in line for line in lines), part
+    resources = (resource for batch in batches for resource in batch.spans.resource_spans)
+    traces = {span.trace_id.hex() for one in resources for scope in one.scope_spans for span in scope.spans}
+    linked = {trace for trace in traces if any(f'trace_id="{trace}"' in line for line in lines)}
+    assert linked
+    assert all("zernel_step_duration" in line for line in lines if "trace_id=" in line)
