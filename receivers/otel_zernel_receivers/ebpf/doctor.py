@@ -113,7 +113,7 @@ def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding
         if any(Path(f"/proc/{process.id.pid}").exists() for process in processes):  # else it was about the past
             yield finding
     for reason, count in scan.skipped.items():
-        yield Finding("left out", f"{count} {advice(reason, held())}")
+        yield Finding("left out", f"({count}) {advice(reason, held())}")
 
 
 def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding:

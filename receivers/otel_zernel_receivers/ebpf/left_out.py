@@ -28,4 +28,4 @@ def advice(reason: Reason, capabilities: Collection[Capability]) -> str:
 def tell(logger: Logger, reason: Reason, count: int) -> None:
     """Says in the log how much is left out. That of which nothing can be made is no warning."""
     text = advice(reason, held())
-    logger.log(logging.INFO if text is _PROTECTED else logging.WARNING, "Left out: %d %s", count, text)
+    logger.log(logging.INFO if text is _PROTECTED else logging.WARNING, "Left out (%d): %s", count, text)

@@ -27,4 +27,4 @@ def test_what_cannot_be_helped_is_no_warning(
     with caplog.at_level(logging.INFO):
         left_out.tell(make_context().logger, Reason.PERMISSION, 3)
     [record] = caplog.records
-    assert (record.levelno, record.getMessage()[:21]) == (level, "Left out: 3 processes")
+    assert (record.levelno, record.getMessage()[:21]) == (level, "Left out (3): process")
