@@ -30,11 +30,10 @@ _MAX_VERSIONS = 4096
 _MAX_VERSION_NAME = 256
 
 _MAGIC = int.from_bytes(b"\x7fELF", "little")
-_PT_LOAD, _PT_DYNAMIC, _PT_NOTE = 1, 2, 4
+_PT_LOAD, _PT_DYNAMIC = 1, 2
 _PF_X = 1
 _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 4, 5, 6
 _DT_GNU_HASH, _DT_VERSYM, _DT_VERDEF = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFC
-_NT_GNU_BUILD_ID = 3
 _STT_FUNC = 2
 _VERSYM_HIDDEN = 0x8000
 
@@ -43,7 +42,6 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<QQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _VERDEF = struct.Struct("<HHHHIII")
-_NOTE = struct.Struct("<III")
 _GNU_HASH = struct.Struct("<IIII")
 _SYSV_HASH = struct.Struct("<II")
 _U32 = struct.Struct("<I")
@@ -136,27 +134,6 @@ class ElfFile:
                 if executable and not segment.flags & _PF_X:
                     return None
                 return address - segment.address + segment.offset
-        return None
-
-    @cached_property
-    def build_id(self) -> str | None:
-        """The linker's identification of this build in hexadecimal digits; None if it left none."""
-        for segment in self._segments:
-            if segment.kind == _PT_NOTE and (found := self._build_id_in(segment)):
-                return found
-        return None
-
-    def _build_id_in(self, segment: _Segment) -> str | None:
-        notes = self._read(segment.offset, segment.file_size)
-        alignment = 8 if segment.alignment == 8 else 4
-        at = 0
-        while at + _NOTE.size <= len(notes):
-            name_size, size, kind = _NOTE.unpack_from(notes, at)
-            name = at + _NOTE.size
-            content = _aligned(name + name_size, alignment)
-            if kind == _NT_GNU_BUILD_ID and notes[name : name + name_size] == b"GNU\0":
-                return notes[content : content + size].hex() or None
-            at = _aligned(content + size, alignment)
         return None
 
     def _lookup(self, name: str) -> list[Symbol]:
@@ -285,7 +262,3 @@ def _sysv_hash(name: bytes) -> int:
         high = value & 0xF0000000
         value = (value ^ high >> 24) & ~high
     return value
-
-
-def _aligned(offset: int, alignment: int) -> int:
-    return (offset + alignment - 1) // alignment * alignment
