@@ -1,5 +1,5 @@
 """The BPF side's numbers and structs as numpy sees them: bpf/hdr.bpf.h, process.bpf.h, series.bpf.h, losses.bpf.h,
-errors.bpf.h, events.bpf.h, cuda.bpf.c, settings.bpf.h.
+errors.bpf.h, events.bpf.h, lifetime.bpf.c, address.bpf.h, cuda.bpf.c, nccl.bpf.c, settings.bpf.h.
 
 A test compares every field with the types that the objects carry.
 """
