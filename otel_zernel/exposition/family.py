@@ -29,6 +29,8 @@ class Family:
     """The names of its samples."""
     series: dict[str, Series] = field(default_factory=dict)
     """By their labels."""
+    has_collided: bool = False
+    """Whether it was told that two of them have the same labels."""
 
     def header(self, format_: Format, *, clashes: bool) -> str:
         """The comments above the samples.

@@ -186,11 +186,7 @@ class Page:
         series = family.series.get(labels)
         if series is not None and (series.stream is not stream or series.identity != identity):
             self._drop(1, "collision")
-            self._warn(
-                "Prometheus family %s: two series have the same labels; "
-                "name the resource attributes that tell them apart in resource_constant_labels",
-                family.name,
-            )
+            self._warn_of_collision(family)
             if 0 < point.time_unix_nano < series.time:
                 return None
             self._remove(series)
@@ -202,6 +198,16 @@ class Page:
             series.keys.append(key)
             stream.known[key] = series
         return series
+
+    def _warn_of_collision(self, family: Family) -> None:
+        """Once for a family: where one series collides, all of its resource do, at every point."""
+        if not family.has_collided:
+            family.has_collided = True
+            self._warn(
+                "Prometheus family %s: two series have the same labels; "
+                "name the resource attributes that tell them apart in resource_constant_labels",
+                family.name,
+            )
 
     def _remove(self, series: Series) -> None:
         del self._families[series.stream.name].series[series.labels]

@@ -58,7 +58,8 @@ def test_of_two_series_with_the_same_labels_the_newer_stays(shown: Shown) -> Non
         shown.update(gauge("a", number(value, time=time)), resource={"hw.id": gpu})
     assert shown.lines() == ["a 4"]
     assert shown.dropped.counts == {"collision": 3}
-    assert "resource_constant_labels" in shown.warnings[0]
+    [warning] = shown.warnings
+    assert "resource_constant_labels" in warning
 
 
 def test_attributes_that_look_alike_as_labels_collide(shown: Shown) -> None:
