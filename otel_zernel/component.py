@@ -52,7 +52,8 @@ class Context:
     drop: Callable[[int, str], None]
     """`drop(count, reason)` counts what this component loses, and why (`zernel.dropped_items`)."""
     signals: frozenset[Signal] = BOTH
-    """For receivers: what a pipeline behind them has a use for. They need not make the other."""
+    """For receivers: what a pipeline behind them has a use for; they need not make the other. For processors: what
+    their pipeline carries."""
 
     @property
     def path(self) -> str:

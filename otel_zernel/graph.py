@@ -62,8 +62,8 @@ class Graph:
             signals=signals,
         )
 
-    def _build(self, kind: Kind, component: ComponentSettings) -> Any:
-        context = self._context(kind, component.id)
+    def _build(self, kind: Kind, component: ComponentSettings, signals: frozenset[Signal] = BOTH) -> Any:
+        context = self._context(kind, component.id, signals)
         with starting(context.path):
             return component.cls(component.config, context)
 
@@ -72,13 +72,13 @@ class Graph:
         return Delivery(exporter, self._instruments.exporter(component.id))
 
     def _pipeline(self, pipeline: PipelineSettings) -> Pipeline:
-        stages = [self._stage(id_, pipeline.id) for id_ in pipeline.processors]
+        stages = [self._stage(id_, pipeline) for id_ in pipeline.processors]
         deliveries = [self.deliveries[id_] for id_ in pipeline.exporters]
         return Pipeline(pipeline.id, stages, deliveries, pipeline.signals, self._working)
 
-    def _stage(self, id_: str, pipeline: str) -> Stage:
-        processor: Processor = self._build("processors", self._settings.processors[id_])
-        return Stage(processor, self._instruments.processor(id_, pipeline))
+    def _stage(self, id_: str, pipeline: PipelineSettings) -> Stage:
+        processor: Processor = self._build("processors", self._settings.processors[id_], pipeline.signals)
+        return Stage(processor, self._instruments.processor(id_, pipeline.id))
 
     def _receiver(self, component: ComponentSettings) -> Supervised:
         metrics = self._instruments.receiver(component.id, component.cls.transport)

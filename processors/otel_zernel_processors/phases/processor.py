@@ -35,6 +35,12 @@ class PhasesProcessor(Processor):
         self._hosts: dict[str, Host] = {}
         self._jobs = Jobs(config, context)
         self._lateness = ns(config.lateness)
+        self._has_ticked = False
+        if config.source != "signals" and "traces" not in context.signals:
+            context.logger.warning(
+                "PyTorch's scopes are spans, which this pipeline does not carry: to have phases by scopes, give it a "
+                "name that does not begin with metrics, such as training"
+            )
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Takes the spans of the eBPF receiver, and reads metrics; everything else goes on as it is."""
@@ -52,6 +58,12 @@ class PhasesProcessor(Processor):
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """Lets the time of live hosts go on where nothing is heard from them any more."""
+        if not self._hosts and not self._has_ticked:
+            self.context.logger.warning(
+                "Nothing that phases are made of has come so far: see that an ebpf receiver is in front of this "
+                "processor, and by `otel-zernel doctor` that it works"
+            )
+        self._has_ticked = True
         for host in self._hosts.values():
             silent = now_ns - ns(self.config.interval)
             if 0 < silent - host.clock < _LIVE_NS:
