@@ -99,9 +99,10 @@ class SignalReader:
         if seen.name in _LEVELS:
             self._totals[seen.name] = seen.value
         else:
-            before = 0.0 if seen.delta else self._totals.get(seen.name, seen.value)
-            self._gained[seen.name] += max(seen.value - before, 0.0)
-            self._totals[seen.name] = seen.value
+            before = self._totals.get(seen.name, 0.0 if seen.delta else seen.value)
+            total = before + seen.value if seen.delta else seen.value
+            self._gained[seen.name] += max(total - before, 0.0)
+            self._totals[seen.name] = total
         return spell
 
     def _evaluate(self, gpu: float) -> Spell:

@@ -125,6 +125,14 @@ def test_with_readings_further_apart_whole_readings_are_judged() -> None:
     assert {spell.end - spell.start for spell in spells} == {1000 * MS}
 
 
+def test_a_gpu_sync_that_was_seen_once_stays_seen() -> None:
+    reader = SignalReader(SignalsConfig(stability=1))
+    for at in range(0, 500, 100):
+        reader.read(point("zernel.cuda.sync.wait", at, float(at == 0), delta=True), gpu=0.5)
+        reader.read(point("zernel.process.cpu.burst", at, 0.001), gpu=0.5)
+    assert reader.phase == "optimizer_step"
+
+
 def test_the_use_of_the_gpu_is_the_processes_own() -> None:
     reader = SignalReader(SignalsConfig(stability=1))
     for at in range(0, 500, 100):
