@@ -31,7 +31,7 @@ class JobFinding(NamedTuple):
 
 def compare(tallies: Mapping[int, Tally], config: VerdictConfig, standing: str) -> JobFinding:
     """Compares the window's sums of each rank; at least two must have trained."""
-    trained = {rank: tally for rank, tally in tallies.items() if tally.trained}
+    trained = {rank: tally for rank, tally in tallies.items() if tally.trained and tally.duration_ns}
     if len(trained) < 2:
         return JobFinding("none", None, {}, 0.0, 0.0)
     waits = {rank: tally.phase_ns["nccl_collective"] / tally.trained / 1e9 for rank, tally in trained.items()}

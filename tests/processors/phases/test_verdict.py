@@ -39,6 +39,12 @@ CASES = [
 ]
 
 
+def test_ranks_whose_steps_take_no_time_are_not_compared() -> None:
+    instant = Tally()
+    instant.steps["training"] = 5
+    assert compare({0: instant, 1: instant}, LIMITS, "none").verdict == "none"
+
+
 @pytest.mark.parametrize(("sums", "verdict"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_what_a_process_is_bound_by(sums: Tally, verdict: str) -> None:
     assert judge(sums, LIMITS, "none").verdict == verdict
