@@ -20,6 +20,8 @@ ReadSettings = Callable[[], Settings]
 
 GRACE = 5.0
 """Seconds beyond `shutdown_timeout` until a process in which something hangs is ended by force."""
+_TWICE = 0.2
+"""Seconds within which signals are one: `timeout`, and others who signal a process and its group, send us two."""
 _SETTLED = 10.0
 """Seconds after the start of a service; whatever components import and make when they start is there by then."""
 
@@ -59,6 +61,7 @@ class Process:
         self._shutdown_timeout = 0.0
         self._stop = asyncio.Event()
         self._stopping = False
+        self._told_to_stop = 0.0
         self._next: Settings | None = None
         self._by_force: threading.Timer | None = None
 
@@ -112,12 +115,15 @@ class Process:
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
     def _on_stop(self, received: signal.Signals) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._stopping and now - self._told_to_stop < _TWICE:
+            return
         if self._stopping and self._service:
             _logger.error("Received %s again, stopping at once.", received.name)
             log_undelivered(self._service)
             os._exit(128 + received)
         _logger.info("Received %s, shutting down. Send it again to stop at once.", received.name)
-        self._stopping = True
+        self._stopping, self._told_to_stop = True, now
         self._stop.set()
         self.end_within(self._shutdown_timeout + GRACE, 1)
 

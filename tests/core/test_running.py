@@ -109,9 +109,19 @@ def test_a_second_signal_stops_at_once_and_says_what_is_lost(config: Path) -> No
             with nobody_answers.accept()[0]:
                 process.send_signal(signal.SIGINT)
                 read_until("shutting down")
-                process.send_signal(signal.SIGINT)
+                wait_for(lambda: has_ended_by(process, signal.SIGINT))
                 assert "10 metric points" in read_until("could not deliver")
                 assert process.wait(5) == 128 + signal.SIGINT
+
+
+def test_signals_in_one_go_are_one_and_everything_is_delivered(config: Path) -> None:
+    with collector("--config", str(config), "--set", QUIET) as (process, read_until):
+        read_until("Everything is ready")
+        wait_for(lambda: (config.parent / "out.jsonl").exists() and len(values(config.parent)) == 10)
+        for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            process.send_signal(sent)
+        read_until("Stopped.")
+        assert process.wait(10) == 0
 
 
 def test_a_thread_that_hangs_does_not_keep_the_process_from_ending(config: Path) -> None:
@@ -206,6 +216,12 @@ def test_the_log_can_be_json(config: Path) -> None:
     command = [*COMMAND, "--config", str(config), *arguments, "--set", QUIET, "--exit-when-done"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, env=dict(os.environ))
     assert all(json.loads(line)["level"] for line in done.stderr.splitlines())
+
+
+def has_ended_by(process: "subprocess.Popen[str]", sent: signal.Signals) -> bool:
+    """Sends a signal, if the process has not ended."""
+    process.send_signal(sent)
+    return process.poll() is not None
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
