@@ -236,7 +236,7 @@ class Host:
         users: dict[int, list[Process]] = {}
         for process in processes:
             gpu = self._gpu_of(process)
-            if gpu:
+            if gpu and process.is_ml:  # a DataLoader worker inherits its trainer's local rank
                 users.setdefault(id(gpu), []).append(process)
             process.history.forget(at_latest)
         for gpu in self._gpus.values():

@@ -95,7 +95,7 @@ class Process:
         if seen.gpu.isdecimal() and seen.name in KERNEL | NVML:
             self.gpu = seen.gpu
         spell = self._signals.read(seen, gpu)
-        by_signals = self._config.source == "signals" or not self._timeline.has_scopes
+        by_signals = self._config.source == "signals" or not self._timeline.has_loads
         if spell is None or not by_signals or self._config.source == "scopes":
             return None
         self.account.add_time(*spell)

@@ -83,6 +83,8 @@ class Timeline:
         """Time of steps that were closed before it was known that events in it had been lost."""
         self.has_scopes = False
         """Whether any thread was seen to load data or to train."""
+        self.has_loads = False
+        """Whether any was seen to load data: there are no steps without."""
         self.until = 0
         """Everything up to here (ns) has been taken."""
         self.last_end = 0
@@ -101,8 +103,8 @@ class Timeline:
             self.last_end = end
         self._waiting.append((mark[:5], mark))
         self._in_order = False
-        if not self.has_scopes and mark.kind in _SCOPES:
-            self.has_scopes = True
+        if not self.has_loads and mark.kind in _SCOPES:
+            self.has_scopes, self.has_loads = True, mark.kind == "data_loading"
         return None
 
     def lose(self, start: int, end: int) -> None:

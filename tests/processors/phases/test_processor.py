@@ -300,6 +300,16 @@ def test_energy_of_a_gpu_goes_to_the_phases_of_its_process() -> None:
     assert joules["gpu_compute"] / sum(joules.values()) == pytest.approx(22 / 50, rel=0.02)
 
 
+def test_a_worker_takes_no_share_of_the_energy() -> None:
+    energy = gauge_batch("hw.energy", [(at, 500.0 * at / 1000) for at in range(500, 4001, 500)], zernel_gpu_index=3)
+    waits = gauge_batch("zernel.process.io.wait", [(at, at / 2000) for at in range(0, 5000, 100)])
+    waits.edit_metrics().resource_metrics[0].resource.CopyFrom(resource_of(7, zernel_local_rank=3))
+    made = run(batch_of(Loop().steps(200).load().spans, resource_of(zernel_local_rank=3)), waits, energy)
+    spent = [(one["process.pid"], value) for one, value in values_of(made, "zernel.phase.energy")]
+    assert {pid for pid, _ in spent} == {42}
+    assert sum(value for _, value in spent[-4:]) == pytest.approx(1750)
+
+
 def test_a_process_without_scopes_is_judged_by_signals() -> None:
     points = [(at, 0.5 * at / 1000) for at in range(0, 5000, 100)]
     launches = [(at, at / 10) for at in range(0, 5000, 100)]
@@ -356,6 +366,15 @@ def test_what_signals_told_of_before_the_scopes_came_counts_once() -> None:
 @pytest.mark.parametrize(("source", "told_by"), [("auto", {"signals"}), ("scopes", set()), ("signals", {"signals"})])
 def test_of_a_process_without_scopes_the_source_decides(source: str, told_by: set[str]) -> None:
     assert sources_of(run(*counters(100), source=source)) == told_by
+
+
+def test_a_process_that_trains_without_a_loader_has_no_steps_and_is_judged_by_signals() -> None:
+    loop = Loop()
+    for _ in range(100):
+        loop.train()
+    made = run(batch_of(loop.spans), *counters(100))
+    assert sources_of(made) == {"signals"}
+    assert values_of(made, "zernel.steps") == []
 
 
 @pytest.mark.parametrize(("every", "lines"), [(100, 0), (1000, 1)])
@@ -569,6 +588,30 @@ def test_a_day_of_steps_takes_no_more_memory_than_some_hours(step_ms: int, inter
     assert max(sizes[12:]) < max(sizes[2:12]) * 1.1
 
 
+def test_a_process_that_began_after_a_report_is_not_in_it() -> None:
+    early, late = Loop().steps(80).load(), Loop(now=2300).steps(10)
+    made = run(*in_pieces(early.spans, pid=1), *in_pieces(late.spans, pid=2), gauge_batch("hw.power", [(9000, 1.0)]))
+    times = [
+        point.time_unix_nano
+        for metric in metrics_of(made, "zernel.verdict")
+        for point in metric.gauge.data_points
+        if attributes_of(point.attributes)["process.pid"] == 2
+    ]
+    assert min(times) == START + 3000 * MS
+
+
+def test_spans_that_make_no_sense_make_no_process() -> None:
+    nonsense = batch_of([span_of("something", 1, 2), span_of("process", 1, 2)], resource_of(1))
+    made = run(nonsense, batch_of(Loop().steps(100).spans, resource_of(2)))
+    assert {one["process.pid"] for one, _ in values_of(made, "zernel.verdict")} == {2}
+
+
+def test_an_interval_without_steps_has_no_durations() -> None:
+    late = gauge_batch("hw.power", [(9000, 1.0)], zernel_gpu_index=0)
+    made = run(batch_of(Loop().steps(10).load().spans), late)
+    assert all(metric.histogram.data_points for metric in metrics_of(made, "zernel.step.duration"))
+
+
 KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "sync", "collective", "user", "nonsense"])
 TIMES = st.one_of(st.integers(START - 10**9, START + 10**11), st.integers(0, 2**64 - 1))
 
@@ -586,3 +629,94 @@ def test_no_spans_bring_it_down(rows: list[tuple[str, int, int, int, int]]) -> N
         spans.append(span_of(kind, 0, 0, thread=thread))
         spans[-1].start_time_unix_nano, spans[-1].end_time_unix_nano = start, end
     run(batch_of(spans), traces={"sample": 1})
+
+
+KINDS_OF_SPANS = st.sampled_from(
+    [
+        "data_loading",
+        "data_loading",
+        "backward",
+        "optimizer",
+        "zero_grad",
+        "ddp",
+        "sync",
+        "collective",
+        "user",
+        "process",
+    ]
+)
+NAMES_OF_SPANS = st.sampled_from(["", "c10d::Work::wait", "c10d::Reducer::finalize_backward", "cudaStreamSynchronize"])
+SPANS = st.builds(
+    lambda kind, start, lasts, thread, name, source: span_of(
+        kind, start, start + lasts, thread=thread, name=name, timing_source=source
+    ),
+    *(KINDS_OF_SPANS, st.integers(0, 4000), st.integers(-2, 60) | st.integers(0, 3000), st.integers(1, 2)),
+    *(NAMES_OF_SPANS, st.sampled_from(["host_enqueue", "host_upper_bound"])),
+)
+OF_PROCESSES = st.sampled_from(
+    [
+        resource_of(1, "A"),
+        resource_of(1, "B"),
+        resource_of(1, "A", host_name="other", zernel_rank=0, zernel_world_size=2),
+        resource_of(2, zernel_rank=1, zernel_world_size=2, zernel_local_rank=0),
+        resource_of(3, zernel_rank=1, zernel_world_size=2, zernel_local_rank=0),
+    ]
+)
+SIGNALS = st.builds(
+    lambda name, rows, pid: gauge_batch(name, rows, process_pid=pid, zernel_gpu_index=0),
+    st.sampled_from(
+        [
+            "zernel.process.io.wait",
+            "zernel.cuda.sync.wait",
+            "zernel.ebpf.lost_events",
+            "zernel.probe.floor",
+            "hw.energy",
+        ]
+    ),
+    st.lists(st.tuples(st.integers(0, 5000), st.floats(0, 9)), max_size=5),
+    st.integers(1, 3),
+)
+BATCHES = st.builds(batch_of, st.lists(SPANS, max_size=20), OF_PROCESSES) | SIGNALS
+SETTINGS: list[dict[str, object]] = [
+    {},
+    {"lateness": "0s", "interval": "100ms", "window": "300ms", "traces": {"sample": 1, "max_spans": 4}},
+    {"max_spans": 10, "max_processes": 2, "idle_timeout": "2s"},
+]
+
+
+def timed(batches: Iterable[Batch]) -> Iterator[tuple[tuple[object, ...], int, int, float]]:
+    """Of each point of a sum: what it is of, its start, its time (ns) and its value."""
+    for batch in batches:
+        for resource in batch.metrics.resource_metrics:
+            of = resource.resource.SerializeToString(deterministic=True)
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                for point in metric.sum.data_points if metric.name.startswith("zernel.phase.") else ():
+                    labels = tuple(sorted(attributes_of(point.attributes).items()))
+                    value = point.as_int or point.as_double
+                    yield (metric.name, of, labels), point.start_time_unix_nano, point.time_unix_nano, value
+
+
+@settings(deadline=None)
+@given(st.lists(BATCHES, max_size=10), st.sampled_from(SETTINGS))
+def test_whatever_comes_no_sum_goes_back_and_traces_are_whole(batches: list[Batch], limits: dict[str, object]) -> None:
+    made = run(*batches, **limits)
+    told: dict[tuple[object, ...], tuple[int, float]] = {}
+    for series, start, time, value in timed(made):
+        before, least = told.get((*series, start), (start, 0.0))
+        assert time >= before
+        assert value >= least
+        told[*series, start] = time, value
+    spans = spans_of(made)
+    ids = {span.span_id for span in spans}
+    assert len(ids) == len(spans)
+    assert all(not span.parent_span_id or span.parent_span_id in ids for span in spans)
+
+
+@given(st.lists(SPANS, max_size=60), st.sampled_from([10, 10_000]))
+def test_whatever_comes_the_phases_of_a_step_add_up_to_it(spans: list[Span], room: int) -> None:
+    timeline = Timeline(MS // 2, room)
+    for span in spans:
+        if mark := mark_of(span):
+            timeline.add(mark)
+    for closed in timeline.end():
+        assert sum(closed.ledger.phase_ns().values()) == closed.step.end - closed.step.start >= 0
