@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -66,6 +67,12 @@ class Host:
     def known(self) -> int:
         """Up to when (ns) everything has come, but for what is late."""
         return self._readings.known(self.clock)
+
+    def rename(self, name: str) -> None:
+        """Takes the name of the host, that is known now."""
+        self.name = name
+        for process in self.processes.values():
+            process.identity = replace(process.identity, host=name)
 
     def follow(self, resource: Resource, spans: Sequence[Span]) -> None:
         """Takes the spans of one process."""
@@ -152,7 +159,9 @@ class Host:
             return known or self._new(pid, created, resource)
         if known is None:
             return self._new(pid, created, resource)
-        self.processes[pid, created] = known
+        if (pid, created) not in self.processes:  # who met it first did not say which it is
+            self.processes[pid, created] = known
+            known.belongs_to(resource)
         return known
 
     def _new(self, pid: int, created: str, resource: Resource) -> Process | None:

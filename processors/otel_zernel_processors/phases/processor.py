@@ -105,7 +105,8 @@ class PhasesProcessor(Processor):
         if known is None and len(self._hosts) == 1 and (not name or "" in self._hosts):
             known = next(iter(self._hosts.values()))
             if name:  # and here has a name now
-                known.name, self._hosts = name, {name: known}
+                known.rename(name)
+                self._hosts = {name: known}
         if known is None and len(self._hosts) < self._max_processes:
             known = self._hosts[name] = Host(name, self.config, self.context, self._has_room)
         return known

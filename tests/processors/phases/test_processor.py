@@ -533,6 +533,25 @@ def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str,
     assert last(made, "zernel.job.collective.transfer") == pytest.approx(transfer / 1000)
 
 
+def test_who_is_met_first_by_its_use_of_the_gpu_is_known_by_its_own_resource_and_host() -> None:
+    met = gauge_batch("zernel.gpu.process.utilization", [(0, 0.5)], process_pid=100, zernel_gpu_index=0)
+    other = gauge_batch("zernel.gpu.process.utilization", [(0, 0.5)], process_pid=101, zernel_gpu_index=1)
+    for batch in (met, other):
+        batch.edit_metrics().resource_metrics[0].ClearField("resource")
+    made = run(met, other, Batch.join(ranks(late=20, transfer=1)))
+    assert state(made, "zernel.job.verdict") == "straggler"
+    waits = gauge_batch("zernel.process.io.wait", [(at, at / 2000) for at in range(0, 3000, 100)])
+    waits.edit_metrics().resource_metrics[0].resource.CopyFrom(resource_of(100))
+    told = [
+        resource.resource
+        for batch in run(met, waits)
+        for resource in batch.metrics.resource_metrics
+        if any(metric.name == "zernel.phase.time" for metric in resource.scope_metrics[0].metrics)
+    ]
+    assert told
+    assert all(resource == resource_of(100) for resource in told)
+
+
 def test_a_worker_that_inherits_the_rank_of_its_trainer_is_no_rank() -> None:
     inherited = {"zernel_world_size": 2, "zernel_rank": 1, "k8s_job_name": "bert"}
     worker = gauge_batch("zernel.process.io.wait", [(at, at / 1000) for at in range(100)])
