@@ -77,6 +77,7 @@ class Counts:
         totals = ends - starts
         percentiles: Floats = np.array(quantiles) * 100
         wanted = starts[:, None] + ranks(totals[:, None], percentiles)
+        wanted = np.minimum(wanted, ends[:, None])  # ranks of huge totals are rounded
         values = np.zeros(wanted.shape, np.int64)
         some = totals > 0
         at = np.searchsorted(reached[1:], wanted[some])

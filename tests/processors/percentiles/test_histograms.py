@@ -141,6 +141,12 @@ def test_values_beyond_all_bounds_have_a_sum_too() -> None:
     assert running.point().sum > 0
 
 
+def test_a_count_too_large_for_exact_ranks_has_its_quantiles_all_the_same() -> None:
+    running = Running({"quantiles": [0.5]})
+    running.process(of_metric(exponential([1], scale=0, offset=0, zero=4191458691672016)))  # (1, 2]
+    assert quantiles(running.point())[0.5] == 0
+
+
 def test_exponential_buckets_go_to_their_range_and_the_zero_bucket_to_zero() -> None:
     running = Running({"quantiles": [0.5]})
     running.process(of_metric(exponential([4], scale=0, offset=3, zero=2)))  # (8, 16]
