@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libraries import PROBES, find_places
 from otel_zernel_receivers.ebpf.mappings import open_located
 from otel_zernel_receivers.ebpf.overhead import KINDS, Group, group_of
-from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile
+from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile, as_text
 
 KEPT = 600.0
 """Seconds that probes stay on a file that nobody uses, for whoever begins to: a new process is counted from its first
@@ -83,6 +83,8 @@ class Attachments:
         """Files that probes are being taken off: with others on them, calls would count twice."""
         self._drivers: set[FileIdentity] = set()
         self._off: set[Group] = set()
+        self._failed: set[Group] = set()
+        """Groups of which it has been said that they cannot be put on again."""
         self._closing: list[Thread] = []
         self._rested_at = 0.0
         self._used_at: dict[FileIdentity, float] = {}
@@ -106,16 +108,25 @@ class Attachments:
             and self._context.clock.monotonic() >= self._rested_at
         )
 
-    def switch_on(self, groups: Iterable[Group]) -> None:
-        """Puts probes on again. The driver's come last: a call of the driver is one of the program's own only if it is
-        not inside of a call of the runtime, which must be seen to know."""
-        for group in groups:
-            self._off.discard(group)
+    def switch_on(self, groups: Iterable[Group]) -> frozenset[Group]:
+        """Puts probes on again, and returns the groups that are on in every file; the others stay off, since of calls
+        that are seen in some files only nothing true can be told."""
+        return frozenset(group for group in groups if self._is_switched_on(group))
+
+    def _is_switched_on(self, group: Group) -> bool:
+        """The driver's come last: a call of the driver is one of the program's own only if it is not inside of one of
+        the runtime, which must be seen to know."""
+        try:
             for file in reversed(self._driver_first()):
-                try:
-                    file.switch_on(group)
-                except OSError as error:
-                    self._context.logger.warning("Cannot put probes on again (%s): %s", group, error)
+                file.switch_on(group)
+        except OSError as error:
+            self.switch_off([group])
+            if group not in self._failed:  # it is tried again and again
+                self._failed.add(group)
+                self._context.logger.warning("Cannot put probes on again, calls are not counted (%s): %s", group, error)
+            return False
+        self._off.discard(group)
+        return True
 
     def switch_off(self, groups: Iterable[Group]) -> None:
         """Takes probes off. They are off in a moment, by perf one after the other, which nobody waits for."""
@@ -154,7 +165,7 @@ class Attachments:
 
     def _attach(self, used: UsedFile, fd: int) -> ProbedFile | None:
         """None where it does not work; it is not tried again, since the file will not change."""
-        logger, path = self._context.logger, used.mapping.path
+        logger, path = self._context.logger, as_text(used.mapping.path)
         try:
             places = find_places(fd, PROBES[used.library], at_any_cost=self._at_any_cost)
             if places.too_dear:

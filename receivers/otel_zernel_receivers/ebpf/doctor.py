@@ -19,7 +19,7 @@ from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
 from otel_zernel_receivers.ebpf.loading import Cost, load
 from otel_zernel_receivers.ebpf.mappings import open_located
 from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
-from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile
+from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile, as_text
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable
 
@@ -117,14 +117,14 @@ def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding
 
 
 def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding:
+    name, path = as_text(used.mapping.name), as_text(used.mapping.path)
     try:
         with open_located(used.file) as fd:
             places = find_places(fd, PROBES[used.library])
     except (OSError, UnreadableElf) as error:
-        return Finding(used.mapping.name, f"{used.mapping.path} cannot be read and would not be probed: {error}")
-    where = f"{used.mapping.path}, used by {_listed(processes)}"
+        return Finding(name, f"{path} cannot be read and would not be probed: {error}")
     prediction = _prediction(places, cost, config)
-    return Finding(used.mapping.name, f"{prediction}; {where}", ok=None if places.too_dear else True)
+    return Finding(name, f"{prediction}; {path}, used by {_listed(processes)}", ok=None if places.too_dear else True)
 
 
 def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:

@@ -191,8 +191,8 @@ def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> 
         id=ProcessId(folder.pid, folder.start_time()),
         own_pid=own_pid,
         parent=folder.parent(),
-        name=_as_text(folder.name),
-        executable=_as_text(folder.executable.rpartition("/")[2]),
+        name=as_text(folder.name),
+        executable=as_text(folder.executable.rpartition("/")[2]),
         cgroups=folder.cgroups,
         environment=folder.environment(variables, own_pid),
         files=(),
@@ -259,7 +259,7 @@ class _Remembered(Generic[Key, Value]):
         self._old, self._used = self._used, {}
 
 
-def _as_text(name: str) -> str:
+def as_text(name: str) -> str:
     """A name that can be told: those of files may be any bytes, of which UTF-8 takes not all."""
     return os.fsencode(name).decode(errors="replace")
 

@@ -5,7 +5,7 @@ before they are taken off: the time in between is known exactly, while those of 
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
@@ -77,7 +77,8 @@ class Watched:
 class Switchable(Protocol):
     """Probes that can be taken off and put on, a group at a time."""
 
-    def switch_on(self, groups: Iterable[Group]) -> None: ...
+    def switch_on(self, groups: Iterable[Group]) -> Collection[Group]:
+        """Returns those that are on now."""
 
     def switch_off(self, groups: Iterable[Group]) -> None: ...
 
@@ -112,7 +113,7 @@ class Sampling:
         shares = self._overhead.shares
         switches: list[Switch] = []
         if back := [group for group in Group if group not in self._on and group not in shares]:
-            switches.append((0.0, partial(self._switch_on, back)))
+            switches.append((0.0, partial(self._begin, back)))
         if leave := [group for group in shares if group in self._on]:
             switches.append((0.0, partial(self._switch_off, leave)))
         return [*switches, *self._window(shares, interval)] if shares else switches
@@ -192,11 +193,8 @@ class Sampling:
 
     def _begin(self, groups: Iterable[Group]) -> None:
         if self._attachments.may_switch_on():
-            self._switch_on(groups)
-
-    def _switch_on(self, groups: Iterable[Group]) -> None:
-        self._attachments.switch_on(groups)
-        self._on |= dict.fromkeys(groups, self._look())
+            on = self._attachments.switch_on(groups)
+            self._on |= dict.fromkeys(on, self._look())
 
     def _switch_off(self, groups: Iterable[Group]) -> None:
         now = self._look()

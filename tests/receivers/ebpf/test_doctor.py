@@ -15,6 +15,7 @@ from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
 
 ROOT = Path(__file__).parents[3]
@@ -74,6 +75,21 @@ def test_it_looks_at_the_processes_that_the_configuration_takes_alone(
     assert "left out" not in mine
     assert "none of those that `processes` takes uses CUDA, NCCL or PyTorch" in others
     assert "used by" not in others
+
+
+def test_a_path_that_is_no_text_can_be_printed(loadable: None, standin: Standin, tmp_path: Path) -> None:
+    library = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff/libcudart.so.12"))
+    library.parent.mkdir()
+    shutil.copy(standin.cudart, library)
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout
+        program.stdout.readline()
+        told = [finding.text for finding in examine(EbpfConfig()) if f"{tmp_path}/" in finding.text]
+        program.communicate()
+    assert len(told) == 1
+    assert f"{tmp_path}/\ufffd/libcudart.so.12, used by".encode() in told[0].encode()
 
 
 def test_it_says_when_calls_are_sampled_and_which_never(loadable: None) -> None:
