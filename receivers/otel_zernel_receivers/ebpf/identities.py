@@ -44,6 +44,8 @@ class Identities:
         self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
         self._known: dict[Process, Attributes | None] = {}
+        self._unseen: set[Process] = set()
+        """Processes that could not be looked at: whether they are wanted is not known."""
         self._pids: dict[int, int] = {}
 
     def scanned(self, scan: processes.Scan) -> None:
@@ -56,6 +58,9 @@ class Identities:
 
     def learn(self) -> None:
         """Looks at processes that are new, while they live, and forgets those that are gone."""
+        for process in self._unseen:
+            self._known.pop(process, None)
+        self._unseen.clear()
         self._known = {process: self._find(process) for process in self._rows.held()}
 
     def wants(self, process: Process) -> bool:
@@ -89,13 +94,16 @@ class Identities:
         }
 
     def _look(self, process: Process) -> Attributes | None:
-        """None if the process is not wanted; the kernel will then ignore it."""
+        """None if the process is not wanted; the kernel will then ignore it. None too if nobody can tell yet."""
         folder = ProcessFolder(self._proc_root, self._pids.get(process.pid, process.pid))
         variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}
         try:
             found = processes.look_at(folder, process.pid, variables)
-        except (OSError, ValueError):  # it has ended
-            return self._told(process) if self._selection == processes.Selection() else None
+        except (OSError, ValueError):  # mostly it has ended
+            if self._selection == processes.Selection():
+                return self._told(process)
+            self._unseen.add(process)
+            return None
         if not self._selection.takes(found):
             self._rows.ignore(process)
             return None

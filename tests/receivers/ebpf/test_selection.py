@@ -156,6 +156,25 @@ def test_an_unwanted_process_whose_end_nobody_told_of_gives_its_place_back(
         assert len(rows.ended()) == 1
 
 
+def test_a_process_that_could_not_be_looked_at_is_looked_at_again(
+    loadable: None, standin: Standin, tmp_path: Path
+) -> None:
+    proc = FakeProc(tmp_path)
+    with closing(load(Limits())) as loaded, standin.start() as program:
+        rows = loaded.tables.rows
+        identities = Identities(rows, Selection(environment={"JOB": "train"}), proc.root)
+        place = Place(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
+        with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
+            program.do("load libcudart.so.12")
+            program.do("cudaLaunchKernel")
+        (process,) = rows.live()
+        identities.learn()
+        assert not identities.wants(process)
+        proc.add(program.pid, environment={"JOB": "train"})
+        identities.learn()
+        assert identities.wants(process)
+
+
 def offset_of(library: Path) -> int:
     with open_elf(library) as elf:
         (launch,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
