@@ -32,6 +32,9 @@ _BPF_TRACE_UPROBE_SESSION = 57
 _BPF_F_UPROBE_MULTI_RETURN = 1
 _LINK_UPROBE_MULTI = struct.Struct("=4I4Q4I")  # of union bpf_attr, as in linux/bpf.h
 
+_BATCH = 4096
+"""Keys that are read at once; a bucket of a hash map, of which the kernel gives all or none, has a handful."""
+
 
 class _UprobeOpts(ctypes.Structure):
     """`struct bpf_uprobe_opts` as of libbpf 1.0; later versions know it by its size."""
@@ -112,6 +115,32 @@ class Map:
             key = following.raw
             found.append(key)
         return iter(found)
+
+    def keys(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The keys of a hash map as structs of this type, by few system calls."""
+        values = ctypes.create_string_buffer(_BATCH * self.value_size)
+        bucket = ctypes.create_string_buffer(4)  # a number that is the kernel's: where to go on
+        found: list[NDArray[Any]] = []
+        since, code = None, 0
+        while not code:
+            keys, count = np.empty(_BATCH, dtype), ctypes.c_uint32(_BATCH)
+            places = since, bucket, keys.ctypes.data, values
+            code = libbpf().call.bpf_map_lookup_batch(self.fd, *places, ctypes.byref(count), None)
+            if code != -errno.ENOENT:  # with which the last ones come
+                libbpf().check(code, f"reading the keys of {self.name}")
+            found.append(keys[: count.value])
+            since = bucket
+        return np.concatenate(found)
+
+    def delete_all(self, keys: NDArray[Any]) -> None:
+        """Removes keys, by few system calls; those that are not there are fine."""
+        keys = np.ascontiguousarray(keys)
+        while len(keys):
+            count = ctypes.c_uint32(len(keys))
+            code = libbpf().call.bpf_map_delete_batch(self.fd, keys.ctypes.data, ctypes.byref(count), None)
+            if code != -errno.ENOENT:
+                libbpf().check(code, f"deleting from {self.name}")
+            keys = keys[count.value + (code == -errno.ENOENT) :]
 
     def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The contents of an mmapable array as numbers or structs of this type, shared with the kernel.

@@ -39,6 +39,8 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "bpf_map_update_elem": (_int, [_int, _string, _string, _u64]),
     "bpf_map_delete_elem": (_int, [_int, _string]),
     "bpf_map_get_next_key": (_int, [_int, _string, _string]),
+    "bpf_map_lookup_batch": (_int, [_int, _pointer, _pointer, _pointer, _pointer, _pointer, _pointer]),
+    "bpf_map_delete_batch": (_int, [_int, _pointer, _pointer, _pointer]),
     "libbpf_version_string": (_string, []),
     "libbpf_set_print": (_pointer, [_PrintFn]),
 }
@@ -91,7 +93,10 @@ class Library:
         """bpf(2) itself."""
         number = _SYS_BPF[os.uname().machine]
         buffer = ctypes.create_string_buffer(attributes, len(attributes))
-        return self.check(self._libc.syscall(number, command, buffer, len(attributes)), tried)
+        answer: int = self._libc.syscall(number, command, buffer, len(attributes))
+        if answer < 0:  # always -1, unlike what libbpf's functions answer
+            raise self.error(tried)
+        return answer
 
 
 @functools.cache

@@ -109,9 +109,8 @@ class Tables:
 
     def _forget_addresses(self, rows: frozenset[int]) -> None:
         for table in self._by_address if rows else ():
-            for key in table:
-                if int(np.frombuffer(key, ADDRESS)["row"][0]) in rows:
-                    table.delete(key)
+            keys = table.keys(ADDRESS)
+            table.delete_all(keys[np.isin(keys["row"], list(rows))])
 
     def _read_losses(self) -> dict[Loss, int]:
         now = self._losses.copy()

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otel_zernel_receivers.ebpf import libbpf
+from otel_zernel_receivers.ebpf import libbpf, libbpf_calls
+from otel_zernel_receivers.ebpf.layout import ADDRESS
 from otel_zernel_receivers.ebpf.libbpf import Object
 from otel_zernel_receivers.ebpf.libbpf_calls import BpfError
+from otel_zernel_receivers.ebpf.loading import load
 from otel_zernel_receivers.ebpf.tables import Limits
 
 OBJECTS = Path(libbpf.__file__).parent / "objects" / platform.machine()
@@ -37,6 +39,30 @@ def test_a_missing_object_is_named(loadable: None, tmp_path: Path) -> None:
 def test_an_object_may_be_closed_twice(loadable: None) -> None:
     with closing(Object(OBJECTS / "classic.bpf.o")) as bpf:
         bpf.close()
+
+
+def test_keys_are_read_and_removed_in_bulk(loadable: None) -> None:
+    with closing(load(Limits(max_processes=8, max_series=8))) as loaded:
+        table = loaded.bpf.maps["allocations"]
+        assert not len(table.keys(ADDRESS))
+        keys = np.zeros(10_000, ADDRESS)
+        keys["value"] = np.arange(len(keys))
+        keys["row"] = keys["value"] % 3
+        for key in keys:
+            table.put(key.tobytes(), bytes(table.value_size))
+        found = table.keys(ADDRESS)
+        assert sorted(found["value"]) == list(range(len(keys)))
+        assert (found["row"] == found["value"] % 3).all()
+        for missing in keys[[1, 4, 9_997]]:
+            table.delete(missing.tobytes())
+        table.delete_all(keys[keys["row"] == 1])
+        assert sorted(table.keys(ADDRESS)["value"]) == [value for value in range(len(keys)) if value % 3 != 1]
+
+
+def test_what_the_kernel_refuses_is_told_with_its_reason(loadable: None) -> None:
+    with pytest.raises(BpfError) as caught:
+        libbpf_calls.libbpf().bpf(-1, bytes(64), "trying")
+    assert caught.value.errno == errno.EINVAL
 
 
 def test_elements_of_an_array_must_fit_the_type(loadable: None) -> None:
