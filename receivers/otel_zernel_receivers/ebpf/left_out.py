@@ -1,7 +1,8 @@
 """What scans leave out, and what to do about it."""
 
 import logging
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from otel_zernel.component import Logger
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
@@ -25,7 +26,21 @@ def advice(reason: Reason, capabilities: Collection[Capability]) -> str:
     return _ADVICE[reason]
 
 
-def tell(logger: Logger, reason: Reason, count: int) -> None:
-    """Says in the log how much is left out. That of which nothing can be made is no warning."""
-    text = advice(reason, held())
-    logger.log(logging.INFO if text is _PROTECTED else logging.WARNING, "Left out (%d): %s", count, text)
+class LeftOut:
+    """What scans leave out, of which much comes and goes all the time."""
+
+    def __init__(self, logger: Logger) -> None:
+        self.last: Mapping[Reason, int] = {}
+        """What the last scan has left out."""
+        self._logger = logger
+        self._most: Counter[Reason] = Counter()
+
+    def take(self, skipped: Mapping[Reason, int]) -> None:
+        """Says in the log what is more than before. That of which nothing can be made is no warning."""
+        self.last = skipped
+        for reason, count in skipped.items():
+            if count > self._most[reason]:
+                self._most[reason] = count
+                text = advice(reason, held())
+                level = logging.INFO if text is _PROTECTED else logging.WARNING
+                self._logger.log(level, "Left out (%d): %s", count, text)

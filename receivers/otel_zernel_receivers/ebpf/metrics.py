@@ -27,6 +27,7 @@ from otel_zernel_receivers.ebpf.otlp import (
 )
 from otel_zernel_receivers.ebpf.overhead import Group
 from otel_zernel_receivers.ebpf.probes import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
+from otel_zernel_receivers.ebpf.processes import Reason
 from otel_zernel_receivers.ebpf.rows import CpuReading, Process
 from otel_zernel_receivers.ebpf.sampling import Watched
 from otel_zernel_receivers.ebpf.series import SeriesReading
@@ -87,6 +88,7 @@ PROBE_EXCESS = Family(
 )
 PROBE_FLOOR = Family("zernel.probe.floor", "s", "gauge", "What a call that does nothing reads: part of every latency.")
 LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
+LEFT_OUT = Family("zernel.ebpf.left_out", "{item}", "gauge", "Processes and files that the last scan had to leave out.")
 FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
 
@@ -212,6 +214,11 @@ class Points:
     def add_floor(self, cost: Cost) -> None:
         self._add_number(PROBE_FLOOR, b"", cost.floor_ns / 1e9)
 
+    def add_left_out(self, left_out: Mapping[Reason, int]) -> None:
+        for reason in Reason:
+            attributes = encode_attributes({"error.type": reason}, NUMBER_ATTRIBUTES)
+            self._add_number(LEFT_OUT, attributes, left_out.get(reason, 0))
+
     def add_failure(self, reading: FailureReading) -> None:
         family, names = (NCCL_ERRORS, _NCCL_ERRORS) if reading.flags & Flag.NCCL else (CUDA_ERRORS, _CUDA_ERRORS)
         attributes = _of_error(reading.process.pid, names.get(reading.code, str(reading.code)))
@@ -277,6 +284,7 @@ def batches_of(
     period: Period,
     watched: Watched,
     tell: Tell,
+    left_out: Mapping[Reason, int],
 ) -> list[Batch]:
     """The readings of the processes that are wanted, as metrics of the time of `period`. Batches are small, and all
     points of a process are in one of them. Each series of theirs is told to `tell`."""
@@ -284,6 +292,7 @@ def batches_of(
     points: defaultdict[int, Points] = defaultdict(lambda: Points(layout, period, tell))
     points[0].add_floor(cost)
     points[0].add_shares(watched)
+    points[0].add_left_out(left_out)
     for number, series in groupby(_told(readings.series, share), itemgetter(0)):
         points[number].add_series((one for _, one in series), watched)
     for number, memory in _told(readings.memory, share):

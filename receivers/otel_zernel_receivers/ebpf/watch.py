@@ -1,23 +1,22 @@
 """The receiver's work without its waiting: load, find libraries, attach, read. Everything here may block."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.hdr import Layout
-from otel_zernel_receivers.ebpf import left_out
 from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.ends import Ends
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
+from otel_zernel_receivers.ebpf.left_out import LeftOut
 from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.metrics import batches_of
 from otel_zernel_receivers.ebpf.otlp import Period
 from otel_zernel_receivers.ebpf.overhead import Overhead
-from otel_zernel_receivers.ebpf.processes import Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes import Scanner, Selection
 from otel_zernel_receivers.ebpf.ring import Bell
 from otel_zernel_receivers.ebpf.rows import Process
 from otel_zernel_receivers.ebpf.sampling import CYCLE, Sampling
@@ -35,8 +34,7 @@ class Watch:
         self._layout = Layout(HIGHEST_NS, config.significant_figures)
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
-        self._skipped: Counter[Reason] = Counter()
-        """The most that a scan has left out."""
+        self._left_out = LeftOut(context.logger)
         self._untaken: list[Batch] = []
         self._stack = ExitStack()
 
@@ -73,10 +71,7 @@ class Watch:
         scan = self._scanner.scan()
         self._attachments.update(scan)
         self._identities.scanned(scan)
-        for reason, count in scan.skipped.items():
-            if count > self._skipped[reason]:  # others come and go all the time
-                self._skipped[reason] = count
-                left_out.tell(self._context.logger, reason, count)
+        self._left_out.take(scan.skipped)
 
     @property
     def interval(self) -> float:
@@ -108,7 +103,7 @@ class Watch:
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
         wants, tell = self._identities.wants, self._ends.tell
-        metrics = batches_of(readings, wants, self._layout, self._cost, period, watched, tell)
+        metrics = batches_of(readings, wants, self._layout, self._cost, period, watched, tell, self._left_out.last)
         ends = self._ends.batches({process.pid for process in self.processes()}, self._since_ns)
         self._untaken += [*metrics, *self._spans_of(readings), *ends]
         return list(self._untaken)

@@ -7,6 +7,7 @@ import pytest
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf import left_out
 from otel_zernel_receivers.ebpf.capabilities import Capability
+from otel_zernel_receivers.ebpf.left_out import LeftOut
 from otel_zernel_receivers.ebpf.processes import Reason
 
 
@@ -25,6 +26,6 @@ def test_what_cannot_be_helped_is_no_warning(
 ) -> None:
     monkeypatch.setattr(left_out, "held", lambda: held)
     with caplog.at_level(logging.INFO):
-        left_out.tell(make_context().logger, Reason.PERMISSION, 3)
+        LeftOut(make_context().logger).take({Reason.PERMISSION: 3})
     [record] = caplog.records
     assert (record.levelno, record.getMessage()[:21]) == (level, "Left out (3): process")

@@ -211,7 +211,7 @@ def test_probes_are_taken_off_a_file_that_nobody_uses_for_long(loadable: None, s
     assert counted == [5, 0]
 
 
-def test_what_scans_leave_out_is_said_when_it_is_more_than_before(
+def test_what_scans_leave_out_is_told_and_said_when_it_is_more_than_before(
     loadable: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "otel_zernel")
@@ -222,8 +222,12 @@ def test_what_scans_leave_out_is_said_when_it_is_more_than_before(
             return Scan((), {Reason.PERMISSION: next(counts)})
 
     monkeypatch.setattr("otel_zernel_receivers.ebpf.watch.Scanner", Fluctuating)
+    told = []
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
         watch.open()
         for _ in range(4):
             watch.attach()
+            told += numbers(watch.read(), "zernel.ebpf.left_out", error_type="permission")
+            watch.taken()
     assert re.findall(r"Left out\D*(\d+)", caplog.text) == ["3", "5"]
+    assert told == [3, 2, 3, 5]

@@ -48,7 +48,14 @@ def ignore(pid: int, family: Family, attributes: bytes) -> None:
 def told(readings: Readings, unwanted: frozenset[Process] = frozenset()) -> list[Batch]:
     layout, watched = Layout(HIGHEST_NS, 2), Watched(1.0)
     return batches_of(
-        readings, lambda process: process not in unwanted, layout, Cost(500, 1000, 500), Period(1, 2), watched, ignore
+        readings,
+        lambda process: process not in unwanted,
+        layout,
+        Cost(500, 1000, 500),
+        Period(1, 2),
+        watched,
+        ignore,
+        {},
     )
 
 
@@ -83,4 +90,9 @@ def test_nothing_is_told_of_processes_that_are_not_wanted() -> None:
 
 def test_without_any_process_the_receiver_tells_of_itself() -> None:
     (batch,) = told(Readings([], [], [], [], {}, {}, np.empty(0)))
-    assert set(metrics_of(batch)) == {"zernel.probe.floor", "zernel.probe.sampled", "zernel.probe.excess"}
+    assert set(metrics_of(batch)) == {
+        "zernel.probe.floor",
+        "zernel.probe.sampled",
+        "zernel.probe.excess",
+        "zernel.ebpf.left_out",
+    }

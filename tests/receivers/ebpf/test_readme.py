@@ -9,6 +9,7 @@ from otel_zernel_receivers.ebpf import metrics
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.layout import Loss
 from otel_zernel_receivers.ebpf.otlp import Family
+from otel_zernel_receivers.ebpf.processes import Reason
 
 TEXT = Path(metrics.__file__).with_name("README.md").read_text("utf-8")
 
@@ -36,5 +37,5 @@ def test_its_configurations_are_valid_and_the_full_one_has_the_defaults() -> Non
 
 def test_every_reason_of_a_loss_is_explained() -> None:
     lost = TEXT[TEXT.index("## What it counts as lost") :]
-    for reason in ("ring_full", *(loss.name.lower() for loss in Loss)):
+    for reason in ("ring_full", *(loss.name.lower() for loss in Loss), *Reason):
         assert f"`{reason}`" in lost, reason
