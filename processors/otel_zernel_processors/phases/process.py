@@ -57,7 +57,7 @@ class Process:
         self.told = Told()
         self._config = config
         self._drop: Callable[[int, str], None] = context.drop
-        self._timeline = Timeline(ns(config.bridge), config.max_spans)
+        self._timeline = Timeline(ns(config.bridge), config.max_spans, context.drop)
         self._signals = SignalReader(config.signals)
 
     def belongs_to(self, resource: Resource) -> None:

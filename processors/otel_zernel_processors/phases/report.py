@@ -51,8 +51,9 @@ def _write_phases(process: Process, writer: Writer) -> None:
         for (phase, by), spent in sorted(account.phase_ns.items())
     ]
     writer.sum("zernel.phase.time", "s", times)
-    fractions: list[Value] = [({"zernel.phase": phase, **source}, tally.fraction(phase)) for phase in PHASES]
-    writer.gauge("zernel.phase.fraction", "1", fractions)
+    if tally.phase_ns.total():  # of no time there are no shares
+        fractions: list[Value] = [({"zernel.phase": phase, **source}, tally.fraction(phase)) for phase in PHASES]
+        writer.gauge("zernel.phase.fraction", "1", fractions)
     counts: list[Value] = [({"zernel.phase.source": by}, n) for by, n in sorted(account.transitions.items())]
     writer.sum("zernel.phase.transitions", "{transition}", counts)
     writer.sum("zernel.phase.energy", "J", _by_phase({by: spent.joules for by, spent in process.spent.items()}))

@@ -74,6 +74,9 @@ class StepCutter:
         self._open = Step(mark.end, mark.end, opened_by=mark)
         if step is None:
             return (Step(mark.start, mark.end, "between", [mark]),)
+        if step.opened_by is None:
+            self.pending = 0
+            return (step,)
         step.loads = 1
         return () if self._continues(step, mark) else self._hold(step)
 
@@ -86,6 +89,18 @@ class StepCutter:
             yield self._open
         self._open = self._held = None
         self.pending = 0
+
+    def cut(self) -> Iterator[Step]:
+        """What is held, the last step unfinished, as is what comes from there to the next load: the rest of it."""
+        rest = self._open and Step(self._open.end, self._open.end)
+        yield from self.end()
+        self._open = rest
+
+    @property
+    def begins(self) -> int | None:
+        """When (ns) the first of the steps that are held begins; None if there is none."""
+        first = self._held or self._open
+        return first.start if first else None
 
     def _continues(self, step: Step, load: Mark) -> bool:
         """Adds the step to the one before it if it is but the space between two loads."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -11,6 +11,7 @@ from otel_zernel_processors.phases.marks import WORK, Mark
 from otel_zernel_processors.phases.steps import Step, StepCutter
 
 _COLLECTIVES = 1024
+"""How many are held; while one is in flight, a wait for the GPU is a wait for it."""
 _SCOPES = WORK | {"data_loading"}
 """What the training thread is known by."""
 _LOSSES = 64
@@ -64,10 +65,12 @@ class Timeline:
     steps.
     """
 
-    def __init__(self, bridge_ns: int, max_marks: int) -> None:
-        """Holds at most `max_marks` marks; see `ledger` for `bridge_ns`."""
+    def __init__(self, bridge_ns: int, max_marks: int, drop: Callable[[int, str], None] | None = None) -> None:
+        """Holds at most `max_marks` marks; see `ledger` for `bridge_ns`. `drop` counts what is not held until the
+        step that it belongs to is closed."""
         self._bridge_ns = bridge_ns
         self._max_marks = max_marks
+        self._drop = drop
         self._waiting: list[tuple[Ordered, Mark]] = []
         self._first = 0
         self._in_order = True
@@ -158,13 +161,21 @@ class Timeline:
 
     def _take(self, mark: Mark) -> list[Step]:
         if mark.kind == "collective":
-            self._collectives.append(mark)
+            self._hold(mark)
         steps = [] if self._trained else self._choose_thread(mark)
         if mark.thread == self._thread:
             steps += self._cutter.feed(mark)
             if self._cutter.pending >= self._max_marks:
-                steps += self._cutter.end()
+                steps += self._cutter.cut()
         return steps
+
+    def _hold(self, collective: Mark) -> None:
+        """Keeps a collective for the steps that are not closed yet."""
+        if len(self._collectives) == _COLLECTIVES and self._drop:
+            begins = self._cutter.begins
+            if begins is not None and self._collectives[0].end > begins:
+                self._drop(1, "max_collectives")
+        self._collectives.append(collective)
 
     def _choose_thread(self, mark: Mark) -> list[Step]:
         steps: list[Step] = []

@@ -102,6 +102,20 @@ def test_fractions_are_those_of_the_window() -> None:
     assert last(made, "zernel.step.rate") == pytest.approx(1000 / 60, rel=0.02)
 
 
+def test_where_nothing_was_closed_in_the_window_no_fractions_are_told() -> None:
+    loop = Loop().do("user", 1).wait(4000).steps(50).load()
+    processor, later = make(window="2s"), gauge_batch("hw.power", [(12_000, 100.0)])
+    made = [out for batch in (batch_of(loop.spans), later) for out in processor.process(batch)]
+    told: dict[int, list[float | None]] = {}
+    for point in (point for metric in metrics_of(made, "zernel.phase.fraction") for point in metric.gauge.data_points):
+        second = (point.time_unix_nano - START) // (1000 * MS)
+        told.setdefault(second, []).append(None if point.flags else point.as_double)
+    assert list(told) == [5, 6, 7, 8]
+    assert [sum(value or 0.0 for value in told[second]) for second in (5, 6, 7)] == pytest.approx([1.0] * 3)
+    assert told[8] == [None] * 5
+    assert state(made, "zernel.verdict") == "none"
+
+
 def batches_of(made: list[Batch]) -> tuple[bytes, bytes]:
     return b"".join(one.metrics_bytes() for one in made), b"".join(one.spans_bytes() for one in made)
 
@@ -283,6 +297,18 @@ def test_the_span_of_a_process_that_ended_is_no_part_of_its_steps() -> None:
     made = feed(processor, [batch_of([*loop.spans, span_of("process", 0, 500)])])
     assert dropped(processor) == {}
     assert last(made, "zernel.steps", zernel_step_kind="training") == 10
+
+
+def test_collectives_beyond_those_that_are_held_for_a_step_are_counted() -> None:
+    def lost(loop: Loop) -> dict[str, int]:
+        processor = make(traces=None)
+        for _ in range(1500):
+            loop.do("collective", 0.1, timing_source="host_upper_bound")
+        feed(processor, [batch_of(loop.load().spans)])
+        return dropped(processor)
+
+    assert lost(Loop().load()) == {"max_collectives": 1500 - 1024}
+    assert lost(Loop()) == {}  # before the first step they say nothing
 
 
 def test_processes_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:

@@ -66,6 +66,42 @@ def test_a_step_that_grows_without_end_is_cut() -> None:
     assert len(steps[1].step.marks) == 50
 
 
+def test_the_rest_of_a_step_that_was_cut_is_told_up_to_its_next_load() -> None:
+    loop = Loop().steps(2).load()
+    for _ in range(70):
+        loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
+    loop.do("backward", 12).load().steps(3).load()
+    timeline = Timeline(MS // 2, 50)
+    steps: list[ClosedStep] = []
+    for mark in marks(loop):
+        assert timeline.add(mark) is None
+        steps += timeline.advance(mark.end)
+    steps += timeline.end()
+    edges = [(one.step.start, one.step.end) for one in steps]
+    assert [end for _, end in edges[:-1]] == [start for start, _ in edges[1:]]
+    assert (edges[0][0], edges[-1][1]) == (START, START + round(loop.now * MS))
+    kinds = [one.step.kind for one in steps]
+    assert kinds.count("unfinished") == 2
+    assert kinds.count("training") == 5
+    rest = steps[kinds.index("unfinished") + 1].ledger.phase_ns()
+    assert rest["gpu_compute"] - 12 * MS == rest["unknown"] - MS // 2 > 0
+
+
+def test_a_step_that_was_cut_and_never_loads_again_is_told_as_time_goes_on() -> None:
+    loop = Loop().load()
+    for _ in range(500):
+        loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
+    timeline = Timeline(MS // 2, 50)
+    steps: list[ClosedStep] = []
+    for mark in marks(loop):
+        assert timeline.add(mark) is None
+        steps += timeline.advance(mark.end)
+    assert len(steps) == 1 + 500 // 50
+    steps += timeline.end()
+    assert {one.step.kind for one in steps[1:]} == {"unfinished"}
+    assert sum(one.step.end - one.step.start for one in steps) == 5 * MS + round(499.5 * MS)
+
+
 def test_a_scope_around_the_whole_epoch_does_not_hold_up_its_steps() -> None:
     loop = Loop().steps(4).load()
     epoch = span_of("user", 0, loop.now + 1, name="epoch")
