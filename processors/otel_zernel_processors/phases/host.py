@@ -11,15 +11,15 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
+from otel_zernel_processors.phases.departed import Departed, Key
 from otel_zernel_processors.phases.energy import Gpu
 from otel_zernel_processors.phases.ledger import PHASES
-from otel_zernel_processors.phases.marks import covers_process, mark_of
+from otel_zernel_processors.phases.marks import covers_process, mark_of, tells_death
 from otel_zernel_processors.phases.metrics import Value, Writer
 from otel_zernel_processors.phases.observations import GPU, LOSSES, READING, Observation, scalars
 from otel_zernel_processors.phases.process import Identity, Process
 from otel_zernel_processors.phases.readings import Readings
 from otel_zernel_processors.phases.report import report
-from otel_zernel_processors.phases.told import Told
 
 _MANY = 1000
 """More reports than this are not made up for after a silence."""
@@ -27,15 +27,9 @@ _DAY_NS = 86_400_000_000_000
 """Times further ahead of the host's time and of the wall clock are wrong: they would make all that follows late."""
 _READING_NS = 100_000_000
 """How long a reading may take: what is lost meanwhile is told with the next, which counts from the end of this one."""
-_QUIET_NS = 10_000_000_000
-"""A process whose end was told is over once it is quiet for so long: its last counts are read after its end."""
-_LINGER_NS = 60_000_000_000
-"""How long the last values of a process can be read before its series end, as with those of the ebpf receiver."""
 _LOSSES = 64
 _GPUS = 1024
 
-Key = tuple[int, str]
-"""A pid and its creation time: a pid may come back, and may exist in several containers."""
 Loss = tuple[int | None, int, int]
 """Of which process (None: of any) events were lost, and between which times (ns)."""
 
@@ -54,8 +48,7 @@ class Host:
         self._interval = ns(config.interval)
         self._due = self._since = self._latest = 0
         self._ended: list[Process] = []
-        self._lingering: deque[tuple[int, Told]] = deque()
-        """What was told of processes that have ended, the earliest first, and when (ns) that was."""
+        self._departed = Departed()
         self._gpus: dict[str, Gpu] = {}
         self._lost: dict[int | None, tuple[int, float]] = {}
         self._losses: deque[Loss] = deque(maxlen=_LOSSES)
@@ -76,14 +69,12 @@ class Host:
 
     def follow(self, resource: Resource, spans: Sequence[Span]) -> None:
         """Takes the spans of one process."""
-        named = scalars(resource.attributes)
-        pid = named.get("process.pid", 0)
-        process = self._process(pid if isinstance(pid, int) else 0, resource)
+        process = self._process(_key(resource), resource)
         if process is None:
-            self._context.drop(len(spans), "max_processes")
+            self._context.drop(len(spans), "late" if self._departed.is_dead(_key(resource)) else "max_processes")
             return
         process.belongs_to(resource)
-        process.ended = max((span.end_time_unix_nano for span in spans if covers_process(span)), default=process.ended)
+        process.ended = max((span.end_time_unix_nano for span in spans if tells_death(span)), default=process.ended)
         marks = [mark for span in spans if (mark := mark_of(span)) and self._sees(mark.start, mark.end)]
         process.add(marks)
         if len(marks) < len(spans) and (invalid := len(spans) - len(marks) - sum(map(covers_process, spans))):
@@ -101,7 +92,7 @@ class Host:
         elif seen.name == READING:
             self._readings.seen(seen.start, seen.time)
         elif seen.pid is not None:
-            process = self._process(seen.pid, seen.resource)
+            process = self._process((seen.pid, _key(seen.resource)[1]), seen.resource)
             if process:
                 gpu = self._gpu_of(process)
                 spell = process.observe(seen, (gpu.utilization if gpu else None) or 0.0)
@@ -146,12 +137,12 @@ class Host:
             self._since, self.clock = self._since or start, end
         return True
 
-    def _process(self, pid: int, resource: Resource) -> Process | None:
-        """The process of this pid and resource; None if there is no room for another.
+    def _process(self, key: Key, resource: Resource) -> Process | None:
+        """The process of this key and resource; None if it has ended, or if there is no room for another.
 
-        Where the resource does not say when the process was created, it is the one last seen with this pid.
+        Where it is not said when the process was created, it is the one last seen with this pid.
         """
-        created = str(scalars(resource.attributes).get("process.creation.time", ""))
+        pid, created = key
         known = self.processes.get((pid, created)) or self.processes.pop((pid, ""), None)
         if known is None and not created:
             of_pid = [process for (number, _), process in self.processes.items() if number == pid]
@@ -165,7 +156,7 @@ class Host:
         return known
 
     def _new(self, pid: int, created: str, resource: Resource) -> Process | None:
-        if not self._admit():
+        if self._departed.is_dead((pid, created)) or not self._admit():
             return None
         process = Process(Identity(self.name, pid, created), resource, self._config, self._context)
         self.processes[pid, created] = process
@@ -174,14 +165,11 @@ class Host:
         return process
 
     def _is_over(self, process: Process, now: int) -> bool:
-        timeout = ns(self._config.idle_timeout)
-        if process.last_seen < process.ended + _QUIET_NS:  # else it has become another program, and goes on
-            timeout = min(timeout, _QUIET_NS)
-        return process.last_seen < now - timeout
+        return 0 < process.ended < now or process.last_seen < now - ns(self._config.idle_timeout)
 
     def _retire(self, key: Key, now: int) -> Iterator[Batch]:
         process = self.processes.pop(key)
-        self._lingering.append((now, process.told))
+        self._departed.add(key, process.told, now, dead=process.ended > 0)
         for _ in process.end():
             yield Batch()
         self._ended.append(process)
@@ -235,8 +223,7 @@ class Host:
 
     def _end_series(self, now: int) -> Iterator[Batch]:
         """Of the processes that ended a while ago. One of the same pid has them now, if it has the same resource."""
-        while self._lingering and self._lingering[0][0] <= now - _LINGER_NS:
-            _, told = self._lingering.popleft()
+        for told in self._departed.forget(now):
             if all(told.resource != process.told.resource for process in self.processes.values()):
                 yield Batch(metrics=told.end(now))
 
@@ -272,6 +259,12 @@ class Host:
         shares: list[Value] = [({"phase": one}, 100.0 * spent[one] / whole if whole else 0.0) for one in PHASES]
         writer.gauge("zernel.scheduler.phase.time_pct", "", shares)
         return Batch(metrics=writer.data(Resource(attributes=key_values({"host.name": self.name}))))
+
+
+def _key(resource: Resource) -> Key:
+    named = scalars(resource.attributes)
+    pid = named.get("process.pid", 0)
+    return pid if isinstance(pid, int) else 0, str(named.get("process.creation.time", ""))
 
 
 def _lose(process: Process, loss: Loss) -> None:

@@ -56,6 +56,15 @@ def mark_of(span: Span) -> Mark | None:
     return Mark(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)
 
 
+_DEATHS = frozenset({"exit", "signal"})
+"""`zernel.process.end` of a process that is no more; after `exec` it goes on as another program."""
+
+
+def tells_death(span: Span) -> bool:
+    """Whether it covers a process that is no more."""
+    return any(one.key == "zernel.process.end" and one.value.string_value in _DEATHS for one in span.attributes)
+
+
 def covers_process(span: Span) -> bool:
     """Whether it covers a process as a whole, which is part of no step."""
     return any(one.key == "zernel.interval" and one.value.string_value == "process" for one in span.attributes)

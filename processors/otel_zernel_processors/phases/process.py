@@ -53,7 +53,7 @@ class Process:
         self.since = self.reported = self.last_seen = 0
         """When (ns) it was first seen, last reported, and last seen."""
         self.ended = 0
-        """The end (ns) that was told of it; 0 if none was."""
+        """When (ns) it ended; 0 if that was not told."""
         self.told = Told()
         self._config = config
         self._drop: Callable[[int, str], None] = context.drop

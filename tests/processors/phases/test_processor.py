@@ -326,6 +326,38 @@ def test_energy_of_a_gpu_goes_to_the_phases_of_its_process() -> None:
     assert joules["gpu_compute"] / sum(joules.values()) == pytest.approx(22 / 50, rel=0.02)
 
 
+def beside_one_that_dies(how: str) -> list[Batch]:
+    """What is told of 8 s of a GPU that 1 and 2 share, of which 1 ends after 3 s; its counters are read once more."""
+    loop = Loop().steps(94)
+    ended = batch_of([*loop.spans, span_of("process", 0, loop.now, process_end=how)], resource_of(1))
+    lives = batch_of(Loop().steps(300).spans, resource_of(2))
+    energy = gauge_batch("hw.energy", [(at, 100.0 * at / 1000) for at in range(0, 9001, 500)], zernel_gpu_index=0)
+    last_counts = gauge_batch("zernel.process.io.wait", [(9500, 1.0)], process_pid=1)
+    processor = make(lateness="500ms")
+    return [out for batch in (Batch.join([energy, ended, lives]), last_counts) for out in processor.process(batch)]
+
+
+def test_a_process_that_died_holds_back_no_energy_and_takes_none() -> None:
+    def joules(made: list[Batch], pid: int) -> float:
+        told = values_of(made, "zernel.phase.energy")
+        return sum({str(one): value for one, value in told if one["process.pid"] == pid}.values())
+
+    for how in ("exit", "signal"):
+        made = beside_one_that_dies(how)
+        assert joules(made, 1) == pytest.approx(150)
+        assert joules(made, 2) == pytest.approx(150 + 550)
+        assert last(made, "zernel.scheduler.tasks", type="total") == 1
+    assert joules(beside_one_that_dies("exec"), 2) == pytest.approx(125)  # what is known of 1's phases
+
+
+def test_what_is_told_of_a_process_after_its_end_makes_no_new_one() -> None:
+    processor = make(lateness="500ms")
+    spans = [*Loop().steps(90).spans, span_of("process", 0, 3000, process_end="signal")]
+    lives = (batch_of(Loop(now=at).steps(100).spans, resource_of(2)) for at in (3000, 7000))
+    feed(processor, [batch_of(spans, resource_of(1)), *lives, batch_of(spans[-5:], resource_of(1))])
+    assert dropped(processor) == {"late": 5}
+
+
 def test_a_worker_takes_no_share_of_the_energy() -> None:
     energy = gauge_batch("hw.energy", [(at, 500.0 * at / 1000) for at in range(500, 4001, 500)], zernel_gpu_index=3)
     waits = gauge_batch("zernel.process.io.wait", [(at, at / 2000) for at in range(0, 5000, 100)])
