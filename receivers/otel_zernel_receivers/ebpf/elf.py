@@ -1,8 +1,8 @@
 """Exported functions of ELF files: their versions, their offsets in the file, and where to probe them.
 
-    with open_elf(path) as elf:
-        for name, symbols in elf.find(["cudaLaunchKernel"]).items():
-            points = [elf.probe_point(symbol) for symbol in symbols]
+    elf = ElfFile(fd)
+    for name, symbols in elf.find(["cudaLaunchKernel"]).items():
+        points = [elf.probe_point(symbol) for symbol in symbols]
 
 The files belong to other people, who may change them while they are read. So nothing is mapped into memory (a file cut
 short under a mapping kills the reader with SIGBUS): what is needed is read in small, bounded pieces, and every
@@ -16,7 +16,6 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -86,16 +85,6 @@ class _Segment(NamedTuple):
     file_size: int
     memory_size: int
     alignment: int
-
-
-@contextmanager
-def open_elf(path: str | os.PathLike[str]) -> "Iterator[ElfFile]":
-    """Opens `path` for reading. Raises OSError, or UnreadableElf if it is no ELF file."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        yield ElfFile(fd)
-    finally:
-        os.close(fd)
 
 
 class ElfFile:

@@ -101,18 +101,6 @@ def open_located(file: LocatedFile) -> Iterator[int]:
         yield fd
 
 
-def code_at(proc_root: Path, pid: int, mapping: Mapping, offset: int, size: int) -> bytes | None:
-    """`size` bytes of a mapped file as the process executes them, from a file offset on; None if it does not map them.
-
-    Where they differ from those in the file, a probe (or a debugger's breakpoint) is on them. Raises OSError.
-    """
-    for part in mapping.ranges:
-        if part.offset <= offset and offset + size <= part.offset + part.end - part.start:
-            with _opened(f"{proc_root}/{pid}/mem") as fd:
-                return os.pread(fd, size, part.start + offset - part.offset)
-    return None
-
-
 def _shortcuts(process: Path, mapping: Mapping) -> Iterator[str]:
     """Ways that lead past the folders above a file, which may be closed to us: homes mostly are."""
     with suppress(OSError):

@@ -14,8 +14,8 @@ import pytest
 
 from otel_zernel.testing import until
 from otel_zernel_receivers.ebpf.elf import ElfFile
-from otel_zernel_receivers.ebpf.mappings import code_at
 from otel_zernel_receivers.ebpf.processes import Library, Scanner
+from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +57,7 @@ def has_probe(standin: Standin, program: Program) -> bool:
     with standin.cudart.open("rb") as file:
         offset = ElfFile(file.fileno()).find(["cudaLaunchKernel"])["cudaLaunchKernel"][0].offset
         file.seek(offset)
-        return code_at(Path("/proc"), program.pid, used.mapping, offset, 1) != file.read(1)
+        return code_at(program.pid, used.mapping, offset, 1) != file.read(1)
 
 
 async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadable: None, standin: Standin) -> None:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol, UnreadableElf, open_elf
+from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol, UnreadableElf
 from otel_zernel_receivers.ebpf.prologue import Cost, Machine
 from otel_zernel_receivers.ebpf.symtab import find_local
+from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.standin import Standin
 
 PT_DYNAMIC = 2

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf.elf import ElfFile, open_elf
+from otel_zernel_receivers.ebpf.elf import ElfFile
 from otel_zernel_receivers.ebpf.file_identity import identity_of
-from otel_zernel_receivers.ebpf.mappings import code_at, open_located
+from otel_zernel_receivers.ebpf.mappings import open_located
 from otel_zernel_receivers.ebpf.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes import Library, Process, Scanner, Selection, UsedFile
+from tests.receivers.ebpf.files import code_at, open_elf
 from tests.receivers.ebpf.standin import Program, Standin
 
 ROOT = Path(__file__).parents[3]
@@ -211,8 +212,8 @@ def test_code_is_read_as_it_is_executed(standin: Standin) -> None:
         used = cudart_of(program)
         offset = offset_of(used, "cudaGetDevice")  # which nobody probes, no other collector on this machine either
         expected = standin.cudart.read_bytes()[offset : offset + 16]
-        assert code_at(Path("/proc"), program.pid, used.mapping, offset, 16) == expected
-        assert code_at(Path("/proc"), program.pid, used.mapping, 1 << 40, 16) is None
+        assert code_at(program.pid, used.mapping, offset, 16) == expected
+        assert code_at(program.pid, used.mapping, 1 << 40, 16) is None
 
 
 def inside(wrapper: Sequence[str], code: str) -> list[str]:

@@ -13,7 +13,6 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.attaching import Place, attach
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.elf import open_elf
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.loading import load
 from otel_zernel_receivers.ebpf.probes import Operation, Probe
@@ -21,6 +20,7 @@ from otel_zernel_receivers.ebpf.processes import Scan, Selection
 from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.fake_proc import FakeProc
+from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import calls, numbers, spans_of
 

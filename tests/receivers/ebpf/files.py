@@ -1,0 +1,31 @@
+"""Files and the code in them, for tests that look for themselves."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from otel_zernel_receivers.ebpf.elf import ElfFile
+from otel_zernel_receivers.ebpf.mappings import Mapping
+
+
+@contextmanager
+def open_elf(path: str | os.PathLike[str]) -> Iterator[ElfFile]:
+    """Opens `path` for reading. Raises OSError, or UnreadableElf if it is no ELF file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield ElfFile(fd)
+    finally:
+        os.close(fd)
+
+
+def code_at(pid: int, mapping: Mapping, offset: int, size: int) -> bytes | None:
+    """`size` bytes of a mapped file as the process executes them, from a file offset on; None if it does not map them.
+
+    Where they differ from those in the file, a probe is on them.
+    """
+    for part in mapping.ranges:
+        if part.offset <= offset and offset + size <= part.offset + part.end - part.start:
+            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+                return os.pread(memory.fileno(), size, part.start + offset - part.offset)
+    return None
