@@ -11,7 +11,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.departed import Departed, Key
+from otel_zernel_processors.phases.departed import LINGER_NS, Departed, Key
 from otel_zernel_processors.phases.energy import Gpu
 from otel_zernel_processors.phases.ledger import PHASES
 from otel_zernel_processors.phases.marks import covers_process, mark_of, tells_death
@@ -20,11 +20,15 @@ from otel_zernel_processors.phases.observations import GPU, LOSSES, READING, Obs
 from otel_zernel_processors.phases.process import Identity, Process
 from otel_zernel_processors.phases.readings import Readings
 from otel_zernel_processors.phases.report import report
+from otel_zernel_processors.phases.told import Told
 
 _MANY = 1000
 """More reports than this are not made up for after a silence."""
 _DAY_NS = 86_400_000_000_000
-"""Times further ahead of the host's time and of the wall clock are wrong: they would make all that follows late."""
+_AHEAD_NS = 60_000_000_000
+"""Times further ahead of the host's time and of the collector's clock are wrong: they would make all that follows late.
+Where the host was ahead of that clock from the first, it may stay so; where by more than a day, the clock says nothing
+of it, and a day is the bound."""
 _READING_NS = 100_000_000
 """How long a reading may take: what is lost meanwhile is told with the next, which counts from the end of this one."""
 _LOSSES = 64
@@ -46,9 +50,11 @@ class Host:
         self._context = context
         self._admit = admit
         self._interval = ns(config.interval)
-        self._due = self._since = self._latest = 0
+        self._due = self._since = self._latest = self._ahead = 0
+        self._quiet_since = self._refused_since = 0
         self._ended: list[Process] = []
         self._departed = Departed()
+        self._told = Told()
         self._gpus: dict[str, Gpu] = {}
         self._lost: dict[int | None, tuple[int, float]] = {}
         self._losses: deque[Loss] = deque(maxlen=_LOSSES)
@@ -83,6 +89,7 @@ class Host:
     def observe(self, seen: Observation) -> None:
         """Takes a point of a process or a GPU."""
         if not self._sees(seen.time, seen.time):
+            self._context.drop(1, "invalid")
             return
         if seen.name in GPU:
             if seen.gpu in self._gpus or (seen.gpu and len(self._gpus) < _GPUS):
@@ -112,6 +119,18 @@ class Host:
             yield self._due
             self._due += self._interval
 
+    def is_over(self, wall: int) -> bool:
+        """Whether it has no processes, and was quiet for as long as one may be, by the collector's time `wall` (ns):
+        its own stands still while nothing is seen of it."""
+        self._quiet_since = self._quiet_since or wall
+        longest = ns(self._config.idle_timeout) + LINGER_NS
+        return not self.processes and wall - self._quiet_since > longest
+
+    def forget(self) -> Iterator[Batch]:
+        """The ends of all series that are left."""
+        for told in (*self._departed.forget(self.clock + LINGER_NS), self._told):
+            yield Batch(metrics=told.end(self.clock))
+
     def advance(self, until: int) -> Iterator[Batch]:
         """Closes what is known by `until` (ns); what it yields is empty: a turn for others."""
         for process in self.processes.values():
@@ -130,12 +149,24 @@ class Host:
     def _sees(self, start: int, end: int) -> bool:
         """Lets time go on to what is seen; whether it is believed. Of the first thing seen, any time is."""
         if end > self.clock:
-            if end > self._latest:
-                self._latest = max(self.clock, self._context.clock.time_ns()) + _DAY_NS if self.clock else end
-            if end > self._latest:
+            if end > self._latest and not self._believes(end):
                 return False
-            self._since, self.clock = self._since or start, end
+            self._since, self.clock, self._refused_since = self._since or start, end, 0
+        self._quiet_since = 0
         return True
+
+    def _believes(self, time: int) -> bool:
+        """Whether a time (ns) is not too far ahead: nothing else has been seen for long, or it is within the bound."""
+        now = self._context.clock.time_ns()
+        if not self.clock:
+            self._latest, self._ahead = time, max(time - now, 0)
+            return True
+        bound = _AHEAD_NS if self._ahead < _DAY_NS else _DAY_NS
+        self._latest = max(self.clock, now + self._ahead) + bound
+        if time <= self._latest:
+            return True
+        self._refused_since = self._refused_since or now
+        return now - self._refused_since > ns(self._config.idle_timeout)
 
     def _process(self, key: Key, resource: Resource) -> Process | None:
         """The process of this key and resource; None if it has ended, or if there is no room for another.
@@ -219,7 +250,7 @@ class Host:
             yield from report(process, now, self._context)
         self._transitions += sum(process.account.transitions.total() for process in ended)
         if followed:
-            yield self._scheduler(now)
+            yield from self._scheduler(now)
 
     def _end_series(self, now: int) -> Iterator[Batch]:
         """Of the processes that ended a while ago. One of the same pid has them now, if it has the same resource."""
@@ -241,7 +272,7 @@ class Host:
             ):
                 yield Batch()
 
-    def _scheduler(self, now: int) -> Batch:
+    def _scheduler(self, now: int) -> Iterator[Batch]:
         """The host as a whole, under the names that a scheduler's dashboards know."""
         writer = Writer({}, self._since, now)
         tasks = self.processes.values()
@@ -258,7 +289,11 @@ class Host:
         writer.gauge("zernel.scheduler.phase.tasks", "", [({"phase": phase}, phases[phase]) for phase in PHASES])
         shares: list[Value] = [({"phase": one}, 100.0 * spent[one] / whole if whole else 0.0) for one in PHASES]
         writer.gauge("zernel.scheduler.phase.time_pct", "", shares)
-        return Batch(metrics=writer.data(Resource(attributes=key_values({"host.name": self.name}))))
+        resource = Resource(attributes=key_values({"host.name": self.name}))
+        ends = Batch(metrics=self._told.tell(resource, writer.metrics, now))
+        if ends.point_count:
+            yield ends
+        yield Batch(metrics=writer.data(resource))
 
 
 def _key(resource: Resource) -> Key:

@@ -33,6 +33,8 @@ class PhasesProcessor(Processor):
         self._max_processes = config.max_processes
         self.interval = config.interval
         self._hosts: dict[str, Host] = {}
+        self._here: Host | None = None
+        """That of all that does not say where it is; None until something doesn't."""
         self._jobs = Jobs(config, context)
         self._lateness = ns(config.lateness)
         self._has_ticked = False
@@ -64,7 +66,9 @@ class PhasesProcessor(Processor):
                 "processor, and by `otel-zernel doctor` that it works"
             )
         self._has_ticked = True
-        for host in self._hosts.values():
+        for host in list(self._hosts.values()):
+            if host.is_over(now_ns):
+                yield from self._forget(host)
             silent = now_ns - ns(self.config.interval)
             if 0 < silent - host.clock < _LIVE_NS:
                 host.clock = silent
@@ -77,7 +81,7 @@ class PhasesProcessor(Processor):
         for host in sorted(self._hosts.values(), key=lambda host: host.name):
             yield from host.end()
             yield from self._jobs.report(followed, host.name, host.clock)
-        self._hosts = {}
+        self._hosts, self._here = {}, None
 
     def _follow(self, spans: TracesData) -> Generator[Batch, None, bool]:
         """Takes the spans of the eBPF receiver; returns whether there were any."""
@@ -100,16 +104,28 @@ class PhasesProcessor(Processor):
         return taken > 0
 
     def _host(self, name: str) -> Host | None:
-        """The host of this name; None if there is no room for another. Who does not say where it is, is here."""
-        known = self._hosts.get(name)
+        """The host of this name; None if there is no room for another.
+
+        Who does not say where it is, is here: on the only host that is known then, else on one of its own, and from
+        then on always there. If that has no name yet, it gets that of the first that has.
+        """
+        known = self._hosts.get(name) if name else self._here
         if known is None and len(self._hosts) == 1 and (not name or "" in self._hosts):
-            known = next(iter(self._hosts.values()))
-            if name:  # and here has a name now
+            (known,) = self._hosts.values()
+            if name:
                 known.rename(name)
                 self._hosts = {name: known}
         if known is None and len(self._hosts) < self._max_processes:
             known = self._hosts[name] = Host(name, self.config, self.context, self._has_room)
+        if not name:
+            self._here = known
         return known
+
+    def _forget(self, host: Host) -> Iterator[Batch]:
+        del self._hosts[host.name]
+        if host is self._here:
+            self._here = None
+        yield from host.forget()
 
     def _has_room(self) -> bool:
         return sum(len(host.processes) for host in self._hosts.values()) < self._max_processes

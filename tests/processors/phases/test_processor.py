@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch, points
@@ -289,6 +290,42 @@ def test_times_in_the_future_do_not_make_everything_else_late() -> None:
     made = feed(processor, [batch_of(right.spans[:8]), batch_of(wrong.spans), batch_of(right.spans[8:])])
     assert dropped(processor) == {"invalid": 4}
     assert last(made, "zernel.steps", zernel_step_kind="training") == 10
+
+
+def live_clock(**settings: object) -> tuple[PhasesProcessor, FakeClock]:
+    """A processor whose clock is that of the spans."""
+    clock = FakeClock(START)
+    config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
+    return PhasesProcessor(config, make_context("processors", "phases", clock=clock)), clock
+
+
+@pytest.mark.parametrize("ahead", [0, 600_000])
+@pytest.mark.parametrize("silence", [0, 400_000])
+def test_what_is_minutes_ahead_of_the_collectors_clock_makes_nothing_else_late(ahead: int, silence: int) -> None:
+    processor, clock = live_clock()
+    right, wrong = Loop(now=ahead + silence).steps(10).load(), Loop(now=ahead + silence + 120_000).steps(1)
+    rogue = gauge_batch("hw.power", [(ahead + silence + 90_000, 100.0)], zernel_gpu_index=0)
+    list(processor.process(gauge_batch("hw.power", [(ahead, 100.0)], zernel_gpu_index=0)))
+    clock.advance(silence / 1000)
+    made = feed(processor, [batch_of(right.spans[:8]), rogue, batch_of(wrong.spans), batch_of(right.spans[8:])])
+    assert dropped(processor) == {"invalid": 5}
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 10
+
+
+def test_a_host_whose_clock_was_set_ahead_is_believed_once_nothing_else_is_heard_of_it() -> None:
+    processor, clock = live_clock(idle_timeout="10s")
+    for at in range(1, 31):
+        clock.advance(1.0)
+        power = gauge_batch("hw.power", [(at * 1000 + (3_600_000 if at > 5 else 0), 100.0)], zernel_gpu_index=0)
+        list(processor.process(power))
+    assert dropped(processor) == {"invalid": 11}
+
+
+def test_a_recording_may_pause_as_long_as_it_likes() -> None:
+    for processor in (make(), live_clock()[0]):
+        loops = Loop(now=86_400_000 * 2).steps(10), Loop(now=86_400_000 * 2 + 7_200_000).steps(10)
+        feed(processor, map(batch_of, (loop.spans for loop in loops)))
+        assert dropped(processor) == {}
 
 
 def test_the_span_of_a_process_that_ended_is_no_part_of_its_steps() -> None:
@@ -730,8 +767,17 @@ SPANS = st.builds(
     *(KINDS_OF_SPANS, st.integers(0, 4000), st.integers(-2, 60) | st.integers(0, 3000), st.integers(1, 2)),
     *(NAMES_OF_SPANS, st.sampled_from(["host_enqueue", "host_upper_bound"])),
 )
+
+
+def without_host(resource: Resource) -> Resource:
+    """The resource, that does not say where it is."""
+    return Resource(attributes=[one for one in resource.attributes if one.key != "host.name"])
+
+
 OF_PROCESSES = st.sampled_from(
     [
+        without_host(resource_of(1, "A")),
+        without_host(resource_of(4, "A")),
         resource_of(1, "A"),
         resource_of(1, "B"),
         resource_of(1, "A", host_name="other", zernel_rank=0, zernel_world_size=2),
@@ -787,6 +833,29 @@ def test_whatever_comes_no_sum_goes_back_and_traces_are_whole(batches: list[Batc
     ids = {span.span_id for span in spans}
     assert len(ids) == len(spans)
     assert all(not span.parent_span_id or span.parent_span_id in ids for span in spans)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from(["", "a", "b"]), max_size=8))
+def test_who_does_not_say_where_it_is_stays_on_one_host(names: list[str]) -> None:
+    processor, loop, hosts = make(traces={"sample": 1}), Loop(), set()
+    made: list[Batch] = []
+    for name in [*names, ""]:
+        resource = resource_of(1, host_name=name) if name else without_host(resource_of(1))
+        loop.spans.clear()
+        made += processor.process(batch_of(loop.steps(40).spans, resource))
+        if not name:
+            (nameless,) = (
+                host
+                for host in processor._hosts.values()
+                for process in host.processes.values()
+                if process.resource == resource
+            )
+            hosts.add(id(nameless))
+    made += processor.flush()
+    assert len(hosts) == 1
+    roots = [span.trace_id for span in spans_of(made) if not span.parent_span_id]
+    assert len(set(roots)) == len(roots)
 
 
 @given(st.lists(SPANS, max_size=60), st.sampled_from([10, 10_000]))

@@ -106,6 +106,34 @@ def test_nothing_is_ended_because_the_collector_ends() -> None:
     assert not [time for batch in processor.flush() for time in _times_of_ends(batch.metrics)]
 
 
+def test_a_host_without_processes_is_forgotten_with_its_series_and_leaves_room_for_others() -> None:
+    page, processor, loop = Page(PID), make(max_processes=1, idle_timeout="5s"), Loop().steps(100)
+    dies = span_of("process", 0, loop.now, process_end="exit")
+    power = (gauge_batch("hw.power", [(at, 100.0)], zernel_gpu_index=0) for at in (4000, 8000))
+    for metrics in made(processor, *pieces([*loop.spans, dies], pid=1), *power):
+        page.update(metrics, 0)
+    assert "zernel_scheduler_tasks" in page.render(Format(), 0).decode()
+    other = [*pieces(Loop().steps(1).spans, pid=2, host_name="other")]
+    assert not [metrics for metrics in made(processor, *other) if metrics.resource_metrics]
+    assert isinstance(processor.context.drop, Dropped)
+    assert dict(processor.context.drop.counts) == {"max_processes": 4}
+    for at in (100_000, 164_000, 166_000):
+        for batch in processor.tick(START + at * MS):
+            page.update(batch.metrics, 0)
+    assert not [line for line in page.render(Format(), 0).decode().splitlines() if line.startswith("zernel")]
+    list(made(processor, *other))
+    assert dict(processor.context.drop.counts) == {"max_processes": 4}
+
+
+def test_a_host_that_is_heard_of_is_not_forgotten_for_having_no_processes() -> None:
+    processor = make(idle_timeout="5s")
+    power = [gauge_batch("hw.power", [(at * 1000, 100.0)], zernel_gpu_index=0) for at in range(300)]
+    for at, batch in enumerate(power):
+        list(processor.process(batch))
+        list(processor.tick(START + at * 1000 * MS))
+    assert list(processor._hosts) == ["node"]
+
+
 def _end(batch: Batch) -> int:
     return batch.spans.resource_spans[0].scope_spans[0].spans[0].end_time_unix_nano
 
