@@ -149,9 +149,10 @@ class Overhead:
         too_much += (1 - AIM) * self._limit
         shares = {}
         for group in sorted(rates, key=lambda group: -rates[group]):
-            if too_much > 0:
-                shares[group] = max(1 - too_much / rates[group], LEAST)
-                too_much -= (1 - shares[group]) * rates[group]
+            share = max(1 - too_much / rates[group], LEAST)
+            if share < 1:  # what is left of too much may be no more than rounding
+                shares[group] = share
+                too_much -= (1 - share) * rates[group]
         return shares
 
     def _excess_of(self, load: _Load) -> float:

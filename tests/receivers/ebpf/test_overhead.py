@@ -9,7 +9,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel.batch import Batch
@@ -61,6 +61,7 @@ def test_what_stays_under_the_limit_is_never_sampled(loads: list[tuple[float, fl
 
 
 @given(st.floats(0.031, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.005))
+@example(0.031, 0.0015137900239991977, 0.0015137900239991977, 0.0)
 def test_a_sampled_job_is_under_the_limit(launch: float, copy: float, collective: float, others: float) -> None:
     what, rates = Overhead(LIMIT, CALL_NS), {"launch": launch, "copy_sync": copy, "collective": collective}
     shares = decide(what, others, **rates)
