@@ -13,6 +13,7 @@ from otel_zernel.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.departed import LINGER_NS, Departed, Key
 from otel_zernel_processors.phases.energy import Gpu
+from otel_zernel_processors.phases.host_time import HostTime
 from otel_zernel_processors.phases.ledger import PHASES
 from otel_zernel_processors.phases.marks import covers_process, mark_of, tells_death
 from otel_zernel_processors.phases.metrics import Value, Writer
@@ -24,11 +25,6 @@ from otel_zernel_processors.phases.told import Told
 
 _MANY = 1000
 """More reports than this are not made up for after a silence."""
-_DAY_NS = 86_400_000_000_000
-_AHEAD_NS = 60_000_000_000
-"""Times further ahead of the host's time and of the collector's clock are wrong: they would make all that follows late.
-Where the host was ahead of that clock from the first, it may stay so; where by more than a day, the clock says nothing
-of it, and a day is the bound."""
 _READING_NS = 100_000_000
 """How long a reading may take: what is lost meanwhile is told with the next, which counts from the end of this one."""
 _LOSSES = 64
@@ -39,19 +35,18 @@ Loss = tuple[int | None, int, int]
 
 
 class Host:
-    """Follows what is on one host. Its time is that of the latest thing seen of it, not that of the wall clock."""
+    """Follows what is on one host."""
 
     def __init__(self, name: str, config: PhasesConfig, context: Context, admit: Callable[[], bool]) -> None:
         """`admit` says if there is room for another process."""
         self.name = name
         self.processes: dict[Key, Process] = {}
-        self.clock = 0
         self._config = config
         self._context = context
+        self.time = HostTime(context.clock, ns(config.idle_timeout))
         self._admit = admit
         self._interval = ns(config.interval)
-        self._due = self._since = self._latest = self._ahead = 0
-        self._quiet_since = self._refused_since = 0
+        self._due = 0
         self._ended: list[Process] = []
         self._departed = Departed()
         self._told = Told()
@@ -65,7 +60,7 @@ class Host:
     @property
     def known(self) -> int:
         """Up to when (ns) everything has come, but for what is late."""
-        return self._readings.known(self.clock)
+        return self._readings.known(self.time.now)
 
     def rename(self, name: str) -> None:
         """Takes the name of the host, that is known now."""
@@ -81,14 +76,14 @@ class Host:
             return
         process.belongs_to(resource)
         process.ended = max((span.end_time_unix_nano for span in spans if tells_death(span)), default=process.ended)
-        marks = [mark for span in spans if (mark := mark_of(span)) and self._sees(mark.start, mark.end)]
+        marks = [mark for span in spans if (mark := mark_of(span)) and self.time.sees(mark.start, mark.end)]
         process.add(marks)
         if len(marks) < len(spans) and (invalid := len(spans) - len(marks) - sum(map(covers_process, spans))):
             self._context.drop(invalid, "invalid")
 
     def observe(self, seen: Observation) -> None:
         """Takes a point of a process or a GPU."""
-        if not self._sees(seen.time, seen.time):
+        if not self.time.sees(seen.time, seen.time):
             self._context.drop(1, "invalid")
             return
         if seen.name in GPU:
@@ -108,10 +103,10 @@ class Host:
 
     def due(self, until: int) -> Iterator[int]:
         """When (ns) reports are due by `until`, each to be made before the next."""
-        if not self._since:
+        if not self.time.since:
             return
         if not self._due:
-            self._due = (self._since // self._interval + 1) * self._interval
+            self._due = (self.time.since // self._interval + 1) * self._interval
         if until - self._due > _MANY * self._interval:
             yield self._due
             self._due = until // self._interval * self._interval
@@ -120,16 +115,14 @@ class Host:
             self._due += self._interval
 
     def is_over(self, wall: int) -> bool:
-        """Whether it has no processes, and was quiet for as long as one may be, by the collector's time `wall` (ns):
-        its own stands still while nothing is seen of it."""
-        self._quiet_since = self._quiet_since or wall
+        """Whether it has no processes, and was quiet for as long as one may be, by the collector's time `wall` (ns)."""
         longest = ns(self._config.idle_timeout) + LINGER_NS
-        return not self.processes and wall - self._quiet_since > longest
+        return self.time.quiet_ns(wall) > longest and not self.processes
 
     def forget(self) -> Iterator[Batch]:
         """The ends of all series that are left."""
-        for told in (*self._departed.forget(self.clock + LINGER_NS), self._told):
-            yield Batch(metrics=told.end(self.clock))
+        for told in (*self._departed.forget(self.time.now + LINGER_NS), self._told):
+            yield Batch(metrics=told.end(self.time.now))
 
     def advance(self, until: int) -> Iterator[Batch]:
         """Closes what is known by `until` (ns); what it yields is empty: a turn for others."""
@@ -144,29 +137,7 @@ class Host:
         for process in self._ended:
             for _ in process.end():
                 yield Batch()
-        yield from self.report(self.clock)
-
-    def _sees(self, start: int, end: int) -> bool:
-        """Lets time go on to what is seen; whether it is believed. Of the first thing seen, any time is."""
-        if end > self.clock:
-            if end > self._latest and not self._believes(end):
-                return False
-            self._since, self.clock, self._refused_since = self._since or start, end, 0
-        self._quiet_since = 0
-        return True
-
-    def _believes(self, time: int) -> bool:
-        """Whether a time (ns) is not too far ahead: nothing else has been seen for long, or it is within the bound."""
-        now = self._context.clock.time_ns()
-        if not self.clock:
-            self._latest, self._ahead = time, max(time - now, 0)
-            return True
-        bound = _AHEAD_NS if self._ahead < _DAY_NS else _DAY_NS
-        self._latest = max(self.clock, now + self._ahead) + bound
-        if time <= self._latest:
-            return True
-        self._refused_since = self._refused_since or now
-        return now - self._refused_since > ns(self._config.idle_timeout)
+        yield from self.report(self.time.now)
 
     def _process(self, key: Key, resource: Resource) -> Process | None:
         """The process of this key and resource; None if it has ended, or if there is no room for another.
@@ -274,7 +245,7 @@ class Host:
 
     def _scheduler(self, now: int) -> Iterator[Batch]:
         """The host as a whole, under the names that a scheduler's dashboards know."""
-        writer = Writer({}, self._since, now)
+        writer = Writer({}, self.time.since, now)
         tasks = self.processes.values()
         ml = [process for process in tasks if process.is_ml]
         phases = Counter(process.account.phase for process in ml)

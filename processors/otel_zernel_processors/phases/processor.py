@@ -70,17 +70,17 @@ class PhasesProcessor(Processor):
             if host.is_over(now_ns):
                 yield from self._forget(host)
             silent = now_ns - ns(self.config.interval)
-            if 0 < silent - host.clock < _LIVE_NS:
-                host.clock = silent
+            if 0 < silent - host.time.now < _LIVE_NS:
+                host.time.now = silent
         yield from self._advance(lambda host: host.known)
 
     def flush(self) -> Iterator[Batch]:
         """Everything that is still open."""
-        yield from self._advance(lambda host: host.clock - self._lateness)
+        yield from self._advance(lambda host: host.time.now - self._lateness)
         followed = self._all()
         for host in sorted(self._hosts.values(), key=lambda host: host.name):
             yield from host.end()
-            yield from self._jobs.report(followed, host.name, host.clock)
+            yield from self._jobs.report(followed, host.name, host.time.now)
         self._hosts, self._here = {}, None
 
     def _follow(self, spans: TracesData) -> Generator[Batch, None, bool]:
