@@ -1,0 +1,61 @@
+"""A phases processor for the tests, and what it made."""
+
+from collections.abc import Iterable, Iterator
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.training import (
+    MS,
+    START,
+    batch_of,
+    resource_of,
+    values_of,
+)
+
+
+def make(**settings: object) -> PhasesProcessor:
+    config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
+    clock = FakeClock(START + 365 * 86_400_000 * MS)  # streams are recordings, unless a test says otherwise
+    return PhasesProcessor(config, make_context("processors", "phases", clock=clock))
+
+
+def feed(processor: PhasesProcessor, batches: Iterable[Batch]) -> list[Batch]:
+    return [out for batch in batches for out in processor.process(batch)] + list(processor.flush())
+
+
+def run(*batches: Batch, **settings: object) -> list[Batch]:
+    return feed(make(**settings), batches)
+
+
+def dropped(processor: PhasesProcessor) -> dict[str, int]:
+    assert isinstance(processor.context.drop, Dropped)
+    return dict(processor.context.drop.counts)
+
+
+def phases_of(batches: list[Batch], pid: int = 42) -> dict[str, float]:
+    """The last value of zernel.phase.time of each phase, in ms."""
+    times = values_of(batches, "zernel.phase.time")
+    of_process = [(attributes, value) for attributes, value in times if attributes["process.pid"] == pid]
+    return {str(attributes["zernel.phase"]): round(value * 1000, 6) for attributes, value in of_process}
+
+
+def last(batches: list[Batch], name: str, **wanted: object) -> float:
+    """The last value of a metric, of the points that have these attributes (`_` for `.`)."""
+    expected = {key.replace("_", "."): value for key, value in wanted.items()}
+    found = [value for attributes, value in values_of(batches, name) if expected.items() <= attributes.items()]
+    return found[-1]
+
+
+def state(batches: list[Batch], name: str) -> str:
+    """The last state of a state set."""
+    return [str(attributes[name]) for attributes, value in values_of(batches, name) if value][-1]
+
+
+def in_pieces(spans: list[Span], size: int = 7, **resource: object) -> Iterator[Batch]:
+    """The spans in the order they are known, some a batch."""
+    spans = sorted(spans, key=lambda span: span.end_time_unix_nano)
+    for at in range(0, len(spans), size):
+        yield batch_of(spans[at : at + size], resource_of(**resource))  # type: ignore[arg-type]  # tests pass attributes

@@ -1,0 +1,241 @@
+"""Whatever comes, in whatever amounts: no exception, no sum that goes back, no more memory, no loop held."""
+
+import gc
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel_processors.phases.marks import mark_of
+from otel_zernel_processors.phases.timeline import Timeline
+from tests.processors.phases.processing import dropped, in_pieces, make, run
+from tests.processors.phases.training import (
+    MS,
+    START,
+    Loop,
+    attributes_of,
+    batch_of,
+    gauge_batch,
+    resource_of,
+    span_of,
+    spans_of,
+)
+
+
+def test_a_large_batch_is_worked_on_in_pieces() -> None:
+    processor = make(max_spans=20_000, interval="10s")
+    batch = batch_of(Loop().steps(2_500).spans)
+    pieces, closed = 0, [0]
+    for _ in processor.process(batch):
+        pieces += 1
+        (host,) = processor._hosts.values() or [None]
+        if host:
+            closed.append(sum(process.account.steps.total() for process in host.processes.values()))
+    assert pieces > 10_000 / 256 + 10_000 / 64
+    assert max(after - before for before, after in pairwise(closed)) <= 64
+
+
+def test_a_very_long_step_is_worked_on_in_pieces() -> None:
+    def pieces(within: str) -> int:
+        """How often others get a turn while a step of 5,000 spans is closed, which overlap with what is `within`."""
+        loop = Loop().load()
+        for _ in range(5_000):
+            loop.do("sync", 0.1, name="cudaStreamSynchronize").wait(0.6)
+        overlapping = span_of(within, 10, 3000)
+        timeline = Timeline(MS // 2, 10_000)
+        for span in [*loop.load().spans, overlapping]:
+            mark = mark_of(span)
+            assert mark
+            assert timeline.add(mark) is None
+        return max(sum(1 for _ in step.settle()) for step in timeline.end())
+
+    assert pieces("user") >= 10
+    assert pieces("backward") >= 10
+
+
+def memory_by_hour(step_ms: int, interval: str) -> Iterator[int]:
+    """Bytes held after each hour of a day of steps; every hour a pid comes back as another process."""
+    processor, loop = make(interval=interval, window="30m", idle_timeout="10m"), Loop()
+    tracemalloc.start()
+    try:
+        for hour in range(24):
+            for _ in range(60):
+                loop.spans.clear()
+                loop.steps(60_000 // step_ms, forward=step_ms - 10.1)
+                for batch in in_pieces(loop.spans, 400, pid=hour % 3, created=str(hour)):
+                    for _ in processor.process(batch):
+                        pass
+            gc.collect()  # cycles are no growth
+            yield tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert dropped(processor) == {}
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "interval"),
+    [(20_000, "10m"), pytest.param(250, "10s", marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
+)
+def test_a_day_of_steps_takes_no_more_memory_than_some_hours(step_ms: int, interval: str) -> None:
+    sizes = list(memory_by_hour(step_ms, interval))
+    assert max(sizes[12:]) < max(sizes[2:12]) * 1.1
+
+
+KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "sync", "collective", "user", "nonsense"])
+
+
+TIMES = st.one_of(st.integers(START - 10**9, START + 10**11), st.integers(0, 2**64 - 1))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(KINDS, TIMES, TIMES, st.integers(0, 3), st.integers(-1, 2)), max_size=40))
+def test_no_spans_bring_it_down(rows: list[tuple[str, int, int, int, int]]) -> None:
+    for kind, start, end, thread, pid in rows:
+        span = span_of(kind, 0, 0, thread=thread)
+        span.start_time_unix_nano, span.end_time_unix_nano = start, end
+        for batch in run(batch_of([span], resource_of(pid)), traces={"sample": 1}):
+            batch.spans_bytes(), batch.metrics_bytes()
+    spans = []
+    for kind, start, end, thread, _ in rows:
+        spans.append(span_of(kind, 0, 0, thread=thread))
+        spans[-1].start_time_unix_nano, spans[-1].end_time_unix_nano = start, end
+    run(batch_of(spans), traces={"sample": 1})
+
+
+KINDS_OF_SPANS = st.sampled_from(
+    [
+        "data_loading",
+        "data_loading",
+        "backward",
+        "optimizer",
+        "zero_grad",
+        "ddp",
+        "sync",
+        "collective",
+        "user",
+        "process",
+    ]
+)
+
+
+NAMES_OF_SPANS = st.sampled_from(["", "c10d::Work::wait", "c10d::Reducer::finalize_backward", "cudaStreamSynchronize"])
+
+
+SPANS = st.builds(
+    lambda kind, start, lasts, thread, name, source: span_of(
+        kind, start, start + lasts, thread=thread, name=name, timing_source=source
+    ),
+    *(KINDS_OF_SPANS, st.integers(0, 4000), st.integers(-2, 60) | st.integers(0, 3000), st.integers(1, 2)),
+    *(NAMES_OF_SPANS, st.sampled_from(["host_enqueue", "host_upper_bound"])),
+)
+
+
+def without_host(resource: Resource) -> Resource:
+    """The resource, that does not say where it is."""
+    return Resource(attributes=[one for one in resource.attributes if one.key != "host.name"])
+
+
+OF_PROCESSES = st.sampled_from(
+    [
+        without_host(resource_of(1, "A")),
+        without_host(resource_of(4, "A")),
+        resource_of(1, "A"),
+        resource_of(1, "B"),
+        resource_of(1, "A", host_name="other", zernel_rank=0, zernel_world_size=2),
+        resource_of(2, zernel_rank=1, zernel_world_size=2, zernel_local_rank=0),
+        resource_of(3, zernel_rank=1, zernel_world_size=2, zernel_local_rank=0),
+    ]
+)
+
+
+SIGNALS = st.builds(
+    lambda name, rows, pid: gauge_batch(name, rows, process_pid=pid, zernel_gpu_index=0),
+    st.sampled_from(
+        [
+            "zernel.process.io.wait",
+            "zernel.cuda.sync.wait",
+            "zernel.ebpf.lost_events",
+            "zernel.probe.floor",
+            "hw.energy",
+        ]
+    ),
+    st.lists(st.tuples(st.integers(0, 5000), st.floats(0, 9)), max_size=5),
+    st.integers(1, 3),
+)
+
+
+BATCHES = st.builds(batch_of, st.lists(SPANS, max_size=20), OF_PROCESSES) | SIGNALS
+
+
+SETTINGS: list[dict[str, object]] = [
+    {},
+    {"lateness": "0s", "interval": "100ms", "window": "300ms", "traces": {"sample": 1, "max_spans": 4}},
+    {"max_spans": 10, "max_processes": 2, "idle_timeout": "2s"},
+]
+
+
+def timed(batches: Iterable[Batch]) -> Iterator[tuple[tuple[object, ...], int, int, float]]:
+    """Of each point of a sum: what it is of, its start, its time (ns) and its value."""
+    for batch in batches:
+        for resource in batch.metrics.resource_metrics:
+            of = resource.resource.SerializeToString(deterministic=True)
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                for point in metric.sum.data_points if metric.name.startswith("zernel.phase.") else ():
+                    labels = tuple(sorted(attributes_of(point.attributes).items()))
+                    value = point.as_int or point.as_double
+                    yield (metric.name, of, labels), point.start_time_unix_nano, point.time_unix_nano, value
+
+
+@settings(deadline=None)
+@given(st.lists(BATCHES, max_size=10), st.sampled_from(SETTINGS))
+def test_whatever_comes_no_sum_goes_back_and_traces_are_whole(batches: list[Batch], limits: dict[str, object]) -> None:
+    made = run(*batches, **limits)
+    told: dict[tuple[object, ...], tuple[int, float]] = {}
+    for series, start, time, value in timed(made):
+        before, least = told.get((*series, start), (start, 0.0))
+        assert time >= before
+        assert value >= least
+        told[*series, start] = time, value
+    spans = spans_of(made)
+    ids = {span.span_id for span in spans}
+    assert len(ids) == len(spans)
+    assert all(not span.parent_span_id or span.parent_span_id in ids for span in spans)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from(["", "a", "b"]), max_size=8))
+def test_who_does_not_say_where_it_is_stays_on_one_host(names: list[str]) -> None:
+    processor, loop, hosts = make(traces={"sample": 1}), Loop(), set()
+    made: list[Batch] = []
+    for name in [*names, ""]:
+        resource = resource_of(1, host_name=name) if name else without_host(resource_of(1))
+        loop.spans.clear()
+        made += processor.process(batch_of(loop.steps(40).spans, resource))
+        if not name:
+            (nameless,) = (
+                host
+                for host in processor._hosts.values()
+                for process in host.processes.values()
+                if process.resource == resource
+            )
+            hosts.add(id(nameless))
+    made += processor.flush()
+    assert len(hosts) == 1
+    roots = [span.trace_id for span in spans_of(made) if not span.parent_span_id]
+    assert len(set(roots)) == len(roots)
+
+
+@given(st.lists(SPANS, max_size=60), st.sampled_from([10, 10_000]))
+def test_whatever_comes_the_phases_of_a_step_add_up_to_it(spans: list[Span], room: int) -> None:
+    timeline = Timeline(MS // 2, room)
+    for span in spans:
+        if mark := mark_of(span):
+            timeline.add(mark)
+    for closed in timeline.end():
+        assert sum(closed.ledger.phase_ns().values()) == closed.step.end - closed.step.start >= 0

@@ -1,0 +1,117 @@
+"""What is lost, late, or finds no room: unknown, and counted."""
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+
+from otel_zernel.batch import Batch
+from tests.processors.phases.processing import dropped, feed, last, make, phases_of, run
+from tests.processors.phases.training import (
+    MS,
+    START,
+    Loop,
+    batch_of,
+    gauge_batch,
+    resource_of,
+    span_of,
+    values_of,
+)
+
+
+def test_lost_events_make_what_was_not_seen_unknown() -> None:
+    whole = phases_of(run(batch_of(Loop().steps(100).load().spans)))
+    losses = gauge_batch("zernel.ebpf.lost_events", [(1000, 0.0), (1500, 3.0)], process_pid=42)
+    made = run(losses, batch_of(Loop().steps(100).load().spans))
+    phases = phases_of(made)
+    lossy = last(made, "zernel.steps.lossy")
+    assert 600 / 32.1 <= lossy <= 600 / 32.1 + 2  # and what was lost while the counters were read
+    assert phases["unknown"] == pytest.approx(whole["unknown"] + lossy * 10)
+    assert sum(phases.values()) == pytest.approx(sum(whole.values()))
+
+
+def readings(at: float, lost: float = 0.0, *, since: float = 0.0) -> Batch:
+    """A reading of the kernel's counters: its mark, and the events lost since the one before."""
+    both = gauge_batch("zernel.probe.floor", [(at, 1e-6)]), gauge_batch("zernel.ebpf.lost_events", [(at, lost)])
+    for batch in both:
+        metric = batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0]
+        metric.gauge.data_points[0].start_time_unix_nano = START + round(since * MS)
+    metric.sum.data_points.append(metric.gauge.data_points[0])
+    metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    return Batch.join(both if lost else both[:1])
+
+
+def live(seconds: int, every: int, lost_at: int) -> Iterator[Batch]:
+    """A training process beside a GPU that is read each second; its spans and counters are read `every` so many."""
+    spans = Loop().steps(seconds * 1000 // 32).spans
+    for second in range(1, seconds + 1):
+        yield gauge_batch("hw.power", [(second * 1000, 100.0)], zernel_gpu_index=0)
+        if second % every == 0:
+            since, until = ((second - back) * 1000 for back in (every, 0))
+            some = [span for span in spans if since < (span.end_time_unix_nano - START) / MS <= until]
+            yield Batch.join([batch_of(some), readings(until, 5.0 if until == lost_at else 0.0, since=since)])
+
+
+@pytest.mark.parametrize("every", [1, 10, 30])
+def test_steps_wait_for_the_reading_that_tells_what_was_lost(every: int) -> None:
+    processor = make(lateness="2s")
+    made = feed(processor, live(120, every, lost_at=60_000))
+    assert dropped(processor) == {}
+    assert last(made, "zernel.steps.lossy") == pytest.approx((every * 1000 + 100) / 32.1, abs=2)
+    assert last(made, "zernel.phase.doubtful") == 0
+    assert phases_of(made)["unknown"] > 9.9 * every * 1000 / 32.1
+
+
+def test_where_readings_cease_steps_wait_no_longer() -> None:
+    processor = make(lateness="2s")
+    batches = list(live(40, 10, lost_at=0))
+    alone = [gauge_batch("hw.power", [(at * 1000, 100.0)], zernel_gpu_index=0) for at in range(41, 80)]
+    made = [out for batch in [*batches, *alone] for out in processor.process(batch)]
+    assert last(made, "zernel.steps", zernel_step_kind="training") == pytest.approx(40_000 / 32.1, abs=4)
+
+
+def test_what_is_lost_and_told_too_late_is_counted_once() -> None:
+    processor = make(lateness="1s")
+    batches = [batch_of(Loop().steps(300).spans), *[readings(7000, 3.0, since=2000)] * 2]
+    made = feed(processor, [*batches, readings(8000, 1.0, since=6000)])
+    closed = 300 * 32.1 - 1000
+    assert last(made, "zernel.phase.doubtful") == pytest.approx((min(8000, closed) - 1900) / 1000)
+    assert last(made, "zernel.steps.lossy") == 0
+
+
+def test_what_finds_no_room_is_unknown_however_scattered_it_is() -> None:
+    processor = make(max_spans=100)
+    made = feed(processor, [batch_of(Loop().steps(500).load().spans)])
+    assert dropped(processor)["max_spans"] == 1901
+    assert phases_of(made)["gpu_compute"] < 26 * 22
+    assert last(made, "zernel.phase.doubtful") == 0
+
+
+def test_spans_that_come_late_are_dropped_and_counted() -> None:
+    processor = make(lateness="100ms")
+    feed(processor, [batch_of(Loop().steps(100).spans), batch_of(Loop().steps(1).spans)])
+    assert dropped(processor) == {"late": 4}
+
+
+def test_collectives_beyond_those_that_are_held_for_a_step_are_counted() -> None:
+    def lost(loop: Loop) -> dict[str, int]:
+        processor = make(traces=None)
+        for _ in range(1500):
+            loop.do("collective", 0.1, timing_source="host_upper_bound")
+        feed(processor, [batch_of(loop.load().spans)])
+        return dropped(processor)
+
+    assert lost(Loop().load()) == {"max_collectives": 1500 - 1024}
+    assert lost(Loop()) == {}  # before the first step they say nothing
+
+
+def test_processes_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
+    processor = make(max_processes=2, max_spans=10)
+    feed(processor, [batch_of(Loop().steps(3).spans, resource_of(pid)) for pid in (1, 2, 3)])
+    assert dropped(processor) == {"max_processes": 12, "max_spans": 4}
+
+
+def test_spans_that_make_no_sense_make_no_process() -> None:
+    nonsense = batch_of([span_of("something", 1, 2), span_of("process", 1, 2)], resource_of(1))
+    made = run(nonsense, batch_of(Loop().steps(100).spans, resource_of(2)))
+    assert {one["process.pid"] for one, _ in values_of(made, "zernel.verdict")} == {2}

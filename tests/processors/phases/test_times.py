@@ -1,0 +1,93 @@
+"""Clocks of hosts and of the collector, which differ, jump and stand."""
+
+import pytest
+
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.processing import dropped, feed, last, make
+from tests.processors.phases.training import (
+    MS,
+    START,
+    Loop,
+    attributes_of,
+    batch_of,
+    gauge_batch,
+    metrics_of,
+)
+
+
+def test_times_in_the_future_do_not_make_everything_else_late() -> None:
+    processor = make()
+    right, wrong = Loop().steps(10).load(), Loop(now=367 * 86_400_000).steps(1)
+    made = feed(processor, [batch_of(right.spans[:8]), batch_of(wrong.spans), batch_of(right.spans[8:])])
+    assert dropped(processor) == {"invalid": 4}
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 10
+
+
+def live_clock(**settings: object) -> tuple[PhasesProcessor, FakeClock]:
+    """A processor whose clock is that of the spans."""
+    clock = FakeClock(START)
+    config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
+    return PhasesProcessor(config, make_context("processors", "phases", clock=clock)), clock
+
+
+@pytest.mark.parametrize("ahead", [0, 600_000])
+@pytest.mark.parametrize("silence", [0, 400_000])
+def test_what_is_minutes_ahead_of_the_collectors_clock_makes_nothing_else_late(ahead: int, silence: int) -> None:
+    processor, clock = live_clock()
+    right, wrong = Loop(now=ahead + silence).steps(10).load(), Loop(now=ahead + silence + 120_000).steps(1)
+    rogue = gauge_batch("hw.power", [(ahead + silence + 90_000, 100.0)], zernel_gpu_index=0)
+    list(processor.process(gauge_batch("hw.power", [(ahead, 100.0)], zernel_gpu_index=0)))
+    clock.advance(silence / 1000)
+    made = feed(processor, [batch_of(right.spans[:8]), rogue, batch_of(wrong.spans), batch_of(right.spans[8:])])
+    assert dropped(processor) == {"invalid": 5}
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 10
+
+
+def test_a_host_whose_clock_was_set_ahead_is_believed_once_nothing_else_is_heard_of_it() -> None:
+    processor, clock = live_clock(idle_timeout="10s")
+    for at in range(1, 31):
+        clock.advance(1.0)
+        power = gauge_batch("hw.power", [(at * 1000 + (3_600_000 if at > 5 else 0), 100.0)], zernel_gpu_index=0)
+        list(processor.process(power))
+    assert dropped(processor) == {"invalid": 11}
+
+
+def test_a_recording_may_pause_as_long_as_it_likes() -> None:
+    for processor in (make(), live_clock()[0]):
+        loops = Loop(now=86_400_000 * 2).steps(10), Loop(now=86_400_000 * 2 + 7_200_000).steps(10)
+        feed(processor, map(batch_of, (loop.spans for loop in loops)))
+        assert dropped(processor) == {}
+
+
+def test_a_clock_that_goes_back_takes_no_time_back() -> None:
+    processor = make()
+    loops = [Loop(now=at).steps(100).load() for at in (60_000, 20_000, 70_000)]
+    made = feed(processor, (batch_of(loop.spans) for loop in loops))
+    assert dropped(processor) == {"late": 401}
+    times = [
+        (point.time_unix_nano, attributes_of(point.attributes)["zernel.phase"], point.as_double)
+        for metric in metrics_of(made, "zernel.phase.time")
+        for point in metric.sum.data_points
+    ]
+    assert [time for time, _, _ in times] == sorted(time for time, _, _ in times)
+    for phase in ("gpu_compute", "data_loading", "optimizer_step", "unknown"):
+        sums = [value for _, of, value in times if of == phase]
+        assert sums == sorted(sums)
+
+
+def test_a_live_host_that_falls_silent_shows_its_last_steps() -> None:
+    processor = make()
+    list(processor.process(batch_of(Loop().steps(10).load().spans)))
+    made = list(processor.tick(START + 60_000 * MS))
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 9
+
+
+def test_a_recording_is_not_hurried_by_the_wall_clock() -> None:
+    processor = make()
+    first, second = Loop().steps(10), Loop(now=321).steps(10).load()
+    made = list(processor.process(batch_of(first.spans)))
+    made += processor.tick(START + 365 * 86400 * 1000 * MS)
+    made += feed(processor, [batch_of(second.spans)])
+    assert last(made, "zernel.steps", zernel_step_kind="training") == 20
+    assert dropped(processor) == {}
