@@ -22,7 +22,7 @@ static __always_inline void tell_end(__u32 row, struct process *process, __u32 e
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
-/* The process is over, or has become another program. Of threads that end together, one tells. */
+/* The process is over, or has become another program. Threads that outlive the first one claim a new row. */
 static __always_inline void end_process(__u32 ending)
 {
 	__u32 tgid = current_tgid(), *found = bpf_map_lookup_elem(&row_of_tgid, &tgid), row;
@@ -33,8 +33,7 @@ static __always_inline void end_process(__u32 ending)
 		return;
 	row = *found;
 	is_told = process->state == LIVE;
-	if (bpf_map_delete_elem(&row_of_tgid, &tgid))
-		return;
+	bpf_map_delete_elem(&row_of_tgid, &tgid);
 	process->state = ENDED;
 	if (is_told)
 		tell_end(row, process, ending);
@@ -57,8 +56,7 @@ SEC("raw_tp/sched_process_exit")
 int process_exit(void *ctx)
 {
 	end_open_scopes();
-	/* Not with the first thread, which others may outlive, as does the one whose exec ends it. */
-	if (!bpf_get_current_task_btf()->signal->live.counter)
+	if ((__u32)bpf_get_current_pid_tgid() == current_tgid())
 		end_process(EXITED);
 	return 0;
 }

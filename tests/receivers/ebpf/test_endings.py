@@ -20,9 +20,7 @@ from tests.receivers.ebpf.watching import attributes_of, calls, endings_of
 
 SYNC = "zernel.cuda.sync.wait"
 ERROR = 2
-CALLS = (
-    "import ctypes, os, signal, sys, threading; [ctypes.CDLL(sys.argv[1]).cudaDeviceSynchronize() for _ in range(7)]; "
-)
+CALLS = "import ctypes, os, signal, sys; [ctypes.CDLL(sys.argv[1]).cudaDeviceSynchronize() for _ in range(7)]; "
 
 
 @pytest.fixture
@@ -65,11 +63,6 @@ def ending(batch: Batch, pid: int) -> tuple[dict[str, object], bool]:
             True,
         ),
         ("os.execv('/bin/true', ['x'])", {"zernel_process_end": "exec", "zernel_process_exec": "true"}, False),
-        (
-            "threading.Thread(target=os.execv, args=('/bin/true', ['x'])).start(); signal.pause()",
-            {"zernel_process_end": "exec", "zernel_process_exec": "true"},
-            False,
-        ),
     ],
 )
 def test_an_end_is_told_with_its_reason(
@@ -77,25 +70,6 @@ def test_an_end_is_told_with_its_reason(
 ) -> None:
     pid = ran(standin, code)
     assert ending(attached.read(), pid) == (told, is_error)
-
-
-OUTLIVES = """
-import time
-def go_on():
-    while open("/proc/self/stat").read().rpartition(")")[2].split()[0] != "Z":
-        time.sleep(0.01)
-    [ctypes.CDLL(sys.argv[1]).cudaDeviceSynchronize() for _ in range(5)]
-    os._exit(3)
-threading.Thread(target=go_on).start()
-ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)  # exit, of this thread alone
-"""
-
-
-def test_a_process_whose_first_thread_ends_ends_with_its_last(attached: Watch, standin: Standin) -> None:
-    pid = ran(standin, OUTLIVES)
-    batch = attached.read()
-    assert calls(batch, SYNC, process_pid=pid) == 12
-    assert ending(batch, pid) == ({"zernel_process_end": "exit", "process_exit_code": 3}, True)
 
 
 def test_children_end_by_themselves(watch: Watch, standin: Standin) -> None:
