@@ -21,7 +21,7 @@ from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.fake_proc import FakeProc
 from tests.receivers.ebpf.files import open_elf
-from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import calls, numbers, spans_of
 
 LAUNCH = "zernel.cuda.launch.latency"
@@ -72,15 +72,22 @@ def test_what_is_told_is_what_the_selection_takes(
     assert bool(spans_of(batch, program.pid)) == wanted
 
 
-def test_who_shares_a_library_with_a_wanted_process_is_left_out(loadable: None, standin: Standin) -> None:
+@contextmanager
+def one_of_two_wanted(standin: Standin, library: str) -> Iterator[tuple[Watch, Program, Program]]:
+    """A watch of jobs of some environment, one that is of it, and one that is not and uses the same library."""
     with (
         watching({"environment": {"JOB": "train"}}) as watch,
         standin.start(environment={"JOB": "train"}) as wanted,
         standin.start(environment={"JOB": "serve"}) as unwanted,
     ):
         for program in (wanted, unwanted):
-            program.do("load libcudart.so.12")
+            program.do(f"load {library}")
         watch.attach()
+        yield watch, wanted, unwanted
+
+
+def test_who_shares_a_library_with_a_wanted_process_is_left_out(loadable: None, standin: Standin) -> None:
+    with one_of_two_wanted(standin, "libcudart.so.12") as (watch, wanted, unwanted):
         for times in (10, 20):
             for program in (wanted, unwanted):
                 program.do(f"cudaLaunchKernel times={times}")
@@ -91,14 +98,7 @@ def test_who_shares_a_library_with_a_wanted_process_is_left_out(loadable: None, 
 
 
 def test_an_unwanted_process_stays_so_when_it_makes_a_communicator(loadable: None, standin: Standin) -> None:
-    with (
-        watching({"environment": {"JOB": "train"}}) as watch,
-        standin.start(environment={"JOB": "train"}) as wanted,
-        standin.start(environment={"JOB": "serve"}) as unwanted,
-    ):
-        for program in (wanted, unwanted):
-            program.do("load libnccl.so.2")
-        watch.attach()
+    with one_of_two_wanted(standin, "libnccl.so.2") as (watch, wanted, unwanted):
         for program in (wanted, unwanted):
             program.do("ncclCommInitRank comm=1 ranks=8 rank=3")
             program.do("ncclAllReduce comm=1 count=10")
