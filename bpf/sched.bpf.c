@@ -28,7 +28,7 @@ static __always_inline __u32 why_off_cpu(struct task_struct *task, int is_preemp
 
 static __always_inline struct process *known_process_of(const struct thread *thread)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+	struct process *process = process_in(thread->row);
 
 	return is_current(process, thread) ? process : 0;
 }

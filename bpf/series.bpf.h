@@ -49,7 +49,7 @@ struct {
 /* Gives the series a slot and returns its number + 1, or 0 if there is none left. */
 __noinline __u32 claim_slot(__u32 row, __u32 operation, __u32 phase)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &row);
+	struct process *process = process_in(row);
 	__u32 number, first, cell = operation * PHASES + phase;
 	struct slot *slot;
 
@@ -90,7 +90,7 @@ static __always_inline void raise(__u64 *maximum, __u64 value)
 __noinline int count_in_row(__u32 row, __u32 generation, __u32 series, __u64 value, __u64 bytes)
 {
 	__u32 operation = series & 0xffff, phase = series >> 16, number, index, pair, *two;
-	struct process *process = bpf_map_lookup_elem(&processes, &row);
+	struct process *process = process_in(row);
 	struct slot *slot;
 
 	if (!process || process->generation != generation || process->state != LIVE)
