@@ -197,8 +197,8 @@ def build(folder: Path, prologue: Prologue = "push") -> Standin:
     _library(cc, standin.cuda, ["driver.c"], "{ global: cu*; local: *; };")
     _library(cc, standin.cudart, ["runtime.c"], "libcudart.so.12 { global: cuda*; local: *; };")
     _library(cc, standin.nccl, ["nccl.c", "runtime.c"], "{ global: nccl*; pnccl*; local: *; };")
-    for name in ("libtorch_cpu.so", "libtorch_python.so"):
-        _library(cc, folder / name, ["torch.c"], "{ global: _Z*; backward; local: *; };")
+    for name, exported in (("libtorch_cpu.so", "_Z*"), ("libtorch_python.so", "backward")):
+        _library(cc, folder / name, ["torch.c"], f"{{ global: {exported}; local: *; }};")
     _link(cc, standin.program, ["program.c"])
     _link(cc, standin.static_program, ["program.c", "runtime.c"], "-rdynamic")
     return standin
