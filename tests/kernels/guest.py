@@ -2,7 +2,7 @@
 
     python -m tests.kernels.guest FOLDER [TEST ...]
 
-Writes `FOLDER/result.json` (see `tests.kernels.result`) and the tests' output, `FOLDER/tests`.
+Writes `FOLDER/result.json` (see `tests.kernels.campaign.Result`) and the tests' output, `FOLDER/tests`.
 """
 
 import json
