@@ -1,6 +1,8 @@
 # All a newcomer needs: `make run` and `make test`.
 PYTHON ?= python3
-VENV := .venv
+# `make test PYTHON=python3.13` has an environment of its own, so that it tests 3.13 whatever .venv was made with.
+VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
+override VENV := $(VENV)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -49,4 +51,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .torch .mypy_cache .pytest_cache .ruff_cache .hypothesis
