@@ -232,8 +232,8 @@ def _torch(function: str, kind: Kind, takes: tuple[str, ...] = ANY, *, is_local:
     return Probe(function, Operation.UNCOUNTED, kind=kind, takes=takes, is_local=is_local)
 
 
-# std::string const&, in GCC's first string ABI (PyTorch up to 2.6) and in the second. Both begin with the pointer to the
-# characters, which the kernel side reads. The string of libc++ does not.
+# std::string const&, in GCC's first string ABI (PyTorch up to 2.6) and in the second. Both begin with the pointer to
+# the characters, which the kernel side reads. The string of libc++ does not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
 # What c10d::Work::wait calls last is c10d::Work::synchronize, or, where the compiler has inlined that (2.13),
