@@ -3,6 +3,7 @@
 The packages are only unpacked, so nothing of the other architecture has to run here.
 """
 
+import compileall
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,7 @@ def arm64_root() -> Path:
         shutil.rmtree(root, ignore_errors=True)
         _unpack_debian(root)
         _install_dependencies(root)
+        compileall.compile_dir(root / "usr/lib/python3.11", quiet=2)  # by this Python, which has the same version
         (root / "complete").touch()
     _copy_project(root)
     return root

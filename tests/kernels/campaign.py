@@ -1,5 +1,6 @@
 """Boots a kernel and returns what its guest found."""
 
+import compileall
 import json
 import re
 import shlex
@@ -65,6 +66,8 @@ def run(kernel: Kernel, tests: Sequence[str], results: Path, before: str = "", a
     """
     package = download(_pattern(kernel), kernel.release, kernel.debian_architecture)
     root, project, python = _places(kernel)
+    for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):
+        compileall.compile_dir(root / project.relative_to("/") / folder, quiet=2)
     machine = Machine(kernel.architecture, unpacked(package), root, root / _BUSYBOX, arguments)
     script = _SCRIPT.format(
         modes=kernel.mode or "none",
