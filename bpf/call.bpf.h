@@ -161,7 +161,8 @@ static __always_inline void miss(struct hit *hit)
 		lose(NO_START);
 }
 
-/* The frame of the call that returns; null if its entry was not counted. */
+/* The frame of the call that returns; null if its entry was not counted. The frame has the flags, so that most returns
+ * do without asking for the cookie. */
 static __always_inline struct frame *end_call(struct hit *hit)
 {
 	struct thread *thread = hit->thread;
@@ -171,10 +172,12 @@ static __always_inline struct frame *end_call(struct hit *hit)
 	discard_abandoned(thread, sp - 1);
 	top = thread->depth - 1;
 	if (top >= FRAMES || frame_at(thread, top)->sp != sp) {
+		hit->flags = bpf_get_attach_cookie(hit->regs);
 		miss(hit);
 		return 0;
 	}
 	thread->depth = top;
+	hit->flags = frame_at(thread, top)->flags;
 	if (has_failed(hit) && hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL))
 		count_error(thread->row, thread->generation, hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL), result_of(hit->regs));
 	return frame_at(thread, top);
