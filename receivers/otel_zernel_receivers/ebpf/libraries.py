@@ -1,13 +1,15 @@
 """Where in a library the functions to probe are, and which of them are better left alone."""
 
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.attaching import Place
 from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
+from otel_zernel_receivers.ebpf.kernels import Version, version
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.processes import Library
-from otel_zernel_receivers.ebpf.prologue import Cost
+from otel_zernel_receivers.ebpf.prologue import Cost, is_avoidable
 from otel_zernel_receivers.ebpf.symtab import find_local
 
 PROBES: dict[Library, tuple[Probe, ...]] = {
@@ -28,9 +30,17 @@ class Places:
     probed: tuple[Place, ...]
     too_dear: tuple[str, ...]
     """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
+    refused: tuple[str, ...] = ()
+    """Functions that begin with an instruction at which the kernel takes no probe."""
 
 
-def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) -> Places:
+def find_places(
+    fd: int,
+    probes: Sequence[Probe],
+    *,
+    at_any_cost: bool = False,
+    kernel: Version = version(platform.release()),
+) -> Places:
     """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
     by_name = {probe.function: probe for probe in probes}
     elf = ElfFile(fd)
@@ -38,13 +48,16 @@ def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) 
     symbols += [found for probe in probes if probe.is_local and (found := _local_symbol(fd, elf, probe.function))]
     probed: dict[int, Place] = {}
     too_dear: list[str] = []
+    refused: list[str] = []
     for symbol in symbols:
-        probe, point = by_name[symbol.name], elf.probe_point(symbol)
-        if probe.is_hot and point.cost is Cost.STEPPED and not at_any_cost:
+        probe, point = by_name[symbol.name], elf.probe_point(symbol, kernel)
+        if point.cost is Cost.REFUSED:
+            refused.append(symbol.name)
+        elif probe.is_hot and is_avoidable(elf.machine, point.cost) and not at_any_cost:
             too_dear.append(symbol.name)
         else:
             probed[point.offset] = Place(probe, point.offset)
-    return Places(tuple(probed.values()), tuple(too_dear))
+    return Places(tuple(probed.values()), tuple(too_dear), tuple(refused))
 
 
 def _local_symbol(fd: int, elf: ElfFile, name: str) -> Symbol | None:

@@ -65,7 +65,7 @@ def read_everything(content: bytes) -> dict[str, list[Symbol]]:
         found = elf.find(["cudaLaunchKernel", "cudaMalloc", "missing"])
         for symbols in found.values():
             for symbol in symbols:
-                elf.probe_point(symbol)
+                elf.probe_point(symbol, (6, 18))
         return found
 
 
@@ -121,7 +121,7 @@ def test_the_processor_decides_how_code_is_read(standin: Standin) -> None:
     with in_memory(bytes(content)) as elf:
         (symbol,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
         assert elf.machine is Machine.AARCH64
-        assert elf.probe_point(symbol).cost is Cost.STEPPED, "push is no instruction of that processor"
+        assert elf.probe_point(symbol, (6, 18)).cost is Cost.STEPPED, "push is no instruction of that processor"
 
 
 @pytest.mark.parametrize(
