@@ -2,7 +2,7 @@
 
     elf = ElfFile(fd)
     for name, symbols in elf.find(["cudaLaunchKernel"]).items():
-        points = [elf.probe_point(symbol, version(platform.release())) for symbol in symbols]
+        points = [elf.probe_point(symbol, kernels.RUNNING) for symbol in symbols]
 
 The files belong to other people, who may change them while they are read. So nothing is mapped into memory (a file cut
 short under a mapping kills the reader with SIGBUS): what is needed is read in small, bounded pieces, and every

@@ -1,5 +1,6 @@
 """Which Linux gives what. tests/receivers/ebpf/kernel_features.tsv proves the numbers from the objects themselves."""
 
+import platform
 import re
 
 Version = tuple[int, ...]
@@ -19,8 +20,8 @@ SIMULATED_NOP: Version = (6, 13)
 """On arm64 a `nop` is simulated. Commit ac4ad5c09b34, "arm64: insn: Simulate nop instruction"."""
 
 _BACKPORTS = re.compile(r"\.el[89]")
-"""Red Hat's kernels of 8 and 9 keep an old number and get newer features: RHEL 9.6 calls itself 5.14 and has the eBPF of
-6.12 (its release notes)."""
+"""Red Hat's kernels of 8 and 9 keep an old number and get newer features: RHEL 9.6 has 5.14 with the eBPF of 6.12
+(its release notes)."""
 
 
 def version(release: str) -> Version:
@@ -45,3 +46,7 @@ def too_old(release: str, machine: str) -> str | None:
 
 def _text(numbers: Version) -> str:
     return ".".join(map(str, numbers))
+
+
+RUNNING = version(platform.release())
+"""The kernel that we are on."""

@@ -1,12 +1,11 @@
 """Where in a library the functions to probe are, and which of them are better left alone."""
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.attaching import Place
 from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
-from otel_zernel_receivers.ebpf.kernels import Version, version
+from otel_zernel_receivers.ebpf.kernels import RUNNING, Version
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.processes import Library
 from otel_zernel_receivers.ebpf.prologue import Cost, is_avoidable
@@ -39,7 +38,7 @@ def find_places(
     probes: Sequence[Probe],
     *,
     at_any_cost: bool = False,
-    kernel: Version = version(platform.release()),
+    kernel: Version = RUNNING,
 ) -> Places:
     """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
     by_name = {probe.function: probe for probe in probes}

@@ -8,7 +8,7 @@ from pathlib import Path
 from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.calibration import ENTRY_PROBE, PROBE, OwnFunction
-from otel_zernel_receivers.ebpf.kernels import SESSION_CONTEXT, version
+from otel_zernel_receivers.ebpf.kernels import RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.layout import SETTINGS
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libbpf_calls import BpfError, missing
@@ -87,7 +87,7 @@ def variants(mode: Mode) -> tuple[str, ...]:
     if mode is not Mode.SESSION:
         return ("classic",)
     likely = ("session", "session_ctx")
-    return likely[::-1] if version(platform.release()) >= SESSION_CONTEXT else likely
+    return likely[::-1] if RUNNING >= SESSION_CONTEXT else likely
 
 
 def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _LEFT_OUT) -> Loaded:
