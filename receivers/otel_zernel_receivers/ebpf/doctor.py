@@ -163,6 +163,8 @@ def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:
             text += f"; {len(left_out)} would be single-stepped at 10 us a call, and are left out unless"
             text += " `single_stepped` is set"
         text += f" ({', '.join(left_out)})"
+    if places.refused:
+        text += f"; the kernel refuses the first instruction of {', '.join(sorted(set(places.refused)))}"
     return text
 
 

@@ -14,11 +14,14 @@ _MODIFIERS = {8, 9, 10, 11, 18}  # typedef, volatile, const, restrict, type tag
 
 
 class Type(NamedTuple):
-    """`struct btf_type` and what follows it; `size` is another type's number for kinds that refer to one."""
+    """`struct btf_type` and what follows it.
+
+    `members` is the linkage for functions; `size` is the number of another type for kinds that refer to one.
+    """
 
     name: str
     kind: int
-    count: int
+    members: int
     size: int
     extra: bytes
 
@@ -43,7 +46,7 @@ class Btf:
 
     def is_global(self, function: str) -> bool:
         """Whether the verifier looks at the function by itself."""
-        return self._functions[function].count == _GLOBAL
+        return self._functions[function].members == _GLOBAL
 
     def maps(self) -> Iterator[dict[str, int]]:
         """Each map's numbers: `type`, `max_entries`, `map_flags`."""

@@ -1,7 +1,7 @@
 """What a Linux must have for each variant, read from the committed objects and held against kernel_features.tsv.
 
-The table proves that everything that an object asks for is there. It cannot prove that an old verifier follows the code:
-that takes a run (docs/kernels.md).
+The table proves that a kernel has everything that an object asks for. It cannot prove that an old verifier follows the
+code: that takes a run.
 """
 
 import re
@@ -15,7 +15,7 @@ from otel_zernel_receivers.ebpf import kernels, libbpf_calls
 from otel_zernel_receivers.ebpf.attaching import OPTIONAL, Mode
 from otel_zernel_receivers.ebpf.kernels import Version
 from tests.receivers.ebpf.bpf_object import BpfObject, Feature, Function, Instruction, passes_as_key
-from tests.receivers.ebpf.test_objects import FOLDER, OBJECTS, each_object
+from tests.receivers.ebpf.test_objects import FOLDER, each_object
 
 README = Path(kernels.__file__).with_name("README.md")
 TABLE = Path(__file__).with_name("kernel_features.tsv")
