@@ -27,7 +27,9 @@ _ATOMIC, _MEM, _MEM_SIGNED = 0xC0, 0x60, 0x80
 _SIZES = {0x00: "32", 0x18: "64"}
 _ATOMICS = {0x00: "add", 0x40: "or", 0x50: "and", 0xA0: "xor", 0xE0: "xchg", 0xF0: "cmpxchg"}
 _FETCH = 0x01
-_MAP_KEY_HELPERS = {1, 2, 3}  # bpf_map_lookup_elem, _update_elem, _delete_elem: the key is argument 2
+_OF_MAPS = {1: {2}, 2: {2, 3}, 3: {2}, 87: {2}, 88: {2}, 156: {3}}
+"""Arguments that are a map's key or value, by helper: lookup, update, delete, push, pop, bpf_task_storage_get."""
+_RINGBUF_RESERVE = 131
 _PREV_STATE = 24  # bytes into the context of sched_switch: the fourth argument
 
 
@@ -148,8 +150,10 @@ class BpfObject:
             yield Feature("verifier", "global functions")
             if given:
                 yield Feature("verifier", "pointers to global functions")
-            if passes_as_key(function, given):
-                yield Feature("verifier", "map key in memory given to a global function")
+            if given_to_map(function, {1 + position for position in given}):
+                yield Feature("verifier", "map key or value in memory given to a global function")
+        if given_to_map(function, set(), from_ring=True):
+            yield Feature("verifier", "map key or value in memory of a ring buffer")
         if function.section == "tp_btf/sched_switch" and _reads_context(function, _PREV_STATE):
             yield Feature("tracepoint", "sched_switch prev_state")
 
@@ -236,13 +240,19 @@ def _instruction_feature(one: Instruction) -> str | None:
     return "alu32" if one.kind == _ALU else None
 
 
-def passes_as_key(function: Function, parameters: set[int]) -> bool:
-    """Whether memory that the caller gave is a map's key. Follows pointers in the order of the code, not of its run."""
-    holders = _Pointers({1 + number for number in parameters})
+def given_to_map(function: Function, registers: set[int], *, from_ring: bool = False) -> bool:
+    """Whether what these registers point to at first, or a record of a ring, becomes a map's key or value.
+
+    Follows pointers in the order of the code, not of its run.
+    """
+    holders = _Pointers(registers)
     for one in function.code:
-        if one.code == _CALL and one.source == 0 and one.immediate in _MAP_KEY_HELPERS and 2 in holders.registers:
+        is_helper = one.code == _CALL and one.source == 0
+        if is_helper and _OF_MAPS.get(one.immediate, set()) & holders.registers:
             return True
         holders.follow(one)
+        if from_ring and is_helper and one.immediate == _RINGBUF_RESERVE:
+            holders.registers.add(0)
     return False
 
 

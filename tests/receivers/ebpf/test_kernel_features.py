@@ -14,7 +14,7 @@ import pytest
 from otel_zernel_receivers.ebpf import kernels, libbpf_calls
 from otel_zernel_receivers.ebpf.attaching import OPTIONAL, Mode
 from otel_zernel_receivers.ebpf.kernels import Version
-from tests.receivers.ebpf.bpf_object import BpfObject, Feature, Function, Instruction, passes_as_key
+from tests.receivers.ebpf.bpf_object import BpfObject, Feature, Function, Instruction, given_to_map
 from tests.receivers.ebpf.test_objects import FOLDER, each_object
 
 README = Path(kernels.__file__).with_name("README.md")
@@ -131,10 +131,18 @@ LOOKUP, OTHER = (0x85, 0, 0, 1), (0x85, 0, 0, 5)
         (code((0xBF, 0xA2, 0, 0), (0x07, 0x02, 0, -4), LOOKUP), False),  # the own stack
         (code((0xBF, 0x12, 0, 0), OTHER, LOOKUP), False),  # a call forgets r2
         (code((0xBF, 0x12, 0, 0), OTHER), False),
+        (code((0xBF, 0x13, 0, 0), (0x85, 0, 0, 2)), True),  # a value: argument 3 of bpf_map_update_elem
+        (code((0xBF, 0x13, 0, 0), LOOKUP), False),
     ],
 )
 def test_a_key_in_memory_that_was_given_is_found(function: Function, is_key: bool) -> None:
-    assert passes_as_key(function, {0}) == is_key
+    assert given_to_map(function, {1}) == is_key
+
+
+def test_a_key_in_a_record_of_a_ring_is_found() -> None:
+    reserve, key = (0x85, 0, 0, 131), (0xBF, 0x02, 0, 0)  # r2 = r0
+    assert given_to_map(code(reserve, key, LOOKUP), set(), from_ring=True)
+    assert not given_to_map(code(OTHER, key, LOOKUP), set(), from_ring=True)
 
 
 MATRIX = re.compile(r"^\| (?P<system>[^|]+) \| (?P<kernel>[\d.]+) \|(?P<cells>.*)\|$", re.MULTILINE)
