@@ -8,8 +8,6 @@ Version = tuple[int, ...]
 
 OLDEST: dict[str, Version] = {"x86_64": (5, 15), "aarch64": (5, 18)}
 """Perf links with the cookies that tell functions apart; on arm64 also a compiler (JIT) for atomic instructions."""
-SCHEDULER: Version = (5, 18)
-"""The scheduler says in which state a thread leaves the CPU."""
 UNPRIVILEGED: Version = (6, 6)
 """uprobe.multi. Perf links need CAP_SYS_ADMIN."""
 CHEAPEST: Version = (6, 13)
@@ -38,9 +36,9 @@ def too_old(release: str, machine: str) -> str | None:
     if version(release) >= oldest:
         return None
     return (
-        f"Linux {release} is too old for eBPF on {machine}: {_text(oldest)} gives launches, copies, waits, NCCL and "
-        f"PyTorch's scopes, with CAP_SYS_ADMIN; {_text(SCHEDULER)} adds waits for disks and locks, and reads; "
-        f"{_text(UNPRIVILEGED)} needs no CAP_SYS_ADMIN; {_text(CHEAPEST)} costs least"
+        f"Linux {release} is too old for eBPF on {machine}: {_text(oldest)} gives everything (launches, waits, NCCL, "
+        f"PyTorch's scopes, time off the CPU, reads), with CAP_SYS_ADMIN; {_text(UNPRIVILEGED)} needs no "
+        f"CAP_SYS_ADMIN; {_text(CHEAPEST)} costs least"
     )
 
 

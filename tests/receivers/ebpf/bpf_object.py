@@ -106,10 +106,12 @@ class BpfObject:
     def features(self, program: str) -> set[Feature]:
         """What a kernel must have to load this program with all maps of the object."""
         reached = list(self._reach(self._functions[program]))
-        found = {Feature("section", self._functions[program].section.split("/")[0])}
+        section, _, _ = self._functions[program].section.partition("/")
+        found = {Feature("section", section)}
         found |= {feature for function in reached for feature in self._features_of(function)}
         found |= {Feature("verifier", "function calls")} if len(reached) > 1 else set()
-        return found | self._of_maps() | self._of_types()
+        found |= {feature for function in reached for feature in self._of_types(function)}
+        return found | self._of_maps()
 
     def _reach(self, program: Function) -> Iterator[Function]:
         waiting, seen = [program], {program.name}
@@ -164,12 +166,13 @@ class BpfObject:
             found |= {Feature("map flag", hex(bit)) for bit in _bits(definition.get("map_flags", 0))}
         return found
 
-    def _of_types(self) -> set[Feature]:
-        """Where a structure of the kernel is laid out is read from the kernel's own types (CO-RE)."""
-        extra = self.section(".BTF.ext")
-        header, *_ = struct.unpack_from("<I", extra, 4)
-        relocations = struct.unpack_from("<I", extra, 28)[0] if header >= 32 else 0
-        return {Feature("types", "kernel BTF")} if relocations else set()
+    def _of_types(self, function: Function) -> Iterator[Feature]:
+        """Fields of the kernel's structures whose place libbpf reads from the kernel's own types (CO-RE)."""
+        start = self._starts[function.name]
+        for section, at, type_, access in self.btf.relocations(self.section(".BTF.ext")):
+            if section == function.section and start <= at < start + len(function.code) * _INSTRUCTION.size:
+                yield Feature("types", "kernel BTF")
+                yield Feature("field", self.btf.field(type_, access))
 
     @cached_property
     def _symbols(self) -> list[Symbol]:

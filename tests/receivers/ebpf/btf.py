@@ -55,6 +55,26 @@ class Btf:
                 for variable, _, _ in struct.iter_unpack("<III", section.extra):
                     yield dict(self._numbers(self._types[self._types[variable].size]))
 
+    def relocations(self, extra: bytes) -> Iterator[tuple[str, int, int, str]]:
+        """Of a section .BTF.ext: section and place of an instruction, a type's number, and a path such as `0:1`."""
+        header, *_ = struct.unpack_from("<I", extra, 4)
+        start, length = struct.unpack_from("<II", extra, 24) if header >= 32 else (0, 0)
+        at, end = header + start, header + start + length
+        width = struct.unpack_from("<I", extra, at)[0] if length else 0
+        at += 4
+        while at < end:
+            name, count = struct.unpack_from("<II", extra, at)
+            for index in range(count):
+                place, type_, access, _ = struct.unpack_from("<IIII", extra, at + 8 + index * width)
+                yield self._text(name), place, type_, self._text(access)
+            at += 8 + count * width
+
+    def field(self, number: int, path: str) -> str:
+        """The name of a field of a structure, as in `task_struct.__state`, by a path of one step."""
+        structure = self._resolved(number)
+        _, position = map(int, path.split(":"))
+        return f"{structure.name}.{self._text(struct.unpack_from('<I', structure.extra, 12 * position)[0])}"
+
     def _numbers(self, definition: Type) -> Iterator[tuple[str, int]]:
         """libbpf's __uint(name, value): a pointer to an array of `value` elements."""
         for name, number, _ in struct.iter_unpack("<III", definition.extra):
