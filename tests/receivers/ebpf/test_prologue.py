@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_zernel_receivers.ebpf import calibration
 from otel_zernel_receivers.ebpf.kernels import Version
 from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, Placement, is_avoidable, place
 
@@ -80,6 +81,11 @@ def test_a_step_is_avoided_where_functions_can_do_without() -> None:
     assert is_avoidable(Machine.X86_64, DEAR)
     assert not is_avoidable(Machine.AARCH64, DEAR), "all functions are stepped there"
     assert not is_avoidable(Machine.X86_64, CHEAP)
+
+
+@pytest.mark.parametrize(("machine", "cost"), [("x86_64", CHEAP), ("aarch64", DEAR)])
+def test_what_a_probe_costs_is_measured_on_a_function_like_those_that_are_probed(machine: str, cost: Cost) -> None:
+    assert place(Machine[machine.upper()], calibration._CODE[machine], NEWEST) == Placement(0, cost)
 
 
 def instructions(words: list[int]) -> bytes:
