@@ -1,10 +1,15 @@
 # All a newcomer needs: `make run` and `make test`.
 PYTHON ?= python3
-VENV := .venv
+# `make test PYTHON=python3.13` has an environment of its own, so that it tests 3.13 whatever .venv was made with.
+VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
+override VENV := $(VENV)
+# PyTorch as fleets have it, each version in an environment of its own, and the one that CI trains with.
+TORCHES := 2.1.2 2.4.1 2.6.0 2.9.1
+OLD_TORCH := 2.6.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench gpu-check docs peers bpf soak clean
+.PHONY: run test lint bench gpu-check docs peers torches bpf soak clean
 
 run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
@@ -18,8 +23,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Longer campaigns: SOAK_MINUTES of full load (10), a hundred stops, and every property with 5,000 examples.
-soak: $(STAMP)
+# Longer campaigns: SOAK_MINUTES of full load (10), a hundred stops, every property with 5,000 examples, and real
+# training on each version of PyTorch.
+soak: $(STAMP) torches
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
 
 bench: $(STAMP)
@@ -40,6 +46,11 @@ bpf:
 
 peers: $(STAMP)
 	sh tests/interop/install-peers.sh $(BIN)/pip
+	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH)
+
+# 5 GB and two minutes each. The one that `make test` with REQUIRE_PEERS=1 needs is OLD in tests/receivers/ebpf/torches.py.
+torches: $(STAMP)
+	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version || exit 1; done
 
 $(STAMP): pyproject.toml
 	@echo 'Making the environment in $(VENV), once; it takes a minute.'
@@ -49,4 +60,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .torch .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -92,12 +92,12 @@ def _paths(name: str) -> tuple[Path, Path]:
     return folder / "spans.jsonl.gz", folder / "truth.json.gz"
 
 
-def live(name: str) -> Run:
-    """A scenario run now, under the eBPF receiver."""
-    return asyncio.run(_watch(name))
+def live(name: str, python: str = sys.executable) -> Run:
+    """A scenario run now, under the eBPF receiver, by a Python with any PyTorch."""
+    return asyncio.run(_watch(name, python))
 
 
-async def _watch(name: str) -> Run:
+async def _watch(name: str, python: str) -> Run:
     cls = Registry.installed().load("receivers", "ebpf")
     config = cls.Config.model_validate({"rescan_interval": "300ms"})
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
@@ -106,7 +106,7 @@ async def _watch(name: str) -> Run:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         watching = asyncio.create_task(receiver.run(seen))
-        await _train(name, folder, seen)
+        await _train(name, python, folder, seen)
         await asyncio.sleep(SETTLE_S)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -114,12 +114,12 @@ async def _watch(name: str) -> Run:
     return seen.batches, [_shifted(truth, offset) for truth in truths]
 
 
-async def _train(name: str, folder: Path, seen: Downstream) -> None:
+async def _train(name: str, python: str, folder: Path, seen: Downstream) -> None:
     """Runs the loop, once all that it does is seen: how late a receiver comes to a job is another matter."""
     scenario = SCENARIOS[name]
     if scenario.gpu:
         build(folder)
-    program = [sys.executable, "-m", "benchmarks._truth", name, str(folder)]
+    program = [python, "-m", "benchmarks._truth", name, str(folder)]
     training = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stderr=DEVNULL)
     patient_until = time.monotonic() + PATIENCE_S
     while training.returncode is None and time.monotonic() < patient_until:

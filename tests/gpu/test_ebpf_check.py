@@ -13,7 +13,7 @@ from tests.gpu.profiler_trace import BETWEEN, Event, count
 from tests.gpu.quantities import compare, seen, table
 from tests.gpu.watched import JOB, ROOT, batches_of, collector
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.test_torch import need_python_with_torch
+from tests.receivers.ebpf.torches import OWN, python_of
 from tests.receivers.ebpf.watching import require_ebpf
 
 SCRIPT = {
@@ -58,7 +58,7 @@ def test_what_a_program_did_is_what_the_collector_saw(standin: Standin, tmp_path
 
 def test_scopes_and_phases_of_a_training_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     require_ebpf()
-    need_python_with_torch()
+    python_of(OWN)
     ebpf_check.main(tmp_path / "report", steps=10)
     head, counts, _, *rows, last = capsys.readouterr().out.splitlines()
     assert head.startswith("PyTorch 2")

@@ -2,7 +2,7 @@
 
     python -m tests.kernels.guest FOLDER [TEST ...]
 
-Writes `FOLDER/result.json` (see `tests.kernels.result`) and the tests' output, `FOLDER/tests`.
+Writes `FOLDER/result.json` (see `tests.kernels.campaign.Result`) and the tests' output, `FOLDER/tests`.
 """
 
 import json
@@ -55,7 +55,7 @@ def _run_tests(folder: Path, tests: list[str]) -> dict[str, str]:
         f"--timeout={SECONDS_PER_TEST}",
         "--durations=15",
     ]
-    environment = {**os.environ, "TORCH_PYTHON": "", "REQUIRE_BPF": "1"}
+    environment = {**os.environ, "WITHOUT_TORCH": "1", "REQUIRE_BPF": "1"}
     command = [sys.executable, "-m", "pytest", "-v", "--tb=short", *options, f"--junitxml={report}", *tests]
     (folder / "tests").write_text(_output(command, environment))
     if not report.exists():

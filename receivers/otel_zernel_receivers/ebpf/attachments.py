@@ -11,12 +11,12 @@ from threading import Thread
 
 from otel_zernel.component import Context
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach
-from otel_zernel_receivers.ebpf.elf import UnreadableElf
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.layout import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libraries import PROBES, find_places
 from otel_zernel_receivers.ebpf.mappings import open_located
+from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.overhead import KINDS, Group, group_of
 from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile, as_text
 

@@ -12,13 +12,13 @@ from otel_zernel.component import Finding
 from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
-from otel_zernel_receivers.ebpf.elf import UnreadableElf
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.left_out import advice
 from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
 from otel_zernel_receivers.ebpf.loading import Cost, load
 from otel_zernel_receivers.ebpf.mappings import open_located
+from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
 from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile, as_text
 from otel_zernel_receivers.ebpf.tables import Limits

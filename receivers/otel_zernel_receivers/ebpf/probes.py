@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
 from otel_zernel_receivers.ebpf.layout import OPERATIONS, PHASES
+from otel_zernel_receivers.ebpf.spellings import ANY, beginnings
 
 
 class Operation(IntEnum):
@@ -106,13 +107,22 @@ class Probe:
     """One function, and how it is probed."""
 
     function: str
+    """In C++, its qualified name."""
     operation: Operation
     flags: Flag = Flag.NONE
     kind: Kind = Kind.CALL
     arguments: tuple[int, ...] = ()
     """Positions, from 1, of the arguments that this kind of call needs."""
+    takes: tuple[str, ...] = ()
+    """In C++, the mangled arguments that it may begin with. Any others may follow."""
     is_local: bool = False
-    """Not exported by its library: it is in the full symbol table, if there is one."""
+    """Some releases do not export it: there, it is in the full symbol table, if there is one."""
+
+    @property
+    def beginnings(self) -> tuple[bytes, ...]:
+        """What its name in a symbol table may begin with; in C, there is only the name itself."""
+        names = beginnings(self.function) if self.takes else ()
+        return tuple(name + arguments.encode() for name in names for arguments in self.takes)
 
     @property
     def cookie(self) -> int:
@@ -217,34 +227,29 @@ CUDA_DRIVER = (
     _context("cuCtxPopCurrent_v2", Kind.CONTEXT_POP),
 )
 
-_WORK_WAIT = "_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE"
-_FINALIZE_BACKWARD = "_ZN4c10d7Reducer17finalize_backwardEv"
-_DEMANGLED = {_WORK_WAIT: "c10d::Work::wait", _FINALIZE_BACKWARD: "c10d::Reducer::finalize_backward"}
 
-# torch::autograd::profiler::record_function_enter_new(std::string const&, std::optional<std::string> const&),
-# at::RecordFunction::end() and the CPython function behind loss.backward(). What c10d::Work::wait calls last is
-# c10d::Work::synchronize(), or, where the compiler has inlined that (2.13), c10d::allow_inflight_....
+def _torch(function: str, kind: Kind, takes: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
+    return Probe(function, Operation.UNCOUNTED, kind=kind, takes=takes, is_local=is_local)
+
+
+# std::string const&, in GCC's first string ABI (PyTorch up to 2.6) and in the second. Both begin with the pointer to
+# the characters, which the kernel side reads. The string of libc++ does not.
+_STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
+
+# What c10d::Work::wait calls last is c10d::Work::synchronize, or, where the compiler has inlined that (2.13),
+# c10d::allow_inflight_collective_as_graph_input. torch::autograd::Engine::execute is exported everywhere, but it lets
+# exceptions through: a probe on its return would end the job.
 TORCH_CPU = (
-    Probe(
-        "_ZN5torch8autograd8profiler25record_function_enter_newE"
-        "RKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt8optionalIS7_E",
-        Operation.UNCOUNTED,
-        kind=Kind.SCOPE_BEGIN,
-    ),
-    Probe("_ZN2at14RecordFunction3endEv", Operation.UNCOUNTED, kind=Kind.SCOPE_END),
-    Probe(
-        "_ZN4c10d4WorkC2EiNS_6OpTypeEPKcRKSt8optionalISt6vectorIN2at6TensorESaIS7_EEE",  # c10d::Work::Work
-        Operation.UNCOUNTED,
-        kind=Kind.WORK_ISSUE,
-    ),
-    Probe(_WORK_WAIT, Operation.UNCOUNTED, kind=Kind.WORK_WAIT),
-    Probe("_ZN4c10d4Work11synchronizeEv", Operation.UNCOUNTED, kind=Kind.WORK_WAIT_END),
-    Probe("_ZN4c10d40allow_inflight_collective_as_graph_inputEv", Operation.UNCOUNTED, kind=Kind.WORK_WAIT_END),
-    Probe(_FINALIZE_BACKWARD, Operation.UNCOUNTED, kind=Kind.REDUCER),
+    _torch("torch::autograd::profiler::record_function_enter_new", Kind.SCOPE_BEGIN, _STRINGS),
+    _torch("at::RecordFunction::end", Kind.SCOPE_END),
+    _torch("c10d::Work::Work", Kind.WORK_ISSUE),
+    _torch("c10d::Work::wait", Kind.WORK_WAIT),
+    _torch("c10d::Work::synchronize", Kind.WORK_WAIT_END),
+    _torch("c10d::allow_inflight_collective_as_graph_input", Kind.WORK_WAIT_END),
+    _torch("c10d::Reducer::finalize_backward", Kind.REDUCER),
 )
-TORCH_PYTHON = (
-    Probe("_ZL22THPEngine_run_backwardP7_objectS0_S0_", Operation.UNCOUNTED, kind=Kind.BACKWARD, is_local=True),
-)
+# The function that CPython calls for loss.backward(). It catches every exception.
+TORCH_PYTHON = (_torch("THPEngine_run_backward", Kind.BACKWARD, is_local=True),)
 
 _NCCL = Flag.NCCL
 
@@ -294,8 +299,7 @@ assert len(_FUNCTIONS) <= 256  # noqa: S101  # a mistake in this file
 
 def function_of(flags: int) -> str:
     """The name of the function that an event's flags tell of."""
-    function = _FUNCTIONS[flags >> 16 & 0xFF]
-    return _DEMANGLED.get(function, function)
+    return _FUNCTIONS[flags >> 16 & 0xFF]
 
 
 HOST_ENQUEUE, HOST_UPPER_BOUND = "host_enqueue", "host_upper_bound"

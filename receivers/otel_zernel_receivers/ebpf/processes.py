@@ -23,9 +23,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
-from otel_zernel_receivers.ebpf.elf import ElfFile, UnreadableElf
+from otel_zernel_receivers.ebpf.elf import ElfFile
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.mappings import LocatedFile, Mapping, executable_mappings, locate, open_located
+from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.process_folder import ProcessFolder
 

@@ -5,11 +5,9 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.test_torch import need_python_with_torch
 from tests.receivers.ebpf.watching import attributes_of, reading, spans_of
 
 STEPS = 5
@@ -35,12 +33,6 @@ class Rank:
     def go_on(self) -> None:
         assert self.process.stdin
         print(file=self.process.stdin, flush=True)
-
-
-@pytest.fixture
-def python() -> str:
-    """A Python with PyTorch."""
-    return need_python_with_torch()
 
 
 def test_waits_for_other_ranks_are_seen_and_exceptions_pass(watch: Watch, python: str, tmp_path: Path) -> None:

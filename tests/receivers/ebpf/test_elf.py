@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol, UnreadableElf
+from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
 from otel_zernel_receivers.ebpf.libraries import find_places
+from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.probes import CUDA_RUNTIME
 from otel_zernel_receivers.ebpf.prologue import Cost, Machine
 from otel_zernel_receivers.ebpf.symtab import find_local
@@ -233,4 +234,4 @@ def test_a_table_beyond_what_a_file_can_have_is_refused(standin: Standin, tmp_pa
     content[40:48] = (1 << 63).to_bytes(8, "little")  # where the header says that the sections are
     (tmp_path / "garbled").write_bytes(content)
     with (tmp_path / "garbled").open("rb") as file, pytest.raises(UnreadableElf, match="a table of"):
-        find_local(file.fileno(), "anything")
+        find_local(file.fileno(), [b"anything"])

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.test_torch import need_python_with_torch, trained
+from tests.receivers.ebpf.test_torch import trained
 from tests.receivers.ebpf.watching import calls, doubles, spans_of
 
 STEPS = 10
 
 
-def test_every_wait_is_counted_in_its_phase_on_whatever_thread(watch: Watch, standin: Standin) -> None:
-    batch, waited, pid = trained(watch, "train_waiting.py", standin.cudart, STEPS)
+def test_every_wait_is_counted_in_its_phase_on_whatever_thread(watch: Watch, standin: Standin, python: str) -> None:
+    batch, waited, pid = trained(watch, python, "train_waiting.py", standin.cudart, STEPS)
     phases = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
     seen = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in phases}
     assert seen == waited
@@ -46,9 +46,9 @@ STALLING = """
 
 
 @contextmanager
-def stalling() -> Iterator["subprocess.Popen[str]"]:
+def stalling(python: str) -> Iterator["subprocess.Popen[str]"]:
     """A loop over a DataLoader that says where it is, and goes on when it is told to."""
-    command = [need_python_with_torch(), "-c", textwrap.dedent(STALLING)]
+    command = [python, "-c", textwrap.dedent(STALLING)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program:
         try:
             yield program
@@ -65,8 +65,8 @@ def elapsed(watch: Watch, pid: int, phase: str) -> float:
     return found
 
 
-def test_a_phase_shows_before_it_is_over(watch: Watch) -> None:
-    with stalling() as program:
+def test_a_phase_shows_before_it_is_over(watch: Watch, python: str) -> None:
+    with stalling(python) as program:
         assert program.stdin
         assert program.stdout
         assert program.stdout.readline() == "ready\n"
@@ -78,8 +78,8 @@ def test_a_phase_shows_before_it_is_over(watch: Watch) -> None:
             assert 0 < first < elapsed(watch, program.pid, phase), "it goes on"
 
 
-def test_a_scope_that_its_process_dies_in_is_told(watch: Watch) -> None:
-    with stalling() as program:
+def test_a_scope_that_its_process_dies_in_is_told(watch: Watch, python: str) -> None:
+    with stalling(python) as program:
         assert program.stdin
         assert program.stdout
         assert program.stdout.readline() == "ready\n"

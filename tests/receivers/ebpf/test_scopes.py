@@ -16,9 +16,9 @@ LOADING, STEP = "enumerate(DataLoader)#A.__next__", "Optimizer.step#A.step"
 ERROR = 2
 
 
-def done(watch: Watch, standin: Standin, case: str) -> tuple[Counter[str], list[Span]]:
+def done(watch: Watch, standin: Standin, python: str, case: str) -> tuple[Counter[str], list[Span]]:
     """The names and spans of the scopes of a case, of which all waits are in their phases."""
-    batch, waited, pid = trained(watch, "train_scopes.py", standin.cudart, case)
+    batch, waited, pid = trained(watch, python, "train_scopes.py", standin.cudart, case)
     assert phases(batch, pid) == waited
     spans = [span for span in spans_of(batch, pid) if not span.name.startswith("cuda")]
     return Counter(span.name for span in spans), spans
@@ -33,14 +33,14 @@ def is_error(span: Span) -> bool:
     return span.status.code == ERROR
 
 
-def test_exceptions_close_the_scopes_that_they_go_through(watch: Watch, standin: Standin) -> None:
-    names, spans = done(watch, standin, "exceptions")
+def test_exceptions_close_the_scopes_that_they_go_through(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "exceptions")
     assert names == {"outer": ROUNDS, STEP: ROUNDS, "inner": ROUNDS}
     assert not any(map(is_error, spans))
 
 
-def test_scopes_left_open_end_with_the_one_around_them(watch: Watch, standin: Standin) -> None:
-    names, spans = done(watch, standin, "open_scopes")
+def test_scopes_left_open_end_with_the_one_around_them(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "open_scopes")
     assert names == {"outer": ROUNDS, STEP: ROUNDS, "left open": ROUNDS}
     assert {span.name: is_error(span) for span in spans} == {"outer": False, STEP: True, "left open": True}
     of = {name: sorted(end(span) for span in spans if span.name == name) for name in names}
@@ -51,8 +51,8 @@ def test_scopes_left_open_end_with_the_one_around_them(watch: Watch, standin: St
     )
 
 
-def test_scopes_left_open_for_good_keep_no_other_out(watch: Watch, standin: Standin) -> None:
-    names, spans = done(watch, standin, "open_for_good")
+def test_scopes_left_open_for_good_keep_no_other_out(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "open_for_good")
     assert names[LOADING] == ROUNDS
     assert names["left open"] == 40
     errors = Counter(span.name for span in spans if is_error(span))
@@ -60,22 +60,22 @@ def test_scopes_left_open_for_good_keep_no_other_out(watch: Watch, standin: Stan
     assert errors["left open"] > 40 - KEPT, "the others end with the program, which closes them"
 
 
-def test_of_scopes_nested_too_deep_all_are_told(watch: Watch, standin: Standin) -> None:
-    names, spans = done(watch, standin, "deep")
+def test_of_scopes_nested_too_deep_all_are_told(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "deep")
     assert names == {STEP: ROUNDS, "after": 1} | {f"depth {depth}": ROUNDS for depth in range(1, 21)}
     lost = {span.name for span in spans if is_error(span)}
     assert lost == {f"depth {depth}" for depth in range(KEPT, 21)}, "their ends are not known"
 
 
-def test_threads_are_in_the_phases_of_their_own_scopes(watch: Watch, standin: Standin) -> None:
-    names, spans = done(watch, standin, "threads")
+def test_threads_are_in_the_phases_of_their_own_scopes(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "threads")
     assert names["inside"] == ROUNDS * THREADS
     assert sum(names.values()) == 2 * ROUNDS * THREADS
     assert not any(map(is_error, spans))
 
 
-def test_scopes_of_threads_that_help_backward_do_not_end_it(watch: Watch, standin: Standin) -> None:
-    names, spans = done(watch, standin, "backward")
+def test_scopes_of_threads_that_help_backward_do_not_end_it(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "backward")
     assert names == {"backward": ROUNDS, "helping": ROUNDS, "Optimizer.step#SGD.step": ROUNDS}
     assert not any(map(is_error, spans))
 

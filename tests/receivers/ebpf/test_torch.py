@@ -1,10 +1,7 @@
 """Scopes that unmodified PyTorch opens by itself."""
 
-import functools
 import json
-import os
 import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
 from itertools import pairwise
@@ -23,25 +20,9 @@ from tests.receivers.ebpf.watching import attributes_of, calls, numbers, reading
 STEPS = 40
 
 
-@functools.cache
-def python_with_torch() -> str | None:
-    """This Python if it has PyTorch, or the one that TORCH_PYTHON names."""
-    for python in (sys.executable, os.environ.get("TORCH_PYTHON")):
-        if python and not subprocess.run([python, "-c", "import torch"], check=False, capture_output=True).returncode:
-            return python
-    return None
-
-
-def need_python_with_torch() -> str:
-    """That Python; skips the test if there is none."""
-    if found := python_with_torch():
-        return found
-    return (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("PyTorch is not installed")
-
-
-def trained(watch: Watch, script: str, *arguments: object, ends_at_once: bool = False) -> "Training":
+def trained(watch: Watch, python: str, script: str, *arguments: object, ends_at_once: bool = False) -> "Training":
     """What the watch saw of a training, what the training says it did, and its pid."""
-    command = [need_python_with_torch(), str(Path(__file__).with_name(script)), *map(str, arguments)]
+    command = [python, str(Path(__file__).with_name(script)), *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin
         assert program.stdout
@@ -62,12 +43,12 @@ Training = tuple[Batch, dict[str, int], int]
 
 
 @pytest.fixture(scope="module")
-def training() -> Training:
+def training(python: str) -> Training:
     """A training without workers."""
     require_ebpf()
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
         watch.open()
-        return trained(watch, "train.py", 0, STEPS)
+        return trained(watch, python, "train.py", 0, STEPS)
 
 
 def scopes_of(batch: Batch, pid: int) -> list[Span]:
@@ -96,12 +77,12 @@ def test_scopes_seen_are_the_scopes_executed(training: Training) -> None:
     assert_complete(training, "_SingleProcess")
 
 
-def test_scopes_seen_are_the_scopes_executed_with_workers(watch: Watch) -> None:
-    assert_complete(trained(watch, "train.py", 2, STEPS), "_MultiProcessing")
+def test_scopes_seen_are_the_scopes_executed_with_workers(watch: Watch, python: str) -> None:
+    assert_complete(trained(watch, python, "train.py", 2, STEPS), "_MultiProcessing")
 
 
-def test_scopes_of_a_training_that_ends_with_its_last_step_are_all_seen(watch: Watch) -> None:
-    assert_complete(trained(watch, "train.py", 0, STEPS, ends_at_once=True), "_SingleProcess")
+def test_scopes_of_a_training_that_ends_with_its_last_step_are_all_seen(watch: Watch, python: str) -> None:
+    assert_complete(trained(watch, python, "train.py", 0, STEPS, ends_at_once=True), "_SingleProcess")
 
 
 def test_an_exception_in_backward_reaches_the_job(training: Training) -> None:

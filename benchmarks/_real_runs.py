@@ -1,0 +1,85 @@
+"""Trains on each version of PyTorch that is installed, and keeps in docs/real_runs.csv how far its phases were seen.
+
+`python -m benchmarks._real_runs [VERSION ...]`, as root, after `make torches`. The table in docs/versions.md is made of
+that file.
+"""
+
+import csv
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from benchmarks._runs import live
+from benchmarks._scenarios import SCENARIOS
+from benchmarks.phases import scores
+from tests.receivers.ebpf.torches import python_of, versions
+
+DOCS = Path(__file__).parent.parent / "docs"
+KEPT, PAGE = DOCS / "real_runs.csv", DOCS / "versions.md"
+FENCE = re.compile(r"(<!-- real runs: [^>]*-->\n).*?(<!-- end of real runs -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class RealRun:
+    """A training loop of `benchmarks/_truth.py`, run under the live receiver."""
+
+    torch: str
+    python: str
+    scenario: str
+    agreement: str
+    """Share of the loop whose phase was the true one, 0 to 1; of the rank that was seen worst."""
+
+
+def kept() -> list[RealRun]:
+    """The runs in the file, in its order."""
+    with KEPT.open(encoding="utf-8", newline="") as file:
+        return [RealRun(**row) for row in csv.DictReader(file)]
+
+
+def keep(runs: Iterable[RealRun]) -> None:
+    """Writes them in the place of all."""
+    with KEPT.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(field.name for field in fields(RealRun))
+        writer.writerows(map(astuple, runs))
+
+
+def written_into(page: str, runs: list[RealRun]) -> str:
+    """The page's text with the table of these runs."""
+    return FENCE.sub(lambda fence: f"{fence[1]}\n{_table(runs)}\n\n{fence[2]}", page)
+
+
+def _table(runs: list[RealRun]) -> str:
+    builds = list(dict.fromkeys((run.torch, run.python) for run in runs))
+    found = {(run.torch, run.python, run.scenario): f"{float(run.agreement):.2%}" for run in runs}
+    head = ["training loop", *(f"{torch}, Python {python}" for torch, python in builds)]
+    rows = [[name, *(found.get((*build, name), "") for build in builds)] for name in SCENARIOS]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def run(version: str) -> Iterator[RealRun]:
+    """Every loop on one version."""
+    python = python_of(version)
+    question = "import platform, torch; print(torch.__version__, platform.python_version())"
+    answer = subprocess.run([python, "-c", question], check=True, capture_output=True, text=True)
+    torch, release = answer.stdout.split()
+    for name, scenario in SCENARIOS.items():
+        agreement = min(score.agreement for score in scores(*live(name, python), scenario))
+        yield RealRun(torch, release, name, f"{agreement:.4f}")
+
+
+def main(chosen: list[str]) -> None:
+    """Runs every loop on these versions (all that are installed), and replaces their runs in the file and the page."""
+    runs = {(run.torch, run.python, run.scenario): run for run in (kept() if KEPT.exists() else ())}
+    for made in (made for version in chosen or versions() for made in run(version)):
+        runs[made.torch, made.python, made.scenario] = made
+        print(*astuple(made), flush=True)
+        keep(runs.values())
+    PAGE.write_text(written_into(PAGE.read_text("utf-8"), list(runs.values())), "utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,40 @@
+"""Real training on the versions of PyTorch that fleets have: the phases seen live are those of the loops."""
+
+import shutil
+
+import pytest
+
+from benchmarks._runs import live
+from benchmarks._scenarios import SCENARIOS
+from benchmarks.phases import OVERLAP, bar, scores
+from tests.receivers.ebpf.torches import OLD, python_of, versions
+from tests.receivers.ebpf.watching import require_ebpf
+
+SHORT = ("AdamW", "gloo, DDP", "asynchronous streams")
+"""What every run in CI can afford."""
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_phases_of_an_old_pytorch_are_the_true_ones(name: str) -> None:
+    assert_true(OLD, name)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("version", versions())
+def test_phases_of_every_pytorch_are_the_true_ones(version: str, name: str) -> None:
+    assert_true(version, name)
+
+
+def assert_true(version: str, name: str) -> None:
+    """Trains, and holds what was seen of it against what the loop says."""
+    require_ebpf()
+    python, scenario = python_of(version), SCENARIOS[name]
+    if scenario.gpu and not shutil.which("cc"):
+        pytest.skip("cc is not installed, which builds the stand-in of a GPU")
+    for score in scores(*live(name, python), scenario):
+        assert score.agreement >= bar(scenario)
+        assert score.gap_ns == 0
+        told, true = score.hidden_ns
+        assert told == pytest.approx(true, rel=OVERLAP)
