@@ -19,7 +19,7 @@ IN_ROOT = "project"
 """Where the tree has a copy of the project."""
 
 _PACKAGES = (
-    "bash,busybox-static,ca-certificates,coreutils,findutils,gawk,gcc,grep,libbpf1,libc6-dev,libcap2-bin,libpython3.11,"
+    "bash,busybox-static,ca-certificates,coreutils,findutils,gawk,grep,libbpf1,libcap2-bin,libpython3.11,"
     "libpython3.11-dev,libpython3.11-stdlib,mount,procps,python3,sed,util-linux"
 )
 _PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_17_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
@@ -43,11 +43,12 @@ def arm64_root() -> Path:
 
 def _unpack_debian(root: Path) -> None:
     source = f"deb [signed-by={KEYRING}] {mirror()} bookworm main"
-    _run("mmdebstrap", "--variant=extract", "--arch=arm64", f"--include={_PACKAGES}", "bookworm", str(root), source)
-    for link, target in {"cc": "gcc", "sh": "dash"}.items():  # made by scripts that were not run
+    options = "--variant=extract", "--arch=arm64", "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
+    _run("mmdebstrap", *options, f"--include={_PACKAGES}", "bookworm", str(root), source)
+    for link, target in {"cc": "gcc", "sh": "bash"}.items():  # made by scripts that were not run
         path = root / "usr/bin" / link
-        if not path.is_symlink():
-            path.symlink_to(target)
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n")
     (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
     (root / "etc/ld.so.conf").write_text("/lib/aarch64-linux-gnu\n/usr/lib/aarch64-linux-gnu\n")
@@ -83,17 +84,8 @@ def _compile_hdrhistogram(root: Path) -> None:
     (source_file,) = folder.glob("*/src/python-codec.c")
     shutil.copytree(source_file.parents[1] / "hdrh", root / _SITE / "hdrh", dirs_exist_ok=True)
     target = root / _SITE / "pyhdrh.cpython-311-aarch64-linux-gnu.so"
-    compiler = (
-        "clang",
-        "--target=aarch64-linux-gnu",
-        f"--sysroot={root}",
-        "-fuse-ld=lld",
-        "-shared",
-        "-fPIC",
-        "-nostdlib",
-    )
     headers = f"-I{root}/usr/include/python3.11", f"-I{root}/usr/include/aarch64-linux-gnu"
-    _run(*compiler, *headers, "-w", "-O2", str(source_file), "-o", str(target))
+    _run("aarch64-linux-gnu-gcc", "-shared", "-fPIC", *headers, "-w", "-O2", str(source_file), "-o", str(target))
 
 
 def _copy_project(root: Path) -> None:

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tests.kernels.arm64_root import IN_ROOT, arm64_root
-from tests.kernels.catalogue import Kernel
+from tests.kernels.catalogue import Architecture, Kernel
 from tests.kernels.machine import Machine
 from tests.kernels.packages import download, unpacked
+from tests.receivers.ebpf.standin import Prologue, compile_all
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 3 * 3600.0
@@ -21,10 +22,12 @@ _BUSYBOX = Path("bin/busybox")
 
 _SCRIPT = """
 export HOME=/run/home TMPDIR=/run/tmp PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin PYTHONDONTWRITEBYTECODE=1
-export HYPOTHESIS_STORAGE_DIRECTORY=/run/tmp/hypothesis ZERNEL_MODES={modes} PYTHONPATH={paths}
+export STANDINS=/run/results/standins HYPOTHESIS_STORAGE_DIRECTORY=/run/tmp/hypothesis
+export ZERNEL_MODES={modes} PYTHONPATH={paths}
 {before}
 cd {project} && {python} -m tests.kernels.guest /run/results {tests}
 """
+_COMPILERS: dict[Architecture, str] = {"x86_64": "cc", "aarch64": "aarch64-linux-gnu-gcc"}
 _SOURCE_ROOTS = (".", "receivers", "processors", "exporters", "extensions")
 
 
@@ -69,6 +72,8 @@ def run(kernel: Kernel, tests: Sequence[str], results: Path, before: str = "", a
     for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):
         compileall.compile_dir(root / project.relative_to("/") / folder, quiet=2)
     machine = Machine(kernel.architecture, unpacked(package), root, root / _BUSYBOX, arguments)
+    for prologue in get_args(Prologue):
+        compile_all(results / "standins" / prologue, prologue, kernel.architecture, _COMPILERS[kernel.architecture])
     script = _SCRIPT.format(
         modes=kernel.mode or "none",
         project=shlex.quote(str(project)),

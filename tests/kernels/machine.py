@@ -12,7 +12,7 @@ from tests.kernels.initramfs import write_initramfs
 _MACHINES: dict[Architecture, tuple[str, ...]] = {
     # An old processor: wide vectors, which glibc takes where it can, are slow to emulate.
     "x86_64": ("qemu-system-x86_64", "-cpu", "Nehalem"),
-    "aarch64": ("qemu-system-aarch64", "-M", "virt", "-cpu", "neoverse-n1"),
+    "aarch64": ("qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on"),
 }
 _CONSOLES: dict[Architecture, str] = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 

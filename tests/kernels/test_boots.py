@@ -13,7 +13,7 @@ from tests.kernels.packages import CannotDownload
 
 _NEEDED: dict[Architecture, tuple[str, ...]] = {
     "x86_64": ("qemu-system-x86_64", "cpio", "busybox"),
-    "aarch64": ("qemu-system-aarch64", "cpio", "mmdebstrap", "clang", "ld.lld"),
+    "aarch64": ("qemu-system-aarch64", "cpio", "mmdebstrap", "aarch64-linux-gnu-gcc"),
 }
 
 
