@@ -84,7 +84,7 @@ def _compile_hdrhistogram(root: Path) -> None:
     (source_file,) = folder.glob("*/src/python-codec.c")
     shutil.copytree(source_file.parents[1] / "hdrh", root / _SITE / "hdrh", dirs_exist_ok=True)
     target = root / _SITE / "pyhdrh.cpython-311-aarch64-linux-gnu.so"
-    headers = f"-I{root}/usr/include/python3.11", f"-I{root}/usr/include/aarch64-linux-gnu"
+    headers = f"-I{root}/usr/include/python3.11", "-idirafter", f"{root}/usr/include"
     _run("aarch64-linux-gnu-gcc", "-shared", "-fPIC", *headers, "-w", "-O2", str(source_file), "-o", str(target))
 
 
