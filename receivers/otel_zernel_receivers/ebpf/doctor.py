@@ -17,6 +17,7 @@ from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
 from otel_zernel_receivers.ebpf.loading import Cost, load
 from otel_zernel_receivers.ebpf.mappings import open_located
+from otel_zernel_receivers.ebpf.marks import sentence
 from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
 from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile, as_text
@@ -124,7 +125,9 @@ def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config
     except (OSError, UnreadableElf) as error:
         return Finding(name, f"{path} cannot be read and would not be probed: {error}")
     prediction = _prediction(places, cost, config)
-    return Finding(name, f"{prediction}; {path}, used by {_listed(processes)}", ok=None if places.too_dear else True)
+    is_whole = not places.too_dear and not places.missing
+    lacks = f"; {sentence('it', places.missing, places.is_stripped)}" if places.missing else ""
+    return Finding(name, f"{prediction}{lacks}; {path}, used by {_listed(processes)}", ok=True if is_whole else None)
 
 
 def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:

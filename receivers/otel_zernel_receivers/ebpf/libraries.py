@@ -1,15 +1,16 @@
 """Where in a library the functions to probe are, and which of them are better left alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.attaching import Place
 from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
+from otel_zernel_receivers.ebpf.marks import Mark, missing_marks
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.processes import Library
 from otel_zernel_receivers.ebpf.prologue import Cost
 from otel_zernel_receivers.ebpf.spellings import keeps_arguments
-from otel_zernel_receivers.ebpf.symtab import find_local
+from otel_zernel_receivers.ebpf.symtab import find_local, is_stripped
 
 PROBES: dict[Library, tuple[Probe, ...]] = {
     Library.CUDART: CUDA_RUNTIME,
@@ -29,6 +30,10 @@ class Places:
     probed: tuple[Place, ...]
     too_dear: tuple[str, ...]
     """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
+    missing: Mapping[Mark, str]
+    """The marks of PyTorch that the file lacks, with the functions."""
+    is_stripped: bool
+    """Whether it has only the symbols that it exports."""
 
 
 def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) -> Places:
@@ -42,7 +47,8 @@ def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) 
             too_dear.append(probe.function)
         else:
             probed[point.offset] = Place(probe, point.offset)
-    return Places(tuple(probed.values()), tuple(too_dear))
+    missing = missing_marks(probes, (place.probe for place in probed.values()))
+    return Places(tuple(probed.values()), tuple(too_dear), missing, is_stripped(fd))
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:
