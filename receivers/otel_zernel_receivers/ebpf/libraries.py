@@ -18,9 +18,10 @@ PROBES: dict[Library, tuple[Probe, ...]] = {
     Library.NCCL: NCCL,
     Library.TORCH_CPU: TORCH_CPU,
     Library.TORCH_PYTHON: TORCH_PYTHON,
+    Library.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
     Library.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
-"""What is probed in each kind of file."""
+"""What is probed in each kind of file. Of libtorch_cuda and executables, it is what was linked into them statically."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class Places:
     """The marks of PyTorch that the file lacks, with the functions."""
     is_stripped: bool
     """Whether it has only the symbols that it exports."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of the file that anybody should hear."""
+        return not (self.probed or self.too_dear or self.missing)
 
 
 def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) -> Places:

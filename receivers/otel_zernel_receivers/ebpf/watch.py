@@ -9,6 +9,7 @@ from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.ends import Ends
+from otel_zernel_receivers.ebpf.frameworks import SeenFrameworks
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.left_out import LeftOut
@@ -36,6 +37,7 @@ class Watch:
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
         self._left_out = LeftOut(context.logger)
+        self._frameworks = SeenFrameworks(context.logger)
         self._missing: dict[int, frozenset[Mark]] = {}
         self._untaken: list[Batch] = []
         self._stack = ExitStack()
@@ -73,6 +75,7 @@ class Watch:
         scan = self._scanner.scan()
         self._attachments.update(scan)
         self._missing = self._attachments.missing(scan)
+        self._frameworks.take(scan.processes)
         self._identities.scanned(scan)
         self._left_out.take(scan.skipped)
 
