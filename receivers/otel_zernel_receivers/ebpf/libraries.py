@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.attaching import Place
-from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
+from otel_zernel_receivers.ebpf.elf import ElfFile, ProbePoint, Symbol
 from otel_zernel_receivers.ebpf.marks import Mark, missing_marks
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.processes import Library
@@ -44,17 +44,18 @@ class Places:
 
 def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) -> Places:
     """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
+    found = find_points(fd, probes)
+    dear = {probe.function for probe, point in found if probe.is_hot and point.cost is Cost.STEPPED and not at_any_cost}
+    probed = tuple(Place(probe, point.offset) for probe, point in found if probe.function not in dear)
+    missing = missing_marks(probes, (probe for probe, _ in found))
+    return Places(probed, tuple(sorted(dear)), missing, is_stripped(fd))
+
+
+def find_points(fd: int, probes: Sequence[Probe]) -> list[tuple[Probe, ProbePoint]]:
+    """Where each function can be probed, and what a hit costs there. Raises OSError or UnreadableElf."""
     elf = ElfFile(fd)
-    probed: dict[int, Place] = {}
-    too_dear: list[str] = []
-    for probe, symbol in _symbols(fd, elf, probes):
-        point = elf.probe_point(symbol)
-        if probe.is_hot and point.cost is Cost.STEPPED and not at_any_cost:
-            too_dear.append(probe.function)
-        else:
-            probed[point.offset] = Place(probe, point.offset)
-    missing = missing_marks(probes, (place.probe for place in probed.values()))
-    return Places(tuple(probed.values()), tuple(too_dear), missing, is_stripped(fd))
+    points = ((probe, elf.probe_point(symbol)) for probe, symbol in _symbols(fd, elf, probes))
+    return list({point.offset: (probe, point) for probe, point in points}.values())
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:

@@ -66,7 +66,8 @@ def _build(package: str, version: str, arch: str, wheel: zipfile.ZipFile) -> Bui
     """With the versions of CUDA and NCCL that it asks for."""
     (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     needs = wheel.read(metadata).decode()
-    cuda = re.search(r"^Requires-Dist: nvidia-cuda-runtime(?:-cu\d+)? ?\(?[=~]=([\d.]+)", needs, re.MULTILINE)
+    toolkit = r"(?:nvidia-cuda-runtime(?:-cu\d+)?|cuda-toolkit\[.*?\])"
+    cuda = re.search(rf"^Requires-Dist: {toolkit} ?\(?[=~]=([\d.]+)", needs, re.MULTILINE)
     nccl = re.search(r"^Requires-Dist: nvidia-nccl-cu\d+ ?\(?==([\d.]+)", needs, re.MULTILINE)
     has_cuda = any("libtorch_cuda" in name for name in wheel.namelist())
     return Build(package, version, arch, cuda[1] if cuda else "", nccl[1] if nccl else "", has_cuda)
