@@ -45,17 +45,20 @@ class Places:
 def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) -> Places:
     """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
     found = find_points(fd, probes)
-    dear = {probe.function for probe, point in found if probe.is_hot and point.cost is Cost.STEPPED and not at_any_cost}
-    probed = tuple(Place(probe, point.offset) for probe, point in found if probe.function not in dear)
+    dear = [one for one in found if one[0].is_hot and one[1].cost is Cost.STEPPED and not at_any_cost]
+    probed = tuple(Place(probe, point.offset) for probe, point in found if (probe, point) not in dear)
     missing = missing_marks(probes, (probe for probe, _ in found))
-    return Places(probed, tuple(sorted(dear)), missing, is_stripped(fd))
+    return Places(probed, tuple(probe.function for probe, _ in dear), missing, is_stripped(fd))
 
 
 def find_points(fd: int, probes: Sequence[Probe]) -> list[tuple[Probe, ProbePoint]]:
-    """Where each function can be probed, and what a hit costs there. Raises OSError or UnreadableElf."""
+    """Where each function can be probed, and what a hit costs there. Raises OSError or UnreadableElf.
+
+    A function that does nothing is left out: c10d::Work::synchronize before PyTorch 2.6, which its callers do not call.
+    """
     elf = ElfFile(fd)
     points = ((probe, elf.probe_point(symbol)) for probe, symbol in _symbols(fd, elf, probes))
-    return list({point.offset: (probe, point) for probe, point in points}.values())
+    return list({point.offset: (probe, point) for probe, point in points if not point.is_empty}.values())
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, Placement, place
+from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, Placement, place, returns_at_once
 
 CHEAP, DEAR = Cost.EMULATED, Cost.STEPPED
 
@@ -56,6 +56,22 @@ def test_x86_64(code: str, skip: int, cost: Cost) -> None:
 def test_arm64(words: list[int], skip: int, cost: Cost) -> None:
     code = b"".join(word.to_bytes(4, "little") for word in words)
     assert place(Machine.AARCH64, code) == Placement(skip, cost)
+
+
+@pytest.mark.parametrize(
+    ("machine", "code", "is_empty"),
+    [
+        (Machine.X86_64, "c3", True),
+        (Machine.X86_64, "f30f1efa c3", True),  # endbr64; ret
+        (Machine.X86_64, "55 c3", False),
+        (Machine.X86_64, "", False),
+        (Machine.AARCH64, "c0035fd6", True),
+        (Machine.AARCH64, "5f2403d5 c0035fd6", True),  # bti c; ret
+        (Machine.AARCH64, "fd7bbfa9", False),
+    ],
+)
+def test_a_function_that_does_nothing_is_known(machine: Machine, code: str, is_empty: bool) -> None:
+    assert returns_at_once(machine, bytes.fromhex(code)) is is_empty
 
 
 @given(st.sampled_from(Machine), st.binary(max_size=LOOKAHEAD))
