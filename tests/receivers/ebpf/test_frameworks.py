@@ -1,15 +1,20 @@
 """Frameworks other than PyTorch are named, with how much of them is seen."""
 
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.doctor import examine
 from otel_zernel_receivers.ebpf.frameworks import Framework, SeenFrameworks, framework_of, remark
 from otel_zernel_receivers.ebpf.processes import Scanner
 from tests.receivers.ebpf.fake_proc import FakeProc
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.test_marks import program_with
 
 SITE = "/opt/venv/lib/python3.12/site-packages"
 DRIVER, NCCL = "/usr/lib/libcuda.so.1", f"{SITE}/nvidia/nccl/lib/libnccl.so.2"
@@ -103,3 +108,13 @@ def test_frameworks_are_known_by_the_files_of_their_wheels(proc: FakeProc, path:
 
 def test_every_framework_but_pytorch_has_a_remark() -> None:
     assert {framework for framework in Framework if not remark(framework, ())} == {Framework.PYTORCH}
+
+
+def test_doctor_names_the_framework_of_a_running_program(standin: Standin, tmp_path: Path) -> None:
+    library = tmp_path / "jaxlib/libjax_common.so"
+    library.parent.mkdir()
+    shutil.copy(standin.cudart, library)
+    with program_with(library) as pid:
+        (finding,) = [one for one in examine(EbpfConfig()) if one.topic == "JAX" and str(pid) in one.text]
+    assert finding.ok is None
+    assert finding.text.endswith("it has loaded no library of CUDA or NCCL; its phases are not seen")

@@ -2,11 +2,13 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from docs.versions import VERSIONS, written_into
 from otel_zernel_receivers.ebpf.marks import Mark
+from otel_zernel_receivers.ebpf.probes import NCCL
 from otel_zernel_receivers.ebpf.processes import Library
 from otel_zernel_receivers.ebpf.prologue import Cost
 from otel_zernel_receivers.ebpf.spellings import beginnings, keeps_arguments
@@ -76,6 +78,13 @@ def test_the_oldest_and_the_newest_releases_are_among_them() -> None:
 def test_no_wheel_of_pytorch_has_nccl_inside() -> None:
     """Else docs/versions.md would be wrong, and libtorch_cuda.so be what is probed."""
     assert not [one for one in symbols("torch") if one.library == "libtorch_cuda"]
+
+
+@pytest.mark.parametrize("release", releases("nccl")[-2:], ids=str)
+def test_nccl_that_is_linked_into_libtorch_cuda_is_probed_there(release: Release) -> None:
+    inside = replace(release, library=Library.TORCH_CUDA)
+    found = {function for function, costs in inside.costs().items() if costs}
+    assert found == {probe.function for probe in NCCL}
 
 
 def test_nothing_but_names_and_first_instructions_is_kept() -> None:
