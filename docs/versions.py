@@ -1,4 +1,4 @@
-"""Writes into docs/versions.md what is seen of each release of PyTorch, CUDA and NCCL: `make docs`.
+"""Writes the tables of docs/versions.md, one for PyTorch, CUDA and NCCL each: `make docs`.
 
 It rests on the symbols of released wheels that are kept in tests/receivers/ebpf/symbols.
 """
@@ -48,7 +48,7 @@ def _of(build: Build) -> Iterator[Release]:
 
 
 def _calls(group: str) -> str:
-    """A row a library: how many functions of the catalogue it has, and what a hit costs."""
+    """A row a library: the functions of the catalogue that it has, and the cost of a hit."""
     head = ["package", "version", "processor", "functions", "a hit is", "it lacks"]
     return _table(head, map(_calls_row, releases(group)))
 

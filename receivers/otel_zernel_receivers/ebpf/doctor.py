@@ -122,7 +122,7 @@ def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding
 
 
 def _frameworks(processes: Iterable[Process]) -> Iterator[Finding]:
-    """What is seen of frameworks other than PyTorch, and of programs without one."""
+    """A finding for each framework other than PyTorch, and for programs without one."""
     users: dict[tuple[Framework, str], list[Process]] = {}
     for process in processes:
         framework = framework_of(process)

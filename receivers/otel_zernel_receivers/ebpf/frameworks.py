@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Framework(StrEnum):
-    """What a process computes with."""
+    """A library for computing that a process may have loaded."""
 
     PYTORCH = "PyTorch"
     VLLM = "vLLM"

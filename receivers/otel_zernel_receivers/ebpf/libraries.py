@@ -21,7 +21,7 @@ PROBES: dict[Library, tuple[Probe, ...]] = {
     Library.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
     Library.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
-"""What is probed in each kind of file. Of libtorch_cuda and executables, it is what was linked into them statically."""
+"""The functions to probe in each kind of file. Libraries may be linked into libtorch_cuda and executables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) 
 
 
 def find_points(fd: int, probes: Sequence[Probe]) -> list[tuple[Probe, ProbePoint]]:
-    """Where each function can be probed, and what a hit costs there. Raises OSError or UnreadableElf.
+    """The place of each function for a probe, and the cost of a hit there. Raises OSError or UnreadableElf.
 
     A function that does nothing is left out: c10d::Work::synchronize before PyTorch 2.6, which its callers do not call.
     """

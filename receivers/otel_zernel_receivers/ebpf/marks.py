@@ -7,7 +7,7 @@ from otel_zernel_receivers.ebpf.probes import Kind, Probe
 
 
 class Mark(StrEnum):
-    """What a library may lack; `zernel.mark` of docs/spans.md."""
+    """A part of phases that a library may lack; `zernel.mark` of docs/spans.md."""
 
     SCOPES = "scopes"
     BACKWARD = "backward"
@@ -38,7 +38,7 @@ def missing_marks(probes: Sequence[Probe], found: Iterable[Probe]) -> dict[Mark,
 
 
 def sentence(name: str, missing: Mapping[Mark, str], is_stripped: bool) -> str:
-    """What the library `name` lacks, and what follows from that."""
+    """Says which functions the library `name` lacks, and which part of phases is not seen."""
     functions = ", ".join(dict.fromkeys(missing.values()))
     reason = " (its symbol table was stripped)" if is_stripped and Mark.BACKWARD in missing else ""
     return f"{name} lacks {functions}{reason}: {'; '.join(UNSEEN[mark] for mark in missing)}"

@@ -1,4 +1,4 @@
-"""A process whose PyTorch lacks marks is told of with what it lacks."""
+"""The verdict on a process whose PyTorch lacks marks names the marks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Marks of PyTorch that a library lacks are told, with what is not seen without them."""
+"""Missing marks of PyTorch are named in the log, by doctor and in a metric."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def test_a_library_of_which_nothing_is_found_lacks_all_marks() -> None:
     assert missing == set(Mark)
 
 
-def test_doctor_says_what_a_stripped_library_lacks_and_what_that_means(loadable: None, stripped: Path) -> None:
+def test_doctor_names_the_function_that_a_stripped_library_lacks(loadable: None, stripped: Path) -> None:
     with program_with(stripped) as pid:
         (finding,) = [one for one in examine(EbpfConfig()) if str(stripped) in one.text]
     assert finding.ok is None
@@ -69,7 +69,7 @@ def test_doctor_says_what_a_stripped_library_lacks_and_what_that_means(loadable:
     assert finding.text.endswith(f" {pid}")
 
 
-def test_the_receiver_says_once_what_is_missing_and_tells_it_of_each_process(
+def test_the_log_names_a_missing_mark_once_and_the_metric_names_it_for_each_process(
     loadable: None, stripped: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -78,12 +78,12 @@ def test_the_receiver_says_once_what_is_missing_and_tells_it_of_each_process(
         program_with(stripped) as second,
     ):
         watch.open()
-        told = []
+        readings = []
         for _ in range(2):
             watch.attach()
-            told.append(points(metrics_of(watch.read())["zernel.ebpf.missing_marks"]))
+            readings.append(points(metrics_of(watch.read())["zernel.ebpf.missing_marks"]))
             watch.taken()
-    for reading in told:
+    for reading in readings:
         found = {(one["process_pid"], one["zernel_mark"]) for one in map(attributes_of, reading)}
         assert found == {(first, "backward"), (second, "backward")}
     lines = [record.getMessage() for record in caplog.records if "lacks" in record.getMessage()]

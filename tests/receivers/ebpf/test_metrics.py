@@ -104,7 +104,7 @@ def test_without_any_process_the_receiver_tells_of_itself() -> None:
     }
 
 
-def test_marks_that_a_process_lacks_are_told_by_name_though_nothing_of_it_was_counted() -> None:
+def test_missing_marks_of_a_process_have_points_though_nothing_of_it_was_counted() -> None:
     (batch,) = told(Readings([], [], [], [], {}, {}, np.empty(0)), missing={17: {Mark.SCOPES, Mark.BACKWARD}})
     found = [attributes_of(point) for point in points(metrics_of(batch)["zernel.ebpf.missing_marks"])]
     assert [(one["process_pid"], one["zernel_mark"]) for one in found] == [(17, "backward"), (17, "scopes")]

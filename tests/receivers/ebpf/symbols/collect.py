@@ -113,7 +113,7 @@ def _symbols(path: Path, table: str, option: str, wanted: re.Pattern[str]) -> li
 
 
 def _segments(path: Path) -> list[tuple[int, int, int]]:
-    """First and last address of what is loaded, and what to subtract from an address for its place in the file."""
+    """First and last address of each segment, and the difference between an address and its place in the file."""
     listing = subprocess.run(["readelf", "-lW", str(path)], capture_output=True, text=True, check=True).stdout
     loads = re.findall(r"^  LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) ", listing, re.MULTILINE)
     return [(int(at, 16), int(at, 16) + int(size, 16), int(at, 16) - int(offset, 16)) for offset, at, size in loads]

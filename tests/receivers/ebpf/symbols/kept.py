@@ -1,4 +1,4 @@
-"""What is kept of the symbol tables of released libraries: tables in text, one row for each symbol.
+"""Excerpts of the symbol tables of released libraries: tables in text, one row for each symbol.
 
 `collect.py` makes them. Of functions of PyTorch there are also those whose names only begin like one that is probed.
 """
@@ -60,12 +60,12 @@ def builds(group: str) -> tuple[Build, ...]:
 
 
 def write_symbols(path: Path, kept: Iterable[Kept]) -> None:
-    """Writes what `symbols` reads."""
+    """Writes a file that `symbols` reads."""
     _write(path, ((*one[:6], f"{one.address:x}", one.code) for one in kept))
 
 
 def write_builds(path: Path, made: Iterable[Build]) -> None:
-    """Writes what `builds` reads."""
+    """Writes a file that `builds` reads."""
     _write(path, made)
 
 

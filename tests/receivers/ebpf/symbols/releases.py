@@ -1,4 +1,4 @@
-"""What the receiver finds in each release whose symbols were kept."""
+"""The releases whose symbols were kept, as the receiver reads them."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ class Release:
         return self._read(find_places)
 
     def costs(self) -> dict[str, list[Cost]]:
-        """What a hit costs at each place, by function."""
+        """The cost of a hit at each place, by function."""
         points = self._read(find_points)
         return {one.function: [point.cost for probe, point in points if probe is one] for one in self.probes}
 
