@@ -9,7 +9,7 @@ OLD_TORCH := 2.6.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench gpu-check docs peers torches bpf soak kernels clean
+.PHONY: run test lint bench gpu-check docs symbols peers torches bpf soak kernels clean
 
 run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
@@ -45,6 +45,11 @@ gpu-check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
 	$(BIN)/python -m docs.nvml_metrics
+	$(BIN)/python -m docs.versions
+
+# The symbols of released wheels that tests and docs/versions.md rest on. Half an hour; reads some GB from the index.
+symbols: $(STAMP)
+	$(BIN)/python -m tests.receivers.ebpf.symbols.collect
 
 # Only after a change in bpf/: the objects are in the repository. Needs clang, llvm and libbpf-dev.
 bpf:

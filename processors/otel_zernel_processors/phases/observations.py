@@ -27,7 +27,9 @@ GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"})
 LOSSES = "zernel.ebpf.lost_events"
 READING = "zernel.probe.floor"
 """Comes with every reading of the eBPF receiver's counters."""
-_KNOWN = KERNEL | NVML | GPU | {LOSSES, READING}
+MISSING = "zernel.ebpf.missing_marks"
+"""The functions of PyTorch that phases are made of and a process's libraries lack; see docs/spans.md."""
+_KNOWN = KERNEL | NVML | GPU | {LOSSES, READING, MISSING}
 _NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _ENGINES = ("", "sm")
 _TASKS = ("", "general")
@@ -51,6 +53,8 @@ class Observation(NamedTuple):
     delta: bool
     """Whether the value counts since the last point, rather than since the start."""
     resource: Resource
+    mark: str = ""
+    """Of PyTorch: which one is missing."""
 
 
 def observations(metrics: MetricsData) -> Iterator[Observation]:
@@ -94,6 +98,7 @@ def _observed(metric: Any, resource: Scalars, origin: Resource) -> Iterator[Obse
             str(index),
             delta,
             origin,
+            str(named.get("zernel.mark", "")),
         )
 
 

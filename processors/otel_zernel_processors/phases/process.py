@@ -12,12 +12,12 @@ from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.durations import StepDurations
 from otel_zernel_processors.phases.energy import History, Spent
 from otel_zernel_processors.phases.marks import Mark
-from otel_zernel_processors.phases.observations import KERNEL, NVML, Observation, Scalars, scalars
+from otel_zernel_processors.phases.observations import KERNEL, MISSING, NVML, Observation, Scalars, scalars
 from otel_zernel_processors.phases.signals import SignalReader, Spell
 from otel_zernel_processors.phases.timeline import ClosedStep, Timeline
 from otel_zernel_processors.phases.told import Told
 from otel_zernel_processors.phases.traces import Sampler
-from otel_zernel_processors.phases.verdict import Judge
+from otel_zernel_processors.phases.verdict import MARKS, Judge
 
 PIECE = 64
 """Marks that are taken at a time: a few tenths of a ms."""
@@ -55,6 +55,8 @@ class Process:
         self.ended = 0
         """When (ns) it ended; 0 if that was not told."""
         self.told = Told()
+        self.missing: frozenset[str] = frozenset()
+        """The marks of PyTorch that its libraries lack."""
         self._config = config
         self._drop: Callable[[int, str], None] = context.drop
         self._timeline = Timeline(ns(config.bridge), config.max_spans, context.drop)
@@ -73,8 +75,8 @@ class Process:
 
     @property
     def is_ml(self) -> bool:
-        """Whether it has PyTorch's scopes, or used CUDA or NCCL."""
-        return self._timeline.has_scopes or self._signals.is_ml
+        """Whether it has PyTorch's scopes, or lacks them, or used CUDA or NCCL."""
+        return self._timeline.has_scopes or bool(self.missing) or self._signals.is_ml
 
     def add(self, marks: Iterable[Mark]) -> None:
         """Takes marks; counts those that are too late and those for which there is no room."""
@@ -92,6 +94,9 @@ class Process:
     def observe(self, seen: Observation, gpu: float) -> Spell | None:
         """Takes a point of the process; returns what was judged by it. `gpu` is the use of its GPU, 0 to 1."""
         self._seen(seen.time, seen.time)
+        if seen.name == MISSING:
+            self.missing |= MARKS & {seen.mark}
+            return None
         if seen.gpu.isdecimal() and seen.name in KERNEL | NVML:
             self.gpu = seen.gpu
         spell = self._signals.read(seen, gpu)

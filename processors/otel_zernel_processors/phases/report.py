@@ -80,7 +80,7 @@ def _write_steps(process: Process, writer: Writer) -> None:
 
 
 def _write_verdict(process: Process, writer: Writer, context: Context) -> None:
-    changed = process.judge.hear(process.tally)
+    changed = process.judge.hear(process.tally, process.missing)
     verdict, evidence = process.judge.finding
     source: Labels = {"zernel.phase.source": process.account.source}
     states = state_set("zernel.verdict", VERDICTS, verdict)
@@ -88,6 +88,8 @@ def _write_verdict(process: Process, writer: Writer, context: Context) -> None:
     if changed:
         values = ", ".join(f"{name} {value:.2f}" for name, value in evidence.items())
         identity = process.identity
+        if verdict == "marks_missing":
+            values = f"missing: {', '.join(sorted(process.missing))}"
         context.logger.info(
             "process %d on %s is %s: %s (%s)", identity.pid, identity.host, verdict, ADVICE[verdict], values
         )

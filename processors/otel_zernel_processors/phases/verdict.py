@@ -1,14 +1,27 @@
 """What a process is bound by: a verdict one can act on, and its evidence."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.account import Tally
 from otel_zernel_processors.phases.config import VerdictConfig
 from otel_zernel_processors.phases.vote import Vote
 
-VERDICTS = ("none", "input_bound", "communication_bound", "optimizer_bound", "unstable", "compute_bound")
-"""`none`: too few steps, or none of the others."""
+VERDICTS = (
+    "none",
+    "input_bound",
+    "communication_bound",
+    "optimizer_bound",
+    "unstable",
+    "compute_bound",
+    "marks_missing",
+)
+"""`none`: too few steps, or none of the others. `marks_missing`: likewise, and PyTorch's marks are not all there."""
+
+MARKS = frozenset({"scopes", "backward", "collective_wait", "ddp_wait"})
+"""`zernel.mark` of docs/spans.md."""
+_ESSENTIAL = frozenset({"scopes", "backward"})
+"""Marks without which no training step can be judged. The others are of distributed jobs alone."""
 
 ADVICE = {
     "none": "nothing stands out",
@@ -17,6 +30,8 @@ ADVICE = {
     "optimizer_bound": "the optimizer takes long: a fused or foreach implementation, or fewer optimizer steps",
     "unstable": "steps differ in length: see the slowest ones' traces",
     "compute_bound": "the GPU computes most of the time: only faster kernels or lower precision help",
+    "marks_missing": "time is unknown, since the PyTorch of this process lacks functions that phases are made of; "
+    "`otel-zernel doctor` names them",
 }
 _FEWEST = 3
 """Fewer training steps in the window say nothing."""
@@ -65,9 +80,11 @@ class Judge:
         self._vote = Vote(config.stability, "none")
         self.finding = Finding("none", {})
 
-    def hear(self, tally: Tally) -> bool:
-        """Judges the window's sums; whether the verdict is a new one."""
+    def hear(self, tally: Tally, missing: Collection[str] = ()) -> bool:
+        """Judges the window's sums, of a process that lacks these marks; whether the verdict is a new one."""
         finding = judge(tally, self._config, self._vote.state)
+        if finding.verdict == "none" and not _ESSENTIAL.isdisjoint(missing):
+            finding = Finding("marks_missing", finding.evidence)
         changed = self._vote.cast(finding.verdict)
         self.finding = Finding(self._vote.state, finding.evidence)
         return changed

@@ -16,6 +16,7 @@ from otel_zernel_receivers.ebpf.layout import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libraries import PROBES, find_places
 from otel_zernel_receivers.ebpf.mappings import open_located
+from otel_zernel_receivers.ebpf.marks import Mark, missing_marks, sentence
 from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.overhead import KINDS, Group, group_of
 from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile, as_text
@@ -79,6 +80,7 @@ class Attachments:
         self._bpf, self._mode, self._context = bpf, mode, context
         self._at_any_cost = at_any_cost
         self._files: dict[FileIdentity, ProbedFile | None] = {}
+        self._missing: dict[FileIdentity, frozenset[Mark]] = {}
         self._leaving: set[FileIdentity] = set()
         """Files that probes are being taken off: with others on them, calls would count twice."""
         self._drivers: set[FileIdentity] = set()
@@ -100,6 +102,15 @@ class Attachments:
                     self._files[used.identity] = self._attach(used, fd)
         for identity in [one for one, used_at in self._used_at.items() if used_at < now - KEPT]:
             self._detach(identity)
+
+    def missing(self, scan: Scan) -> dict[int, frozenset[Mark]]:
+        """The marks that libraries of each process lack, by its pid in the collector's namespace."""
+        missing = self._missing
+        found = {
+            process.own_pid: frozenset(mark for used in process.files for mark in missing.get(used.identity, ()))
+            for process in scan.processes
+        }
+        return {pid: marks for pid, marks in found.items() if marks}
 
     def may_switch_on(self) -> bool:
         """Whether the kernel is done with what was switched off, and has had its rest."""
@@ -165,15 +176,18 @@ class Attachments:
 
     def _attach(self, used: UsedFile, fd: int) -> ProbedFile | None:
         """None where it does not work; it is not tried again, since the file will not change."""
-        logger, path = self._context.logger, as_text(used.mapping.path)
+        logger, path, probes = self._context.logger, as_text(used.mapping.path), PROBES[used.library]
+        self._missing[used.identity] = frozenset(missing_marks(probes, ()))
         try:
-            places = find_places(fd, PROBES[used.library], at_any_cost=self._at_any_cost)
+            places = find_places(fd, probes, at_any_cost=self._at_any_cost)
             if places.too_dear:
                 logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
             if places.refused:
                 logger.warning(
                     "Not probed in %s, since the kernel refuses their first instruction: %s", path, places.refused
                 )
+            if places.missing:
+                logger.warning("%s", sentence(path, places.missing, places.is_stripped))
             if not places.probed:
                 return None
             with self._bpf_is_told():
@@ -181,6 +195,7 @@ class Attachments:
         except (OSError, UnreadableElf) as error:
             logger.warning("Cannot probe %s: %s", path, error)
             return None
+        self._missing[used.identity] = frozenset(places.missing)
         logger.info("Probing %d functions of %s", len(places.probed), path)
         if used.library is Library.CUDA:
             self._drivers.add(used.identity)
@@ -199,6 +214,7 @@ class Attachments:
     def _detach(self, identity: FileIdentity) -> None:
         self._used_at.pop(identity, None)
         self._drivers.discard(identity)
+        self._missing.pop(identity, None)
         if file := self._files.pop(identity, None):
             self._leaving.add(identity)
             self._begin_closing(partial(self._leave, identity, file))

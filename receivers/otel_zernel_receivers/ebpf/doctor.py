@@ -13,11 +13,13 @@ from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.frameworks import Framework, framework_of, remark
 from otel_zernel_receivers.ebpf.left_out import advice
 from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
 from otel_zernel_receivers.ebpf.loading import Cost, load
 from otel_zernel_receivers.ebpf.mappings import open_located
+from otel_zernel_receivers.ebpf.marks import sentence
 from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
 from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile, as_text
@@ -127,26 +129,45 @@ def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding
         for used in process.files:
             if used.library in PROBES:
                 users.setdefault(used.identity, (used, []))[1].append(process)
-    if not users:
+    seen = list(_frameworks(scan.processes))
+    if not users and not seen:
         some = "that runs now" if config.processes == ProcessesConfig() else "of those that `processes` takes"
         yield Finding("processes", f"none {some} uses CUDA, NCCL or PyTorch")
     for used, processes in users.values():
         finding = _use(used, processes, cost, config)
-        if any(Path(f"/proc/{process.id.pid}").exists() for process in processes):  # else it was about the past
+        is_there = any(Path(f"/proc/{process.id.pid}").exists() for process in processes)
+        if finding and is_there:  # else it was about the past
             yield finding
+    yield from seen
     for reason, count in scan.skipped.items():
         yield Finding("left out", f"({count}) {advice(reason, held())}")
 
 
-def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding:
+def _frameworks(processes: Iterable[Process]) -> Iterator[Finding]:
+    """A finding for each framework other than PyTorch, and for programs without one."""
+    users: dict[tuple[Framework, str], list[Process]] = {}
+    for process in processes:
+        framework = framework_of(process)
+        users.setdefault((framework, remark(framework, {used.library for used in process.files})), []).append(process)
+    for (framework, text), using in users.items():
+        if text:
+            yield Finding(framework, f"in {_listed(using)}: {text}")
+
+
+def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding | None:
+    """None of a file without anything to probe, such as a libtorch_cuda to which NCCL is a library of its own."""
     name, path = as_text(used.mapping.name), as_text(used.mapping.path)
     try:
         with open_located(used.file) as fd:
             places = find_places(fd, PROBES[used.library])
     except (OSError, UnreadableElf) as error:
         return Finding(name, f"{path} cannot be read and would not be probed: {error}")
+    if places.is_empty:
+        return None
     prediction = _prediction(places, cost, config)
-    return Finding(name, f"{prediction}; {path}, used by {_listed(processes)}", ok=None if places.too_dear else True)
+    is_whole = not places.too_dear and not places.missing
+    lacks = f"; {sentence('it', places.missing, places.is_stripped)}" if places.missing else ""
+    return Finding(name, f"{prediction}{lacks}; {path}, used by {_listed(processes)}", ok=True if is_whole else None)
 
 
 def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:

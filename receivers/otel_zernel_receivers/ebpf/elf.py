@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from otel_zernel_receivers.ebpf.kernels import Version
 from otel_zernel_receivers.ebpf.names import UnreadableElf, find_names
-from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, place
+from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, place, returns_at_once
 
 _MAX_READ = 1 << 20
 _MAX_READS = 50_000
@@ -75,6 +75,8 @@ class ProbePoint:
 
     offset: int
     cost: Cost
+    is_empty: bool
+    """Whether the function does nothing, so that its callers may not call it."""
 
 
 class _Segment(NamedTuple):
@@ -124,7 +126,7 @@ class ElfFile:
         """Where to probe `symbol`, and what a hit will cost there on this kernel."""
         code = self._read(symbol.offset, min(LOOKAHEAD, self._size - symbol.offset))
         placement = place(self.machine, code, kernel)
-        return ProbePoint(symbol.offset + placement.skip, placement.cost)
+        return ProbePoint(symbol.offset + placement.skip, placement.cost, returns_at_once(self.machine, code))
 
     def file_offset(self, address: int, executable: bool = False) -> int | None:
         """File offset of a virtual address; None where the file has no (executable) bytes for it."""

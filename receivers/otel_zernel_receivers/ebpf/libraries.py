@@ -1,16 +1,17 @@
 """Where in a library the functions to probe are, and which of them are better left alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.attaching import Place
-from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
+from otel_zernel_receivers.ebpf.elf import ElfFile, ProbePoint, Symbol
 from otel_zernel_receivers.ebpf.kernels import RUNNING, Version
+from otel_zernel_receivers.ebpf.marks import Mark, missing_marks
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.processes import Library
 from otel_zernel_receivers.ebpf.prologue import Cost, is_avoidable
 from otel_zernel_receivers.ebpf.spellings import keeps_arguments
-from otel_zernel_receivers.ebpf.symtab import find_local
+from otel_zernel_receivers.ebpf.symtab import find_local, is_stripped
 
 PROBES: dict[Library, tuple[Probe, ...]] = {
     Library.CUDART: CUDA_RUNTIME,
@@ -18,9 +19,10 @@ PROBES: dict[Library, tuple[Probe, ...]] = {
     Library.NCCL: NCCL,
     Library.TORCH_CPU: TORCH_CPU,
     Library.TORCH_PYTHON: TORCH_PYTHON,
+    Library.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
     Library.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
-"""What is probed in each kind of file."""
+"""The functions to probe in each kind of file. Libraries may be linked into libtorch_cuda and executables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,17 @@ class Places:
     probed: tuple[Place, ...]
     too_dear: tuple[str, ...]
     """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
-    refused: tuple[str, ...] = ()
+    refused: tuple[str, ...]
     """Functions that begin with an instruction at which the kernel takes no probe."""
+    missing: Mapping[Mark, str]
+    """The marks of PyTorch that the file lacks, with the functions."""
+    is_stripped: bool
+    """Whether it has only the symbols that it exports."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of the file that anybody should hear."""
+        return not (self.probed or self.too_dear or self.refused or self.missing)
 
 
 def find_places(
@@ -43,18 +54,27 @@ def find_places(
 ) -> Places:
     """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
     elf = ElfFile(fd)
-    probed: dict[int, Place] = {}
-    too_dear: list[str] = []
-    refused: list[str] = []
-    for probe, symbol in _symbols(fd, elf, probes):
-        point = elf.probe_point(symbol, kernel)
-        if point.cost is Cost.REFUSED:
-            refused.append(probe.function)
-        elif probe.is_hot and is_avoidable(elf.machine, point.cost) and not at_any_cost:
-            too_dear.append(probe.function)
-        else:
-            probed[point.offset] = Place(probe, point.offset)
-    return Places(tuple(probed.values()), tuple(too_dear), tuple(refused))
+    found = find_points(fd, probes, kernel)
+    refused = [one for one in found if one[1].cost is Cost.REFUSED]
+    dear = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
+    probed = [one for one in found if one not in refused and one not in dear]
+    return Places(
+        tuple(Place(probe, point.offset) for probe, point in probed),
+        too_dear=tuple(probe.function for probe, _ in dear),
+        refused=tuple(probe.function for probe, _ in refused),
+        missing=missing_marks(probes, (probe for probe, _ in probed)),
+        is_stripped=is_stripped(fd),
+    )
+
+
+def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
+    """The place of each function for a probe, and the cost of a hit there. Raises OSError or UnreadableElf.
+
+    A function that does nothing is left out: c10d::Work::synchronize before PyTorch 2.6, which its callers do not call.
+    """
+    elf = ElfFile(fd)
+    points = ((probe, elf.probe_point(symbol, kernel)) for probe, symbol in _symbols(fd, elf, probes))
+    return list({point.offset: (probe, point) for probe, point in points if not point.is_empty}.values())
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:

@@ -1,7 +1,7 @@
 """What the readings are as metrics: names, units, attributes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, groupby
@@ -14,6 +14,7 @@ from otel_zernel.points import Scope, encode_resource, encode_resource_metrics
 from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.identities import host_name
 from otel_zernel_receivers.ebpf.loading import Cost
+from otel_zernel_receivers.ebpf.marks import Mark
 from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.otlp import (
     HISTOGRAM_ATTRIBUTES,
@@ -89,6 +90,9 @@ PROBE_EXCESS = Family(
 PROBE_FLOOR = Family("zernel.probe.floor", "s", "gauge", "What a call that does nothing reads: part of every latency.")
 LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
 LEFT_OUT = Family("zernel.ebpf.left_out", "{item}", "gauge", "Processes and files that the last scan had to leave out.")
+MISSING_MARKS = Family(
+    "zernel.ebpf.missing_marks", "{mark}", "gauge", "1 for each mark of PyTorch that a process's libraries lack."
+)
 FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
 
@@ -224,6 +228,11 @@ class Points:
         attributes = _of_error(reading.process.pid, names.get(reading.code, str(reading.code)))
         self._add_number_of(reading.process, family, attributes, reading.count)
 
+    def add_missing(self, pid: int, mark: Mark) -> None:
+        attributes = encode_attributes({"process.pid": pid, "zernel.mark": mark}, NUMBER_ATTRIBUTES)
+        self._tell(pid, MISSING_MARKS, attributes)
+        self._add_number(MISSING_MARKS, attributes, 1)
+
     def add_lost_events(self, process: Process, count: int) -> None:
         self._add_number_of(process, LOST_EVENTS, _of_process(process.pid), count)
 
@@ -285,6 +294,7 @@ def batches_of(
     watched: Watched,
     tell: Tell,
     left_out: Mapping[Reason, int],
+    missing: Mapping[int, Collection[Mark]],
 ) -> list[Batch]:
     """The readings of the processes that are wanted, as metrics of the time of `period`. Batches are small, and all
     points of a process are in one of them. Each series of theirs is told to `tell`."""
@@ -293,6 +303,9 @@ def batches_of(
     points[0].add_floor(cost)
     points[0].add_shares(watched)
     points[0].add_left_out(left_out)
+    for pid, marks in missing.items():
+        for mark in sorted(marks):
+            points[0].add_missing(pid, mark)
     for number, series in groupby(_told(readings.series, share), itemgetter(0)):
         points[number].add_series((one for _, one in series), watched)
     for number, memory in _told(readings.memory, share):

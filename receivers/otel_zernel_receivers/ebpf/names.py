@@ -23,11 +23,15 @@ def find_names(fd: int, offset: int, size: int, beginnings: Iterable[bytes]) -> 
     """
     beginnings = tuple(beginnings)
     found: dict[int, str] = {}
+    count = 0
     for at, piece in pieces(fd, offset, size, _PIECE, overlap=LONGEST):
-        for position, name in _found(piece, beginnings):
-            found[at + position] = name
-        if len(found) > MOST:
-            raise UnreadableElf(f"more than {MOST} functions of one name")
+        for position in _positions(piece, beginnings):
+            count += 1
+            if count > MOST:
+                raise UnreadableElf(f"more than {MOST} functions of one name")
+            end = piece.find(b"\0", position, position + LONGEST)
+            if end >= 0:
+                found[at + position] = piece[position:end].decode(errors="replace")
     return found
 
 
@@ -46,11 +50,11 @@ def pieces(fd: int, offset: int, size: int, width: int, overlap: int = 0) -> Ite
         yield at, piece
 
 
-def _found(piece: bytes, beginnings: Iterable[bytes]) -> Iterator[tuple[int, str]]:
+def _positions(piece: bytes, beginnings: Iterable[bytes]) -> Iterator[int]:
+    """Where in the piece, without its overlap, one of them is."""
     for beginning in beginnings:
-        at = piece.find(beginning, 0, _PIECE + len(beginning) - 1)
+        end = _PIECE + len(beginning) - 1
+        at = piece.find(beginning, 0, end)
         while at >= 0:
-            end = piece.find(b"\0", at, at + LONGEST)
-            if end >= 0:
-                yield at, piece[at:end].decode(errors="replace")
-            at = piece.find(beginning, at + 1, _PIECE + len(beginning) - 1)
+            yield at
+            at = piece.find(beginning, at + 1, end)

@@ -120,7 +120,7 @@ class Probe:
 
     @property
     def beginnings(self) -> tuple[bytes, ...]:
-        """What its name in a symbol table may begin with; in C, there is only the name itself."""
+        """Possible beginnings of its name in a symbol table; none in C, where there is only the name itself."""
         names = beginnings(self.function) if self.takes else ()
         return tuple(name + arguments.encode() for name in names for arguments in self.takes)
 
@@ -236,7 +236,7 @@ def _torch(function: str, kind: Kind, takes: tuple[str, ...] = ANY, *, is_local:
 # the characters, which the kernel side reads. The string of libc++ does not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
-# What c10d::Work::wait calls last is c10d::Work::synchronize, or, where the compiler has inlined that (2.13),
+# The last call of c10d::Work::wait is c10d::Work::synchronize, or, where the compiler has inlined that (2.13),
 # c10d::allow_inflight_collective_as_graph_input. torch::autograd::Engine::execute is exported everywhere, but it lets
 # exceptions through: a probe on its return would end the job.
 TORCH_CPU = (

@@ -1,4 +1,4 @@
-"""Which processes use CUDA, NCCL or PyTorch, and from which files.
+"""Which processes use CUDA, NCCL, PyTorch or another framework, and from which files.
 
     scanner = Scanner(selection=Selection(names=("python*",)))
     scan = scanner.scan()                      # blocks, for about 50 us a process on the machine: call it in a thread
@@ -25,6 +25,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from otel_zernel_receivers.ebpf.elf import ElfFile
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.frameworks import Framework, frameworks_of
 from otel_zernel_receivers.ebpf.mappings import LocatedFile, Mapping, executable_mappings, locate, open_located
 from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.pid_namespace import PidNamespace
@@ -103,6 +104,8 @@ class Process:
     environment: ReadOnlyDict[str, str]
     """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
     files: tuple[UsedFile, ...]
+    frameworks: frozenset[Framework] = frozenset()
+    """Those whose libraries it has mapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +166,11 @@ class Scanner:
                     yield process
 
     def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> Process | None:
-        """The process if it is wanted and uses one of the libraries."""
-        wanted = list(self._files.wanted(folder))
-        if not wanted:
+        """The process if it is wanted and uses one of the libraries, or a framework."""
+        mappings = executable_mappings(folder.maps)
+        wanted = list(self._files.wanted(folder, mappings))
+        frameworks = frameworks_of(mapping.path for mapping in mappings)
+        if not wanted and not frameworks:
             return None
         process = look_at(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
         if not self._selection.takes(process):
@@ -177,7 +182,7 @@ class Scanner:
         skipped[Reason.UNREACHABLE_FILE] += files.count(None)
         if folder.start_time() != process.id.start_time:
             return None  # its pid has gone to another one meanwhile
-        return replace(process, files=tuple(filter(None, files)))
+        return replace(process, files=tuple(filter(None, files)), frameworks=frameworks)
 
     def _unnamed(self, process: Process) -> Reason | None:
         """Why programs in the kernel cannot tell which process this is, if they cannot."""
@@ -208,9 +213,9 @@ class _KnownFiles:
         self._located: _Remembered[tuple[ProcessId, Mapping], UsedFile] = _Remembered()
         self._exports: _Remembered[tuple[str, str, int], bool] = _Remembered()
 
-    def wanted(self, folder: ProcessFolder) -> Iterator[tuple[Library, Mapping]]:
+    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[Library, Mapping]]:
         """The files of a process that are worth a probe."""
-        for mapping in executable_mappings(folder.maps):
+        for mapping in mappings:
             if named := _LIBRARY.fullmatch(mapping.name):
                 yield Library(named[1]), mapping
             elif mapping.path == folder.executable and self._exports_telltales(folder.pid, mapping):

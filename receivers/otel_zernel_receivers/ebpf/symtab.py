@@ -30,7 +30,7 @@ def find_local(fd: int, beginnings: Iterable[bytes]) -> list[tuple[str, int]]:
     Raises OSError, or UnreadableElf if the file contradicts itself.
     """
     sections = _sections(fd)
-    table = next((section for section in sections if section[1] == _SHT_SYMTAB), None)
+    table = _table(sections)
     if table is None:
         return []
     _, _, _, _, offset, size, link, *_ = table
@@ -38,6 +38,15 @@ def find_local(fd: int, beginnings: Iterable[bytes]) -> list[tuple[str, int]]:
         raise UnreadableElf("symbols without strings")
     names = find_names(fd, sections[link][4], sections[link][5], beginnings)
     return list(_functions(fd, offset, size - size % _SYMBOL.itemsize, names)) if names else []
+
+
+def is_stripped(fd: int) -> bool:
+    """Whether there is no full symbol table. Raises OSError or UnreadableElf."""
+    return _table(_sections(fd)) is None
+
+
+def _table(sections: list[tuple[int, ...]]) -> tuple[int, ...] | None:
+    return next((section for section in sections if section[1] == _SHT_SYMTAB), None)
 
 
 def _functions(fd: int, offset: int, size: int, names: dict[int, str]) -> Iterator[tuple[str, int]]:

@@ -9,10 +9,12 @@ from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.ends import Ends
+from otel_zernel_receivers.ebpf.frameworks import SeenFrameworks
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.left_out import LeftOut
 from otel_zernel_receivers.ebpf.loading import Loaded, load
+from otel_zernel_receivers.ebpf.marks import Mark
 from otel_zernel_receivers.ebpf.metrics import batches_of
 from otel_zernel_receivers.ebpf.otlp import Period
 from otel_zernel_receivers.ebpf.overhead import Overhead
@@ -35,6 +37,8 @@ class Watch:
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
         self._left_out = LeftOut(context.logger)
+        self._frameworks = SeenFrameworks(context.logger)
+        self._missing: dict[int, frozenset[Mark]] = {}
         self._untaken: list[Batch] = []
         self._stack = ExitStack()
 
@@ -72,6 +76,8 @@ class Watch:
         """Finds libraries that processes have mapped, and attaches to each file once."""
         scan = self._scanner.scan()
         self._attachments.update(scan)
+        self._missing = self._attachments.missing(scan)
+        self._frameworks.take(scan.processes)
         self._identities.scanned(scan)
         self._left_out.take(scan.skipped)
 
@@ -105,8 +111,9 @@ class Watch:
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
         wants, tell = self._identities.wants, self._ends.tell
-        metrics = batches_of(readings, wants, self._layout, self._cost, period, watched, tell, self._left_out.last)
-        ends = self._ends.batches({process.pid for process in self.processes()}, self._since_ns)
+        left_out, missing = self._left_out.last, self._missing
+        metrics = batches_of(readings, wants, self._layout, self._cost, period, watched, tell, left_out, missing)
+        ends = self._ends.batches({process.pid for process in self.processes()} | missing.keys(), self._since_ns)
         self._untaken += [*metrics, *self._spans_of(readings), *ends]
         return list(self._untaken)
 

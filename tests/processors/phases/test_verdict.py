@@ -84,3 +84,23 @@ def test_a_jobs_verdict_needs_two_intervals() -> None:
     one, late = JobJudge(LIMITS), {0: tally(nccl=0.3), 1: tally(nccl=0.05)}
     assert [one.hear(late), one.hear(late), one.hear(late)] == [False, True, False]
     assert one.finding.straggler == 1
+
+
+@pytest.mark.parametrize(
+    ("sums", "missing", "verdict"),
+    [
+        (Tally(), {"scopes"}, "marks_missing"),
+        (tally(data=0.1), {"backward"}, "marks_missing"),
+        (tally(data=0.3), {"backward"}, "input_bound"),
+        (tally(compute=0.9), {"ddp_wait"}, "compute_bound"),
+        (tally(data=0.1), {"ddp_wait", "collective_wait"}, "none"),
+        (tally(data=0.1), set(), "none"),
+    ],
+)
+def test_where_nothing_can_be_judged_for_want_of_marks_the_verdict_says_so(
+    sums: Tally, missing: set[str], verdict: str
+) -> None:
+    one = Judge(LIMITS)
+    for _ in range(LIMITS.stability):
+        one.hear(sums, missing)
+    assert one.finding.verdict == verdict

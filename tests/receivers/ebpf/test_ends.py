@@ -110,7 +110,7 @@ class Pipeline:
             np.empty(0),
         )
         layout, cost, period = Layout(HIGHEST_NS, 2), Cost(500, 1000, 500), Period(1, 2)
-        batches = batches_of(readings, lambda _: True, layout, cost, period, Watched(1.0), self.ends.tell, {})
+        batches = batches_of(readings, lambda _: True, layout, cost, period, Watched(1.0), self.ends.tell, {}, {})
         for batch in (*batches, *self.ends.batches({process.pid for process in living}, 3)):
             self._hand_on(self.percentiles.process(Batch.from_bytes(metrics=batch.metrics_bytes())))
         self.clock.advance(1)

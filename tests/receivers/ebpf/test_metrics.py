@@ -1,6 +1,6 @@
 """What is read of many processes, as metrics."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
@@ -12,6 +12,7 @@ from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.loading import Cost
+from otel_zernel_receivers.ebpf.marks import Mark
 from otel_zernel_receivers.ebpf.memory import MemoryReading
 from otel_zernel_receivers.ebpf.metrics import AT_ONCE, batches_of
 from otel_zernel_receivers.ebpf.otlp import Family, Period
@@ -45,7 +46,11 @@ def ignore(pid: int, family: Family, attributes: bytes) -> None:
     return
 
 
-def told(readings: Readings, unwanted: frozenset[Process] = frozenset()) -> list[Batch]:
+def told(
+    readings: Readings,
+    unwanted: frozenset[Process] = frozenset(),
+    missing: Mapping[int, Collection[Mark]] | None = None,
+) -> list[Batch]:
     layout, watched = Layout(HIGHEST_NS, 2), Watched(1.0)
     return batches_of(
         readings,
@@ -56,6 +61,7 @@ def told(readings: Readings, unwanted: frozenset[Process] = frozenset()) -> list
         watched,
         ignore,
         {},
+        missing or {},
     )
 
 
@@ -96,3 +102,9 @@ def test_without_any_process_the_receiver_tells_of_itself() -> None:
         "zernel.probe.excess",
         "zernel.ebpf.left_out",
     }
+
+
+def test_missing_marks_of_a_process_have_points_though_nothing_of_it_was_counted() -> None:
+    (batch,) = told(Readings([], [], [], [], {}, {}, np.empty(0)), missing={17: {Mark.SCOPES, Mark.BACKWARD}})
+    found = [attributes_of(point) for point in points(metrics_of(batch)["zernel.ebpf.missing_marks"])]
+    assert [(one["process_pid"], one["zernel_mark"]) for one in found] == [(17, "backward"), (17, "scopes")]

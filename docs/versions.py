@@ -1,0 +1,76 @@
+"""Writes the tables of docs/versions.md, one for PyTorch, CUDA and NCCL each: `make docs`.
+
+It rests on the symbols of released wheels that are kept in tests/receivers/ebpf/symbols.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from otel_zernel_receivers.ebpf.probes import TORCH_CPU, TORCH_PYTHON
+from otel_zernel_receivers.ebpf.prologue import Cost
+from tests.receivers.ebpf.symbols.kept import Build, builds
+from tests.receivers.ebpf.symbols.releases import Release, releases
+
+VERSIONS = Path(__file__).with_name("versions.md")
+_PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
+_WORDS = {Cost.EMULATED: "emulated", Cost.STEPPED: "stepped"}
+_FUNCTIONS = [probe.function for probe in (*TORCH_CPU, *TORCH_PYTHON)]
+
+
+def written_into(text: str) -> str:
+    """The document with the tables of today."""
+    for name, table in (("torch", _torch()), ("cuda", _calls("cuda")), ("nccl", _calls("nccl"))):
+        fence = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        text = fence.sub(lambda found, table=table: f"{found[1]}\n{table}\n{found[2]}", text)  # type: ignore[misc]
+    return text
+
+
+def _torch() -> str:
+    """A row a wheel, a column a function."""
+    short = [f"`{function.removeprefix('torch::autograd::profiler::')}`" for function in _FUNCTIONS]
+    rows = [_torch_row(build) for build in builds("torch")]
+    return _table(["PyTorch", "processor", "built for", *short], rows)
+
+
+def _torch_row(build: Build) -> list[str]:
+    costs = {function: found for one in _of(build) for function, found in one.costs().items()}
+    made_for = f"CUDA {build.cuda}, NCCL {build.nccl}" if build.has_cuda else "CPU"
+    cells = [" and ".join(_WORDS[cost] for cost in costs[function]) or "-" for function in _FUNCTIONS]
+    return [build.version, _PROCESSORS[build.arch], made_for, *cells]
+
+
+def _of(build: Build) -> Iterator[Release]:
+    for release in releases("torch"):
+        if (release.version, release.arch) == (build.version, build.arch):
+            yield release
+
+
+def _calls(group: str) -> str:
+    """A row a library: the functions of the catalogue that it has, and the cost of a hit."""
+    head = ["package", "version", "processor", "functions", "a hit is", "it lacks"]
+    return _table(head, map(_calls_row, releases(group)))
+
+
+def _calls_row(release: Release) -> list[str]:
+    costs = release.costs()
+    lacking = [f"`{function}`" for function, found in costs.items() if not found]
+    how = Counter(cost for found in costs.values() for cost in found)
+    words = ", ".join(f"{_WORDS[cost]} at {count}" for cost, count in sorted(how.items()))
+    found = f"{len(costs) - len(lacking)} of {len(costs)}"
+    return [release.package, release.version, _PROCESSORS[release.arch], found, words, ", ".join(lacking)]
+
+
+def _table(head: Sequence[str], rows: Iterable[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def main() -> None:
+    """Rewrites the document in place."""
+    VERSIONS.write_text(written_into(VERSIONS.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

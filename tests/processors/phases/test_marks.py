@@ -1,0 +1,29 @@
+"""The verdict on a process whose PyTorch lacks marks names the marks."""
+
+import pytest
+
+from otel_zernel.batch import Batch
+from tests.processors.phases.processing import feed, make, run, state
+from tests.processors.phases.training import Loop, batch_of, gauge_batch
+
+
+def test_a_process_without_scopes_has_a_verdict_that_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    seconds = [(at * 1000, 1.0) for at in range(6)]
+    marks = [
+        gauge_batch("zernel.ebpf.missing_marks", seconds, process_pid=42, zernel_mark=mark)
+        for mark in ("scopes", "backward", "something else")
+    ]
+    made = run(Batch.join(marks))
+    assert state(made, "zernel.verdict") == "marks_missing"
+    (line,) = [record.getMessage() for record in caplog.records if "marks_missing" in record.getMessage()]
+    assert "process 42 on node" in line
+    assert "missing: backward, scopes)" in line, "an unknown mark is no word for the log"
+
+
+def test_what_the_other_marks_show_is_still_told() -> None:
+    processor = make()
+    missing = gauge_batch("zernel.ebpf.missing_marks", [(0, 1.0)], process_pid=42, zernel_mark="backward")
+    spans = [span for span in Loop().steps(300, forward=1.0, backward=1.0).load().spans if span.name != "backward"]
+    made = feed(processor, [missing, batch_of(spans)])
+    assert state(made, "zernel.verdict") == "input_bound"

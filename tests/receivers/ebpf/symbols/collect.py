@@ -1,0 +1,124 @@
+"""Collects the symbols that tests and docs/versions.md rest on from the wheels of the package index: `make symbols`.
+
+    python -m tests.receivers.ebpf.symbols.collect [torch | cuda | nccl]...
+
+Of each library it keeps the names that probes concern and those that begin alike, with their addresses and first
+instructions. It reads them by binutils (`nm`, `readelf`), so that the receiver's own reading is held against another's.
+Nothing else of a wheel is kept. All of it takes half an hour and needs 3 GB of disk while it runs.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from otel_zernel_receivers.ebpf.probes import CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.spellings import beginnings
+from tests.receivers.ebpf.symbols.kept import CODE, FOLDER, Build, Kept, write_builds, write_symbols
+from tests.receivers.ebpf.symbols.wheels import PLATFORMS, newest_of_each_minor, opened, url_of
+
+PACKAGES = {
+    "torch": [("torch", "2.1")],
+    "cuda": [
+        ("nvidia-cuda-runtime-cu11", "11.8"),
+        ("nvidia-cuda-runtime-cu12", "12.0"),
+        ("nvidia-cuda-runtime", "13.0"),
+    ],
+    "nccl": [("nvidia-nccl-cu11", "2.18"), ("nvidia-nccl-cu12", "2.18"), ("nvidia-nccl-cu13", "2.28")],
+}
+LIBRARIES: dict[str, tuple[Probe, ...]] = {
+    "libtorch_cpu": TORCH_CPU,
+    "libtorch_python": TORCH_PYTHON,
+    "libtorch_cuda": NCCL,
+    "libcudart": CUDA_RUNTIME,
+    "libnccl": NCCL,
+}
+
+
+class _Symbol(NamedTuple):
+    table: str
+    name: str
+    address: int
+
+
+def collect(group: str) -> None:
+    """Writes the files of one group of packages."""
+    builds: list[Build] = []
+    kept: list[Kept] = []
+    for package, since in PACKAGES[group]:
+        for version in newest_of_each_minor(package, since):
+            for arch in PLATFORMS:
+                if url := url_of(package, version, arch):
+                    print(package, version, arch, flush=True)  # noqa: T201
+                    with opened(url) as wheel:
+                        builds.append(_build(package, version, arch, wheel))
+                        kept += _kept_of(package, version, arch, wheel)
+    write_builds(FOLDER / f"{group}.builds.tsv", builds)
+    write_symbols(FOLDER / f"{group}.tsv", kept)
+
+
+def _build(package: str, version: str, arch: str, wheel: zipfile.ZipFile) -> Build:
+    """With the versions of CUDA and NCCL that it asks for."""
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    needs = wheel.read(metadata).decode()
+    toolkit = r"(?:nvidia-cuda-runtime(?:-cu\d+)?|cuda-toolkit\[.*?\])"
+    cuda = re.search(rf"^Requires-Dist: {toolkit} ?\(?[=~]=([\d.]+)", needs, re.MULTILINE)
+    nccl = re.search(r"^Requires-Dist: nvidia-nccl-cu\d+ ?\(?==([\d.]+)", needs, re.MULTILINE)
+    has_cuda = any("libtorch_cuda" in name for name in wheel.namelist())
+    return Build(package, version, arch, cuda[1] if cuda else "", nccl[1] if nccl else "", has_cuda)
+
+
+def _kept_of(package: str, version: str, arch: str, wheel: zipfile.ZipFile) -> Iterator[Kept]:
+    for member in wheel.namelist():
+        library = Path(member).name.split(".so")[0]
+        if library in LIBRARIES and ".so" in Path(member).name:
+            with tempfile.NamedTemporaryFile() as file:
+                with wheel.open(member) as content:
+                    shutil.copyfileobj(content, file, 1 << 20)
+                file.flush()
+                for symbol, code in _read(Path(file.name), LIBRARIES[library]):
+                    yield Kept(package, version, arch, library, symbol.table, symbol.name, symbol.address, code.hex())
+
+
+def _read(path: Path, probes: Iterable[Probe]) -> Iterator[tuple[_Symbol, bytes]]:
+    wanted = _pattern(probes)
+    segments = _segments(path)
+    with path.open("rb") as file:
+        for table, option in (("exported", "-D"), ("full", "")):
+            for symbol in _symbols(path, table, option, wanted):
+                file.seek(next(symbol.address - base for first, end, base in segments if first <= symbol.address < end))
+                yield symbol, file.read(CODE)
+
+
+def _pattern(probes: Iterable[Probe]) -> re.Pattern[str]:
+    """Names of functions of C, and of all C++ functions that begin alike."""
+    names = [rf"{re.escape(probe.function)}$" for probe in probes if not probe.takes]
+    for probe in probes:
+        names += [re.escape(name.decode().removesuffix("E")) for name in beginnings(probe.function) if probe.takes]
+    return re.compile("|".join(names))
+
+
+def _symbols(path: Path, table: str, option: str, wanted: re.Pattern[str]) -> list[_Symbol]:
+    """Functions defined in the file."""
+    command = ["nm", "--defined-only", *filter(None, [option]), str(path)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = (re.match(r"(\w+) [TtWwi] (\S+)$", line) for line in listing.splitlines())
+    named = ((one[2].partition("@")[0], int(one[1], 16)) for one in found if one)
+    return sorted({_Symbol(table, name, address) for name, address in named if wanted.match(name)})
+
+
+def _segments(path: Path) -> list[tuple[int, int, int]]:
+    """First and last address of each segment, and the difference between an address and its place in the file."""
+    listing = subprocess.run(["readelf", "-lW", str(path)], capture_output=True, text=True, check=True).stdout
+    loads = re.findall(r"^  LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) ", listing, re.MULTILINE)
+    return [(int(at, 16), int(at, 16) + int(size, 16), int(at, 16) - int(offset, 16)) for offset, at, size in loads]
+
+
+if __name__ == "__main__":
+    for group in sys.argv[1:] or PACKAGES:
+        collect(group)

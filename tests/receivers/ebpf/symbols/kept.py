@@ -1,0 +1,78 @@
+"""Excerpts of the symbol tables of released libraries: tables in text, one row for each symbol.
+
+`collect.py` makes them. Of functions of PyTorch there are also those whose names only begin like one that is probed.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parent
+CODE = 16
+"""Bytes of each function that are kept."""
+
+
+class Kept(NamedTuple):
+    """A function of a library of a release."""
+
+    package: str
+    version: str
+    arch: str
+    library: str
+    table: str
+    """`exported`, or `full` where the library was not stripped."""
+    name: str
+    address: int
+    code: str
+    """Its first bytes, in hexadecimal."""
+
+
+class Build(NamedTuple):
+    """A wheel."""
+
+    package: str
+    version: str
+    arch: str
+    cuda: str
+    """The version of CUDA's runtime that it asks for; empty if none."""
+    nccl: str
+    has_cuda: bool
+    """Whether libtorch_cuda.so is in it."""
+
+
+@cache
+def symbols(group: str) -> tuple[Kept, ...]:
+    """The functions of `torch`, `cuda` or `nccl`, as they were collected: oldest release first."""
+    return tuple(
+        Kept(package, version, arch, library, table, name, int(address, 16), code)
+        for package, version, arch, library, table, name, address, code in _rows(f"{group}.tsv")
+    )
+
+
+@cache
+def builds(group: str) -> tuple[Build, ...]:
+    """The wheels they come from."""
+    return tuple(
+        Build(package, version, arch, cuda, nccl, has_cuda == "True")
+        for package, version, arch, cuda, nccl, has_cuda in _rows(f"{group}.builds.tsv")
+    )
+
+
+def write_symbols(path: Path, kept: Iterable[Kept]) -> None:
+    """Writes a file that `symbols` reads."""
+    _write(path, ((*one[:6], f"{one.address:x}", one.code) for one in kept))
+
+
+def write_builds(path: Path, made: Iterable[Build]) -> None:
+    """Writes a file that `builds` reads."""
+    _write(path, made)
+
+
+def _rows(name: str) -> Iterator[list[str]]:
+    for line in (FOLDER / name).read_text("ascii").splitlines():
+        yield line.split("\t")
+
+
+def _write(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
+    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in rows), "ascii")

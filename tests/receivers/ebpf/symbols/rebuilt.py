@@ -1,0 +1,68 @@
+"""ELF files with the symbols that were kept of a library, for the receiver to read as it would read the library."""
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from otel_zernel_receivers.ebpf.prologue import Machine
+from tests.receivers.ebpf.symbols.kept import CODE, Kept
+
+MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+_PT_LOAD, _PT_DYNAMIC, _READ_EXECUTE = 1, 2, 5
+_DT_NULL, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 0, 4, 5, 6, 10
+_SHT_SYMTAB, _SHT_STRTAB = 2, 3
+_GLOBAL_FUNCTION = 0x12
+_HEADER, _SEGMENTS = 64, 2 * 56
+
+
+def rebuilt(symbols: Iterable[Kept], arch: str = "x86_64", more: Mapping[int, bytes] | None = None) -> bytes:
+    """A library for the processor `arch`. It has its full symbol table only if some symbols are from one.
+
+    `more` are further tables, by their tags in the dynamic section.
+    """
+    symbols = list(symbols)
+    codes = {one.address: bytes.fromhex(one.code) for one in symbols}
+    code_at = dict(zip(codes, range(_HEADER + _SEGMENTS, 1 << 30, CODE), strict=False))
+    exported = [(one.name, code_at[one.address]) for one in symbols if one.table == "exported"]
+    full = [(one.name, code_at[one.address]) for one in symbols if one.table == "full"]
+    code = b"".join(one.ljust(CODE, b"\0") for one in codes.values())
+    return _assembled(code, exported, full, MACHINES[arch], more or {})
+
+
+Named = Sequence[tuple[str, int]]
+
+
+def _assembled(code: bytes, exported: Named, full: Named, machine: Machine, more: Mapping[int, bytes]) -> bytes:
+    """Tables one behind the other; every address is the place in the file."""
+    tables = [code, *_table(exported), _hash(len(exported)), *(_table(full) if full else (b"", b"")), *more.values()]
+    places = list(accumulate(map(len, tables), initial=_HEADER + _SEGMENTS))
+    _, dynsym, dynstr, hashes, symtab, strtab, *others, dynamic = places
+    tags = {_DT_HASH: hashes, _DT_STRTAB: dynstr, _DT_SYMTAB: dynsym, _DT_STRSZ: len(tables[2])}
+    tags |= dict(zip(more, others, strict=True))
+    tables.append(b"".join(struct.pack("<QQ", *tag) for tag in (tags | {_DT_NULL: 0}).items()))
+    sections = dynamic + len(tables[-1])
+    tables.append(_section(_SHT_SYMTAB, symtab, len(tables[4]), 1) + _section(_SHT_STRTAB, strtab, len(tables[5]), 0))
+    load = struct.pack("<IIQQQQQQ", _PT_LOAD, _READ_EXECUTE, 0, 0, 0, sections, sections, 4096)
+    points = struct.pack("<IIQQQQQQ", _PT_DYNAMIC, 4, dynamic, dynamic, dynamic, *[sections - dynamic] * 2, 8)
+    count = 2 if full else 0
+    header = (b"\x7fELF", 2, 1, 1, 3, machine, 1, 0, _HEADER, sections, 0, _HEADER, 56, 2, 64, count, 0)
+    return struct.pack("<4sBBB9xHHIQQQIHHHHHH", *header) + load + points + b"".join(tables)
+
+
+def _table(named: Named) -> tuple[bytes, bytes]:
+    """Symbols and their names; the first symbol is none."""
+    positions = accumulate((len(name) + 1 for name, _ in named), initial=1)
+    entries = (
+        struct.pack("<IBBHQQ", position, _GLOBAL_FUNCTION, 0, 1, address, CODE)
+        for position, (_, address) in zip(positions, named, strict=False)
+    )
+    return bytes(24) + b"".join(entries), b"\0" + b"".join(name.encode() + b"\0" for name, _ in named)
+
+
+def _hash(count: int) -> bytes:
+    """One bucket with all symbols in a chain."""
+    return struct.pack(f"<{3 + count + 1}I", 1, count + 1, min(count, 1), 0, *range(2, count + 1), *[0] * min(count, 1))
+
+
+def _section(kind: int, offset: int, size: int, link: int) -> bytes:
+    return struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, offset, size, link, 0, 8, 24)

@@ -1,0 +1,66 @@
+"""The releases whose symbols were kept, as the receiver reads them."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from typing import TypeVar
+
+from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places, find_points
+from otel_zernel_receivers.ebpf.probes import Probe
+from otel_zernel_receivers.ebpf.processes import Library
+from otel_zernel_receivers.ebpf.prologue import Cost
+from tests.receivers.ebpf.symbols.kept import Kept, symbols
+from tests.receivers.ebpf.symbols.rebuilt import rebuilt
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A library of a release, for one processor."""
+
+    package: str
+    version: str
+    arch: str
+    library: Library
+    symbols: tuple[Kept, ...]
+
+    def __str__(self) -> str:
+        return f"{self.package}-{self.version}-{self.arch}-{self.library}"
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        return PROBES[self.library]
+
+    def places(self) -> Places:
+        """Where its functions are, in a file with its symbols."""
+        return self._read(find_places)
+
+    def costs(self) -> dict[str, list[Cost]]:
+        """The cost of a hit at each place, by function."""
+        points = self._read(find_points)
+        return {one.function: [point.cost for probe, point in points if probe is one] for one in self.probes}
+
+    def _read(self, find: Callable[[int, Sequence[Probe]], T]) -> T:
+        fd = os.memfd_create("library")
+        try:
+            os.write(fd, rebuilt(self.symbols, self.arch))
+            return find(fd, self.probes)
+        finally:
+            os.close(fd)
+
+
+@cache
+def releases(group: str) -> tuple[Release, ...]:
+    """The libraries of `torch`, `cuda` or `nccl` that probes are put on, oldest release first."""
+    return tuple(_releases(group))
+
+
+def _releases(group: str) -> Iterator[Release]:
+    for key, found in groupby(symbols(group), key=lambda one: (one.package, one.version, one.arch, one.library)):
+        package, version, arch, library = key
+        kept = tuple(found)
+        if (kind := Library(library.removeprefix("lib"))) is not Library.TORCH_CUDA:
+            yield Release(package, version, arch, kind, kept)
