@@ -7,11 +7,14 @@
 
 #define SCOPES 16
 
-/* From PythonRecordFunction, which the scope's user holds, to its at::RecordFunction, which is told the end. */
+/* From PythonRecordFunction, which the scope's user holds, to its at::RecordFunction, which is told the end: behind the
+ * virtual table and the counters of references, which took 16 bytes up to PyTorch 2.2 and take 8 since. No other
+ * RecordFunction can be at either place: it would overlap. */
 #define RECORD_FUNCTION_OFFSET 16
+#define OLD_RECORD_FUNCTION_OFFSET 24
 
 struct scope {
-	__u64 record_function;
+	__u64 object; /* PythonRecordFunction */
 	__u64 begin;
 	__u16 interval;
 	__u16 phase;	   /* 0: none of its own */
@@ -88,14 +91,17 @@ __noinline int end_scope(struct thread *thread, struct scope *scope, __u64 end, 
 	return 0;
 }
 
-/* How many open scopes lie outside of the innermost one with this object; -1 if there is none. */
-__noinline int find_scope(struct scopes *scopes, __u64 record_function)
+/* How many open scopes lie outside of the innermost one whose object is one of these; -1 if there is none. */
+__noinline int find_scope(struct scopes *scopes, __u64 object, __u64 other)
 {
 	__u32 depth = scopes ? scopes->depth : 0;
 
-	for (__u32 i = 1; i <= SCOPES && i <= depth; i++)
-		if (SCOPE_AT(scopes, scopes->outermost + depth - i)->record_function == record_function)
+	for (__u32 i = 1; i <= SCOPES && i <= depth; i++) {
+		__u64 open = SCOPE_AT(scopes, scopes->outermost + depth - i)->object;
+
+		if (open == object || open == other)
 			return depth - i;
+	}
 	return -1;
 }
 
@@ -146,8 +152,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 		lose(NO_SCOPE);
 		return;
 	}
-	object += RECORD_FUNCTION_OFFSET;
-	stale = find_scope(scopes, object);
+	stale = find_scope(scopes, object, object);
 	if (stale >= 0)
 		end_scopes(hit->thread, scopes, stale, 1);
 	if (scopes->depth >= SCOPES) { /* one that is never closed must not keep others out */
@@ -157,7 +162,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	}
 	scope = SCOPE_AT(scopes, scopes->outermost + scopes->depth);
 	scopes->depth++;
-	scope->record_function = object;
+	scope->object = object;
 	scope->begin = frame->start;
 	scope->outer_phase = hit->thread->phase;
 	__builtin_memset(scope->name, 0, NAME_LENGTH);
@@ -172,7 +177,11 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 static __always_inline void close_scope(struct hit *hit)
 {
 	struct scopes *scopes = current_scopes(0);
-	int found = scopes ? find_scope(scopes, argument(hit->regs, 1)) : -1;
+	__u64 ended = argument(hit->regs, 1);
+	int found = -1;
+
+	if (scopes)
+		found = find_scope(scopes, ended - RECORD_FUNCTION_OFFSET, ended - OLD_RECORD_FUNCTION_OFFSET);
 
 	if (found >= 0)
 		end_scopes(hit->thread, scopes, found, 0);
