@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.testing import until
+from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.elf import ElfFile
 from otel_zernel_receivers.ebpf.processes import Library, Scanner
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import best_mode
 
 ROOT = Path(__file__).parents[3]
 NEEDED = ("bpf", "perfmon", "sys_ptrace")
@@ -76,21 +78,26 @@ async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadab
             assert counted(second, program.pid) == 30
 
 
+def of_mode() -> tuple[str, ...]:
+    """The capabilities that perf links need and others do not."""
+    return ("sys_admin",) if best_mode() is Mode.PERF else ()
+
+
 def with_only(*capabilities: str) -> list[str]:
-    """What a command is put behind to have these capabilities alone."""
+    """What a command is put behind to have these capabilities alone, and those that the best mode needs besides."""
     if not shutil.which("setpriv"):
         pytest.skip("setpriv (util-linux) is not installed")
-    only = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+    only = ",".join(["-all", *(f"+{name}" for name in (*capabilities, *of_mode()))])
     return ["setpriv", f"--bounding-set={only}", f"--inh-caps={only}"]
 
 
-def test_three_capabilities_suffice(loadable: None, standin: Standin) -> None:
+def test_few_capabilities_suffice(loadable: None, standin: Standin) -> None:
     wrapper = with_only(*NEEDED)
     with standin.start() as program:
         program.do("load libcudart.so.12")
         with collector(wrapper) as process:
             status = Path(f"/proc/{process.pid}/status").read_text()
-            assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED)
+            assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED) + len(of_mode())
             program.do("cudaLaunchKernel times=40")
             assert counted(process, program.pid) == 40
 
@@ -113,7 +120,7 @@ def job_of_nobody(
             yield job
 
 
-def test_three_capabilities_tell_the_rank_of_another_user_s_job(loadable: None, standin: Standin) -> None:
+def test_few_capabilities_suffice_for_the_rank_of_another_user_s_job(loadable: None, standin: Standin) -> None:
     ranks = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
     with job_of_nobody(standin, 0o755, **ranks) as program:
         program.do("load libcudart.so.12")
