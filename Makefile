@@ -9,7 +9,7 @@ OLD_TORCH := 2.6.0
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench gpu-check docs peers torches bpf soak clean
+.PHONY: run test lint bench gpu-check docs peers torches bpf soak kernels clean
 
 run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
@@ -27,6 +27,12 @@ lint: $(STAMP)
 # training on each version of PyTorch.
 soak: $(STAMP) torches
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
+	$(MAKE) kernels
+
+# The ebpf receiver on Debian's kernels, each in an emulator; KERNELS="6.1-x86_64 ..." for some. Writes docs/kernels.md.
+kernels: $(STAMP) peers
+	sh tests/kernels/install-emulators.sh
+	$(BIN)/python -m tests.kernels $(KERNELS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
@@ -47,6 +53,7 @@ bpf:
 peers: $(STAMP)
 	sh tests/interop/install-peers.sh $(BIN)/pip
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH)
+	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh
 
 # 5 GB and two minutes each. The one that `make test` with REQUIRE_PEERS=1 needs is OLD in tests/receivers/ebpf/torches.py.
 torches: $(STAMP)

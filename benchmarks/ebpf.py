@@ -68,7 +68,7 @@ def run() -> list[Row]:
 
 def _call(folder: Path, mode: Mode) -> Row:
     """A counted call against one with an empty probe; the best of several rounds of each, taken in turns."""
-    executable = _compiled(folder)
+    executable = compiled(folder)
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with executable.open("rb") as file:
         places = find_places(file.fileno(), (probe,)).probed
@@ -80,21 +80,21 @@ def _call(folder: Path, mode: Mode) -> Row:
         for _ in range(ROUNDS):
             for name in best:
                 with closing(attach(loaded.bpf, mode, str(executable), places, name)):
-                    best[name] = min(best[name], _time_calls(program))
+                    best[name] = min(best[name], time_calls(program))
         program.kill()
     ratio = best["probe"] / best["empty"]
     value = f"{best['probe']:.0f} ns, {ratio:.2f} x an empty probe ({best['empty']:.0f} ns)"
     return Row(f"eBPF: a counted call by {mode}", value, f"<= {BARS[mode]} x", ratio <= BARS[mode])
 
 
-def _compiled(folder: Path) -> Path:
+def compiled(folder: Path) -> Path:
     source, executable = folder / "probed.c", folder / "probed"
     source.write_text(_PROBED)
     subprocess.run(["cc", "-O2", "-rdynamic", "-fcf-protection=none", "-o", executable, source], check=True)
     return executable
 
 
-def _time_calls(program: "subprocess.Popen[str]") -> float:
+def time_calls(program: "subprocess.Popen[str]") -> float:
     """ns for one call."""
     assert program.stdin
     assert program.stdout

@@ -102,6 +102,13 @@ static __always_inline int has_lost_its_return(const struct frame *frame)
 	return detached && frame->start < *detached;
 }
 
+/* The mask is for the verifier of Linux 6.1, which forgets a bound that was checked in another register. */
+static __always_inline struct frame *frame_at(struct thread *thread, __u32 depth)
+{
+	barrier_var(depth);
+	return &thread->frames[depth & (FRAMES - 1)];
+}
+
 /* Frames at or below the stack pointer were left by longjmp, an exception or a lost return. */
 static __always_inline void discard_abandoned(struct thread *thread, __u64 sp)
 {
@@ -111,7 +118,7 @@ static __always_inline void discard_abandoned(struct thread *thread, __u64 sp)
 
 		if (top >= FRAMES)
 			return;
-		if (thread->frames[top].sp > sp && !has_lost_its_return(&thread->frames[top]))
+		if (frame_at(thread, top)->sp > sp && !has_lost_its_return(frame_at(thread, top)))
 			return;
 		thread->depth = top;
 	}
@@ -137,7 +144,7 @@ static __always_inline struct frame *begin_call(struct hit *hit)
 		lose(TOO_DEEP);
 		return 0;
 	}
-	frame = &thread->frames[depth];
+	frame = frame_at(thread, depth);
 	thread->depth = depth + 1;
 	frame->sp = hit->regs->sp;
 	frame->flags = hit->flags;
@@ -154,7 +161,8 @@ static __always_inline void miss(struct hit *hit)
 		lose(NO_START);
 }
 
-/* The frame of the call that returns; null if its entry was not counted. */
+/* The frame of the call that returns; null if its entry was not counted. The frame has the flags, so that most returns
+ * do without asking for the cookie. */
 static __always_inline struct frame *end_call(struct hit *hit)
 {
 	struct thread *thread = hit->thread;
@@ -163,12 +171,14 @@ static __always_inline struct frame *end_call(struct hit *hit)
 
 	discard_abandoned(thread, sp - 1);
 	top = thread->depth - 1;
-	if (top >= FRAMES || thread->frames[top].sp != sp) {
+	if (top >= FRAMES || frame_at(thread, top)->sp != sp) {
+		hit->flags = bpf_get_attach_cookie(hit->regs);
 		miss(hit);
 		return 0;
 	}
 	thread->depth = top;
+	hit->flags = frame_at(thread, top)->flags;
 	if (has_failed(hit) && hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL))
 		count_error(thread->row, thread->generation, hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL), result_of(hit->regs));
-	return &thread->frames[top];
+	return frame_at(thread, top);
 }

@@ -70,7 +70,7 @@ static __always_inline struct event *new_event_of(__u32 row, struct process *pro
 /* The same for what a thread did. */
 static __always_inline struct event *new_event(const struct thread *thread, __u32 interval, __u64 begin, __u64 end)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+	struct process *process = process_in(thread->row);
 
 	return process ? new_event_of(thread->row, process, thread->tid, interval, begin, end) : 0;
 }

@@ -26,7 +26,7 @@ static __always_inline void tell_end(__u32 row, struct process *process, __u32 e
 static __always_inline void end_process(__u32 ending)
 {
 	__u32 tgid = current_tgid(), *found = bpf_map_lookup_elem(&row_of_tgid, &tgid), row;
-	struct process *process = found ? bpf_map_lookup_elem(&processes, found) : 0;
+	struct process *process = found ? process_in(*found) : 0;
 	int is_told;
 
 	if (!process)

@@ -9,11 +9,7 @@
 
 static __always_inline int meet(struct hit *hit, struct registers *regs)
 {
-	__u64 cookie = bpf_get_attach_cookie(regs);
-
 	hit->regs = regs;
-	hit->flags = cookie;
-	hit->positions = cookie >> 32;
 	hit->thread = current_thread();
 	return !!hit->thread;
 }
@@ -48,8 +44,9 @@ static __always_inline void pass(struct hit *hit)
 /* Answers 1 if the call's return is of no interest. */
 static __always_inline int on_entry(struct registers *regs)
 {
+	__u64 cookie = bpf_get_attach_cookie(regs);
+	struct hit hit = { .flags = cookie, .positions = cookie >> 32 };
 	struct frame *frame;
-	struct hit hit;
 
 	if (!meet(&hit, regs))
 		return 1;
@@ -75,6 +72,14 @@ static __always_inline int on_entry(struct registers *regs)
 	return 0;
 }
 
+/* Inlined, since most hits of a job end here. */
+static __always_inline void count_call(const struct hit *hit, const struct frame *frame)
+{
+	const struct thread *thread = hit->thread;
+
+	add_to_row(thread->row, thread->generation, OPERATION_OF(hit->flags), frame->phase, hit->time - frame->start, 0);
+}
+
 static __always_inline int on_return(struct registers *regs)
 {
 	struct hit hit = { .time = bpf_ktime_get_ns() };
@@ -83,7 +88,7 @@ static __always_inline int on_return(struct registers *regs)
 	if (!frame)
 		return 0;
 	switch (KIND_OF(hit.flags)) {
-	case CALL: count(hit.thread, OPERATION_OF(hit.flags), frame->phase, hit.time - frame->start, 0); break;
+	case CALL: count_call(&hit, frame); break;
 	case WAIT: count_wait(&hit, frame); break;
 	case COPY: end_copy(&hit, frame); break;
 	case ALLOCATE: end_allocation(&hit, frame); break;

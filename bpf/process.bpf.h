@@ -51,7 +51,7 @@ struct frame {
 	__u32 phase;
 };
 
-#define FRAMES 4
+#define FRAMES 4 /* a power of two */
 
 struct thread {
 	__u32 row;
@@ -103,6 +103,12 @@ struct {
 	__type(value, __u64);
 } attached_at SEC(".maps");
 
+/* The row is copied to the stack: before Linux 6.2 a map key cannot lie in memory that a global function was given. */
+static __always_inline struct process *process_in(__u32 row)
+{
+	return bpf_map_lookup_elem(&processes, &row);
+}
+
 /* Task storage goes with its thread: nothing to clean up, and never full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -132,7 +138,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 
 	if (bpf_map_pop_elem(&free_rows, row))
 		return -1;
-	process = bpf_map_lookup_elem(&processes, row);
+	process = process_in(*row);
 	if (!process)
 		return -1;
 	process->began = bpf_ktime_get_ns();
@@ -205,7 +211,7 @@ __noinline int find_row(struct thread *thread)
 		}
 		row = *found;
 	}
-	process = bpf_map_lookup_elem(&processes, &row);
+	process = process_in(row);
 	if (!process)
 		return -1;
 	if (!thread->generation)
@@ -225,12 +231,12 @@ static __always_inline int is_current(const struct process *process, const struc
 /* The thread's process, or null if it is not counted. */
 static __always_inline struct process *process_of(struct thread *thread)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+	struct process *process = process_in(thread->row);
 
 	if (!is_current(process, thread)) {
 		if (thread->foreign || find_row(thread))
 			return 0;
-		process = bpf_map_lookup_elem(&processes, &thread->row);
+		process = process_in(thread->row);
 	}
 	return process && process->state == LIVE ? process : 0;
 }

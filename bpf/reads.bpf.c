@@ -25,7 +25,7 @@ int system_call_exit(__u64 *ctx)
 		return 0;
 	tgid = current_tgid();
 	row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	process = row ? bpf_map_lookup_elem(&processes, row) : 0;
+	process = row ? process_in(*row) : 0;
 	if (!process)
 		return 0;
 	__sync_fetch_and_add(&process->reads, 1);

@@ -28,7 +28,7 @@ static __always_inline __u32 why_off_cpu(struct task_struct *task, int is_preemp
 
 static __always_inline struct process *known_process_of(const struct thread *thread)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &thread->row);
+	struct process *process = process_in(thread->row);
 
 	return is_current(process, thread) ? process : 0;
 }
@@ -63,16 +63,34 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 		count_in_row(thread->row, thread->generation, FUTEX_WAIT | phase_of(thread, process) << 16, off, 0);
 }
 
-SEC("tp_btf/sched_switch")
-int sched_switch(__u64 *ctx)
+static __always_inline int switch_task(struct task_struct *previous, struct task_struct *next, int is_preempted,
+				       __u64 state)
 {
-	struct task_struct *previous = (struct task_struct *)ctx[1], *next = (struct task_struct *)ctx[2];
 	struct thread *thread = bpf_task_storage_get(&threads, previous, 0, 0);
 
 	if (thread && thread->generation)
-		leave_cpu(thread, bpf_ktime_get_ns(), why_off_cpu(previous, ctx[0], ctx[3]));
+		leave_cpu(thread, bpf_ktime_get_ns(), why_off_cpu(previous, is_preempted, state));
 	thread = bpf_task_storage_get(&threads, next, 0, 0);
 	if (thread && thread->generation)
 		enter_cpu(thread, bpf_ktime_get_ns());
 	return 0;
 }
+
+SEC("tp_btf/sched_switch")
+int sched_switch(__u64 *ctx)
+{
+	return switch_task((struct task_struct *)ctx[1], (struct task_struct *)ctx[2], ctx[0], ctx[3]);
+}
+
+#if defined(CLASSIC)
+
+/* Before Linux 5.18 the tracepoint has no fourth argument, and the task still has its state. */
+SEC("tp_btf/sched_switch")
+int sched_switch_old(__u64 *ctx)
+{
+	struct task_struct *previous = (struct task_struct *)ctx[1];
+
+	return switch_task(previous, (struct task_struct *)ctx[2], ctx[0], previous->__state);
+}
+
+#endif

@@ -49,7 +49,7 @@ struct {
 /* Gives the series a slot and returns its number + 1, or 0 if there is none left. */
 __noinline __u32 claim_slot(__u32 row, __u32 operation, __u32 phase)
 {
-	struct process *process = bpf_map_lookup_elem(&processes, &row);
+	struct process *process = process_in(row);
 	__u32 number, first, cell = operation * PHASES + phase;
 	struct slot *slot;
 
@@ -84,24 +84,24 @@ static __always_inline void raise(__u64 *maximum, __u64 value)
 	}
 }
 
-/* Counts a value in a series, an operation and phase << 16 of the process that has the row in this generation.
+/* Counts a value in a series of the process that has the row in this generation.
  *
  * The histogram's counter comes first and `count` last: a reader that sees `count` move sees all of the value. */
-__noinline int count_in_row(__u32 row, __u32 generation, __u32 series, __u64 value, __u64 bytes)
+static __always_inline void add_to_row(__u32 row, __u32 generation, __u32 operation, __u32 phase, __u64 value, __u64 bytes)
 {
-	__u32 operation = series & 0xffff, phase = series >> 16, number, index, pair, *two;
-	struct process *process = bpf_map_lookup_elem(&processes, &row);
+	__u32 number, index, pair, *two;
+	struct process *process = process_in(row);
 	struct slot *slot;
 
 	if (!process || process->generation != generation || process->state != LIVE)
-		return 0;
+		return;
 	number = process->slots[(operation * PHASES + phase) & (OPERATIONS * PHASES - 1)];
 	if (!number)
 		number = claim_slot(row, operation, phase);
 	number--;
 	slot = bpf_map_lookup_elem(&slots, &number);
 	if (!slot)
-		return 0;
+		return;
 	index = number * settings.hdr_length + hdr_index(value);
 	pair = index / 2;
 	two = bpf_map_lookup_elem(&counters, &pair);
@@ -112,6 +112,12 @@ __noinline int count_in_row(__u32 row, __u32 generation, __u32 series, __u64 val
 		__sync_fetch_and_add(&slot->bytes, bytes);
 	raise(&slot->highest, value);
 	__sync_fetch_and_add(&slot->count, 1);
+}
+
+/* The same as a function of its own. `series` is the operation and the phase << 16. */
+__noinline int count_in_row(__u32 row, __u32 generation, __u32 series, __u64 value, __u64 bytes)
+{
+	add_to_row(row, generation, series & 0xffff, series >> 16, value, bytes);
 	return 0;
 }
 

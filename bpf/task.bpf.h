@@ -4,5 +4,6 @@
 
 struct task_struct {
 	__u64 start_time; /* CLOCK_MONOTONIC, ns */
-	int exit_code;	  /* as wait(2) tells it */
+	int exit_code;	  /* as wait(2) gives it */
+	unsigned int __state;
 } __attribute__((preserve_access_index));

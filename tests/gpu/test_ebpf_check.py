@@ -14,7 +14,7 @@ from tests.gpu.quantities import compare, seen, table
 from tests.gpu.watched import JOB, ROOT, batches_of, collector
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.torches import OWN, python_of
-from tests.receivers.ebpf.watching import require_sessions
+from tests.receivers.ebpf.watching import require_ebpf
 
 SCRIPT = {
     "cudaLaunchKernel times=100 threads=3": {"launches": 300},
@@ -40,7 +40,7 @@ SCRIPT = {
 
 
 def test_what_a_program_did_is_what_the_collector_saw(standin: Standin, tmp_path: Path) -> None:
-    require_sessions()
+    require_ebpf()
     name, did = uuid.uuid4().hex, dict.fromkeys((what for one in SCRIPT.values() for what in one), 0)
     with standin.start(environment={JOB: name}) as program:
         for command in ("load libcudart.so.12", "load libcuda.so.1", "load libnccl.so.2", "ncclCommInitRank ranks=1"):
@@ -57,7 +57,7 @@ def test_what_a_program_did_is_what_the_collector_saw(standin: Standin, tmp_path
 
 
 def test_scopes_and_phases_of_a_training_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    require_sessions()
+    require_ebpf()
     python_of(OWN)
     ebpf_check.main(tmp_path / "report", steps=10)
     head, counts, _, *rows, last = capsys.readouterr().out.splitlines()

@@ -21,10 +21,8 @@ class Mode(StrEnum):
     PERF = "perf"
 
 
-TRACEPOINTS = ("process_exit", "process_exec", "sched_switch", "system_call_exit")
-"""Programs that name themselves what they attach to."""
-OPTIONAL = ("sched_switch", "system_call_exit")
-"""Those that do not load before Linux 5.18, and are done without there."""
+TRACEPOINTS = ("process_exit", "process_exec", "sched_switch", "sched_switch_old", "system_call_exit")
+"""Programs whose section names the tracepoint that they attach to."""
 
 
 @dataclass(frozen=True, slots=True)

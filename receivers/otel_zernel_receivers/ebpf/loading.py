@@ -2,12 +2,13 @@
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from otel_zernel.hdr import Layout
-from otel_zernel_receivers.ebpf.attaching import OPTIONAL, Mode, Place, attach, attach_tracepoints, prepare
+from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.calibration import ENTRY_PROBE, PROBE, OwnFunction
+from otel_zernel_receivers.ebpf.kernels import RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.layout import SETTINGS
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libbpf_calls import BpfError, missing
@@ -15,6 +16,15 @@ from otel_zernel_receivers.ebpf.probes import Operation
 from otel_zernel_receivers.ebpf.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables import Limits, Tables
 from otel_zernel_receivers.ebpf.unavailable import Unavailable, explain
+
+_LEFT_OUT = (
+    ("sched_switch_old",),
+    ("sched_switch",),
+    ("sched_switch", "sched_switch_old"),
+    ("sched_switch", "sched_switch_old", "system_call_exit"),
+)
+"""Programs that are not loaded, in the order of trial. `sched_switch` needs Linux 5.18, `sched_switch_old` is for older
+kernels; the last trials do without times off the CPU, then without reads."""
 
 _TRIAL_CALLS = 7
 _CALIBRATION_CALLS = 2000
@@ -42,8 +52,15 @@ class Loaded:
     tables: Tables
     tracepoints: Link
     cost: Cost
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     """Why no better mode was taken."""
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What this kernel does not let us count, for people to read."""
+        programs = self.bpf.programs
+        scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else ("time off the CPU",)
+        return scheduler + (() if "system_call_exit" in programs else ("reads",))
 
     def close(self) -> None:
         """Detaches and unloads."""
@@ -57,26 +74,37 @@ def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
         raise Unavailable(sentence)
     reasons: list[str] = []
     for mode in modes:
-        for variant in _variants(mode):
-            for left_out in ((), OPTIONAL):
-                try:
-                    return _load(limits, mode, variant, left_out, tuple(reasons))
-                except OSError as error:
-                    reasons.append(
-                        f"{mode} ({', '.join((variant, *(f'without {name}' for name in left_out)))}): {error}"
-                    )
+        for variant in variants(mode):
+            try:
+                return replace(load_variant(limits, mode, variant), reasons=tuple(reasons))
+            except OSError as error:
+                reasons.append(f"{mode} ({variant}): {error}")
     raise Unavailable(explain(reasons), reasons)
 
 
-def _variants(mode: Mode) -> tuple[str, ...]:
+def variants(mode: Mode) -> tuple[str, ...]:
     """The objects for a mode, the likely one first: Linux 7.0 changed the kfuncs of sessions."""
     if mode is not Mode.SESSION:
         return ("classic",)
-    major = int(platform.release().split(".")[0])
-    return ("session_ctx", "session") if major >= 7 else ("session", "session_ctx")
+    likely = ("session", "session_ctx")
+    return likely[::-1] if RUNNING >= SESSION_CONTEXT else likely
 
 
-def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str], reasons: tuple[str, ...]) -> Loaded:
+def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _LEFT_OUT) -> Loaded:
+    """Loads one object with as many of its programs as this kernel takes. Raises OSError, that of the first trial.
+
+    `trials` names for each trial the programs that are not loaded.
+    """
+    errors: list[OSError] = []
+    for left_out in trials:
+        try:
+            return _load(limits, mode, variant, left_out)
+        except OSError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> Loaded:
     bpf = Object(Path(__file__).parent / "objects" / platform.machine() / f"{variant}.bpf.o")
     try:
         limits.apply(bpf.maps)
@@ -87,14 +115,14 @@ def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str], rea
                 namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length, round(limits.long_wait * 1e9)
             )
         )
-        for name in left_out:
+        for name in bpf.programs.keys() & set(left_out):
             bpf.programs.pop(name).skip()
         prepare(bpf, mode)
         bpf.load()
         tables = Tables(bpf.maps, layout)
         cost = _calibrate(bpf, mode, tables, layout)
         _forget_collector(tables)
-        return Loaded(bpf, mode, tables, attach_tracepoints(bpf), cost, reasons)
+        return Loaded(bpf, mode, tables, attach_tracepoints(bpf), cost)
     except BaseException:
         bpf.close()
         raise

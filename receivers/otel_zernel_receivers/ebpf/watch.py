@@ -49,6 +49,8 @@ class Watch:
         context.logger.info(
             "Attaching by %s; a probe adds %d ns to what it measures", loaded.mode, loaded.cost.floor_ns
         )
+        if loaded.unseen:
+            context.logger.warning("This kernel does not let the receiver count %s", " and ".join(loaded.unseen))
         self._tables, self._cost = loaded.tables, loaded.cost
         self._attachments = Attachments(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
         self._stack.callback(self._attachments.close)

@@ -8,7 +8,7 @@ from benchmarks._runs import live
 from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import OVERLAP, bar, scores
 from tests.receivers.ebpf.torches import OLD, python_of, versions
-from tests.receivers.ebpf.watching import require_sessions
+from tests.receivers.ebpf.watching import require_ebpf
 
 SHORT = ("AdamW", "gloo, DDP", "asynchronous streams")
 """What every run in CI can afford."""
@@ -30,7 +30,7 @@ def test_phases_of_every_pytorch_are_the_true_ones(version: str, name: str) -> N
 
 def assert_true(version: str, name: str) -> None:
     """Trains, and holds what was seen of it against what the loop says."""
-    require_sessions()
+    require_ebpf()
     python, scenario = python_of(version), SCENARIOS[name]
     if scenario.gpu and not shutil.which("cc"):
         pytest.skip("cc is not installed, which builds the stand-in of a GPU")

@@ -4,14 +4,39 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.attaching import Mode
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.loading import Loaded, load_variant
+from otel_zernel_receivers.ebpf.tables import Limits
 from otel_zernel_receivers.ebpf.watch import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import doubles, histogram_points, numbers
+from tests.receivers.ebpf.watching import doubles, histogram_points, numbers, require_ebpf
 
 WAIT_NS = 200_000_000
+
+
+@pytest.fixture(params=[False, True], ids=["state as an argument", "state in the task"])
+def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
+    """A watch with the program for this kernel's scheduler tracepoint, and one with that for kernels before 5.18."""
+    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), *([_load_old] if request.param else []))
+    require_ebpf()
+    with closing(watch):
+        watch.open()
+        yield watch
+
+
+def _load_old(limits: Limits) -> Loaded:
+    mode = require_ebpf()
+    return load_variant(limits, Mode.PERF if mode is Mode.PERF else Mode.MULTI, "classic", [["sched_switch"]])
 
 
 def waited(watch: Watch, standin: Standin) -> tuple[Batch, Program]:

@@ -15,7 +15,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.watching import attributes_of, calls, numbers, reading, require_sessions, spans_of
+from tests.receivers.ebpf.watching import attributes_of, calls, numbers, reading, require_ebpf, spans_of
 
 STEPS = 40
 
@@ -45,7 +45,7 @@ Training = tuple[Batch, dict[str, int], int]
 @pytest.fixture(scope="module")
 def training(python: str) -> Training:
     """A training without workers."""
-    require_sessions()
+    require_ebpf()
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
         watch.open()
         return trained(watch, python, "train.py", 0, STEPS)

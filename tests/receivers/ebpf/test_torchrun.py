@@ -14,7 +14,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.watch import Watch
-from tests.receivers.ebpf.watching import attributes_of, require_sessions, spans_of
+from tests.receivers.ebpf.watching import attributes_of, require_ebpf, spans_of
 
 STEPS = 5
 Job = tuple[Batch, list[dict[str, int]], int]
@@ -23,7 +23,7 @@ Job = tuple[Batch, list[dict[str, int]], int]
 @pytest.fixture(scope="module")
 def job(python: str, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """What the watch saw of a job of two ranks, what each of them says of itself, and the pid of torchrun."""
-    require_sessions()
+    require_ebpf()
     folder = tmp_path_factory.mktemp("job")
     script = Path(__file__).with_name("train_torchrun.py")
     torchrun_command = [

@@ -14,6 +14,7 @@ outermost `ncclGroupEnd` of a group that is not empty.
 """
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -46,10 +47,18 @@ RECORD = np.dtype(
 """`struct record` of program.c."""
 
 _COMMON = "-std=gnu11 -O2 -g1 -fPIC -pthread -Wall -Werror -fno-optimize-sibling-calls -fno-ipa-icf -fno-shrink-wrap"
-_PROLOGUES: dict[Prologue, str] = {
-    "push": "-fno-omit-frame-pointer -fcf-protection=none",
-    "endbr64": "-fno-omit-frame-pointer -fcf-protection=full",
-    "stepped": "-fsplit-stack -fcf-protection=none",  # every function begins by comparing the stack pointer
+_PROLOGUES: dict[str, dict[Prologue, str]] = {
+    "x86_64": {
+        "push": "-fno-omit-frame-pointer -fcf-protection=none",
+        "endbr64": "-fno-omit-frame-pointer -fcf-protection=full",
+        "stepped": "-fsplit-stack -fcf-protection=none",  # every function begins by comparing the stack pointer
+    },
+    # All are stepped there, so the names stand for what they are on x86-64: the usual way, a landing pad, the rest.
+    "aarch64": {
+        "push": "-fno-omit-frame-pointer -mbranch-protection=none",  # stp
+        "endbr64": "-fno-omit-frame-pointer -mbranch-protection=bti",
+        "stepped": "-fno-omit-frame-pointer -mbranch-protection=pac-ret+leaf",  # paciasp
+    },
 }
 
 Calls = npt.NDArray[Any]
@@ -187,18 +196,29 @@ class Program:
 
 
 def build(folder: Path, prologue: Prologue = "push") -> Standin:
-    """Builds everything into `folder`, with functions that begin as `prologue` says. Takes two seconds."""
-    compiler = shutil.which("cc")
+    """Builds everything into `folder`, with functions that begin as `prologue` says. Takes two seconds.
+
+    STANDINS may name a folder with what `compile_all` has made for every prologue: it is copied then.
+    """
+    if made := os.environ.get("STANDINS"):
+        shutil.copytree(Path(made, prologue), folder, dirs_exist_ok=True)
+        return Standin(folder)
+    return compile_all(folder, prologue, platform.machine(), "cc")
+
+
+def compile_all(folder: Path, prologue: Prologue, machine: str, command: str) -> Standin:
+    """Compiles everything for a processor (`x86_64`, `aarch64`) with its compiler."""
+    compiler = shutil.which(command)
     if not compiler:
-        raise NoCompiler("cc is not installed")
+        raise NoCompiler(f"{command} is not installed")
     folder.mkdir(parents=True, exist_ok=True)
-    cc = [compiler, *_COMMON.split(), *_PROLOGUES[prologue].split()]
+    cc = [compiler, *_COMMON.split(), *_PROLOGUES[machine][prologue].split()]
     standin = Standin(folder)
     _library(cc, standin.cuda, ["driver.c"], "{ global: cu*; local: *; };")
     _library(cc, standin.cudart, ["runtime.c"], "libcudart.so.12 { global: cuda*; local: *; };")
     _library(cc, standin.nccl, ["nccl.c", "runtime.c"], "{ global: nccl*; pnccl*; local: *; };")
-    for name in ("libtorch_cpu.so", "libtorch_python.so"):
-        _library(cc, folder / name, ["torch.c"], "{ global: _Z*; backward; local: *; };")
+    for name, exported in (("libtorch_cpu.so", "_Z*"), ("libtorch_python.so", "backward")):
+        _library(cc, folder / name, ["torch.c"], f"{{ global: {exported}; local: *; }};")
     _link(cc, standin.program, ["program.c"])
     _link(cc, standin.static_program, ["program.c", "runtime.c"], "-rdynamic")
     return standin

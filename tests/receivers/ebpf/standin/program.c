@@ -2,7 +2,9 @@
  *
  *     program LOG < script
  *
- * A line of the script is `load LIBRARY`, `sleep ms=N`, `read size=N times=N` (each a read and a pread), or the name of a CUDA, NCCL or PyTorch function with what it needs:
+ * A line of the script is `load LIBRARY`, `sleep ms=N`, `read size=N times=N` (each a read and a pread), `open NAME` (a
+ * scope of PyTorch's), `close` or `abandon` (the innermost scope, with or without saying so), or the name of a CUDA, NCCL or
+ * PyTorch function with what it needs:
  *
  *     cudaLaunchKernel work=20000 stream=1 times=100 threads=8
  *     cudaMalloc size=4096 times=3
@@ -489,14 +491,42 @@ PYTORCH(finalize_backward, "_ZN4c10d7Reducer17finalize_backwardEv")
 
 typedef struct scope_object enter_function(const struct string *, const void *);
 
+static enter_function *enter(void)
+{
+    return MANGLED("_ZN5torch8autograd8profiler25record_function_enter_newERKNSt7__cxx1112basic_stringIc"
+                   "St11char_traitsIcESaIcEEERKSt8optionalIS7_E", enter_function *);
+}
+
 static void enter_scope(const struct options *o, struct record *r)
 {
     struct string name = {"my scope", 8};
-    enter_function *f = MANGLED("_ZN5torch8autograd8profiler25record_function_enter_newERKNSt7__cxx1112basic_stringIc"
-                                "St11char_traitsIcESaIcEEERKSt8optionalIS7_E", enter_function *);
+    enter_function *f = enter();
     r->start = now();
     f(&name, NULL);
     r->end = now();
+}
+
+/* The scopes of `open`, innermost last. The stand-in returns the object that it is given as arguments. */
+#define RECORD_FUNCTION_OFFSET 16 /* from the returned object to the one that ends */
+
+static char *open_scopes[64];
+static size_t scope_count;
+
+static void open_scope(const char *text)
+{
+    struct string name = {text, strlen(text)};
+    if (scope_count == sizeof open_scopes / sizeof *open_scopes)
+        fail("too many scopes at", text);
+    open_scopes[scope_count] = malloc(64);
+    enter()(&name, open_scopes[scope_count++]);
+}
+
+static void close_scope(void)
+{
+    int (*end)(void *) = MANGLED("_ZN2at14RecordFunction3endEv", int (*)(void *));
+    if (!scope_count)
+        fail("no scope is open at", "close");
+    end(open_scopes[--scope_count] + RECORD_FUNCTION_OFFSET);
 }
 
 static void run_backward(const struct options *o, struct record *r) { CALL(r, backward); }
@@ -637,6 +667,17 @@ static void run(const char *name, char *words)
     if (!strcmp(name, "load")) {
         if (!words || !dlopen(words, RTLD_NOW | RTLD_GLOBAL))
             fail("cannot load", words ? dlerror() : "nothing");
+        return;
+    }
+    if (!strcmp(name, "open")) {
+        open_scope(words);
+        return;
+    }
+    if (!strcmp(name, "close") || !strcmp(name, "abandon")) {
+        if (!strcmp(name, "close"))
+            close_scope();
+        else if (scope_count)
+            scope_count--;
         return;
     }
     struct job job = {name, NULL, parse(words)};

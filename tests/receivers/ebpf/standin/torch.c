@@ -21,7 +21,7 @@ static int run_backward(void *self) SYMBOL("_ZL22THPEngine_run_backwardP7_object
 struct scope_object record_function_enter_new(const struct string *name, const void *arguments)
 {
     NOTHING;
-    return (struct scope_object){(void *)name};
+    return (struct scope_object){(void *)(arguments ? arguments : name)};
 }
 
 int record_function_end(void *function)

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Sessions that do ever more of what `probe` of bpf/probe.bpf.c does at the ends of a call, to see what each part costs. */
+#include <linux/bpf.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+struct task_struct;
+
+struct state {
+	__u64 start;
+	__u64 sum;
+	__u64 count;
+	__u64 hits;
+	__u32 counters[64];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct state);
+} states SEC(".maps");
+
+#if defined(SESSION_CTX)
+extern _Bool bpf_session_is_return(void *ctx) __ksym;
+#define is_return(ctx) bpf_session_is_return(ctx)
+#else
+extern _Bool bpf_session_is_return(void) __ksym;
+#define is_return(ctx) bpf_session_is_return()
+#endif
+
+static __always_inline struct state *current_state(void)
+{
+	return bpf_task_storage_get(&states, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+SEC("uprobe")
+int nothing(void *ctx)
+{
+	return 0;
+}
+
+SEC("uprobe")
+int which_end(void *ctx)
+{
+	return is_return(ctx) ? 1 : 0;
+}
+
+SEC("uprobe")
+int cookie(void *ctx)
+{
+	return is_return(ctx) ? 0 : bpf_get_attach_cookie(ctx) == 1;
+}
+
+SEC("uprobe")
+int thread_state(void *ctx)
+{
+	int begins = !is_return(ctx), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
+	struct state *state = current_state();
+
+	if (state && begins)
+		state->start = 1;
+	return skip;
+}
+
+SEC("uprobe")
+int clock(void *ctx)
+{
+	int begins = !is_return(ctx), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
+	struct state *state = current_state();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!state)
+		return skip;
+	if (begins)
+		state->start = now;
+	else
+		state->sum += now - state->start;
+	return skip;
+}
+
+SEC("uprobe")
+int counters(void *ctx)
+{
+	int begins = !is_return(ctx), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
+	struct state *state = current_state();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!state)
+		return skip;
+	if (begins) {
+		__sync_fetch_and_add(&state->hits, 1);
+		state->start = now;
+		return skip;
+	}
+	__sync_fetch_and_add(&state->counters[(now - state->start) & 63], 1);
+	__sync_fetch_and_add(&state->sum, now - state->start);
+	__sync_fetch_and_add(&state->count, 1);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,44 @@
+"""The receiver's tests that run on every kernel."""
+
+_FOLDER = "tests/receivers/ebpf"
+
+SHORT = tuple(
+    f"{_FOLDER}/{test}"
+    for test in (
+        "test_modes.py",
+        "test_scope_nesting.py",
+        "test_launches.py::test_every_launch_of_every_thread_is_counted",
+        "test_nccl.py::test_a_collective_is_counted_with_its_bytes",
+        "test_lifecycle.py::test_the_last_counts_of_a_process_are_read_after_its_end",
+        "test_lifecycle.py::test_a_killed_process_gives_everything_back",
+        "test_collector.py",
+    )
+)
+"""What `make test` runs on one kernel of each architecture: a minute or two of an emulator."""
+
+FULL = tuple(
+    f"{_FOLDER}/test_{subject}.py"
+    for subject in (
+        "buckets",
+        "collector",  # kill -9, capabilities
+        "containers",
+        "cuda",
+        "endings",
+        "events",  # the ring
+        "hits",
+        "launches",
+        "lifecycle",
+        "modes",
+        "nccl",
+        "overhead",
+        "percentiles",
+        "phases",
+        "sampling",
+        "scheduling",
+        "scope_nesting",
+        "selection",
+        "series",
+        "unavailable",
+    )
+)
+"""What `make kernels` runs; tests that need real PyTorch skip themselves."""

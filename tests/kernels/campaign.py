@@ -1,0 +1,105 @@
+"""Boots a kernel and returns what its guest found."""
+
+import compileall
+import json
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from tests.kernels.arm64_root import IN_ROOT, arm64_root
+from tests.kernels.catalogue import Architecture, Kernel
+from tests.kernels.machine import Machine
+from tests.kernels.packages import download, unpacked
+from tests.receivers.ebpf.standin import Prologue, compile_all
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 3 * 3600.0
+_BUSYBOX = Path("bin/busybox")
+
+_SCRIPT = """
+export HOME=/run/home TMPDIR=/run/tmp PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin PYTHONDONTWRITEBYTECODE=1
+export STANDINS=/run/results/standins HYPOTHESIS_STORAGE_DIRECTORY=/run/tmp/hypothesis
+export ZERNEL_MODES={modes} PYTHONPATH={paths}
+{before}
+cd {project} && {python} -m tests.kernels.guest /run/results {tests}
+"""
+_COMPILERS: dict[Architecture, str] = {"x86_64": "cc", "aarch64": "aarch64-linux-gnu-gcc"}
+_SOURCE_ROOTS = (".", "receivers", "processors", "exporters", "extensions")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What ran on a kernel, read from the `result.json` of its guest."""
+
+    kernel: Kernel
+    release: str
+    loads: dict[str, dict[str, Any]]
+    """By `mode/variant`: `call_ns`, `floor_ns` and `unseen`, or `error`."""
+    doctor: str
+    tests: dict[str, str]
+    """`passed`, `failed` or `skipped` by the name of the test."""
+
+    @property
+    def modes(self) -> list[str]:
+        """The modes that work, best first."""
+        return list(dict.fromkeys(name.partition("/")[0] for name, load in self.loads.items() if "error" not in load))
+
+    def count(self, outcome: str) -> int:
+        """How many tests ended so."""
+        return list(self.tests.values()).count(outcome)
+
+    @property
+    def failures(self) -> list[str]:
+        """Why this kernel is not as the catalogue promises; empty where it is."""
+        failed = [name for name, outcome in self.tests.items() if outcome == "failed"]
+        best = self.modes[0] if self.modes else None
+        wrong = [] if best == self.kernel.mode else [f"the best mode is {best}, not {self.kernel.mode}"]
+        idle = [] if self.count("passed") or self.kernel.mode is None else ["no test passed"]
+        return wrong + idle + failed
+
+
+def run(kernel: Kernel, tests: Sequence[str], results: Path, before: str = "", arguments: str = "") -> Result:
+    """Boots it and runs the tests. `before` is a shell command, `arguments` go to the kernel's command line.
+
+    Raises CannotDownload or BootFailed.
+    """
+    package = download(_pattern(kernel), kernel.release, kernel.debian_architecture)
+    root, project, python = _places(kernel)
+    for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):
+        compileall.compile_dir(root / project.relative_to("/") / folder, quiet=2)
+    machine = Machine(kernel.architecture, unpacked(package), root, root / _BUSYBOX, arguments)
+    for prologue in get_args(Prologue):
+        compile_all(results / "standins" / prologue, prologue, kernel.architecture, _COMPILERS[kernel.architecture])
+    script = _SCRIPT.format(
+        modes=kernel.mode or "none",
+        project=shlex.quote(str(project)),
+        paths=shlex.quote(":".join(str(project / source) for source in _SOURCE_ROOTS)),
+        python=shlex.quote(python),
+        tests=shlex.join(tests if kernel.mode else ()),
+        before=before,
+    )
+    machine.run(script, results, SECONDS)
+    return read(kernel, results)
+
+
+def read(kernel: Kernel, results: Path) -> Result:
+    """The result that a guest has written."""
+    found = json.loads((results / "result.json").read_text())
+    return Result(kernel, found["kernel"], found["loads"], found["doctor"], found["tests"])
+
+
+def _pattern(kernel: Kernel) -> str:
+    """The package of the plain kernel, as a regular expression."""
+    numbers = rf"{kernel.version}\.[\d.]+" if kernel.version.isdigit() else rf"{re.escape(kernel.version)}[.\d]*"
+    return rf"linux-image-{numbers}(-\d+)?(\+deb\d+(\.\d+)?)?-{kernel.debian_architecture}"
+
+
+def _places(kernel: Kernel) -> tuple[Path, Path, str]:
+    """The root that the kernel sees, and the project's folder and its Python there."""
+    if kernel.architecture == "aarch64":
+        return arm64_root(), Path("/", IN_ROOT), "/usr/bin/python3"
+    return Path("/"), ROOT, sys.executable

@@ -1,0 +1,82 @@
+"""An emulated machine that boots a kernel with files of this one, runs a script and powers off."""
+
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kernels.catalogue import Architecture
+from tests.kernels.initramfs import write_initramfs
+
+_MACHINES: dict[Architecture, tuple[str, ...]] = {
+    # An old processor: wide vectors, which glibc takes where it can, are slow to emulate.
+    "x86_64": ("qemu-system-x86_64", "-cpu", "Nehalem"),
+    "aarch64": ("qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on"),
+}
+_CONSOLES: dict[Architecture, str] = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
+
+
+class BootFailed(Exception):
+    """The machine did not come to the end of its script; the message ends with its console."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What boots."""
+
+    architecture: Architecture
+    kernel: Path
+    """The unpacked package of the kernel."""
+    root: Path
+    """The tree that the machine sees as `/`, read only."""
+    busybox: Path
+    arguments: str = ""
+    """Added to the kernel's command line."""
+
+    def run(self, script: str, results: Path, seconds: float) -> None:
+        """Runs the shell script. What it writes to `/run/results` is in `results` then; its output is in `log`.
+
+        Raises BootFailed if it does not end within the time.
+        """
+        results.mkdir(parents=True, exist_ok=True)
+        (results / "run.sh").write_text(f"{script}\ntouch /run/results/finished\n")
+        (results / "now").write_text(str(int(time.time())))
+        write_initramfs(self.kernel, self.busybox, results / "initramfs")
+        console = results / "console"
+        try:
+            with console.open("wb") as output:
+                subprocess.run(
+                    self._command(results), check=True, timeout=seconds, stdin=subprocess.DEVNULL, stdout=output
+                )
+        except (OSError, subprocess.SubprocessError) as failed:
+            raise BootFailed(f"{failed}\n{_end_of(console)}\n{_end_of(results / 'log')}") from failed
+        finally:
+            shutil.rmtree(results / "initramfs.tree", ignore_errors=True)
+        if not (results / "finished").exists():
+            raise BootFailed(f"the script did not run to its end\n{_end_of(console)}\n{_end_of(results / 'log')}")
+
+    def _command(self, results: Path) -> list[str]:
+        console = _CONSOLES[self.architecture]
+        (image,) = (self.kernel / "boot").glob("vmlinu*")
+        return [
+            *_MACHINES[self.architecture],
+            *("-accel", "tcg,thread=multi", "-smp", "2", "-m", "4096", "-nographic", "-no-reboot"),
+            *("-kernel", str(image), "-initrd", str(results / "initramfs")),
+            *("-append", f"console={console} quiet panic=-1 mitigations=off {self.arguments}"),
+            *_share("root", self.root, ",readonly=on"),
+            *_share("results", results, ""),
+        ]
+
+
+def _share(name: str, folder: Path, options: str) -> tuple[str, ...]:
+    return (
+        "-fsdev",
+        f"local,id={name},path={folder},multidevs=remap,security_model=none{options}",
+        "-device",
+        f"virtio-9p-pci,fsdev={name},mount_tag={name}",
+    )
+
+
+def _end_of(file: Path) -> str:
+    return file.read_text(errors="replace")[-3000:] if file.exists() else ""

@@ -1,0 +1,96 @@
+"""Debian packages of other releases and architectures, downloaded without touching the machine's own apt."""
+
+import os
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+CACHE = Path(os.environ.get("ZERNEL_KERNELS", Path.home() / ".cache" / "otel-zernel" / "kernels"))
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+class CannotDownload(Exception):
+    """A package cannot be had here; the sentence says why."""
+
+
+def download(pattern: str, release: str, architecture: str) -> Path:
+    """The file of the package with the highest version whose name matches the pattern as a whole."""
+    apt = _apt(release, architecture)
+    names = [name for name in _names(apt) if re.fullmatch(pattern, name)]
+    if not names:
+        raise CannotDownload(f"Debian {release} for {architecture} has no package {pattern}")
+    newest = max(names, key=_numbers)
+    folder = CACHE / "packages" / architecture
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (found := _file(folder, newest)):
+        _run([*apt, "download", "-qq", f"{newest}:{architecture}"], folder)
+        found = _file(folder, newest)
+    if not found:
+        raise CannotDownload(f"apt-get download {newest} left no file")
+    return found
+
+
+def unpacked(package: Path) -> Path:
+    """The folder with the package's files."""
+    folder = package.with_suffix("")
+    if not folder.is_dir():
+        partial = folder.with_suffix(".partial")
+        _run(["dpkg-deb", "-x", str(package), str(partial)], package.parent)
+        partial.rename(folder)
+    return folder
+
+
+@cache
+def mirror() -> str:
+    """Where this machine gets Debian's packages from."""
+    lines = _run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)"], Path("/")).splitlines()
+    found = [line.removeprefix("Debian ") for line in lines if line.startswith("Debian ") and "security" not in line]
+    if not found:
+        raise CannotDownload("this machine has no source of Debian packages: apt-get update")
+    return found[0]
+
+
+@cache
+def _apt(release: str, architecture: str) -> list[str]:
+    """apt-get with lists of its own, freshly updated."""
+    state = CACHE / "apt" / f"{release}-{architecture}"
+    for folder in ("lists/partial", "archives/partial"):
+        (state / folder).mkdir(parents=True, exist_ok=True)
+    sources = state / "sources.list"
+    sources.write_text(f"deb [signed-by={KEYRING} arch={architecture}] {mirror()} {release} main\n")
+    options = {
+        "Dir::Etc::sourcelist": sources,
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State::lists": state / "lists",
+        "Dir::State::status": "/dev/null",
+        "Dir::Cache": state,
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "APT::Sandbox::User": "root",
+    }
+    command = ["apt-get", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
+    _run([*command, "update", "-qq"], state)
+    return command
+
+
+def _names(apt: list[str]) -> list[str]:
+    return _run(["apt-cache", *apt[1:], "pkgnames", "linux-image-"], CACHE).split()
+
+
+def _numbers(name: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", name)))
+
+
+def _file(folder: Path, package: str) -> Path | None:
+    return next(folder.glob(f"{package}_*.deb"), None)
+
+
+def _run(command: list[str], folder: Path) -> str:
+    try:
+        done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    except FileNotFoundError as missing:
+        raise CannotDownload(f"{command[0]} is not installed") from missing
+    except subprocess.CalledProcessError as failed:
+        raise CannotDownload(f"{command[0]} failed: {failed.stderr.strip()[-500:]}") from failed
+    return done.stdout

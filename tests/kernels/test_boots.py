@@ -1,0 +1,42 @@
+"""The ebpf receiver on kernels that fleets run, each in an emulator: a short form of `make kernels`."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.acceptance import SHORT
+from tests.kernels.campaign import run
+from tests.kernels.catalogue import KERNELS, Architecture, Kernel, named
+from tests.kernels.packages import CannotDownload
+
+_NEEDED: dict[Architecture, tuple[str, ...]] = {
+    "x86_64": ("qemu-system-x86_64", "cpio", "busybox"),
+    "aarch64": ("qemu-system-aarch64", "cpio", "mmdebstrap", "aarch64-linux-gnu-gcc"),
+}
+
+
+def need_emulator(kernel: Kernel) -> None:
+    """Skips the test where something is missing to boot the kernel."""
+    if missing := [name for name in _NEEDED[kernel.architecture] if not shutil.which(name)]:
+        required = os.environ.get("REQUIRE_PEERS") == "1"
+        (pytest.fail if required else pytest.skip)(f"not installed: {', '.join(missing)}")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["6.1-x86_64", "6.1-aarch64"])
+def test_the_receiver_counts_on_a_kernel_of_another_machine(name: str, tmp_path: Path) -> None:
+    kernel = named(name)
+    need_emulator(kernel)
+    try:
+        result = run(kernel, SHORT, tmp_path)
+    except CannotDownload as missing:
+        (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)(str(missing))
+    assert not result.failures, (tmp_path / "tests").read_text()[-8000:]
+
+
+def test_every_kernel_has_a_name_of_its_own() -> None:
+    assert len({kernel.name for kernel in KERNELS}) == len(KERNELS)
+    with pytest.raises(KeyError, match=r"no kernel '2\.6-x86_64'; there are 5\.10-x86_64, "):
+        named("2.6-x86_64")
