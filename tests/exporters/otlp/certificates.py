@@ -32,6 +32,20 @@ class Identity:
         return context
 
 
+# Python 3.13 and newer refuse certificates without what RFC 5280 demands: this, and the identifiers of both keys.
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Authority:
     """A certificate authority of the test's own."""
 
@@ -39,7 +53,8 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-        certificate = self._sign(self._name, self._key, x509.BasicConstraints(ca=True, path_length=None))
+        constraints = x509.BasicConstraints(ca=True, path_length=None)
+        certificate = self._sign(self._name, self._key, constraints, _SIGNS_CERTIFICATES)
         self.ca_file = self._write("ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str, file: str | None = None) -> Identity:
@@ -64,7 +79,11 @@ class Authority:
         builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
         builder = builder.not_valid_before(now - datetime.timedelta(days=1))
         builder = builder.not_valid_after(now + datetime.timedelta(days=1))
-        for extension in extensions:
+        keys = (
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+        )
+        for extension in (*extensions, *keys):
             builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
         return builder.sign(self._key, hashes.SHA256())
 

@@ -14,6 +14,7 @@ SHORT = ("AdamW", "gloo, DDP", "asynchronous streams")
 """What every run in CI can afford."""
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SHORT)
 def test_phases_of_an_old_pytorch_are_the_true_ones(name: str) -> None:
     assert_true(OLD, name)

@@ -5,6 +5,7 @@ import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel_receivers.ebpf.watch import Watch
@@ -35,6 +36,7 @@ class Rank:
         print(file=self.process.stdin, flush=True)
 
 
+@pytest.mark.timeout(300)  # two ranks load several GB of libraries where PyTorch is one for CUDA
 def test_waits_for_other_ranks_are_seen_and_exceptions_pass(watch: Watch, python: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         ranks = [Rank(python, number, tmp_path / "store") for number in range(2)]

@@ -7,6 +7,7 @@ collective. Rank 0 meets a collective that fails. Tells what it did as JSON, and
 """
 
 import json
+import os
 import sys
 import time
 from datetime import timedelta
@@ -37,7 +38,7 @@ def main(rank: int, store: str, steps: int) -> None:
 
 
 def train(model: nn.Module, steps: int, late: float) -> None:
-    optimizer = torch.optim.SGD(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(steps):
         time.sleep(late)
         model(torch.randn(4, 8)).sum().backward()
@@ -55,9 +56,10 @@ def fails(group: distributed.ProcessGroup | None) -> bool:
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    os.write(ANSWERS, f"{text}\n".encode())
 
 
+ANSWERS = os.dup(1)
+os.dup2(2, 1)  # PyTorch 2.7 to 2.9 print what gloo connects to
 torch.set_num_threads(1)
 main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -141,7 +141,7 @@ class OnAnotherThread(torch.autograd.Function):  # type: ignore[misc]
 
 def backward() -> None:
     model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(ROUNDS):
         loss = OnAnotherThread.apply(model(torch.ones(1, 1))).sum()
         loss.backward()

@@ -54,8 +54,10 @@ def wait_for(path: Path) -> None:
 
 
 def say(text: str) -> None:
-    os.write(1, f"{text}\n".encode())  # at once: the ranks share a pipe
+    os.write(ANSWERS, f"{text}\n".encode())  # at once: the ranks share a pipe
 
 
+ANSWERS = os.dup(1)
+os.dup2(2, 1)  # PyTorch 2.7 to 2.9 print what gloo connects to
 torch.set_num_threads(1)
 main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -65,7 +65,7 @@ def step(*_: object) -> None:
 
 def train(steps: int) -> None:
     model = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     optimizer.register_step_pre_hook(step)
     for inputs in torch.utils.data.DataLoader(Data(2 * steps), batch_size=2):
         forward(model, inputs).backward()
