@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from otel_zernel_receivers.ebpf.epilogue import LONGEST, returns_of_true
 from otel_zernel_receivers.ebpf.kernels import Version
 from otel_zernel_receivers.ebpf.names import UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, place
@@ -125,6 +126,11 @@ class ElfFile:
         code = self._read(symbol.offset, min(LOOKAHEAD, self._size - symbol.offset))
         placement = place(self.machine, code, kernel)
         return ProbePoint(symbol.offset + placement.skip, placement.cost)
+
+    def return_points(self, symbol: Symbol) -> list[ProbePoint]:
+        """Where to probe the returns of `symbol`, a function that returns `true` or throws."""
+        code = self._read(symbol.offset, min(symbol.size, LONGEST, self._size - symbol.offset))
+        return [ProbePoint(symbol.offset + at, Cost.STEPPED) for at in returns_of_true(self.machine, code)]
 
     def file_offset(self, address: int, executable: bool = False) -> int | None:
         """File offset of a virtual address; None where the file has no (executable) bytes for it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.attaching import Place
-from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
+from otel_zernel_receivers.ebpf.elf import ElfFile, ProbePoint, Symbol
 from otel_zernel_receivers.ebpf.kernels import RUNNING, Version
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.processes import Library
@@ -46,8 +46,7 @@ def find_places(
     probed: dict[int, Place] = {}
     too_dear: list[str] = []
     refused: list[str] = []
-    for probe, symbol in _symbols(fd, elf, probes):
-        point = elf.probe_point(symbol, kernel)
+    for probe, point in _points(fd, elf, probes, kernel):
         if point.cost is Cost.REFUSED:
             refused.append(probe.function)
         elif probe.is_hot and is_avoidable(elf.machine, point.cost) and not at_any_cost:
@@ -55,6 +54,12 @@ def find_places(
         else:
             probed[point.offset] = Place(probe, point.offset)
     return Places(tuple(probed.values()), tuple(too_dear), tuple(refused))
+
+
+def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> Iterator[tuple[Probe, ProbePoint]]:
+    for probe, symbol in _symbols(fd, elf, probes):
+        points = elf.return_points(symbol) if probe.is_at_return else [elf.probe_point(symbol, kernel)]
+        yield from ((probe, point) for point in points)
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:
