@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Waits of PyTorch's distributed package for other ranks.
  *
- * These functions throw what a collective failed of, so no probe may be on their returns (see torch.bpf.c). Ends are told
- * by what follows when all went well. */
+ * These functions throw what a collective failed of, so no return may be hooked (see torch.bpf.c). Ends are told by what
+ * follows when all went well. */
 
-#define LONGEST_FUNCTION 4096 /* bytes */
 #define LONGEST_ISSUE 500000 /* ns on the CPU, from the issue of a collective to the wait for it */
 #define LEAST_WORK_WAIT 50000 /* ns: of many small collectives none may be long */
 
@@ -31,12 +30,10 @@ static __always_inline void begin_work_wait(struct hit *hit)
 	if (!process_of(hit->thread))
 		return;
 	hit->thread->work_wait_since = work_since(hit->thread, bpf_ktime_get_ns());
-	hit->thread->work_wait_code = instruction(hit->regs);
 	hit->thread->work_wait_flags = hit->flags;
 }
 
-/* What c10d::Work::wait calls last. Others call it too, but do not return into c10d::Work::wait; so a wait that ended in
- * an exception is never taken for one that goes on. */
+/* The instructions with which c10d::Work::wait returns, and which an exception does not reach. */
 static __always_inline void end_work_wait(struct hit *hit)
 {
 	struct thread *thread = hit->thread;
@@ -44,7 +41,7 @@ static __always_inline void end_work_wait(struct hit *hit)
 	__u64 begin = thread->work_wait_since, now = bpf_ktime_get_ns();
 	struct event *event;
 
-	if (!process || !begin || return_address(hit->regs) - thread->work_wait_code >= LONGEST_FUNCTION)
+	if (!process || !begin)
 		return;
 	thread->work_wait_since = 0;
 	if (now - begin < LEAST_WORK_WAIT)

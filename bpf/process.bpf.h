@@ -69,7 +69,6 @@ struct thread {
 	__u64 work_issued; /* see distributed.bpf.c */
 	__u64 work_issued_off_cpu;
 	__u64 work_wait_since;
-	__u64 work_wait_code;
 	__u32 work_wait_flags;
 	struct frame frames[FRAMES];
 };

@@ -45,20 +45,6 @@ static __always_inline __u64 result_place(const struct registers *regs)
 	return regs->di;
 }
 
-/* At a function's entry: the probed instruction, and where the function will return to. */
-static __always_inline __u64 instruction(const struct registers *regs)
-{
-	return regs->ip;
-}
-
-static __always_inline __u64 return_address(const struct registers *regs)
-{
-	__u64 address = 0;
-
-	bpf_probe_read_user(&address, sizeof(address), (void *)regs->sp);
-	return address;
-}
-
 #define SYSTEM_CALL_FUTEX 202
 #define SYSTEM_CALL_READ 0
 #define SYSTEM_CALL_PREAD64 17
@@ -103,16 +89,6 @@ static __always_inline __u64 result_of(const struct registers *regs)
 static __always_inline __u64 result_place(const struct registers *regs)
 {
 	return regs->x[8];
-}
-
-static __always_inline __u64 instruction(const struct registers *regs)
-{
-	return regs->pc;
-}
-
-static __always_inline __u64 return_address(const struct registers *regs)
-{
-	return regs->x[30];
 }
 
 #define SYSTEM_CALL_FUTEX 98

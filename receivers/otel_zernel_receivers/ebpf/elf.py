@@ -21,9 +21,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from otel_zernel_receivers.ebpf.epilogue import LONGEST, returns_of_true
 from otel_zernel_receivers.ebpf.kernels import Version
 from otel_zernel_receivers.ebpf.names import UnreadableElf, find_names
-from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, place, returns_at_once
+from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, place
 
 _MAX_READ = 1 << 20
 _MAX_READS = 50_000
@@ -75,8 +76,6 @@ class ProbePoint:
 
     offset: int
     cost: Cost
-    is_empty: bool
-    """Whether the function does nothing, so that its callers may not call it."""
 
 
 class _Segment(NamedTuple):
@@ -126,7 +125,12 @@ class ElfFile:
         """Where to probe `symbol`, and what a hit will cost there on this kernel."""
         code = self._read(symbol.offset, min(LOOKAHEAD, self._size - symbol.offset))
         placement = place(self.machine, code, kernel)
-        return ProbePoint(symbol.offset + placement.skip, placement.cost, returns_at_once(self.machine, code))
+        return ProbePoint(symbol.offset + placement.skip, placement.cost)
+
+    def return_points(self, symbol: Symbol) -> list[ProbePoint]:
+        """Where to probe the returns of `symbol`, a function that returns `true` or throws."""
+        code = self._read(symbol.offset, min(symbol.size, LONGEST, self._size - symbol.offset))
+        return [ProbePoint(symbol.offset + at, Cost.STEPPED) for at in returns_of_true(self.machine, code)]
 
     def file_offset(self, address: int, executable: bool = False) -> int | None:
         """File offset of a virtual address; None where the file has no (executable) bytes for it."""

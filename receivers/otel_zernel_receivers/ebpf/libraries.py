@@ -68,13 +68,15 @@ def find_places(
 
 
 def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
-    """The place of each function for a probe, and the cost of a hit there. Raises OSError or UnreadableElf.
+    """The places of each function for a probe, and the cost of a hit there. Raises OSError or UnreadableElf."""
+    points = _points(fd, ElfFile(fd), probes, kernel)
+    return list({point.offset: (probe, point) for probe, point in points}.values())
 
-    A function that does nothing is left out: c10d::Work::synchronize before PyTorch 2.6, which its callers do not call.
-    """
-    elf = ElfFile(fd)
-    points = ((probe, elf.probe_point(symbol, kernel)) for probe, symbol in _symbols(fd, elf, probes))
-    return list({point.offset: (probe, point) for probe, point in points if not point.is_empty}.values())
+
+def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> Iterator[tuple[Probe, ProbePoint]]:
+    for probe, symbol in _symbols(fd, elf, probes):
+        points = elf.return_points(symbol) if probe.is_at_return else [elf.probe_point(symbol, kernel)]
+        yield from ((probe, point) for point in points)
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:

@@ -141,6 +141,11 @@ class Probe:
         """Whether the function's return is of interest too."""
         return self.kind not in _ENTRY_IS_ALL
 
+    @property
+    def is_at_return(self) -> bool:
+        """Whether it is on the instructions with which the function returns, which it does not reach if it throws."""
+        return self.kind is Kind.WORK_WAIT_END
+
 
 _ENTRY_IS_ALL = (
     Kind.SCOPE_END,
@@ -236,16 +241,15 @@ def _torch(function: str, kind: Kind, takes: tuple[str, ...] = ANY, *, is_local:
 # the characters, which the kernel side reads. The string of libc++ does not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
-# The last call of c10d::Work::wait is c10d::Work::synchronize, or, where the compiler has inlined that (2.13),
-# c10d::allow_inflight_collective_as_graph_input. torch::autograd::Engine::execute is exported everywhere, but it lets
-# exceptions through: a probe on its return would end the job.
+# c10d::Work::wait throws what a collective failed of, or returns true: the instructions of that return are probed. The
+# functions that it calls last differ: 2.5 and older call none. torch::autograd::Engine::execute is exported everywhere,
+# but it lets exceptions through: a hook on its return would end the job.
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", Kind.SCOPE_BEGIN, _STRINGS),
     _torch("at::RecordFunction::end", Kind.SCOPE_END),
     _torch("c10d::Work::Work", Kind.WORK_ISSUE),
     _torch("c10d::Work::wait", Kind.WORK_WAIT),
-    _torch("c10d::Work::synchronize", Kind.WORK_WAIT_END),
-    _torch("c10d::allow_inflight_collective_as_graph_input", Kind.WORK_WAIT_END),
+    _torch("c10d::Work::wait", Kind.WORK_WAIT_END),
     _torch("c10d::Reducer::finalize_backward", Kind.REDUCER),
 )
 # The function that CPython calls for loss.backward(). It catches every exception.

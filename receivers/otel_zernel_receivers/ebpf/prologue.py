@@ -58,12 +58,6 @@ def is_avoidable(machine: Machine, cost: Cost) -> bool:
     return cost is Cost.STEPPED and machine is Machine.X86_64
 
 
-def returns_at_once(machine: Machine, code: bytes) -> bool:
-    """Whether the function does nothing. Compilers remove calls of such a function, so a probe may see none of them."""
-    landing_pad, ret = _RETURNS[machine]
-    return code.removeprefix(landing_pad).startswith(ret)
-
-
 # x86-64: arch/x86/kernel/uprobes.c emulates in branch_setup_xol_ops() and push_setup_xol_ops().
 _ENDBR64 = b"\xf3\x0f\x1e\xfa"
 _COMPARE_MEMBER = (b"\x80\x7f", b"\x83\x7f")
@@ -72,12 +66,6 @@ _PUSH = range(0x50, 0x58)
 _REX_B = 0x41
 _BRANCHES = frozenset({0x90, 0xE8, 0xE9, 0xEB, *range(0x70, 0x80)})  # nop, call, jmp near and short, jcc short
 _NEAR_JCC = range(0x80, 0x90)
-
-
-_RETURNS = {
-    Machine.X86_64: (_ENDBR64, b"\xc3"),
-    Machine.AARCH64: (b"\x5f\x24\x03\xd5", b"\xc0\x03\x5f\xd6"),  # bti c; ret
-}
 
 
 def _x86_placement(code: bytes) -> Placement:

@@ -34,7 +34,7 @@ CASES = [
     (Kind.SCOPE_BEGIN, TORCH_CPU, "record_function_enter_new", 1),
     (Kind.SCOPE_END, TORCH_CPU, "RecordFunction::end", 1),
     (Kind.WORK_ISSUE, TORCH_CPU, "Work::Work", 1),
-    (Kind.WORK_WAIT, TORCH_CPU, "Work::wait", 2),  # which calls Work::synchronize
+    (Kind.WORK_WAIT, TORCH_CPU, "Work::wait", 2),  # and its return
     (Kind.WORK_WAIT_END, TORCH_CPU, "Work::wait", 2),
     (Kind.REDUCER, TORCH_CPU, "Reducer::finalize_backward", 1),
     (Kind.BACKWARD, TORCH_PYTHON, "THPEngine_run_backward", 1),

@@ -13,7 +13,6 @@ from otel_zernel_receivers.ebpf.prologue import (
     Placement,
     is_avoidable,
     place,
-    returns_at_once,
 )
 
 CHEAP, DEAR, REFUSED = Cost.EMULATED, Cost.STEPPED, Cost.REFUSED
@@ -98,22 +97,6 @@ def test_what_a_probe_costs_is_measured_on_a_function_like_those_that_are_probed
 
 def instructions(words: list[int]) -> bytes:
     return b"".join(word.to_bytes(4, "little") for word in words)
-
-
-@pytest.mark.parametrize(
-    ("machine", "code", "is_empty"),
-    [
-        (Machine.X86_64, "c3", True),
-        (Machine.X86_64, "f30f1efa c3", True),  # endbr64; ret
-        (Machine.X86_64, "55 c3", False),
-        (Machine.X86_64, "", False),
-        (Machine.AARCH64, "c0035fd6", True),
-        (Machine.AARCH64, "5f2403d5 c0035fd6", True),  # bti c; ret
-        (Machine.AARCH64, "fd7bbfa9", False),
-    ],
-)
-def test_a_function_that_does_nothing_is_known(machine: Machine, code: str, is_empty: bool) -> None:
-    assert returns_at_once(machine, bytes.fromhex(code)) is is_empty
 
 
 @given(st.sampled_from(Machine), st.binary(max_size=LOOKAHEAD), st.sampled_from([(5, 15), NEWEST]))

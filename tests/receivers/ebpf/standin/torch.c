@@ -12,7 +12,6 @@ int record_function_end(void *function) SYMBOL("_ZN2at14RecordFunction3endEv");
 int make_work(void *work)
     SYMBOL("_ZN4c10d4WorkC2EiNS_6OpTypeEPKcRKSt8optionalISt6vectorIN2at6TensorESaIS7_EEE");
 int work_wait(void *work) SYMBOL("_ZN4c10d4Work4waitENSt6chrono8durationIlSt5ratioILl1ELl1000EEEE");
-int work_synchronize(void *work) SYMBOL("_ZN4c10d4Work11synchronizeEv");
 int finalize_backward(void *reducer) SYMBOL("_ZN4c10d7Reducer17finalize_backwardEv");
 static int run_backward(void *self) SYMBOL("_ZL22THPEngine_run_backwardP7_objectS0_S0_");
 
@@ -36,12 +35,12 @@ int make_work(void *work)
     return 0;
 }
 
-int work_wait(void *work) { return work_synchronize(work); }
+AS_IT_IS static void synchronize(void *work) { NOTHING; }
 
-int work_synchronize(void *work)
+int work_wait(void *work)
 {
-    NOTHING;
-    return 0;
+    synchronize(work);
+    return 1;
 }
 
 int finalize_backward(void *reducer)
