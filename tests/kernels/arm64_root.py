@@ -20,7 +20,7 @@ IN_ROOT = "project"
 
 _PACKAGES = (
     "bash,busybox-static,ca-certificates,coreutils,findutils,gawk,grep,libbpf1,libcap2-bin,libpython3.11,"
-    "libpython3.11-dev,libpython3.11-stdlib,mount,procps,python3,sed,util-linux"
+    "libpython3.11-dev,libpython3.11-stdlib,libstdc++6,mount,procps,python3,sed,util-linux"
 )
 _PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_17_aarch64", "manylinux_2_27_aarch64", "manylinux_2_28_aarch64")
 _TESTING = ("hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
@@ -30,13 +30,14 @@ _SITE = "usr/local/lib/python3.11/dist-packages"
 
 def arm64_root() -> Path:
     """The tree with the project as it is now. Takes a minute the first time."""
-    root = CACHE / "arm64-root"
-    if not (root / "complete").exists():
+    root, required = CACHE / "arm64-root", "\n".join((_PACKAGES, *_requirements()))
+    made_of = root / "made-of"
+    if not made_of.exists() or made_of.read_text() != required:
         shutil.rmtree(root, ignore_errors=True)
         _unpack_debian(root)
         _install_dependencies(root)
         compileall.compile_dir(root / "usr/lib/python3.11", quiet=2)  # by this Python, which has the same version
-        (root / "complete").touch()
+        made_of.write_text(required)
     _copy_project(root)
     return root
 
@@ -54,9 +55,13 @@ def _unpack_debian(root: Path) -> None:
     (root / "etc/ld.so.conf").write_text("/lib/aarch64-linux-gnu\n/usr/lib/aarch64-linux-gnu\n")
 
 
+def _requirements() -> list[str]:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    return [*project["dependencies"], *_TESTING]
+
+
 def _install_dependencies(root: Path) -> None:
-    required = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
-    wheels = [name for name in (*required, *_TESTING) if not name.startswith(_WITHOUT_WHEEL)]
+    wheels = [name for name in _requirements() if not name.startswith(_WITHOUT_WHEEL)]
     platforms = [f"--platform={platform}" for platform in _PLATFORMS]
     _pip(root, "--only-binary=:all:", "--python-version=3.11", "--implementation=cp", *platforms, *wheels)
     _pip(root, "--no-deps", str(PROJECT))

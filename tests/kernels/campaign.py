@@ -4,6 +4,7 @@ import compileall
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ def run(kernel: Kernel, tests: Sequence[str], results: Path, before: str = "", a
 
     Raises CannotDownload or BootFailed.
     """
+    shutil.rmtree(results, ignore_errors=True)
     package = download(_pattern(kernel), kernel.release, kernel.debian_architecture)
     root, project, python = _places(kernel)
     for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):

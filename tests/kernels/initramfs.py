@@ -31,16 +31,17 @@ mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=512000,cache=loose root /r
 mount -t tmpfs run /root/run
 for folder in proc sys dev; do mount --move /$folder /root/$folder; done
 mkdir -p /root/dev/shm /root/run/results /root/run/home /root/run/tmp
-mount -t tmpfs shm /root/dev/shm
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 results /root/run/results
 mount -t tmpfs shm /root/dev/shm
 mount -t cgroup2 cgroup /root/sys/fs/cgroup
 mount -t tracefs tracefs /root/sys/kernel/tracing
 ip link set lo up
 date -s @$(cat /root/run/results/now)
-chroot /root /bin/sh /run/results/run.sh >/root/run/results/log 2>&1
-sync
-poweroff -f
+exec switch_root /root /bin/sh -c '
+    /bin/sh /run/results/run.sh >/run/results/log 2>&1
+    sync
+    /bin/busybox poweroff -f
+'
 """
 
 

@@ -40,7 +40,7 @@ class Machine:
         Raises BootFailed if it does not end within the time.
         """
         results.mkdir(parents=True, exist_ok=True)
-        (results / "run.sh").write_text(f"{script}\ntouch /run/results/finished\n")
+        (results / "run.sh").write_text(f"set -e\n{script}\ntouch /run/results/finished\n")
         (results / "now").write_text(str(int(time.time())))
         write_initramfs(self.kernel, self.busybox, results / "initramfs")
         console = results / "console"
