@@ -14,7 +14,7 @@ from typing import Any, get_args
 from tests.kernels.arm64_root import IN_ROOT, arm64_root
 from tests.kernels.catalogue import Architecture, Kernel
 from tests.kernels.machine import Machine
-from tests.kernels.packages import download, unpacked
+from tests.kernels.packages import unpacked_kernel
 from tests.receivers.ebpf.standin import Prologue, compile_all
 
 ROOT = Path(__file__).parents[2]
@@ -69,11 +69,11 @@ def run(kernel: Kernel, tests: Sequence[str], results: Path, before: str = "", a
     Raises CannotDownload or BootFailed.
     """
     shutil.rmtree(results, ignore_errors=True)
-    package = download(_pattern(kernel), kernel.release, kernel.debian_architecture)
+    files = unpacked_kernel(_pattern(kernel), kernel.release, kernel.debian_architecture)
     root, project, python = _places(kernel)
     for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):
         compileall.compile_dir(root / project.relative_to("/") / folder, quiet=2)
-    machine = Machine(kernel.architecture, unpacked(package), root, root / _BUSYBOX, arguments)
+    machine = Machine(kernel.architecture, files, root, root / _BUSYBOX, arguments)
     for prologue in get_args(Prologue):
         compile_all(results / "standins" / prologue, prologue, kernel.architecture, _COMPILERS[kernel.architecture])
     script = _SCRIPT.format(

@@ -58,7 +58,7 @@ class Machine:
 
     def _command(self, results: Path) -> list[str]:
         console = _CONSOLES[self.architecture]
-        (image,) = (self.kernel / "boot").glob("vmlinu*")
+        image = next(self.kernel.rglob("vmlinu*"))
         return [
             *_MACHINES[self.architecture],
             *("-accel", "tcg,thread=multi", "-smp", "2", "-m", "4096", "-nographic", "-no-reboot"),

@@ -31,14 +31,24 @@ def download(pattern: str, release: str, architecture: str) -> Path:
     return found
 
 
-def unpacked(package: Path) -> Path:
-    """The folder with the package's files."""
-    folder = package.with_suffix("")
+def unpacked_kernel(pattern: str, release: str, architecture: str) -> Path:
+    """The folder with the files of a kernel: its image and its modules."""
+    package = download(pattern, release, architecture)
+    folder = package.with_name(package.stem)
     if not folder.is_dir():
-        partial = folder.with_suffix(".partial")
-        _run(["dpkg-deb", "-x", str(package), str(partial)], package.parent)
+        partial = package.with_name(f"{package.stem}.partial")
+        for part in (package, *_parts(package, release, architecture)):
+            _run(["dpkg-deb", "-x", str(part), str(partial)], package.parent)
         partial.rename(folder)
     return folder
+
+
+def _parts(package: Path, release: str, architecture: str) -> list[Path]:
+    """The packages that the kernel's own depends on for its files: from Linux 7.2 on it has none itself."""
+    version = package.name.partition("_")[0].removeprefix("linux-image-")
+    names = [f"{part}-{version}" for part in ("linux-binary", "linux-modules")]
+    depends = _run(["dpkg-deb", "-f", str(package), "Depends"], package.parent)
+    return [download(re.escape(name), release, architecture) for name in names if name in depends]
 
 
 @cache
@@ -75,7 +85,7 @@ def _apt(release: str, architecture: str) -> list[str]:
 
 
 def _names(apt: list[str]) -> list[str]:
-    return _run(["apt-cache", *apt[1:], "pkgnames", "linux-image-"], CACHE).split()
+    return _run(["apt-cache", *apt[1:], "pkgnames", "linux-"], CACHE).split()
 
 
 def _numbers(name: str) -> tuple[int, ...]:
