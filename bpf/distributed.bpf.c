@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Waits of PyTorch's distributed package for other ranks.
  *
- * These functions throw what a collective failed of, so no return may be hooked (see torch.bpf.c). Ends are told by what
+ * These functions throw what a collective failed of, so no return may be hooked (see torch.bpf.c). Their ends show in what
  * follows when all went well. */
 
 #define LONGEST_ISSUE 500000 /* ns on the CPU, from the issue of a collective to the wait for it */

@@ -7,7 +7,7 @@
 
 #define SCOPES 16
 
-/* From PythonRecordFunction, which the scope's user holds, to its at::RecordFunction, which is told the end: behind the
+/* From PythonRecordFunction, which the scope's user holds, to the at::RecordFunction in it that ends, behind the
  * virtual table and the counters of references, which took 16 bytes up to PyTorch 2.2 and take 8 since. No other
  * RecordFunction can be at either place: it would overlap. */
 #define RECORD_FUNCTION_OFFSET 16

@@ -29,7 +29,7 @@ class Cost(StrEnum):
     EMULATED = "emulated"
     STEPPED = "single_stepped"
     REFUSED = "refused"
-    """The kernel takes no probe there, and no link of which it is one."""
+    """The kernel takes no probe there, and none at all by a link that names it among others."""
 
 
 @dataclass(frozen=True, slots=True)
