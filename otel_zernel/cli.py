@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         " configuration. Changes nothing. The exit status is 1 if something needed is missing (marked !!), else 0.",
     )
     _add_config(doctor, required=False)
+    doctor.add_argument("--verbose", action="store_true", help="also print details, such as the end of a kernel's log")
 
     print_config = commands.add_parser("print-config", help="print the merged configuration")
     _add_config(print_config)
@@ -150,7 +151,7 @@ def _doctor(options: argparse.Namespace) -> int:
     asked = configured(_settings(options)) if options.config or options.set else installed(registry)
     well = True
     for report in examine(registry, asked):
-        print(report, flush=True)
+        print(report.text(verbose=options.verbose), flush=True)
         well = well and report.well
     return 0 if well else 1
 

@@ -75,6 +75,8 @@ class Finding:
     """One line. Of what is missing, one sentence that says what to do."""
     ok: bool | None = None
     """Whether the component has what it needs there; None for what is only good to know."""
+    details: tuple[str, ...] = ()
+    """Lines that `doctor --verbose` prints below, such as the end of a log."""
 
 
 class Component:

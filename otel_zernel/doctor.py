@@ -38,12 +38,12 @@ class Report:
         """Whether the component has what it needs."""
         return all(finding.ok is not False for finding in self.findings)
 
-    def __str__(self) -> str:
-        """A heading, and aligned below it a line for each finding."""
+    def text(self, *, verbose: bool = False) -> str:
+        """A heading, and aligned below it a line for each finding; if verbose, with its details."""
         if not self.findings:
             return f"{self.path}: nothing is missing"
         width = max(len(finding.topic) for finding in self.findings)
-        lines = (f"  {_MARKS[one.ok]}  {one.topic:<{width}}  {one.text}" for one in self.findings)
+        lines = (line for one in self.findings for line in _lines(one, width, verbose=verbose))
         return "\n".join((self.path, *map(_printable, lines)))
 
 
@@ -63,6 +63,12 @@ def _findings(registry: Registry, kind: Kind, type_: str, config: ComponentConfi
         yield Finding("plugin", one_line(error), ok=False)
     except Exception as error:  # noqa: BLE001  # a stranger's component may break its promise
         yield Finding("doctor", f"the examination failed: {type(error).__name__}: {one_line(error)}", ok=False)
+
+
+def _lines(finding: Finding, width: int, *, verbose: bool) -> Iterator[str]:
+    yield f"  {_MARKS[finding.ok]}  {finding.topic:<{width}}  {finding.text}"
+    if verbose:
+        yield from (f"        {line}" for line in finding.details)
 
 
 def _printable(text: str) -> str:

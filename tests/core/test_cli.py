@@ -113,6 +113,16 @@ def test_doctor_aligns_and_marks_what_a_component_finds(
     assert capsys.readouterr().out == "extensions::patient\n      kernel  Linux 6\n  ok  BTF     is there\n"
 
 
+def test_doctor_prints_details_if_asked(patient: type[Patient], capsys: pytest.CaptureFixture[str]) -> None:
+    patient.found = [Finding("attaching", "does not work", details=("R2 type=mem", "escape \x1b[2J"))]
+    assert main(["doctor"]) == 0
+    assert "R2 type=mem" not in capsys.readouterr().out
+    assert main(["doctor", "--verbose"]) == 0
+    finding, *details = capsys.readouterr().out.splitlines()[1:]
+    assert finding == "      attaching  does not work"
+    assert details == ["        R2 type=mem", r"        escape \x1b[2J"]
+
+
 def test_doctor_has_status_1_where_something_needed_is_missing(
     patient: type[Patient], capsys: pytest.CaptureFixture[str]
 ) -> None:

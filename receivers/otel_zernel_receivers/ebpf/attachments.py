@@ -170,6 +170,10 @@ class Attachments:
             places = find_places(fd, PROBES[used.library], at_any_cost=self._at_any_cost)
             if places.too_dear:
                 logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
+            if places.refused:
+                logger.warning(
+                    "Not probed in %s, since the kernel refuses their first instruction: %s", path, places.refused
+                )
             if not places.probed:
                 return None
             with self._bpf_is_told():

@@ -15,10 +15,11 @@ import numpy as np
 
 from otel_zernel_receivers.ebpf.probes import Kind, Operation, Probe
 
-# Functions that return 0, beginning with an instruction that the kernel emulates.
+# Functions that return 0, beginning as those that are probed do. On arm64 the kernel steps over `stp`.
 _CODE = {
     "x86_64": bytes.fromhex("55 31c0 5d c3"),  # push rbp; xor eax, eax; pop rbp; ret
-    "aarch64": bytes.fromhex("01000014 00008052 c0035fd6"),  # b .+4; mov w0, #0; ret
+    # stp x29, x30, [sp, #-16]!; mov w0, #0; ldp x29, x30, [sp], #16; ret
+    "aarch64": bytes.fromhex("fd7bbfa9 00008052 fd7bc1a8 c0035fd6"),
 }
 
 PROBE = Probe("calibration", Operation.CALIBRATION)

@@ -6,6 +6,7 @@ Whether it works is tried, with probes on a function of our own; nobody else's p
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from otel_zernel.component import Finding
 from otel_zernel_receivers.ebpf.attaching import Mode
@@ -31,6 +32,8 @@ _OF_USE = {
 }
 _BUSY = 10_000
 """Calls a second for which the overhead is told: about what a training process makes."""
+_LOG_LINES = 12
+"""Of a log, from its end."""
 _NAMED = 8
 """Processes of a library that are told by pid."""
 
@@ -75,27 +78,46 @@ def _capabilities() -> Iterator[Finding]:
             yield Finding(capability.name, f"lacking; run as root or with this capability {purpose}", ok)
 
 
-def _try(mode: Mode) -> Cost | str:
+class _Failure(NamedTuple):
+    """Why a mode does not work: a sentence, and the lines behind it."""
+
+    sentence: str
+    details: tuple[str, ...]
+
+
+def _try(mode: Mode) -> Cost | _Failure:
     """What a probe costs that is attached so, or why there is none."""
     try:
         loaded = load(Limits(max_processes=8, max_series=8), (mode,))
-    except (Unavailable, OSError) as problem:
-        return str(problem).splitlines()[0]  # then comes the verifier's log
+    except Unavailable as problem:
+        return _Failure(str(problem), tuple(line for reason in problem.details for line in _essence(reason)))
+    except OSError as problem:
+        first, *others = _essence(str(problem))
+        return _Failure(first, tuple(others))
     loaded.close()
     return loaded.cost
 
 
-def _modes(trials: Mapping[Mode, Cost | str]) -> Iterator[Finding]:
+def _essence(reason: str) -> list[str]:
+    """What was tried, and the end of the log, where the verifier says what it refuses."""
+    first, *log = reason.splitlines()
+    return [first, *log[-_LOG_LINES:]]
+
+
+def _modes(trials: Mapping[Mode, Cost | _Failure]) -> Iterator[Finding]:
     """How each works; where none does, only why."""
-    if all(isinstance(trial, str) for trial in trials.values()):
-        yield from (Finding("attaching", str(reason), ok=False) for reason in dict.fromkeys(trials.values()))
+    failures = [trial for trial in trials.values() if isinstance(trial, _Failure)]
+    if len(failures) == len(trials):
+        for sentence in dict.fromkeys(failure.sentence for failure in failures):
+            lines = (line for failure in failures if failure.sentence == sentence for line in failure.details)
+            yield Finding("attaching", sentence, ok=False, details=tuple(lines))
         return
     for mode, trial in trials.items():
         if isinstance(trial, Cost):
             recorded = f"{trial.floor_ns:,} ns of which it records" if trial.floor_ns else "none of which it records"
             yield Finding(f"by {mode}", f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {recorded}", ok=True)
         else:
-            yield Finding(f"by {mode}", trial)
+            yield Finding(f"by {mode}", trial.sentence, details=trial.details)
 
 
 def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding]:
@@ -141,6 +163,8 @@ def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:
             text += f"; {len(left_out)} would be single-stepped at 10 us a call, and are left out unless"
             text += " `single_stepped` is set"
         text += f" ({', '.join(left_out)})"
+    if places.refused:
+        text += f"; the kernel refuses the first instruction of {', '.join(sorted(set(places.refused)))}"
     return text
 
 

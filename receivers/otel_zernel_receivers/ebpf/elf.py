@@ -2,7 +2,7 @@
 
     elf = ElfFile(fd)
     for name, symbols in elf.find(["cudaLaunchKernel"]).items():
-        points = [elf.probe_point(symbol) for symbol in symbols]
+        points = [elf.probe_point(symbol, kernels.RUNNING) for symbol in symbols]
 
 The files belong to other people, who may change them while they are read. So nothing is mapped into memory (a file cut
 short under a mapping kills the reader with SIGBUS): what is needed is read in small, bounded pieces, and every
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from otel_zernel_receivers.ebpf.kernels import Version
 from otel_zernel_receivers.ebpf.names import UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.prologue import LOOKAHEAD, Cost, Machine, place
 
@@ -119,10 +120,10 @@ class ElfFile:
         names = find_names(self._fd, self._offset(table), size, beginnings)
         return self.find(dict.fromkeys(names.values()))
 
-    def probe_point(self, symbol: Symbol) -> ProbePoint:
-        """Where to probe `symbol`, and what a hit will cost there."""
+    def probe_point(self, symbol: Symbol, kernel: Version) -> ProbePoint:
+        """Where to probe `symbol`, and what a hit will cost there on this kernel."""
         code = self._read(symbol.offset, min(LOOKAHEAD, self._size - symbol.offset))
-        placement = place(self.machine, code)
+        placement = place(self.machine, code, kernel)
         return ProbePoint(symbol.offset + placement.skip, placement.cost)
 
     def file_offset(self, address: int, executable: bool = False) -> int | None:

@@ -110,7 +110,11 @@ def missing() -> str | None:
     try:
         libbpf()
     except (OSError, AttributeError) as error:
-        return f"the ebpf receiver needs libbpf 1.x (Debian and Ubuntu: apt-get install libbpf1): {error}"
+        return (
+            "the ebpf receiver needs libbpf 1.x (Debian 12, Ubuntu 24.04 and newer: apt-get install libbpf1; "
+            "Ubuntu 22.04 has 0.5: install the package libbpf1 of Debian 12, or run the collector in a container with "
+            f"Debian 12; others: libbpf): {error}"
+        )
     return None
 
 

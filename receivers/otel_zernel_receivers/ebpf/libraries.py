@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.attaching import Place
 from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
+from otel_zernel_receivers.ebpf.kernels import RUNNING, Version
 from otel_zernel_receivers.ebpf.probes import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.processes import Library
-from otel_zernel_receivers.ebpf.prologue import Cost
+from otel_zernel_receivers.ebpf.prologue import Cost, is_avoidable
 from otel_zernel_receivers.ebpf.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.symtab import find_local
 
@@ -29,20 +30,31 @@ class Places:
     probed: tuple[Place, ...]
     too_dear: tuple[str, ...]
     """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
+    refused: tuple[str, ...] = ()
+    """Functions that begin with an instruction at which the kernel takes no probe."""
 
 
-def find_places(fd: int, probes: Sequence[Probe], *, at_any_cost: bool = False) -> Places:
+def find_places(
+    fd: int,
+    probes: Sequence[Probe],
+    *,
+    at_any_cost: bool = False,
+    kernel: Version = RUNNING,
+) -> Places:
     """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
     elf = ElfFile(fd)
     probed: dict[int, Place] = {}
     too_dear: list[str] = []
+    refused: list[str] = []
     for probe, symbol in _symbols(fd, elf, probes):
-        point = elf.probe_point(symbol)
-        if probe.is_hot and point.cost is Cost.STEPPED and not at_any_cost:
+        point = elf.probe_point(symbol, kernel)
+        if point.cost is Cost.REFUSED:
+            refused.append(probe.function)
+        elif probe.is_hot and is_avoidable(elf.machine, point.cost) and not at_any_cost:
             too_dear.append(probe.function)
         else:
             probed[point.offset] = Place(probe, point.offset)
-    return Places(tuple(probed.values()), tuple(too_dear))
+    return Places(tuple(probed.values()), tuple(too_dear), tuple(refused))
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from otel_zernel.hdr import Layout
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.calibration import ENTRY_PROBE, PROBE, OwnFunction
+from otel_zernel_receivers.ebpf.kernels import RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.layout import SETTINGS
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libbpf_calls import BpfError, missing
@@ -85,8 +86,8 @@ def variants(mode: Mode) -> tuple[str, ...]:
     """The objects for a mode, the likely one first: Linux 7.0 changed the kfuncs of sessions."""
     if mode is not Mode.SESSION:
         return ("classic",)
-    major = int(platform.release().split(".")[0])
-    return ("session_ctx", "session") if major >= 7 else ("session", "session_ctx")
+    likely = ("session", "session_ctx")
+    return likely[::-1] if RUNNING >= SESSION_CONTEXT else likely
 
 
 def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _LEFT_OUT) -> Loaded:

@@ -1,18 +1,14 @@
 """Why eBPF does not work somewhere, told in a sentence that says what to do."""
 
 import platform
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from otel_zernel_receivers.ebpf.capabilities import Capability, held, in_user_namespace
+from otel_zernel_receivers.ebpf.kernels import UNPRIVILEGED, too_old, version
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 """The kernel's own type information."""
-OLDEST = (5, 15)
-"""The first Linux whose probes carry the cookies that tell functions apart (by perf links)."""
-UNPRIVILEGED = (6, 6)
-"""The first Linux with uprobe.multi: perf links take CAP_SYS_ADMIN."""
 
 
 class Unavailable(Exception):
@@ -24,7 +20,9 @@ class Unavailable(Exception):
         """What each try said in full, with the log of the kernel's verifier."""
 
 
-def explain(reasons: Sequence[str], release: str = platform.release(), btf: Path = BTF) -> str:
+def explain(
+    reasons: Sequence[str], release: str = platform.release(), btf: Path = BTF, machine: str = platform.machine()
+) -> str:
     """The likeliest cause, where each way to attach has failed for its reason, as one sentence."""
     if lacking := _lacking_capabilities():
         return (
@@ -36,9 +34,9 @@ def explain(reasons: Sequence[str], release: str = platform.release(), btf: Path
             "eBPF needs the capabilities CAP_BPF and CAP_PERFMON of the machine; this process has those of a user "
             "namespace (a rootless container), which do not count"
         )
-    if _version(release) < OLDEST:
-        return f"eBPF needs Linux 5.15 or newer here; this is {release}"
-    if _version(release) < UNPRIVILEGED and Capability.CAP_SYS_ADMIN not in held():
+    if sentence := too_old(release, machine):
+        return sentence
+    if version(release) < UNPRIVILEGED and Capability.CAP_SYS_ADMIN not in held():
         return f"eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on {release}"
     if not btf.exists():
         return f"eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF); there is no {btf}"
@@ -50,9 +48,3 @@ def _lacking_capabilities() -> list[str]:
     """What this process may not do, of what it needs."""
     needed, has = (Capability.CAP_BPF, Capability.CAP_PERFMON), held()
     return [capability.name for capability in needed if capability not in has]
-
-
-def _version(release: str) -> tuple[int, ...]:
-    """The first two numbers of a release such as `6.1.0-13-amd64`; newest of all where it begins otherwise."""
-    numbers = re.match(r"(\d+)\.(\d+)", release)
-    return tuple(map(int, numbers.groups())) if numbers else (1 << 16,)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -112,10 +113,12 @@ def test_an_executable_with_the_runtime_linked_in_is_probed(watch: Watch, standi
         assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10
 
 
-@pytest.mark.parametrize(("prologue", "counted"), [("endbr64", 10), ("stepped", 0)])
-def test_launches_are_probed_where_that_is_cheap(
-    watch: Watch, build_standin: BuildStandin, prologue: Prologue, counted: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("prologue", ["endbr64", "stepped"])
+def test_launches_are_probed_where_that_is_cheap_or_cannot_be(
+    watch: Watch, build_standin: BuildStandin, prologue: Prologue, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # On arm64 these are functions that begin with bti and with paciasp: their returns are seen, and the program lives.
+    counted = 0 if prologue == "stepped" and platform.machine() == "x86_64" else 10
     caplog.set_level(logging.WARNING, "otel_zernel")
     with build_standin(prologue).start() as program:
         program.do("load libcudart.so.12")

@@ -1,6 +1,7 @@
 """`otel-zernel doctor` says what is there and what is missing, and never breaks."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,14 @@ import pytest
 
 from otel_zernel.component import Finding
 from otel_zernel_receivers.ebpf import doctor, libbpf_calls
+from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
+from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.unavailable import Unavailable
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
 
@@ -35,6 +40,10 @@ def test_it_finds_that_all_is_well(loadable: None) -> None:
     assert not [finding for finding in findings if finding.ok is False]
 
 
+only_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="no function is left out as too dear there")
+
+
+@only_x86_64
 def test_it_finds_the_libraries_of_a_running_program(loadable: None, build_standin: BuildStandin) -> None:
     cheap, dear = build_standin("push"), build_standin("stepped")
     with cheap.start() as program, dear.start() as stepped:
@@ -58,6 +67,7 @@ def test_it_finds_the_libraries_of_a_running_program(loadable: None, build_stand
     assert "cudaLaunchKernel" in by_path[dear.cudart].text
 
 
+@only_x86_64
 def test_it_looks_at_the_processes_that_the_configuration_takes_alone(
     loadable: None, build_standin: BuildStandin
 ) -> None:
@@ -114,6 +124,41 @@ def test_without_libbpf_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     findings = list(examine(EbpfConfig()))
     assert about(findings, "libbpf") == Finding("libbpf", "was not found", ok=False)
     assert "apt-get install libbpf1" in about(findings, "attaching").text
+
+
+def test_a_refusal_is_one_sentence_with_the_end_of_the_verifier_s_log_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = "\n".join(
+        (*(f"{line}: (b7) r0 = 0" for line in range(500)), "R2 type=mem expected=fp", "failed to load: -13")
+    )
+
+    def refuse(limits: Limits, modes: tuple[Mode, ...]) -> Loaded:
+        raise Unavailable("Linux 5.10 is too old", [f"{modes[0]} (classic): loading the BPF programs: EACCES\n{log}"])
+
+    monkeypatch.setattr(doctor, "load", refuse)
+    findings = [finding for finding in examine(EbpfConfig()) if finding.topic == "attaching"]
+    assert [finding.text for finding in findings] == ["Linux 5.10 is too old"]
+    details = findings[0].details
+    assert [line for line in details if "loading" in line] == [
+        f"{mode} (classic): loading the BPF programs: EACCES" for mode in Mode
+    ]
+    assert "R2 type=mem expected=fp" in details
+    assert "0: (b7) r0 = 0" not in details
+
+
+def test_a_mode_that_does_not_work_beside_one_that_does_has_its_log(
+    loadable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_multi(limits: Limits, modes: tuple[Mode, ...]) -> Loaded:
+        if modes != (Mode.MULTI,):
+            raise Unavailable("no", ["no\nEINVAL of the kernel"])
+        return load(limits, modes)
+
+    monkeypatch.setattr(doctor, "load", only_multi)
+    findings = list(examine(EbpfConfig()))
+    assert about(findings, "by session") == Finding("by session", "no", details=("no", "EINVAL of the kernel"))
+    assert about(findings, "by multi").ok
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")

@@ -14,7 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.ebpf.elf import ElfFile, Symbol
+from otel_zernel_receivers.ebpf.libraries import find_places
 from otel_zernel_receivers.ebpf.names import UnreadableElf
+from otel_zernel_receivers.ebpf.probes import CUDA_RUNTIME
 from otel_zernel_receivers.ebpf.prologue import Cost, Machine
 from otel_zernel_receivers.ebpf.symtab import find_local
 from tests.receivers.ebpf.files import open_elf
@@ -66,7 +68,7 @@ def read_everything(content: bytes) -> dict[str, list[Symbol]]:
         found = elf.find(["cudaLaunchKernel", "cudaMalloc", "missing"])
         for symbols in found.values():
             for symbol in symbols:
-                elf.probe_point(symbol)
+                elf.probe_point(symbol, (6, 18))
         return found
 
 
@@ -122,7 +124,38 @@ def test_the_processor_decides_how_code_is_read(standin: Standin) -> None:
     with in_memory(bytes(content)) as elf:
         (symbol,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
         assert elf.machine is Machine.AARCH64
-        assert elf.probe_point(symbol).cost is Cost.STEPPED, "push is no instruction of that processor"
+        assert elf.probe_point(symbol, (6, 18)).cost is Cost.STEPPED, "push is no instruction of that processor"
+
+
+def on_arm64(standin: Standin, first_instruction: int) -> bytes:
+    """The stand-in for libcudart as if for arm64, with a cudaLaunchKernel that begins so."""
+    content = bytearray(standin.cudart.read_bytes())
+    with open_elf(standin.cudart) as elf:
+        (symbol,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
+    content[18:20] = Machine.AARCH64.to_bytes(2, "little")
+    content[symbol.offset : symbol.offset + 4] = first_instruction.to_bytes(4, "little")
+    return bytes(content)
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("first", "probed", "refused"),
+    [
+        (0xA9BF7BFD, 1, ()),  # stp x29, x30, [sp, #-16]!
+        (0x58000040, 0, ("cudaLaunchKernel",)),  # ldr x0, literal
+    ],
+)
+def test_on_arm64_a_hot_function_is_probed_unless_the_kernel_refuses(
+    standin: Standin, first: int, probed: int, refused: tuple[str, ...]
+) -> None:
+    launch = [probe for probe in CUDA_RUNTIME if probe.function == "cudaLaunchKernel"]
+    fd = os.memfd_create("libcudart")
+    try:
+        os.write(fd, on_arm64(standin, first))
+        places = find_places(fd, launch)
+    finally:
+        os.close(fd)
+    assert (len(places.probed), places.too_dear, places.refused) == (probed, (), refused)
 
 
 @pytest.mark.parametrize(

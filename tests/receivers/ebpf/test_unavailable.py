@@ -13,6 +13,7 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.kernels import version
 from otel_zernel_receivers.ebpf.loading import Loaded, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.tables import Limits
@@ -82,17 +83,47 @@ def privileged() -> None:
         pytest.skip("without privileges, those are what is missing first")
 
 
-def test_a_kernel_that_is_too_old_is_named(privileged: None) -> None:
-    assert explain(["session: no"], "5.4.0-150-generic") == (
-        "eBPF needs Linux 5.15 or newer here; this is 5.4.0-150-generic"
-    )
+@pytest.mark.parametrize(
+    ("release", "machine", "enough"),
+    [
+        ("5.10.0-30-amd64", "x86_64", "5.15 gives everything"),
+        ("5.15.0-1072-nvidia", "aarch64", "5.18 gives everything"),
+    ],
+)
+def test_a_kernel_that_is_too_old_is_told_what_newer_ones_give(
+    privileged: None, release: str, machine: str, enough: str
+) -> None:
+    told = explain(["session: no"], release, machine=machine)
+    assert told.startswith(f"Linux {release} is too old for eBPF on {machine}: {enough} (launches, ")
+    for part in ("with CAP_SYS_ADMIN", "6.6 needs no CAP_SYS_ADMIN", "6.13 costs least"):
+        assert part in told
+
+
+@pytest.mark.parametrize(
+    ("release", "numbers"),
+    [
+        ("6.1.0-13-amd64", (6, 1)),
+        ("6.8.0-1013-nvidia-64k", (6, 8)),
+        ("7.2-rc1", (7, 2)),
+        ("6.12.0-55.9.1.el10_0.x86_64", (6, 12)),
+        ("5.14.0-570.12.1.el9_6.aarch64+64k", (1 << 16,)),
+        ("mine", (1 << 16,)),
+    ],
+)
+def test_a_release_is_read_as_far_as_its_number_means_something(release: str, numbers: tuple[int, ...]) -> None:
+    assert version(release) == numbers
+
+
+def test_the_number_of_a_kernel_with_backports_says_nothing(privileged: None, tmp_path: Path) -> None:
+    told = explain(["multi: no"], "5.14.0-570.12.1.el9_6.x86_64", tmp_path, "x86_64")
+    assert told == "eBPF does not work on this kernel (5.14.0-570.12.1.el9_6.x86_64): multi: no"
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
 def test_before_uprobe_multi_more_is_needed(privileged: None) -> None:
     wrapper = ["setpriv", "--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all,+bpf,+perfmon"]
-    code = "from otel_zernel_receivers.ebpf.unavailable import explain; print(explain(['perf: no'], '5.15.0'))"
-    told = "eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on 5.15.0\n"
+    code = "from otel_zernel_receivers.ebpf.unavailable import explain; print(explain(['perf: no'], '5.18.0'))"
+    told = "eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on 5.18.0\n"
     assert run_in(wrapper, code).stdout == told
 
 

@@ -14,6 +14,7 @@ outermost `ncclGroupEnd` of a group that is not empty.
 """
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -46,10 +47,18 @@ RECORD = np.dtype(
 """`struct record` of program.c."""
 
 _COMMON = "-std=gnu11 -O2 -g1 -fPIC -pthread -Wall -Werror -fno-optimize-sibling-calls -fno-ipa-icf -fno-shrink-wrap"
-_PROLOGUES: dict[Prologue, str] = {
-    "push": "-fno-omit-frame-pointer -fcf-protection=none",
-    "endbr64": "-fno-omit-frame-pointer -fcf-protection=full",
-    "stepped": "-fsplit-stack -fcf-protection=none",  # every function begins by comparing the stack pointer
+_PROLOGUES: dict[str, dict[Prologue, str]] = {
+    "x86_64": {
+        "push": "-fno-omit-frame-pointer -fcf-protection=none",
+        "endbr64": "-fno-omit-frame-pointer -fcf-protection=full",
+        "stepped": "-fsplit-stack -fcf-protection=none",  # every function begins by comparing the stack pointer
+    },
+    # All are stepped there, so the names stand for what they are on x86-64: the usual way, a landing pad, the rest.
+    "aarch64": {
+        "push": "-fno-omit-frame-pointer -mbranch-protection=none",  # stp
+        "endbr64": "-fno-omit-frame-pointer -mbranch-protection=bti",
+        "stepped": "-fno-omit-frame-pointer -mbranch-protection=pac-ret+leaf",  # paciasp
+    },
 }
 
 Calls = npt.NDArray[Any]
@@ -192,7 +201,7 @@ def build(folder: Path, prologue: Prologue = "push") -> Standin:
     if not compiler:
         raise NoCompiler("cc is not installed")
     folder.mkdir(parents=True, exist_ok=True)
-    cc = [compiler, *_COMMON.split(), *_PROLOGUES[prologue].split()]
+    cc = [compiler, *_COMMON.split(), *_PROLOGUES[platform.machine()][prologue].split()]
     standin = Standin(folder)
     _library(cc, standin.cuda, ["driver.c"], "{ global: cu*; local: *; };")
     _library(cc, standin.cudart, ["runtime.c"], "libcudart.so.12 { global: cuda*; local: *; };")

@@ -1,5 +1,6 @@
 """The stand-ins are what the tests of the receiver take them for."""
 
+import platform
 import signal
 import time
 from pathlib import Path
@@ -37,6 +38,10 @@ NCCL = [
 MILLISECOND = 1_000_000
 
 
+on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="every function is stepped there")
+
+
+@on_x86_64
 @pytest.mark.parametrize(
     ("prologue", "skipped", "cost"),
     [("push", 0, Cost.EMULATED), ("endbr64", 4, Cost.EMULATED), ("stepped", 0, Cost.STEPPED)],
@@ -50,7 +55,7 @@ def test_every_function_begins_as_asked(
             found = elf.find(names)
             assert sorted(found) == sorted(names)
             for (symbol,) in found.values():
-                point = elf.probe_point(symbol)
+                point = elf.probe_point(symbol, (6, 18))
                 assert (point.offset - symbol.offset, point.cost) == (skipped, cost), symbol.name
 
 
