@@ -123,13 +123,13 @@ def test_the_number_of_a_kernel_with_backports_says_nothing(privileged: None, tm
 def test_before_uprobe_multi_more_is_needed(privileged: None) -> None:
     wrapper = ["setpriv", "--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all,+bpf,+perfmon"]
     code = "from otel_zernel_receivers.ebpf.unavailable import explain; print(explain(['perf: no'], '5.18.0'))"
-    told = "eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on 5.18.0\n"
-    assert run_in(wrapper, code).stdout == told
+    told = "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN, which this process "
+    assert run_in(wrapper, code).stdout.startswith(f"{told}lacks on 5.18.0: run it as root")
 
 
 def test_a_kernel_without_type_information_is_told(privileged: None, tmp_path: Path) -> None:
     told = explain(["session: no"], "6.18.0", tmp_path / "vmlinux")
-    assert told.startswith("eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)")
+    assert told.startswith(f"eBPF needs the kernel's type information ({tmp_path / 'vmlinux'}), which is not there")
 
 
 def test_other_troubles_are_a_line_however_long_the_verifier_s_log(privileged: None, tmp_path: Path) -> None:
