@@ -25,6 +25,7 @@ FULL = tuple(
         "cuda",
         "endings",
         "events",  # the ring
+        "hardened",  # seccomp, few capabilities, no BTF
         "hits",
         "launches",
         "lifecycle",

@@ -53,7 +53,9 @@ def examine(config: EbpfConfig) -> Iterator[Finding]:
 
 
 def _no_btf() -> Finding:
-    return Finding("BTF", f"there is no {BTF}, and nothing works without; use a kernel built with CONFIG_DEBUG_INFO_BTF", ok=False)
+    return Finding(
+        "BTF", f"there is no {BTF}, and nothing works without; use a kernel built with CONFIG_DEBUG_INFO_BTF", ok=False
+    )
 
 
 def _limit(config: EbpfConfig, cost: Cost | None) -> Finding:

@@ -1,6 +1,6 @@
 """System calls that are refused before the kernel looks at what is asked: by a seccomp profile, or by a sandbox.
 
-Each is tried with arguments that are wrong for everybody and change nothing. A kernel that gets the call answers EINVAL.
+Each is tried with arguments that are wrong for everybody and change nothing. A kernel that gets the call says EINVAL.
 """
 
 import ctypes

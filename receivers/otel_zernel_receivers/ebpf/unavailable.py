@@ -71,8 +71,8 @@ def _no_perf(reasons: Sequence[str], release: str) -> str | None:
         return None
     if Capability.CAP_SYS_ADMIN not in held():
         return (
-            "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN, which this process "
-            f"lacks on {release}: run it as root, or give it this"
+            "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN; this process "
+            f"lacks it (Linux {release}): run it as root, or give it this"
         )
     return refusal(PERF_EVENT_OPEN)
 

@@ -1,6 +1,6 @@
 """Runs a command under a seccomp profile that refuses one system call, as a container's would: with EPERM.
 
-    python seccomp.py NUMBER COMMAND [ARGUMENT ...]
+python seccomp.py NUMBER COMMAND [ARGUMENT ...]
 """
 
 import ctypes

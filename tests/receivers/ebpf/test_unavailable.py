@@ -123,8 +123,8 @@ def test_the_number_of_a_kernel_with_backports_says_nothing(privileged: None, tm
 def test_before_uprobe_multi_more_is_needed(privileged: None) -> None:
     wrapper = ["setpriv", "--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all,+bpf,+perfmon"]
     code = "from otel_zernel_receivers.ebpf.unavailable import explain; print(explain(['perf: no'], '5.18.0'))"
-    told = "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN, which this process "
-    assert run_in(wrapper, code).stdout.startswith(f"{told}lacks on 5.18.0: run it as root")
+    told = "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN; this process "
+    assert run_in(wrapper, code).stdout.startswith(f"{told}lacks it (Linux 5.18.0): run it as root")
 
 
 def test_a_kernel_without_type_information_is_told(privileged: None, tmp_path: Path) -> None:
