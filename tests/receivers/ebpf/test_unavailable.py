@@ -132,6 +132,19 @@ def test_a_kernel_without_type_information_is_told(privileged: None, tmp_path: P
     assert told.startswith(f"eBPF needs the kernel's type information ({tmp_path / 'vmlinux'}), which is not there")
 
 
+@pytest.mark.parametrize(
+    "verifier", ["unknown func bpf_probe_read#4", "program of this type cannot use helper bpf_probe_read#4"]
+)
+def test_a_kernel_that_is_locked_down_too_far_is_told_by_the_verifier_s_log(
+    privileged: None, tmp_path: Path, verifier: str
+) -> None:
+    """The words of Linux 6.1 and of 6.12; containers do not see /sys/kernel/security, where the mode stands."""
+    reasons = ["session (session): loading: no", f"multi (classic): loading\n1284: (85) call 4\n{verifier}\n-- END --"]
+    told = explain(reasons, "6.12.0", tmp_path)
+    assert told.startswith("the kernel is locked down in the mode confidentiality")
+    assert "boot it with lockdown=integrity" in told
+
+
 def test_other_troubles_are_a_line_however_long_the_verifier_s_log(privileged: None, tmp_path: Path) -> None:
     reasons = ["session: loading: Invalid argument\n0: R1=ctx()\n1: exit", "session: loading: Invalid argument\nmore"]
     told = explain(reasons, "6.18.0", tmp_path)
