@@ -19,26 +19,39 @@ class Condition:
     """A shell command, before anything else runs."""
     types: bool = True
     """Whether the kernel has type information (BTF)."""
+    tests: tuple[str, ...] = ()
+    """What must pass where it counts."""
 
 
-_CONFIDENTIALITY = "the kernel is locked down in the mode confidentiality"
 _OLD, _NEW = named("6.1-x86_64"), named("6.12-x86_64")
-_SYSCTL = "echo {} > /proc/sys/kernel/{}".format
+_COUNTS = (
+    "tests/receivers/ebpf/test_launches.py::test_every_launch_of_every_thread_is_counted",
+    "tests/receivers/ebpf/test_scheduling.py::test_time_off_the_cpu_and_bursts_on_it_are_told",
+)
+_HARDENED = "tests/receivers/ebpf/test_hardened.py"
+_PERF = (f"{_HARDENED}::test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid",)
+_UNPRIVILEGED = (f"{_HARDENED}::test_unprivileged_bpf_is_of_no_use_whether_or_not_the_machine_allows_it",)
+
+
+def _lockdown(kernel: Kernel, mode: str, says: str = "", tests: tuple[str, ...] = ()) -> Condition:
+    return Condition(f"lockdown={mode}", kernel, says, arguments=f"lockdown={mode}", tests=tests)
+
+
+def _sysctl(name: str, value: int, tests: tuple[str, ...]) -> Condition:
+    command = f"echo {value} > /proc/sys/kernel/{name}"
+    return Condition(f"{name}={value}", _OLD, before=command, tests=tests)
+
 
 CONDITIONS = (
-    *(Condition("lockdown=integrity", kernel, arguments="lockdown=integrity") for kernel in (_OLD, _NEW)),
+    *(_lockdown(kernel, "integrity", tests=_COUNTS) for kernel in (_OLD, _NEW)),
     *(
-        Condition("lockdown=confidentiality", kernel, _CONFIDENTIALITY, arguments="lockdown=confidentiality")
+        _lockdown(kernel, "confidentiality", "the kernel is locked down in the mode confidentiality")
         for kernel in (_OLD, _NEW)
     ),
-    *(
-        Condition(f"{name}={value}", _OLD, before=_SYSCTL(value, name))
-        for name, value in (
-            ("perf_event_paranoid", 4),
-            ("unprivileged_bpf_disabled", 0),
-            ("unprivileged_bpf_disabled", 1),
-        )
-    ),
+    _sysctl("perf_event_paranoid", 2, _PERF),
+    _sysctl("perf_event_paranoid", 4, _PERF),
+    _sysctl("unprivileged_bpf_disabled", 0, _UNPRIVILEGED),
+    _sysctl("unprivileged_bpf_disabled", 1, _UNPRIVILEGED),
     Condition(
         "no type information",
         _OLD,

@@ -11,13 +11,6 @@ from tests.kernels.conditions import CONDITIONS, Condition
 from tests.kernels.damage import without_types
 from tests.kernels.test_boots import need_package
 
-_FOLDER = "tests/receivers/ebpf"
-TESTS = (
-    f"{_FOLDER}/test_hardened.py",
-    f"{_FOLDER}/test_launches.py::test_every_launch_of_every_thread_is_counted",
-    f"{_FOLDER}/test_scheduling.py",
-)
-
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
@@ -26,7 +19,7 @@ def test_it_counts_or_says_what_forbids_it(condition: Condition, tmp_path: Path)
     package = need_package(condition.kernel)
     image = None if condition.types else without_types(package, tmp_path / "vmlinux")
     kernel = replace(condition.kernel, mode=None) if condition.says else condition.kernel
-    result = run(kernel, TESTS, tmp_path / "results", condition.before, condition.arguments, image)
+    result = run(kernel, condition.tests, tmp_path / "results", condition.before, condition.arguments, image)
     assert not result.failures
     told = re.findall(r"^  !!  attaching +(.*)$", result.doctor, re.MULTILINE)
     assert len(told) == bool(condition.says), result.doctor
