@@ -30,6 +30,7 @@ _COUNTS = (
 )
 _HARDENED = "tests/receivers/ebpf/test_hardened.py"
 _PERF = (f"{_HARDENED}::test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid",)
+_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_three_capabilities_suffice",)
 _UNPRIVILEGED = (f"{_HARDENED}::test_unprivileged_bpf_is_of_no_use_whether_or_not_the_machine_allows_it",)
 
 
@@ -37,9 +38,9 @@ def _lockdown(kernel: Kernel, mode: str, says: str = "", tests: tuple[str, ...] 
     return Condition(f"lockdown={mode}", kernel, says, arguments=f"lockdown={mode}", tests=tests)
 
 
-def _sysctl(name: str, value: int, tests: tuple[str, ...]) -> Condition:
+def _sysctl(kernel: Kernel, name: str, value: int, tests: tuple[str, ...]) -> Condition:
     command = f"echo {value} > /proc/sys/kernel/{name}"
-    return Condition(f"{name}={value}", _OLD, before=command, tests=tests)
+    return Condition(f"{name}={value}", kernel, before=command, tests=tests)
 
 
 CONDITIONS = (
@@ -48,10 +49,11 @@ CONDITIONS = (
         _lockdown(kernel, "confidentiality", "the kernel is locked down in the mode confidentiality")
         for kernel in (_OLD, _NEW)
     ),
-    _sysctl("perf_event_paranoid", 2, _PERF),
-    _sysctl("perf_event_paranoid", 4, _PERF),
-    _sysctl("unprivileged_bpf_disabled", 0, _UNPRIVILEGED),
-    _sysctl("unprivileged_bpf_disabled", 1, _UNPRIVILEGED),
+    _sysctl(_OLD, "perf_event_paranoid", 2, _PERF),
+    _sysctl(_OLD, "perf_event_paranoid", 4, _PERF),
+    _sysctl(_NEW, "perf_event_paranoid", 4, _FEW_CAPABILITIES),
+    _sysctl(_OLD, "unprivileged_bpf_disabled", 0, _UNPRIVILEGED),
+    _sysctl(_OLD, "unprivileged_bpf_disabled", 1, _UNPRIVILEGED),
     Condition(
         "no type information",
         _OLD,
