@@ -28,6 +28,7 @@ FULL = tuple(
         "lifecycle",
         "endings",
         "events",  # the ring
+        "hardened",  # seccomp, few capabilities, no BTF
         "scheduling",
         "sampling",
         "collector",  # kill -9, capabilities

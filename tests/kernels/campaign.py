@@ -63,17 +63,29 @@ class Result:
         return wrong + idle + failed
 
 
-def run(kernel: Kernel, tests: Sequence[str], results: Path, before: str = "", arguments: str = "") -> Result:
-    """Boots it and runs the tests. `before` is a shell command, `arguments` go to the kernel's command line.
+def package(kernel: Kernel) -> Path:
+    """The unpacked package of a kernel. Raises CannotDownload."""
+    return unpacked_kernel(_pattern(kernel), kernel.release, kernel.debian_architecture)
+
+
+def run(
+    kernel: Kernel,
+    tests: Sequence[str],
+    results: Path,
+    before: str = "",
+    arguments: str = "",
+    image: Path | None = None,
+) -> Result:
+    """Boots it and runs the tests. `before` is a shell command, `arguments` go to the kernel's command line, `image`
+    boots in place of the package's.
 
     Raises CannotDownload or BootFailed.
     """
     shutil.rmtree(results, ignore_errors=True)
-    files = unpacked_kernel(_pattern(kernel), kernel.release, kernel.debian_architecture)
     root, project, python = _places(kernel)
     for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):
         compileall.compile_dir(root / project.relative_to("/") / folder, quiet=2)
-    machine = Machine(kernel.architecture, files, root, root / _BUSYBOX, arguments)
+    machine = Machine(kernel.architecture, package(kernel), root, root / _BUSYBOX, arguments, image)
     for prologue in get_args(Prologue):
         compile_all(results / "standins" / prologue, prologue, kernel.architecture, _COMPILERS[kernel.architecture])
     script = _SCRIPT.format(

@@ -33,6 +33,8 @@ class Machine:
     busybox: Path
     arguments: str = ""
     """Added to the kernel's command line."""
+    image: Path | None = None
+    """Boots in place of the package's."""
 
     def run(self, script: str, results: Path, seconds: float) -> None:
         """Runs the shell script. What it writes to `/run/results` is in `results` then; its output is in `log`.
@@ -58,11 +60,11 @@ class Machine:
 
     def _command(self, results: Path) -> list[str]:
         console = _CONSOLES[self.architecture]
-        image = next(self.kernel.rglob("vmlinu*"))
+        packaged = next(self.kernel.rglob("vmlinu*"))
         return [
             *_MACHINES[self.architecture],
             *("-accel", "tcg,thread=multi", "-smp", "2", "-m", "4096", "-nographic", "-no-reboot"),
-            *("-kernel", str(image), "-initrd", str(results / "initramfs")),
+            *("-kernel", str(self.image or packaged), "-initrd", str(results / "initramfs")),
             *("-append", f"console={console} quiet panic=-1 mitigations=off {self.arguments}"),
             *_share("root", self.root, ",readonly=on"),
             *_share("results", results, ""),

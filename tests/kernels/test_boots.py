@@ -3,11 +3,12 @@
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from tests.kernels.acceptance import SHORT
-from tests.kernels.campaign import run
+from tests.kernels.campaign import package, run
 from tests.kernels.catalogue import KERNELS, Architecture, Kernel, named
 from tests.kernels.packages import CannotDownload
 
@@ -20,8 +21,22 @@ _NEEDED: dict[Architecture, tuple[str, ...]] = {
 def need_emulator(kernel: Kernel) -> None:
     """Skips the test where something is missing to boot the kernel."""
     if missing := [name for name in _NEEDED[kernel.architecture] if not shutil.which(name)]:
-        required = os.environ.get("REQUIRE_PEERS") == "1"
-        (pytest.fail if required else pytest.skip)(f"not installed: {', '.join(missing)}")
+        _skip(f"not installed: {', '.join(missing)}")
+
+
+def need_package(kernel: Kernel) -> Path:
+    """The unpacked package of the kernel; skips the test where it cannot be had or booted."""
+    need_emulator(kernel)
+    try:
+        return package(kernel)
+    except CannotDownload as missing:
+        _skip(str(missing))
+
+
+def _skip(reason: str) -> NoReturn:
+    if os.environ.get("REQUIRE_PEERS") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.mark.timeout(3600)
@@ -32,7 +47,7 @@ def test_the_receiver_counts_on_a_kernel_of_another_machine(name: str, tmp_path:
     try:
         result = run(kernel, SHORT, tmp_path)
     except CannotDownload as missing:
-        (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)(str(missing))
+        _skip(str(missing))
     assert not result.failures, (tmp_path / "tests").read_text()[-8000:]
 
 

@@ -4,7 +4,7 @@ Whether it works is tried, with probes on a function of our own; nobody else's p
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
 from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile, as_text
 from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable
+from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable, explain
 
 _REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}
 _OF_USE = {
@@ -55,7 +55,9 @@ def examine(config: EbpfConfig) -> Iterator[Finding]:
 
 
 def _no_btf() -> Finding:
-    return Finding("BTF", f"there is no {BTF}; use a kernel that is built with CONFIG_DEBUG_INFO_BTF", ok=False)
+    return Finding(
+        "BTF", f"there is no {BTF}, and nothing works without; use a kernel built with CONFIG_DEBUG_INFO_BTF", ok=False
+    )
 
 
 def _limit(config: EbpfConfig, cost: Cost | None) -> Finding:
@@ -81,10 +83,15 @@ def _capabilities() -> Iterator[Finding]:
 
 
 class _Failure(NamedTuple):
-    """Why a mode does not work: a sentence, and the lines behind it."""
+    """Why a mode does not work: a sentence, and what was tried with the log of each."""
 
     sentence: str
-    details: tuple[str, ...]
+    reasons: Sequence[str]
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """For people who want to know more."""
+        return tuple(line for reason in self.reasons for line in _essence(reason))
 
 
 def _try(mode: Mode) -> Cost | _Failure:
@@ -92,10 +99,9 @@ def _try(mode: Mode) -> Cost | _Failure:
     try:
         loaded = load(Limits(max_processes=8, max_series=8), (mode,))
     except Unavailable as problem:
-        return _Failure(str(problem), tuple(line for reason in problem.details for line in _essence(reason)))
+        return _Failure(str(problem), problem.details)
     except OSError as problem:
-        first, *others = _essence(str(problem))
-        return _Failure(first, tuple(others))
+        return _Failure(str(problem).partition("\n")[0], [str(problem)])
     loaded.close()
     return loaded.cost
 
@@ -110,9 +116,7 @@ def _modes(trials: Mapping[Mode, Cost | _Failure]) -> Iterator[Finding]:
     """How each works; where none does, only why."""
     failures = [trial for trial in trials.values() if isinstance(trial, _Failure)]
     if len(failures) == len(trials):
-        for sentence in dict.fromkeys(failure.sentence for failure in failures):
-            lines = (line for failure in failures if failure.sentence == sentence for line in failure.details)
-            yield Finding("attaching", sentence, ok=False, details=tuple(lines))
+        yield _nothing_works(failures)
         return
     for mode, trial in trials.items():
         if isinstance(trial, Cost):
@@ -120,6 +124,14 @@ def _modes(trials: Mapping[Mode, Cost | _Failure]) -> Iterator[Finding]:
             yield Finding(f"by {mode}", f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {recorded}", ok=True)
         else:
             yield Finding(f"by {mode}", trial.sentence, details=trial.details)
+
+
+def _nothing_works(failures: Sequence[_Failure]) -> Finding:
+    """What the receiver would say, which tries all modes."""
+    sentences = {failure.sentence for failure in failures}
+    every = [reason for failure in failures for reason in failure.reasons]
+    sentence = sentences.pop() if len(sentences) == 1 else explain(every)
+    return Finding("attaching", sentence, ok=False, details=tuple(line for one in failures for line in one.details))
 
 
 def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding]:

@@ -5,7 +5,8 @@ import functools
 import os
 from typing import Any
 
-_SYS_BPF = {"x86_64": 321, "aarch64": 280}
+from otel_zernel_receivers.ebpf.system_calls import BPF_NUMBERS
+
 _LIBBPF_WARN = 0  # enum libbpf_print_level; the others are chatter
 _LOG_LINES = 40
 _LOG_MESSAGE = 1 << 20  # libbpf hands on a verifier's log in one message
@@ -91,7 +92,7 @@ class Library:
 
     def bpf(self, command: int, attributes: bytes, tried: str) -> int:
         """bpf(2) itself."""
-        number = _SYS_BPF[os.uname().machine]
+        number = BPF_NUMBERS[os.uname().machine]
         buffer = ctypes.create_string_buffer(attributes, len(attributes))
         answer: int = self._libc.syscall(number, command, buffer, len(attributes))
         if answer < 0:  # always -1, unlike what libbpf's functions answer

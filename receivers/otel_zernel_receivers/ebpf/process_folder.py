@@ -15,6 +15,7 @@ _MAX_MAPS = 16 << 20  # a process may have 65,530 mappings, unless told otherwis
 _MAX_ENVIRONMENT = 1 << 20
 _MAX_VALUE = 256
 _MAX_LINE = 4096
+_MAX_CGROUPS = 1 << 16  # version 1 has a path for each of some 14 hierarchies, and nested containers have long ones
 
 
 class ProcessFolder:
@@ -52,7 +53,7 @@ class ProcessFolder:
     @cached_property
     def cgroups(self) -> tuple[str, ...]:
         """The path of the control group; of the one in each hierarchy where there are several (version 1)."""
-        lines = os.fsdecode(self._read("cgroup", _MAX_LINE)).splitlines()
+        lines = os.fsdecode(self._read("cgroup", _MAX_CGROUPS)).splitlines()
         return tuple(dict.fromkeys(line.split(":", 2)[2] for line in lines if line.count(":") >= 2))
 
     def environment(self, names: Collection[str], own_pid: int = 0) -> dict[str, str]:

@@ -6,9 +6,13 @@ from pathlib import Path
 
 from otel_zernel_receivers.ebpf.capabilities import Capability, held, in_user_namespace
 from otel_zernel_receivers.ebpf.kernels import UNPRIVILEGED, too_old, version
+from otel_zernel_receivers.ebpf.system_calls import BPF, PERF_EVENT_OPEN, refusal
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 """The kernel's own type information."""
+
+_READS_MEMORY_OF_THE_KERNEL = "bpf_probe_read#4"
+"""What libbpf makes of bpf_probe_read_user, which we call, if it takes a locked down kernel for one before 5.5."""
 
 
 class Unavailable(Exception):
@@ -24,7 +28,20 @@ def explain(
     reasons: Sequence[str], release: str = platform.release(), btf: Path = BTF, machine: str = platform.machine()
 ) -> str:
     """The likeliest cause, where each way to attach has failed for its reason, as one sentence."""
-    if lacking := _lacking_capabilities():
+    return (
+        _no_capabilities()
+        or refusal(BPF)
+        or too_old(release, machine)
+        or _no_types(btf)
+        or _no_perf(reasons, release)
+        or _locked_down(reasons)
+        or _as_it_was_said(reasons, release)
+    )
+
+
+def _no_capabilities() -> str | None:
+    needed, has = (Capability.CAP_BPF, Capability.CAP_PERFMON), held()
+    if lacking := [capability.name for capability in needed if capability not in has]:
         return (
             f"eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks {' and '.join(lacking)}: run it "
             "as root, or give it these"
@@ -34,17 +51,41 @@ def explain(
             "eBPF needs the capabilities CAP_BPF and CAP_PERFMON of the machine; this process has those of a user "
             "namespace (a rootless container), which do not count"
         )
-    if sentence := too_old(release, machine):
-        return sentence
-    if version(release) < UNPRIVILEGED and Capability.CAP_SYS_ADMIN not in held():
-        return f"eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on {release}"
-    if not btf.exists():
-        return f"eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF); there is no {btf}"
+    return None
+
+
+def _no_types(btf: Path) -> str | None:
+    """Every object reads it: no mode does without."""
+    if btf.exists():
+        return None
+    return (
+        f"eBPF needs the kernel's type information ({btf}), which is not there, and nothing works without it: use a "
+        "kernel that is built with CONFIG_DEBUG_INFO_BTF, as those of distributions are; if a container hides the "
+        "folder, mount it"
+    )
+
+
+def _no_perf(reasons: Sequence[str], release: str) -> str | None:
+    """Why perf links do not work, where nothing else was tried or could have worked."""
+    if version(release) >= UNPRIVILEGED and not all(reason.startswith("perf") for reason in reasons):
+        return None
+    if Capability.CAP_SYS_ADMIN not in held():
+        return (
+            "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN; this process "
+            f"lacks it (Linux {release}): run it as root, or give it this"
+        )
+    return refusal(PERF_EVENT_OPEN)
+
+
+def _locked_down(reasons: Sequence[str]) -> str | None:
+    if not any(_READS_MEMORY_OF_THE_KERNEL in reason for reason in reasons):
+        return None
+    return (
+        "the kernel is locked down in the mode confidentiality, in which libbpf cannot load programs that read the "
+        "memory of processes: boot it with lockdown=integrity, with which everything works"
+    )
+
+
+def _as_it_was_said(reasons: Sequence[str], release: str) -> str:
     first_lines = dict.fromkeys(reason.partition("\n")[0] for reason in reasons)  # then comes the verifier's log
     return f"eBPF does not work on this kernel ({release}): {'; '.join(first_lines)}"
-
-
-def _lacking_capabilities() -> list[str]:
-    """What this process may not do, of what it needs."""
-    needed, has = (Capability.CAP_BPF, Capability.CAP_PERFMON), held()
-    return [capability.name for capability in needed if capability not in has]

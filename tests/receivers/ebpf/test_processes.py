@@ -74,6 +74,16 @@ def test_control_groups_of_every_hierarchy_count(proc: FakeProc) -> None:
         assert pids(Scanner(proc.root, Selection(cgroups=[pattern]))) == expected
 
 
+def test_control_groups_of_containers_in_containers_count_in_every_hierarchy(proc: FakeProc) -> None:
+    """Version 1 has 14 of them; the file is longer than a page then."""
+    proc.add(7, [CUDART])
+    nested = "/".join(f"/kubepods-burstable-pod{pod}/cri-containerd-{'c' * 64}" for pod in range(4))
+    lines = [f"{number}:name=h{number}:{nested}/{number}\n" for number in range(14, 0, -1)]
+    (proc.root / "7/cgroup").write_text("".join(lines))
+    assert sum(map(len, lines)) > 4096
+    assert pids(Scanner(proc.root, Selection(cgroups=["*/1"]))) == [7]
+
+
 def test_a_path_is_looked_up_in_the_process_s_own_root(proc: FakeProc) -> None:
     containers = {proc.add(7, [CUDART]), proc.add(8, [CUDART])}
     processes = Scanner(proc.root).scan().processes

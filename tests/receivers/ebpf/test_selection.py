@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -107,17 +109,42 @@ def test_an_unwanted_process_stays_so_when_it_makes_a_communicator(loadable: Non
     assert not spans_of(batch, unwanted.pid)
 
 
-@pytest.fixture
-def cgroup() -> Iterator[Path]:
-    """A control group of its own, in the unified hierarchy or, with version 1, in that for freezing."""
-    root = Path("/sys/fs/cgroup")
-    folder = (root / "freezer" if (root / "freezer").is_dir() else root) / f"zernel-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error}")
+VERSION_1 = f"name=zernel-test-{os.getpid()}"
+"""A hierarchy of control groups without a controller, which stays out of the way of the machine's own."""
+
+
+@pytest.fixture(params=[("cgroup", f"none,{VERSION_1}"), ("cgroup2", "rw")], ids=["version 1", "version 2"])
+def cgroup(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A control group of its own."""
+    kind, options = request.param
+    root = tmp_path / "hierarchy"
+    root.mkdir()
+    mount = "mount", "-t", kind, "-o", options, "none", str(root)
+    if refused := run(*mount):
+        pytest.skip(f"no {kind} can be mounted here: {refused}")
+    folder = root / f"zernel-test-{os.getpid()}"
+    folder.mkdir()
     yield folder
     folder.rmdir()
+    run("umount", str(root))
+    while is_there(VERSION_1):  # its last group was not gone when it was unmounted
+        run(*mount)
+        run("umount", str(root))
+
+
+def is_there(hierarchy: str) -> bool:
+    """Whether the kernel still has the hierarchy a second after it was unmounted; mostly it is gone in 0.2 s."""
+    end = time.monotonic() + 1
+    while hierarchy in Path("/proc/self/cgroup").read_text():
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def run(*command: str) -> str:
+    """What a command says on stderr."""
+    return subprocess.run(command, check=False, capture_output=True, text=True).stderr
 
 
 def test_of_two_pods_one_can_be_chosen(loadable: None, standin: Standin, cgroup: Path) -> None:

@@ -123,13 +123,26 @@ def test_the_number_of_a_kernel_with_backports_says_nothing(privileged: None, tm
 def test_before_uprobe_multi_more_is_needed(privileged: None) -> None:
     wrapper = ["setpriv", "--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all,+bpf,+perfmon"]
     code = "from otel_zernel_receivers.ebpf.unavailable import explain; print(explain(['perf: no'], '5.18.0'))"
-    told = "eBPF needs the capability CAP_SYS_ADMIN before Linux 6.6, which this process lacks on 5.18.0\n"
-    assert run_in(wrapper, code).stdout == told
+    told = "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN; this process "
+    assert run_in(wrapper, code).stdout.startswith(f"{told}lacks it (Linux 5.18.0): run it as root")
 
 
 def test_a_kernel_without_type_information_is_told(privileged: None, tmp_path: Path) -> None:
     told = explain(["session: no"], "6.18.0", tmp_path / "vmlinux")
-    assert told.startswith("eBPF needs a kernel with type information (CONFIG_DEBUG_INFO_BTF)")
+    assert told.startswith(f"eBPF needs the kernel's type information ({tmp_path / 'vmlinux'}), which is not there")
+
+
+@pytest.mark.parametrize(
+    "verifier", ["unknown func bpf_probe_read#4", "program of this type cannot use helper bpf_probe_read#4"]
+)
+def test_a_kernel_that_is_locked_down_too_far_is_told_by_the_verifier_s_log(
+    privileged: None, tmp_path: Path, verifier: str
+) -> None:
+    """The words of Linux 6.1 and of 6.12; containers do not see /sys/kernel/security, where the mode stands."""
+    reasons = ["session (session): loading: no", f"multi (classic): loading\n1284: (85) call 4\n{verifier}\n-- END --"]
+    told = explain(reasons, "6.12.0", tmp_path)
+    assert told.startswith("the kernel is locked down in the mode confidentiality")
+    assert "boot it with lockdown=integrity" in told
 
 
 def test_other_troubles_are_a_line_however_long_the_verifier_s_log(privileged: None, tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""Machines that forbid part of eBPF, and what the receiver must say on each."""
+
+from dataclasses import dataclass
+
+from tests.kernels.catalogue import Kernel, named
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A kernel that is booted so."""
+
+    name: str
+    kernel: Kernel
+    says: str = ""
+    """The end of doctor's line where nothing works, in part; empty where the receiver must count as ever."""
+    arguments: str = ""
+    """Added to the kernel's command line."""
+    before: str = ""
+    """A shell command, before anything else runs."""
+    types: bool = True
+    """Whether the kernel has type information (BTF)."""
+    tests: tuple[str, ...] = ()
+    """What must pass where it counts."""
+
+
+_OLD, _NEW = named("6.1-x86_64"), named("6.12-x86_64")
+_COUNTS = (
+    "tests/receivers/ebpf/test_launches.py::test_every_launch_of_every_thread_is_counted",
+    "tests/receivers/ebpf/test_scheduling.py::test_time_off_the_cpu_and_bursts_on_it_are_told",
+)
+_HARDENED = "tests/receivers/ebpf/test_hardened.py"
+_PERF = (f"{_HARDENED}::test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid",)
+_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_three_capabilities_suffice",)
+_UNPRIVILEGED = (f"{_HARDENED}::test_unprivileged_bpf_is_of_no_use_whether_or_not_the_machine_allows_it",)
+
+
+def _lockdown(kernel: Kernel, mode: str, says: str = "", tests: tuple[str, ...] = ()) -> Condition:
+    return Condition(f"lockdown={mode}", kernel, says, arguments=f"lockdown={mode}", tests=tests)
+
+
+def _sysctl(kernel: Kernel, name: str, value: int, tests: tuple[str, ...]) -> Condition:
+    command = f"echo {value} > /proc/sys/kernel/{name}"
+    return Condition(f"{name}={value}", kernel, before=command, tests=tests)
+
+
+CONDITIONS = (
+    *(_lockdown(kernel, "integrity", tests=_COUNTS) for kernel in (_OLD, _NEW)),
+    *(
+        _lockdown(kernel, "confidentiality", "the kernel is locked down in the mode confidentiality")
+        for kernel in (_OLD, _NEW)
+    ),
+    _sysctl(_OLD, "perf_event_paranoid", 2, _PERF),
+    _sysctl(_OLD, "perf_event_paranoid", 4, _PERF),
+    _sysctl(_NEW, "perf_event_paranoid", 4, _FEW_CAPABILITIES),
+    _sysctl(_OLD, "unprivileged_bpf_disabled", 0, _UNPRIVILEGED),
+    _sysctl(_OLD, "unprivileged_bpf_disabled", 1, _UNPRIVILEGED),
+    Condition(
+        "no type information",
+        _OLD,
+        "eBPF needs the kernel's type information",
+        before="mount -t tmpfs none /sys/kernel/btf",
+        types=False,
+    ),
+)

@@ -1,0 +1,26 @@
+"""On machines that forbid part of eBPF the receiver counts as ever, or says in one sentence what forbids it."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.kernels.campaign import run
+from tests.kernels.conditions import CONDITIONS, Condition
+from tests.kernels.damage import without_types
+from tests.kernels.test_boots import need_package
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("condition", CONDITIONS, ids=[f"{one.name} on {one.kernel.name}" for one in CONDITIONS])
+def test_it_counts_or_says_what_forbids_it(condition: Condition, tmp_path: Path) -> None:
+    package = need_package(condition.kernel)
+    image = None if condition.types else without_types(package, tmp_path / "vmlinux")
+    kernel = replace(condition.kernel, mode=None) if condition.says else condition.kernel
+    result = run(kernel, condition.tests, tmp_path / "results", condition.before, condition.arguments, image)
+    assert not result.failures
+    sentences = re.findall(r"^  !!  attaching +(.*)$", result.doctor, re.MULTILINE)
+    assert len(sentences) == bool(condition.says), result.doctor
+    assert all(sentence.startswith(condition.says) for sentence in sentences), sentences
