@@ -7,11 +7,24 @@
  *   SESSION_CTX  one program; bpf_session_is_return(ctx)
  *   CLASSIC      an entry and a return program, for uprobe.multi (6.6) and perf links (5.15) */
 
+/* Never has a program. That there is a tail call at all keeps the kernel from giving the probes a private stack. From
+ * Linux 6.13 on, programs of uprobes with more than 64 bytes on the stack have one for each CPU. Uprobes can be preempted,
+ * so with a preemptible kernel another thread's probe on the same CPU would overwrite it: Linux 7.2 was seen to crash. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} no_private_stack SEC(".maps");
+
 static __always_inline int meet(struct hit *hit, struct registers *regs)
 {
 	hit->regs = regs;
 	hit->thread = current_thread();
-	return !!hit->thread;
+	if (hit->thread)
+		return 1;
+	bpf_tail_call(regs, &no_private_stack, 0);
+	return 0;
 }
 
 /* Of these calls the entry is all. */

@@ -6,8 +6,9 @@ import re
 Version = tuple[int, ...]
 """The first two numbers of a release: (6, 1)."""
 
-OLDEST: dict[str, Version] = {"x86_64": (5, 15), "aarch64": (5, 18)}
-"""Perf links with the cookies that tell functions apart; on arm64 also a compiler (JIT) for atomic instructions."""
+OLDEST: dict[str, Version] = {"x86_64": (5, 15), "aarch64": (6, 0)}
+"""Perf links with the cookies that tell functions apart; on arm64 also a compiler (JIT) for atomic instructions,
+and for tail calls in programs that call functions."""
 UNPRIVILEGED: Version = (6, 6)
 """uprobe.multi. Perf links need CAP_SYS_ADMIN."""
 CHEAPEST: Version = (6, 13)

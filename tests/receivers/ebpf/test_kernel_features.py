@@ -190,3 +190,13 @@ def test_the_matrix_of_distributions_promises_what_the_table_proves(
 
 def test_the_matrix_has_both_processors() -> None:
     assert {"arm64" in system for system, *_ in matrix()} == {True, False}
+
+
+@each_object
+def test_no_program_of_uprobes_gets_a_private_stack(path: Path) -> None:
+    """Uprobes can be preempted, and the private stack of a CPU is overwritten then; a tail call keeps it away."""
+    bpf = BpfObject(path.read_bytes())
+    probes = [name for name, program in bpf.programs.items() if name.startswith("probe")]
+    assert probes
+    for name in probes:
+        assert ("helper", "12") in {(one.kind, one.name) for one in bpf.features(name)}, name
