@@ -3,9 +3,10 @@
     python -m tests.receivers.ebpf.symbols.collect [torch | cuda | nccl]...
 
 Of each library it keeps the names that probes concern and those that begin alike, with their addresses and first
-instructions. If a probe is on a function's returns, it keeps the whole function, and in a table of its own the returns that
-`objdump` finds. It reads by binutils (`nm`, `readelf`), so that the receiver's own reading is held against another's.
-Nothing else of a wheel is kept. All of it takes half an hour and needs 3 GB of disk while it runs.
+instructions. If a probe is on a function's returns, it keeps the whole function, and in a table of its own the returns
+that `objdump` finds. It reads by binutils (`nm`, `readelf`; for arm64 Debian's binutils-aarch64-linux-gnu), so that the
+receiver's own reading is held against another's. Nothing else of a wheel is kept. All of it takes half an hour and
+needs 3 GB of disk while it runs.
 """
 
 import re
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
