@@ -52,7 +52,7 @@ def test_no_release_lacks_a_mark(release: Release) -> None:
 
 
 @pytest.mark.parametrize("release", WAITING, ids=str)
-def test_a_wait_is_probed_at_all_its_returns_of_true_and_at_nothing_else(release: Release) -> None:
+def test_a_wait_is_probed_at_the_returns_of_true_and_at_nothing_else(release: Release) -> None:
     (known,) = [one for one in of_release(release) if keeps_arguments(one.name)]
     assert known.offsets
     assert release.return_offsets() == {"c10d::Work::wait": set(known.offsets)}
@@ -60,8 +60,10 @@ def test_a_wait_is_probed_at_all_its_returns_of_true_and_at_nothing_else(release
 
 
 @pytest.mark.parametrize("release", WAITING, ids=str)
-def test_the_cold_part_of_a_wait_does_not_return(release: Release) -> None:
-    assert [one.offsets for one in of_release(release) if not keeps_arguments(one.name)] in ([], [()])
+def test_the_cold_part_of_a_wait_returns_in_one_release_only(release: Release) -> None:
+    """That one was made by BOLT. There it returns only if the program has no threads, and is not probed."""
+    places = [offset for one in of_release(release) if not keeps_arguments(one.name) for offset in one.offsets]
+    assert len(places) == ((release.version, release.arch) == ("2.15.0", "aarch64"))
 
 
 @pytest.mark.skipif(

@@ -39,8 +39,12 @@ def is_whole(name: str) -> bool:
 
 
 def whole_functions(kept: Iterable[Kept]) -> list[Kept]:
-    """Those of which the whole code is kept, once each."""
-    return list(dict.fromkeys(one._replace(table="") for one in kept if is_whole(one.name)))
+    """Those of which the whole code is kept, once each.
+
+    Without `.org.0`: BOLT leaves such a jump to the function where the function was.
+    """
+    whole = (one._replace(table="") for one in kept if is_whole(one.name) and ".org." not in one.name)
+    return list(dict.fromkeys(whole))
 
 
 class Instruction(NamedTuple):
