@@ -128,7 +128,10 @@ class ElfFile:
         return ProbePoint(symbol.offset + placement.skip, placement.cost)
 
     def return_points(self, symbol: Symbol, kernel: Version) -> list[ProbePoint]:
-        """Where to probe the returns of `symbol`, a function that returns `true` or throws; all of them, or none."""
+        """Where to probe the returns of `symbol`, a function that returns `true` or throws.
+
+        Its parts that lie elsewhere (`.cold`) are not looked at.
+        """
         if symbol.size > LONGEST:
             return []
         code = self._read(symbol.offset, min(symbol.size, self._size - symbol.offset))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from otel_zernel_receivers.ebpf.prologue import Machine
 
 LONGEST = 4096
-"""Bytes of a function whose returns are looked for. Symbols with a larger size are not believed."""
+"""Bytes of a function whose returns are looked for. A larger size in a symbol is taken for wrong."""
 
 # x86-64: the value (movl $1, %eax or movb $1, %al), the stack given back (addq, leave), registers restored (popq), and
 # retq. A probe in the middle of an instruction would break the program. So a return with nothing to restore does not
