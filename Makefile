@@ -48,6 +48,7 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.versions
 
 # The symbols of released wheels that tests and docs/versions.md rest on. Half an hour; reads some GB from the index.
+# Needs Debian's binutils and binutils-aarch64-linux-gnu.
 symbols: $(STAMP)
 	$(BIN)/python -m tests.receivers.ebpf.symbols.collect
 

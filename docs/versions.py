@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.probes import TORCH_CPU, TORCH_PYTHON
+from otel_zernel_receivers.ebpf.probes import TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.prologue import Cost
 from tests.receivers.ebpf.symbols.kept import Build, builds
 from tests.receivers.ebpf.symbols.releases import Release, releases
@@ -16,7 +16,7 @@ from tests.receivers.ebpf.symbols.releases import Release, releases
 VERSIONS = Path(__file__).with_name("versions.md")
 _PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
 _WORDS = {Cost.EMULATED: "emulated", Cost.STEPPED: "stepped"}
-_FUNCTIONS = [probe.function for probe in (*TORCH_CPU, *TORCH_PYTHON)]
+_PROBES = (*TORCH_CPU, *TORCH_PYTHON)
 
 
 def written_into(text: str) -> str:
@@ -28,17 +28,26 @@ def written_into(text: str) -> str:
 
 
 def _torch() -> str:
-    """A row a wheel, a column a function."""
-    short = [f"`{function.removeprefix('torch::autograd::profiler::')}`" for function in _FUNCTIONS]
+    """A row a wheel, a column a function or its returns."""
     rows = [_torch_row(build) for build in builds("torch")]
-    return _table(["PyTorch", "processor", "built for", *short], rows)
+    return _table(["PyTorch", "processor", "built for", *map(_heading, _PROBES)], rows)
+
+
+def _heading(probe: Probe) -> str:
+    function = f"`{probe.function.removeprefix('torch::autograd::profiler::')}`"
+    return f"returns of {function}" if probe.is_at_return else function
 
 
 def _torch_row(build: Build) -> list[str]:
-    costs = {function: found for one in _of(build) for function, found in one.costs().items()}
+    costs = {target: found for one in _of(build) for target, found in one.costs().items()}
     made_for = f"CUDA {build.cuda}, NCCL {build.nccl}" if build.has_cuda else "CPU"
-    cells = [" and ".join(_WORDS[cost] for cost in costs[function]) or "-" for function in _FUNCTIONS]
-    return [build.version, _PROCESSORS[build.arch], made_for, *cells]
+    return [build.version, _PROCESSORS[build.arch], made_for, *(_cell(costs[probe.target]) for probe in _PROBES)]
+
+
+def _cell(costs: list[Cost]) -> str:
+    """`emulated`; `emulated at 2` of several places; `-` of none."""
+    found = Counter(costs)
+    return ", ".join(_WORDS[cost] + f" at {count}" * (len(costs) > 1) for cost, count in sorted(found.items())) or "-"
 
 
 def _of(build: Build) -> Iterator[Release]:

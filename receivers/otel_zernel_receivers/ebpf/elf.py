@@ -127,10 +127,16 @@ class ElfFile:
         placement = place(self.machine, code, kernel)
         return ProbePoint(symbol.offset + placement.skip, placement.cost)
 
-    def return_points(self, symbol: Symbol) -> list[ProbePoint]:
-        """Where to probe the returns of `symbol`, a function that returns `true` or throws."""
-        code = self._read(symbol.offset, min(symbol.size, LONGEST, self._size - symbol.offset))
-        return [ProbePoint(symbol.offset + at, Cost.STEPPED) for at in returns_of_true(self.machine, code)]
+    def return_points(self, symbol: Symbol, kernel: Version) -> list[ProbePoint]:
+        """Where to probe the returns of `symbol`, a function that returns `true` or throws.
+
+        Its parts that lie elsewhere (`.cold`) are not looked at.
+        """
+        if symbol.size > LONGEST:
+            return []
+        code = self._read(symbol.offset, min(symbol.size, self._size - symbol.offset))
+        found = returns_of_true(self.machine, code)
+        return [ProbePoint(symbol.offset + at, place(self.machine, code[at:], kernel).cost) for at in found]
 
     def file_offset(self, address: int, executable: bool = False) -> int | None:
         """File offset of a virtual address; None where the file has no (executable) bytes for it."""

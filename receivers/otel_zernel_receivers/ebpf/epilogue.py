@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from otel_zernel_receivers.ebpf.prologue import Machine
 
 LONGEST = 4096
-"""Bytes of a function that are looked at."""
+"""Bytes of a function whose returns are looked for. A larger size in a symbol is taken for wrong."""
 
 # x86-64: the value (movl $1, %eax or movb $1, %al), the stack given back (addq, leave), registers restored (popq), and
-# retq. A probe in the middle of an instruction would break the program. So a return without anything to restore does not
+# retq. A probe in the middle of an instruction would break the program. So a return with nothing to restore does not
 # count: the 3 bytes `b0 01 c3` may be part of a call's displacement. Longer matches would need an implausible one.
 _RETURN_OF_TRUE = re.compile(
     rb"(\xb8\x01\0\0\0|\xb0\x01)(?=[^\xc3\xf3])(\x48\x83\xc4.|\x48\x81\xc4.{4})?(\x41?[\x58-\x5f])*\xc9?\xf3?\xc3",

@@ -75,7 +75,7 @@ def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> 
 
 def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> Iterator[tuple[Probe, ProbePoint]]:
     for probe, symbol in _symbols(fd, elf, probes):
-        points = elf.return_points(symbol) if probe.is_at_return else [elf.probe_point(symbol, kernel)]
+        points = elf.return_points(symbol, kernel) if probe.is_at_return else [elf.probe_point(symbol, kernel)]
         yield from ((probe, point) for point in points)
 
 

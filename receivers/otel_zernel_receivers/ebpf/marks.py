@@ -21,7 +21,7 @@ _KINDS = {
     Mark.COLLECTIVE_WAIT: (Kind.WORK_WAIT, Kind.WORK_WAIT_END),
     Mark.DDP_WAIT: (Kind.REDUCER,),
 }
-"""Of each kind, one function is needed."""
+"""Each kind is needed, at one function or more."""
 UNSEEN = {
     Mark.SCOPES: "data loading, the optimizer and therefore steps are not seen",
     Mark.BACKWARD: "backward passes are not seen",
@@ -45,5 +45,7 @@ def sentence(name: str, missing: Mapping[Mark, str], is_stripped: bool) -> str:
 
 
 def _functions(probes: Sequence[Probe], kinds: Collection[Kind]) -> str:
-    by_kind = {kind: [probe.function for probe in probes if probe.kind is kind] for kind in Kind if kind in kinds}
-    return ", ".join(" or ".join(functions) for functions in by_kind.values() if functions)
+    """If a function is not there, its returns are not named too."""
+    lacking = [probe for probe in probes if probe.kind in kinds]
+    functions = {probe.function for probe in lacking if not probe.is_at_return}
+    return ", ".join(probe.target for probe in lacking if not (probe.is_at_return and probe.function in functions))

@@ -146,6 +146,11 @@ class Probe:
         """Whether it is on the instructions with which the function returns, which it does not reach if it throws."""
         return self.kind is Kind.WORK_WAIT_END
 
+    @property
+    def target(self) -> str:
+        """The function, or its returns if the probe is there."""
+        return f"returns of {self.function}" if self.is_at_return else self.function
+
 
 _ENTRY_IS_ALL = (
     Kind.SCOPE_END,

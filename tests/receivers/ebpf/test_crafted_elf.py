@@ -9,9 +9,11 @@ from contextlib import contextmanager
 import pytest
 
 from otel_zernel_receivers.ebpf.elf import ElfFile
+from otel_zernel_receivers.ebpf.epilogue import LONGEST as LONGEST_FUNCTION
 from otel_zernel_receivers.ebpf.libraries import find_places
+from otel_zernel_receivers.ebpf.marks import Mark
 from otel_zernel_receivers.ebpf.names import LONGEST, MOST, MOST_BYTES, UnreadableElf, find_names
-from otel_zernel_receivers.ebpf.probes import CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON
+from otel_zernel_receivers.ebpf.probes import CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON, Kind
 from otel_zernel_receivers.ebpf.symtab import _functions, find_local
 from tests.receivers.ebpf.symbols.kept import Kept
 from tests.receivers.ebpf.symbols.rebuilt import rebuilt
@@ -110,6 +112,34 @@ def test_one_name_at_many_addresses_is_refused() -> None:
         names = {1: BACKWARD}
         with pytest.raises(UnreadableElf, match="functions of one name"):
             list(_functions(fd, 64, len(symbol) * (MOST + 1), names))
+
+
+RETURNS = "55 b801000000 5d c3"
+"""A function that returns true, one byte behind its beginning."""
+
+
+def file_with_wait_of(size: int) -> bytes:
+    """A library whose c10d::Work::wait has this size by its symbol."""
+    content = bytearray(rebuilt([function(WAIT)._replace(code=RETURNS)]))
+    symbol = content.index(struct.pack("<IBBH", 1, 0x12, 0, 1))
+    struct.pack_into("<Q", content, symbol + 16, size)
+    return bytes(content)
+
+
+@pytest.mark.parametrize("size", [8, 16, LONGEST_FUNCTION])
+def test_returns_are_looked_for_in_as_many_bytes_as_a_function_has(size: int) -> None:
+    with file_of(file_with_wait_of(size)) as fd:
+        places = find_places(fd, TORCH_CPU)
+    assert len([place for place in places.probed if place.probe.is_at_return]) == 1
+    assert Mark.COLLECTIVE_WAIT not in places.missing
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, LONGEST_FUNCTION + 1, 1 << 20, 1 << 63, (1 << 64) - 1])
+def test_a_wait_of_an_impossible_size_is_a_missing_mark(size: int) -> None:
+    with file_of(file_with_wait_of(size)) as fd:
+        places = find_places(fd, TORCH_CPU)
+    assert [place.probe.kind for place in places.probed] == [Kind.WORK_WAIT]
+    assert places.missing[Mark.COLLECTIVE_WAIT] == "returns of c10d::Work::wait"
 
 
 @pytest.mark.parametrize("before", [0, 1, (1 << 20) - 10, (1 << 20) - 1, 1 << 20, (1 << 20) + LONGEST])

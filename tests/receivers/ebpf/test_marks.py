@@ -14,7 +14,7 @@ from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
 from otel_zernel_receivers.ebpf.libraries import PROBES
-from otel_zernel_receivers.ebpf.marks import Mark, missing_marks
+from otel_zernel_receivers.ebpf.marks import Mark, missing_marks, sentence
 from otel_zernel_receivers.ebpf.probes import TORCH_CPU, Kind
 from otel_zernel_receivers.ebpf.processes import Library
 from otel_zernel_receivers.ebpf.watch import Watch
@@ -47,13 +47,19 @@ def test_a_library_with_all_its_functions_lacks_nothing() -> None:
         assert missing_marks(probes, probes) == {}
 
 
-def test_either_end_of_a_wait_is_enough() -> None:
-    ends = [probe for probe in TORCH_CPU if probe.kind is Kind.WORK_WAIT_END]
-    assert len(ends) == 2
-    for end in ends:
-        assert missing_marks(TORCH_CPU, [probe for probe in TORCH_CPU if probe is not end]) == {}
-    others = [probe for probe in TORCH_CPU if probe.kind is not Kind.WORK_WAIT_END]
-    assert set(missing_marks(TORCH_CPU, others)) == {Mark.COLLECTIVE_WAIT}
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        ({Kind.WORK_WAIT_END}, "returns of c10d::Work::wait"),
+        ({Kind.WORK_WAIT}, "c10d::Work::wait"),
+        ({Kind.WORK_WAIT, Kind.WORK_WAIT_END}, "c10d::Work::wait"),
+    ],
+)
+def test_a_wait_needs_its_begin_and_a_return(lacking: set[Kind], said: str) -> None:
+    missing = missing_marks(TORCH_CPU, [probe for probe in TORCH_CPU if probe.kind not in lacking])
+    assert missing == {Mark.COLLECTIVE_WAIT: said}
+    expected = f"libtorch_cpu.so lacks {said}: waits of torch.distributed are not seen"
+    assert sentence("libtorch_cpu.so", missing, is_stripped=True) == expected
 
 
 def test_a_library_of_which_nothing_is_found_lacks_all_marks() -> None:

@@ -1,28 +1,34 @@
 """The catalogue of probes, held against the symbols of released PyTorch, CUDA and NCCL."""
 
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from docs.versions import VERSIONS, written_into
-from otel_zernel_receivers.ebpf.marks import Mark
 from otel_zernel_receivers.ebpf.probes import NCCL
 from otel_zernel_receivers.ebpf.processes import Library
 from otel_zernel_receivers.ebpf.prologue import Cost
 from otel_zernel_receivers.ebpf.spellings import beginnings, keeps_arguments
-from tests.receivers.ebpf.symbols.kept import CODE, builds, symbols
+from tests.receivers.ebpf.symbols.kept import CODE, Returns, builds, returns, symbols
 from tests.receivers.ebpf.symbols.releases import Release, releases
+from tests.receivers.ebpf.symbols.returns import OBJDUMP, is_whole, returns_of_all, whole_functions
 
 GROUPS = ("torch", "cuda", "nccl")
 ALL = [release for group in GROUPS for release in releases(group)]
-LATER = {
-    "c10d::Work::synchronize": (2, 6),
-    "c10d::allow_inflight_collective_as_graph_input": (2, 6),
-    "ncclCommInitRankScalable": (2, 23),
-}
-"""Functions that came with a release, or were empty before it."""
+LATER = {"ncclCommInitRankScalable": (2, 23)}
+"""Functions that came with a release."""
+
+
+WAITING = [release for release in releases("torch") if release.library is Library.TORCH_CPU]
+"""The libraries with a function that has probes on its returns."""
+
+
+def of_release(release: Release) -> list[Returns]:
+    """The returns in the parts of that function, by binutils."""
+    return [one for one in returns() if (one.version, one.arch) == (release.version, release.arch)]
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -32,26 +38,56 @@ def numbers(version: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("release", ALL, ids=str)
 def test_every_function_is_found_at_one_place_in_every_release(release: Release) -> None:
     missing = {function for function, first in LATER.items() if numbers(release.version) < first}
-    expected = {probe.function: int(probe.function not in missing) for probe in release.probes}
-    assert {function: len(costs) for function, costs in release.costs().items()} == expected
+    functions = {probe.function for probe in release.probes}
+    costs = release.costs()
+    assert {function: len(costs[function]) for function in functions} == {
+        function: int(function not in missing) for function in functions
+    }
 
 
 @pytest.mark.parametrize("release", releases("torch"), ids=str)
-def test_no_release_lacks_a_mark_but_the_old_ones_waits_for_collectives(release: Release) -> None:
-    is_old = release.library is Library.TORCH_CPU and numbers(release.version) < (2, 6)
-    assert set(release.places().missing) == ({Mark.COLLECTIVE_WAIT} if is_old else set())
+def test_no_release_lacks_a_mark(release: Release) -> None:
+    assert release.places().missing == {}
+    assert release.places().refused == ()
+
+
+@pytest.mark.parametrize("release", WAITING, ids=str)
+def test_a_wait_is_probed_at_the_returns_of_true_and_at_nothing_else(release: Release) -> None:
+    (known,) = [one for one in of_release(release) if keeps_arguments(one.name)]
+    assert known.offsets
+    assert release.return_offsets() == {"c10d::Work::wait": set(known.offsets)}
+    assert len(release.costs()["returns of c10d::Work::wait"]) == len(known.offsets)
+
+
+@pytest.mark.parametrize("release", WAITING, ids=str)
+def test_the_cold_part_of_a_wait_returns_in_one_release_only(release: Release) -> None:
+    """That one was made by BOLT. There it returns only if the program has no threads, and is not probed."""
+    places = [offset for one in of_release(release) if not keeps_arguments(one.name) for offset in one.offsets]
+    assert len(places) == ((release.version, release.arch) == ("2.15.0", "aarch64"))
+
+
+@pytest.mark.skipif(
+    not all(shutil.which(command) for command, _ in OBJDUMP.values()), reason="objdump for both processors is missing"
+)
+def test_the_kept_returns_are_those_that_objdump_finds() -> None:
+    assert tuple(returns_of_all(whole_functions(symbols("torch")))) == returns()
+
+
+@pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
+def test_a_hit_at_the_end_of_a_wait_is_stepped_on_x86_64_and_emulated_on_arm64(arch: str) -> None:
+    ends = [release.costs()["returns of c10d::Work::wait"] for release in WAITING if release.arch == arch]
+    assert {cost for costs in ends for cost in costs} == {Cost.STEPPED if arch == "x86_64" else Cost.EMULATED}
 
 
 @pytest.mark.parametrize("release", releases("torch"), ids=str)
 def test_only_whole_functions_are_probed(release: Release) -> None:
-    """Each place is the address of a name without a suffix: of a function, rather than of a part of it."""
+    """Each place is in a function whose name has no suffix, rather than in a part of one."""
     parts = {one.address for one in release.symbols if not keeps_arguments(one.name)}
     whole = {one.address for one in release.symbols if "." not in one.name}
     assert not parts & whole
     spelled = tuple(name for probe in release.probes for name in beginnings(probe.function))
     of_ours = {one.address for one in release.symbols if one.name.encode().startswith(spelled) and "." not in one.name}
-    empty = {one.address for one in release.symbols if first_instruction(one.code) == "ret" or one.code[:2] == "c3"}
-    assert len(release.places().probed) == len(of_ours - empty)
+    assert len([place for place in release.places().probed if not place.probe.is_at_return]) == len(of_ours)
 
 
 @pytest.mark.parametrize("group", ["cuda", "nccl"])
@@ -87,9 +123,10 @@ def test_nccl_that_is_linked_into_libtorch_cuda_is_probed_there(release: Release
     assert found == {probe.function for probe in NCCL}
 
 
-def test_nothing_but_names_and_first_instructions_is_kept() -> None:
+def test_nothing_but_names_first_instructions_and_functions_with_probed_returns_is_kept() -> None:
     for group in GROUPS:
-        assert {len(one.code) for one in symbols(group)} == {2 * CODE}
+        assert {len(one.code) for one in symbols(group) if not is_whole(one.name)} == {2 * CODE}
+    assert {one.name.partition("E")[0] for one in whole_functions(symbols("torch"))} == {"_ZN4c10d4Work4wait"}
 
 
 # As disassemblers name them: (mask, bits) of the first word.

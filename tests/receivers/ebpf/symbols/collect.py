@@ -3,8 +3,10 @@
     python -m tests.receivers.ebpf.symbols.collect [torch | cuda | nccl]...
 
 Of each library it keeps the names that probes concern and those that begin alike, with their addresses and first
-instructions. It reads them by binutils (`nm`, `readelf`), so that the receiver's own reading is held against another's.
-Nothing else of a wheel is kept. All of it takes half an hour and needs 3 GB of disk while it runs.
+instructions. If a probe is on a function's returns, it keeps the whole function, and in a table of its own the returns
+that `objdump` finds. It reads by binutils (`nm`, `readelf`; for arm64 Debian's binutils-aarch64-linux-gnu), so that the
+receiver's own reading is held against another's. Nothing else of a wheel is kept. All of it takes half an hour and
+needs 3 GB of disk while it runs.
 """
 
 import re
@@ -19,7 +21,8 @@ from typing import NamedTuple
 
 from otel_zernel_receivers.ebpf.probes import CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.spellings import beginnings
-from tests.receivers.ebpf.symbols.kept import CODE, FOLDER, Build, Kept, write_builds, write_symbols
+from tests.receivers.ebpf.symbols.kept import CODE, FOLDER, Build, Kept, write_builds, write_returns, write_symbols
+from tests.receivers.ebpf.symbols.returns import is_whole, returns_of_all, whole_functions
 from tests.receivers.ebpf.symbols.wheels import PLATFORMS, newest_of_each_minor, opened, url_of
 
 PACKAGES = {
@@ -44,6 +47,8 @@ class _Symbol(NamedTuple):
     table: str
     name: str
     address: int
+    size: int
+    """Bytes of its code, by the symbol table."""
 
 
 def collect(group: str) -> None:
@@ -60,6 +65,8 @@ def collect(group: str) -> None:
                         kept += _kept_of(package, version, arch, wheel)
     write_builds(FOLDER / f"{group}.builds.tsv", builds)
     write_symbols(FOLDER / f"{group}.tsv", kept)
+    if group == "torch":
+        write_returns(FOLDER / "torch.returns.tsv", returns_of_all(whole_functions(kept)))
 
 
 def _build(package: str, version: str, arch: str, wheel: zipfile.ZipFile) -> Build:
@@ -92,7 +99,7 @@ def _read(path: Path, probes: Iterable[Probe]) -> Iterator[tuple[_Symbol, bytes]
         for table, option in (("exported", "-D"), ("full", "")):
             for symbol in _symbols(path, table, option, wanted):
                 file.seek(next(symbol.address - base for first, end, base in segments if first <= symbol.address < end))
-                yield symbol, file.read(CODE)
+                yield symbol, file.read(symbol.size if is_whole(symbol.name) else CODE)
 
 
 def _pattern(probes: Iterable[Probe]) -> re.Pattern[str]:
@@ -105,11 +112,11 @@ def _pattern(probes: Iterable[Probe]) -> re.Pattern[str]:
 
 def _symbols(path: Path, table: str, option: str, wanted: re.Pattern[str]) -> list[_Symbol]:
     """Functions defined in the file."""
-    command = ["nm", "--defined-only", *filter(None, [option]), str(path)]
+    command = ["nm", "--print-size", "--defined-only", *filter(None, [option]), str(path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = (re.match(r"(\w+) [TtWwi] (\S+)$", line) for line in listing.splitlines())
-    named = ((one[2].partition("@")[0], int(one[1], 16)) for one in found if one)
-    return sorted({_Symbol(table, name, address) for name, address in named if wanted.match(name)})
+    found = (re.match(r"(\w+) (?:(\w+) )?[TtWwi] (\S+)$", line) for line in listing.splitlines())
+    named = ((one[3].partition("@")[0], int(one[1], 16), int(one[2] or "0", 16)) for one in found if one)
+    return sorted({_Symbol(table, *one) for one in named if wanted.match(one[0])})
 
 
 def _segments(path: Path) -> list[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 CODE = 16
-"""Bytes of each function that are kept."""
+"""Bytes of each function that are kept; of functions with probes on their returns, all are."""
 
 
 class Kept(NamedTuple):
@@ -25,7 +25,17 @@ class Kept(NamedTuple):
     name: str
     address: int
     code: str
-    """Its first bytes, in hexadecimal."""
+    """Its first bytes, or all of them, in hexadecimal."""
+
+
+class Returns(NamedTuple):
+    """Where a function of a release is about to return, by binutils."""
+
+    version: str
+    arch: str
+    name: str
+    offsets: tuple[int, ...]
+    """Bytes from its first instruction."""
 
 
 class Build(NamedTuple):
@@ -59,6 +69,15 @@ def builds(group: str) -> tuple[Build, ...]:
     )
 
 
+@cache
+def returns() -> tuple[Returns, ...]:
+    """The returns of PyTorch's functions that have probes on them."""
+    return tuple(
+        Returns(version, arch, name, tuple(map(int, offsets.split())))
+        for version, arch, name, offsets in _rows("torch.returns.tsv")
+    )
+
+
 def write_symbols(path: Path, kept: Iterable[Kept]) -> None:
     """Writes a file that `symbols` reads."""
     _write(path, ((*one[:6], f"{one.address:x}", one.code) for one in kept))
@@ -67,6 +86,11 @@ def write_symbols(path: Path, kept: Iterable[Kept]) -> None:
 def write_builds(path: Path, made: Iterable[Build]) -> None:
     """Writes a file that `builds` reads."""
     _write(path, made)
+
+
+def write_returns(path: Path, found: Iterable[Returns]) -> None:
+    """Writes a file that `returns` reads."""
+    _write(path, ((*one[:3], " ".join(map(str, one.offsets))) for one in found))
 
 
 def _rows(name: str) -> Iterator[list[str]]:

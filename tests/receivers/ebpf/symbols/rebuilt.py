@@ -21,15 +21,16 @@ def rebuilt(symbols: Iterable[Kept], arch: str = "x86_64", more: Mapping[int, by
     `more` are further tables, by their tags in the dynamic section.
     """
     symbols = list(symbols)
-    codes = {one.address: bytes.fromhex(one.code) for one in symbols}
-    code_at = dict(zip(codes, range(_HEADER + _SEGMENTS, 1 << 30, CODE), strict=False))
-    exported = [(one.name, code_at[one.address]) for one in symbols if one.table == "exported"]
-    full = [(one.name, code_at[one.address]) for one in symbols if one.table == "full"]
-    code = b"".join(one.ljust(CODE, b"\0") for one in codes.values())
-    return _assembled(code, exported, full, MACHINES[arch], more or {})
+    codes = {one.address: bytes.fromhex(one.code).ljust(CODE, b"\0") for one in symbols}
+    code_at = dict(zip(codes, accumulate(map(len, codes.values()), initial=_HEADER + _SEGMENTS), strict=False))
+    named = [(one, (one.name, code_at[one.address], len(codes[one.address]))) for one in symbols]
+    exported = [entry for one, entry in named if one.table == "exported"]
+    full = [entry for one, entry in named if one.table == "full"]
+    return _assembled(b"".join(codes.values()), exported, full, MACHINES[arch], more or {})
 
 
-Named = Sequence[tuple[str, int]]
+Named = Sequence[tuple[str, int, int]]
+"""Names, addresses and sizes."""
 
 
 def _assembled(code: bytes, exported: Named, full: Named, machine: Machine, more: Mapping[int, bytes]) -> bytes:
@@ -51,12 +52,12 @@ def _assembled(code: bytes, exported: Named, full: Named, machine: Machine, more
 
 def _table(named: Named) -> tuple[bytes, bytes]:
     """Symbols and their names; the first symbol is none."""
-    positions = accumulate((len(name) + 1 for name, _ in named), initial=1)
+    positions = accumulate((len(name) + 1 for name, *_ in named), initial=1)
     entries = (
-        struct.pack("<IBBHQQ", position, _GLOBAL_FUNCTION, 0, 1, address, CODE)
-        for position, (_, address) in zip(positions, named, strict=False)
+        struct.pack("<IBBHQQ", position, _GLOBAL_FUNCTION, 0, 1, address, size)
+        for position, (_, address, size) in zip(positions, named, strict=False)
     )
-    return bytes(24) + b"".join(entries), b"\0" + b"".join(name.encode() + b"\0" for name, _ in named)
+    return bytes(24) + b"".join(entries), b"\0" + b"".join(name.encode() + b"\0" for name, *_ in named)
 
 
 def _hash(count: int) -> bytes:

@@ -39,9 +39,19 @@ class Release:
         return self._read(find_places)
 
     def costs(self) -> dict[str, list[Cost]]:
-        """The cost of a hit at each place, by function."""
+        """The cost of a hit at each place, by the function or its returns."""
         points = self._read(find_points)
-        return {one.function: [point.cost for probe, point in points if probe is one] for one in self.probes}
+        return {one.target: [point.cost for probe, point in points if probe is one] for one in self.probes}
+
+    def return_offsets(self) -> dict[str, set[int]]:
+        """The places on the returns of each function: bytes from its first instruction."""
+        points = self._read(find_points)
+        begins = {probe.function: point.offset for probe, point in points if not probe.is_at_return}
+        found: dict[str, set[int]] = {probe.function: set() for probe in self.probes if probe.is_at_return}
+        for probe, point in points:
+            if probe.is_at_return:
+                found[probe.function].add(point.offset - begins[probe.function])
+        return found
 
     def _read(self, find: Callable[[int, Sequence[Probe]], T]) -> T:
         fd = os.memfd_create("library")

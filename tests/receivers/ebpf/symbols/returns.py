@@ -1,0 +1,126 @@
+"""The instructions with which functions return `true`, by the disassemblers of binutils.
+
+The receiver finds them by patterns of bytes. This is the other opinion: it knows where each instruction begins.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import dropwhile, groupby
+from typing import NamedTuple
+
+from otel_zernel_receivers.ebpf.probes import TORCH_CPU
+from otel_zernel_receivers.ebpf.spellings import beginnings
+from tests.receivers.ebpf.symbols.kept import Kept, Returns
+
+OBJDUMP = {
+    "x86_64": ("objdump", "--architecture=i386:x86-64"),
+    "aarch64": ("aarch64-linux-gnu-objdump", "--architecture=aarch64"),
+}
+"""Debian has them in binutils-x86-64-linux-gnu and binutils-aarch64-linux-gnu."""
+
+_RETURN = re.compile(r"(repz )?ret[a-z]*$")
+_TRUE = re.compile(r"mov +(\$0x1,%e?ax|\$0x1,%al|w0, #0x1)$")
+_RESTORES = re.compile(r"pop |leave|add +\$\w+,%rsp|ldp |ldr |add sp,|autiasp")
+_UNKNOWN = re.compile(r"(jmp +\*|br |\(bad\)|\.inst|udf)")
+"""Jumps to anywhere, and bytes that are no instruction."""
+_NEVER_GOES_ON = re.compile(r"(jmp|b|call|bl|ret[a-z]*)( |$)")
+"""The last instruction of a function. A call there is of a function that throws."""
+_JUMP = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*, )?0x([0-9a-f]+)$")
+
+
+_PROBED = tuple(name for probe in TORCH_CPU if probe.is_at_return for name in beginnings(probe.function))
+
+
+def is_whole(name: str) -> bool:
+    """Whether the whole code of the function is kept: it has a probe on its returns, or is a part of one (`.cold`)."""
+    return name.encode().startswith(_PROBED)
+
+
+def whole_functions(kept: Iterable[Kept]) -> list[Kept]:
+    """Those of which the whole code is kept, once each.
+
+    Without `.org.0`: BOLT leaves such a jump to the function where the function was.
+    """
+    whole = (one._replace(table="") for one in kept if is_whole(one.name) and ".org." not in one.name)
+    return list(dict.fromkeys(whole))
+
+
+class Instruction(NamedTuple):
+    """One line of a disassembly."""
+
+    offset: int
+    """From the beginning of the function."""
+    text: str
+
+
+def returns_of_all(functions: Iterable[Kept]) -> Iterator[Returns]:
+    """The returns of functions and of their parts (`.cold`), of which the whole code is kept."""
+    for _, parts in groupby(functions, key=lambda one: (one.version, one.arch)):
+        yield from _returns_of_parts(list(parts))
+
+
+def _returns_of_parts(parts: Sequence[Kept]) -> Iterator[Returns]:
+    codes = [(one, disassembled(bytes.fromhex(one.code), one.arch)) for one in parts]
+    known = {part.address + one.offset for part, instructions in codes for one in instructions}
+    for part, instructions in codes:
+        _check(part, instructions, known)
+        yield Returns(part.version, part.arch, part.name, tuple(_places(part, instructions)))
+
+
+def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[int]) -> None:
+    """Raises ValueError unless the code is whole: every jump leads to an instruction that is `known`.
+
+    Otherwise its size would be wrong, or it could return elsewhere, or the disassembler would be out of step.
+    """
+    jumps = {part.address + target for target in _targets(instructions)}
+    is_open = not _NEVER_GOES_ON.match(instructions[-1].text)
+    if (
+        is_open
+        or any(_UNKNOWN.match(one.text) for one in instructions)
+        or not {at % 2**64 for at in jumps} <= set(known)
+    ):
+        raise ValueError(f"{part.name} of {part.version} for {part.arch} is not whole")
+
+
+def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
+    """Where it is about to return, as the receiver means it: on x86-64 at the value, on arm64 at `ret`.
+
+    Raises ValueError if a return is not of `true`, or if a jump leads behind the place.
+    """
+    for index, last in enumerate(instructions):
+        if _RETURN.match(last.text):
+            value = _value(instructions[:index])
+            if any(value.offset < target <= last.offset for target in _targets(instructions)):
+                raise ValueError(f"{part.name} of {part.version}: a jump leads into the return at {value.offset}")
+            yield value.offset if part.arch == "x86_64" else last.offset
+
+
+def _targets(instructions: Iterable[Instruction]) -> set[int]:
+    """Of jumps, but not of calls."""
+    return {int(found[1], 16) for one in instructions if (found := _JUMP.match(one.text))}
+
+
+def _value(before: Sequence[Instruction]) -> Instruction:
+    """The instruction that sets the value of a return; behind it, only the stack and registers are restored."""
+    value = next(dropwhile(lambda one: _RESTORES.match(one.text), reversed(before)))
+    if not _TRUE.match(value.text):
+        raise ValueError(f"`{value.text}` in front of a return, which is not of true")
+    return value
+
+
+def disassembled(code: bytes, arch: str) -> list[Instruction]:
+    """All instructions of the code."""
+    command, option = OBJDUMP[arch]
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(code)
+        file.flush()
+        options = ["-D", "--target=binary", option, "--no-show-raw-insn", "--disassemble-zeroes", file.name]
+        listing = subprocess.run([command, *options], capture_output=True, text=True, check=True).stdout
+    return list(_instructions(listing))
+
+
+def _instructions(listing: str) -> Iterator[Instruction]:
+    for offset, text in re.findall(r"^ *([0-9a-f]+):\t(.*)$", listing, re.MULTILINE):
+        yield Instruction(int(offset, 16), re.split(r"\s+(?://|#) ", text)[0].replace("\t", " ").rstrip())
