@@ -18,6 +18,7 @@ JUMP = "0f85 e1000000"
         ("b001 5b c3", [0]),  # as LLVM writes it
         ("b801000000 c9 c3", [0]),
         ("b801000000 c3", []),  # nothing to restore
+        ("41b801000000 5b c3", []),  # of another register
         ("e8b001c3ff 5b c3", []),  # a call, whose displacement looks like a return
         ("b801000000 5b c3 90 b801000000 5d c3", [0, 8]),
         ("b800000000 5b c3", []),  # returns false
