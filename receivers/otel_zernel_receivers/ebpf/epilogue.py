@@ -16,8 +16,8 @@ LONGEST = 4096
 
 # x86-64: the value (movl $1, %eax or movb $1, %al), the stack given back (addq, leave), registers restored (popq), and
 # retq. A probe in the middle of an instruction would break the program. So a return with nothing to restore does not
-# count: the 3 bytes `b0 01 c3` may be part of a call's displacement. Longer matches would need an implausible one. Nor does
-# a value behind what may be a prefix: `41 b8` loads another register.
+# count: the 3 bytes `b0 01 c3` may be part of a call's displacement. Longer matches would need an implausible one.
+# Nor does a value behind what may be a prefix: `41 b8` loads another register.
 _RETURN_OF_TRUE = re.compile(
     rb"(?<![\x40-\x4f])(\xb8\x01\0\0\0|\xb0\x01)(?=[^\xc3\xf3])(\x48\x83\xc4.|\x48\x81\xc4.{4})?"
     rb"(\x41?[\x58-\x5f])*\xc9?\xf3?\xc3",
