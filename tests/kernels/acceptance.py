@@ -28,7 +28,6 @@ FULL = tuple(
         "lifecycle",
         "endings",
         "events",  # the ring
-        "hardened",  # seccomp, few capabilities, no BTF
         "scheduling",
         "sampling",
         "collector",  # kill -9, capabilities
