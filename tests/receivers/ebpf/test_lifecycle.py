@@ -136,7 +136,8 @@ def test_what_finds_no_room_is_counted_as_lost(
     finally:
         watch.close()
     assert isinstance(context.drop, Dropped)
-    assert counted + context.drop.counts[reason] == 60
+    extra = counted + context.drop.counts[reason] - 60
+    assert 0 <= extra <= 6, "a child may also sleep on a futex, a series that finds no room either"
     assert context.drop.counts[reason] > 0
 
 
