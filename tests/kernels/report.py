@@ -3,9 +3,10 @@
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tests.kernels.campaign import Result
 from tests.kernels.catalogue import KERNELS, Kernel
@@ -47,7 +48,7 @@ class Kept:
 
 def keep(result: Result) -> None:
     """Adds the result to those that are kept, in place of an earlier one of the same kernel, and writes the page."""
-    kept = {**_kept(), result.kernel.name: Kept(result, f"{datetime.now(UTC):%Y-%m-%d}")}
+    kept = {**kept_results(), result.kernel.name: Kept(_without_paths(result), f"{datetime.now(UTC):%Y-%m-%d}")}
     ordered = [kept[kernel.name] for kernel in (*KERNELS, here()) if kernel.name in kept]
     RESULTS.write_text(json.dumps([asdict(one) for one in ordered], indent=1) + "\n")
     PAGE.write_text(page())
@@ -60,10 +61,20 @@ def here() -> Kernel:
 
 def page() -> str:
     """The text of docs/kernels.md by the results that are kept."""
-    kept = _kept()
+    kept = kept_results()
     too_old = next((one.result for one in kept.values() if one.result.kernel.mode is None), None)
     notes = _NOTES.format(release=too_old.release, doctor=_findings(too_old.doctor)) if too_old else ""
     return _HEAD + "".join(map(_row, kept.values())) + notes
+
+
+def _without_paths(result: Result) -> Result:
+    """Without what only this machine has: the files and processes that doctor and libbpf name."""
+    loads = {name: {**one, **_first_line(one)} for name, one in result.loads.items()}
+    return replace(result, loads=loads, doctor=result.doctor if result.kernel.mode is None else "")
+
+
+def _first_line(load: dict[str, Any]) -> dict[str, str]:
+    return {"error": load["error"].partition("\n")[0]} if "error" in load else {}
 
 
 def _row(kept: Kept) -> str:
@@ -88,7 +99,7 @@ def _findings(doctor: str) -> str:
     return found[1].rstrip() if found else doctor
 
 
-def _kept() -> dict[str, Kept]:
+def kept_results() -> dict[str, Kept]:
     """The results that are kept, by the names of their kernels."""
     stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     results = [
