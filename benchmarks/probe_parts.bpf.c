@@ -21,13 +21,7 @@ struct {
 	__type(value, struct state);
 } states SEC(".maps");
 
-#if defined(SESSION_CTX)
-extern _Bool bpf_session_is_return(void *ctx) __ksym;
-#define is_return(ctx) bpf_session_is_return(ctx)
-#else
 extern _Bool bpf_session_is_return(void) __ksym;
-#define is_return(ctx) bpf_session_is_return()
-#endif
 
 static __always_inline struct state *current_state(void)
 {
@@ -43,7 +37,7 @@ int nothing(void *ctx)
 SEC("uprobe")
 int which_end(void *ctx)
 {
-	int end = is_return(ctx);
+	int end = bpf_session_is_return();
 
 	barrier_var(end);
 	return end & 1; /* the verifier takes 0 and 1 only */
@@ -52,13 +46,13 @@ int which_end(void *ctx)
 SEC("uprobe")
 int cookie(void *ctx)
 {
-	return is_return(ctx) ? 0 : bpf_get_attach_cookie(ctx) == 1;
+	return bpf_session_is_return() ? 0 : bpf_get_attach_cookie(ctx) == 1;
 }
 
 SEC("uprobe")
 int thread_state(void *ctx)
 {
-	int begins = !is_return(ctx), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
+	int begins = !bpf_session_is_return(), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
 	struct state *state = current_state();
 
 	if (state && begins)
@@ -69,7 +63,7 @@ int thread_state(void *ctx)
 SEC("uprobe")
 int clock(void *ctx)
 {
-	int begins = !is_return(ctx), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
+	int begins = !bpf_session_is_return(), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
 	struct state *state = current_state();
 	__u64 now = bpf_ktime_get_ns();
 
@@ -85,7 +79,7 @@ int clock(void *ctx)
 SEC("uprobe")
 int counters(void *ctx)
 {
-	int begins = !is_return(ctx), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
+	int begins = !bpf_session_is_return(), skip = begins ? bpf_get_attach_cookie(ctx) == 1 : 0;
 	struct state *state = current_state();
 	__u64 now = bpf_ktime_get_ns();
 

@@ -4,6 +4,7 @@ Needs root, clang and Linux 6.13 to 6.19. Run it alone: the parts are tens of ns
 """
 
 import platform
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from benchmarks import Row
 from benchmarks.ebpf import compiled, time_calls
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach
+from otel_zernel_receivers.ebpf.kernels import CHEAPEST, RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.libbpf import Object
 from otel_zernel_receivers.ebpf.libraries import find_places
 from otel_zernel_receivers.ebpf.loading import load
@@ -34,6 +36,8 @@ _SOURCE = Path(__file__).with_suffix(".bpf.c")
 
 def run() -> list[Row]:
     """A row for each part."""
+    if not shutil.which("clang") or not CHEAPEST <= RUNNING < SESSION_CONTEXT:
+        return [Row("eBPF: parts of a probe", "not measured: needs clang and Linux 6.13 to 6.19")]
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         executable = compiled(Path(folder))

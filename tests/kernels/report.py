@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.kernels.campaign import Result
 from tests.kernels.catalogue import KERNELS, Kernel
+from tests.receivers.ebpf.watching import best_mode
 
 DOCS = Path(__file__).parents[2] / "docs"
 RESULTS = DOCS / "kernels.json"
@@ -56,7 +57,7 @@ def keep(result: Result) -> None:
 
 def here() -> Kernel:
     """The kernel of this machine, which needs no emulator."""
-    return Kernel("this machine", "x86_64" if os.uname().machine == "x86_64" else "aarch64", "", "session")
+    return Kernel("this machine", "x86_64" if os.uname().machine == "x86_64" else "aarch64", "", best_mode())
 
 
 def page() -> str:

@@ -75,8 +75,8 @@ class Process:
 
     @property
     def is_ml(self) -> bool:
-        """Whether it has PyTorch's scopes, or lacks them, or used CUDA or NCCL."""
-        return self._timeline.has_scopes or bool(self.missing) or self._signals.is_ml
+        """Whether it has PyTorch's scopes, or used CUDA or NCCL."""
+        return self._timeline.has_scopes or self._signals.is_ml
 
     def add(self, marks: Iterable[Mark]) -> None:
         """Takes marks; counts those that are too late and those for which there is no room."""
@@ -95,7 +95,8 @@ class Process:
         """Takes a point of the process; returns what was judged by it. `gpu` is the use of its GPU, 0 to 1."""
         self._seen(seen.time, seen.time)
         if seen.name == MISSING:
-            self.missing |= MARKS & {seen.mark}
+            named = MARKS & {seen.mark}
+            self.missing = self.missing | named if seen.value else self.missing - named
             return None
         if seen.gpu.isdecimal() and seen.name in KERNEL | NVML:
             self.gpu = seen.gpu

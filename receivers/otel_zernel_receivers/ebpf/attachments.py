@@ -16,7 +16,7 @@ from otel_zernel_receivers.ebpf.layout import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.libraries import PROBES, find_places
 from otel_zernel_receivers.ebpf.mappings import open_located
-from otel_zernel_receivers.ebpf.marks import Mark, missing_marks, sentence
+from otel_zernel_receivers.ebpf.marks import Mark, sentence
 from otel_zernel_receivers.ebpf.names import UnreadableElf
 from otel_zernel_receivers.ebpf.overhead import KINDS, Group, group_of
 from otel_zernel_receivers.ebpf.processes import Library, Scan, UsedFile, as_text
@@ -177,9 +177,9 @@ class Attachments:
     def _attach(self, used: UsedFile, fd: int) -> ProbedFile | None:
         """None where it does not work; it is not tried again, since the file will not change."""
         logger, path, probes = self._context.logger, as_text(used.mapping.path), PROBES[used.library]
-        self._missing[used.identity] = frozenset(missing_marks(probes, ()))
         try:
             places = find_places(fd, probes, at_any_cost=self._at_any_cost)
+            self._missing[used.identity] = frozenset(places.missing)
             if places.too_dear:
                 logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
             if places.refused:
@@ -195,7 +195,6 @@ class Attachments:
         except (OSError, UnreadableElf) as error:
             logger.warning("Cannot probe %s: %s", path, error)
             return None
-        self._missing[used.identity] = frozenset(places.missing)
         logger.info("Probing %d functions of %s", len(places.probed), path)
         if used.library is Library.CUDA:
             self._drivers.add(used.identity)

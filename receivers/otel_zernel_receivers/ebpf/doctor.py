@@ -14,6 +14,7 @@ from otel_zernel_receivers.ebpf.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
 from otel_zernel_receivers.ebpf.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.frameworks import Framework, framework_of, remark
+from otel_zernel_receivers.ebpf.kernels import CHEAPEST, RUNNING, UNPRIVILEGED
 from otel_zernel_receivers.ebpf.left_out import advice
 from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
@@ -123,7 +124,14 @@ def _modes(trials: Mapping[Mode, Cost | _Failure]) -> Iterator[Finding]:
             recorded = f"{trial.floor_ns:,} ns of which it records" if trial.floor_ns else "none of which it records"
             yield Finding(f"by {mode}", f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {recorded}", ok=True)
         else:
-            yield Finding(f"by {mode}", trial.sentence, details=trial.details)
+            yield Finding(f"by {mode}", _too_old_for(mode) or trial.sentence, details=trial.details)
+
+
+def _too_old_for(mode: Mode) -> str | None:
+    needed = {Mode.SESSION: CHEAPEST, Mode.MULTI: UNPRIVILEGED}.get(mode, RUNNING)
+    if needed <= RUNNING:
+        return None
+    return f"needs Linux {'.'.join(map(str, needed))}; this is {os.uname().release}"
 
 
 def _nothing_works(failures: Sequence[_Failure]) -> Finding:

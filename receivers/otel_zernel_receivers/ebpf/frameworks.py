@@ -18,7 +18,7 @@ class Framework(StrEnum):
     VLLM = "vLLM"
     JAX = "JAX"
     TENSORFLOW = "TensorFlow"
-    NONE = "no framework that is known"
+    NONE = "CUDA without a known framework"
     """A program that uses CUDA itself."""
 
 

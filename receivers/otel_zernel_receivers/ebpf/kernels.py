@@ -18,9 +18,9 @@ SESSION_CONTEXT: Version = (7, 0)
 SIMULATED_NOP: Version = (6, 13)
 """On arm64 a `nop` is simulated. Commit ac4ad5c09b34, "arm64: insn: Simulate nop instruction"."""
 
-_BACKPORTS = re.compile(r"\.el[89]")
-"""Red Hat's kernels of 8 and 9 keep an old number and get newer features: RHEL 9.6 has 5.14 with the eBPF of 6.12
-(its release notes)."""
+_BACKPORTS = re.compile(r"\.el9[._]")
+"""Red Hat's kernels of 9 keep an old number and get newer features: RHEL 9.6 has 5.14 with the eBPF of 6.12 (its
+release notes)."""
 
 
 def version(release: str) -> Version:

@@ -1,5 +1,6 @@
 """Loading the BPF side in the best way that works here: tried on a function of our own, not guessed from versions."""
 
+import errno
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +54,7 @@ class Loaded:
     tracepoints: Link
     cost: Cost
     reasons: tuple[str, ...] = ()
-    """Why no better mode was taken."""
+    """Why no better mode was taken, and why not all programs were."""
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -68,6 +69,10 @@ class Loaded:
         self.bpf.close()
 
 
+class NotLoaded(BpfError):
+    """The kernel took no such programs; it may take fewer."""
+
+
 def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
     """Loads by the first of the modes that counts calls exactly. Raises Unavailable."""
     if sentence := missing():
@@ -76,7 +81,8 @@ def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
     for mode in modes:
         for variant in variants(mode):
             try:
-                return replace(load_variant(limits, mode, variant), reasons=tuple(reasons))
+                loaded = load_variant(limits, mode, variant)
+                return replace(loaded, reasons=(*reasons, *loaded.reasons))
             except OSError as error:
                 reasons.append(f"{mode} ({variant}): {error}")
     raise Unavailable(explain(reasons), reasons)
@@ -91,17 +97,28 @@ def variants(mode: Mode) -> tuple[str, ...]:
 
 
 def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _LEFT_OUT) -> Loaded:
-    """Loads one object with as many of its programs as this kernel takes. Raises OSError, that of the first trial.
+    """Loads one object with as many of its programs as this kernel takes.
 
-    `trials` names for each trial the programs that are not loaded.
+    `trials` names for each trial the programs that are not loaded. Raises OSError, that of the last trial: the programs
+    that it needs are those that no trial does without.
     """
-    errors: list[OSError] = []
-    for left_out in trials:
+    refused: list[str] = []
+    different = list(dict.fromkeys(tuple(name for name in trial if _has(variant, name)) for trial in trials))
+    for left_out in different[:-1]:
         try:
-            return _load(limits, mode, variant, left_out)
-        except OSError as error:
-            errors.append(error)
-    raise errors[0]
+            loaded = _load(limits, mode, variant, left_out)
+        except NotLoaded as error:
+            if error.errno == errno.EPERM:  # no program would be taken
+                raise
+            refused.append(f"{mode} ({variant}, without {', '.join(left_out) or 'none'}): {error}")
+        else:
+            return replace(loaded, reasons=tuple(refused) if loaded.unseen else ())
+    return replace(_load(limits, mode, variant, different[-1]), reasons=tuple(refused))
+
+
+def _has(variant: str, program: str) -> bool:
+    """Whether the object may have it: kernels with sessions need no program for older ones."""
+    return program != "sched_switch_old" or variant == "classic"
 
 
 def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> Loaded:
@@ -118,7 +135,10 @@ def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> 
         for name in bpf.programs.keys() & set(left_out):
             bpf.programs.pop(name).skip()
         prepare(bpf, mode)
-        bpf.load()
+        try:
+            bpf.load()
+        except BpfError as error:
+            raise NotLoaded(*error.args) from error
         tables = Tables(bpf.maps, layout)
         cost = _calibrate(bpf, mode, tables, layout)
         _forget_collector(tables)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from otel_zernel_receivers.ebpf.capabilities import Capability, held, in_user_namespace
 from otel_zernel_receivers.ebpf.kernels import UNPRIVILEGED, too_old, version
-from otel_zernel_receivers.ebpf.system_calls import BPF, PERF_EVENT_OPEN, refusal
+from otel_zernel_receivers.ebpf.system_calls import BPF, BPF_NUMBERS, PERF_EVENT_OPEN, refusal
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 """The kernel's own type information."""
@@ -29,7 +29,8 @@ def explain(
 ) -> str:
     """The likeliest cause, where each way to attach has failed for its reason, as one sentence."""
     return (
-        _no_capabilities()
+        _no_objects(machine)
+        or _no_capabilities()
         or refusal(BPF)
         or too_old(release, machine)
         or _no_types(btf)
@@ -37,6 +38,12 @@ def explain(
         or _locked_down(reasons)
         or _as_it_was_said(reasons, release)
     )
+
+
+def _no_objects(machine: str) -> str | None:
+    if machine in BPF_NUMBERS:
+        return None
+    return f"the ebpf receiver works on x86_64 and aarch64; this machine is {machine}"
 
 
 def _no_capabilities() -> str | None:

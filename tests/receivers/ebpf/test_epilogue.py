@@ -17,7 +17,12 @@ JUMP = "0f85 e1000000"
         ("b801000000 4881c400010000 5b c3", [0]),
         ("b001 5b c3", [0]),  # as LLVM writes it
         ("b801000000 c9 c3", [0]),
-        ("b801000000 c3", []),  # nothing to restore
+        ("b801000000 c3", [0]),
+        ("836db001 c9 c3", []),  # subl $1, -0x50(%rbp)
+        ("f0836fb001 5b c3", []),  # lock subl $1, -0x50(%rdi)
+        ("c64424b001 4883c418 c3", []),  # movb $1, -0x50(%rsp)
+        ("c74424b801000000 5b c3", []),  # movl $1, -0x48(%rsp)
+        ("c5f877 b801000000 5b c3", []),  # vzeroupper, which is not known: nothing behind it is
         ("41b801000000 5b c3", []),  # of another register
         ("e8b001c3ff 5b c3", []),  # a call, whose displacement looks like a return
         ("b801000000 5b c3 90 b801000000 5d c3", [0, 8]),

@@ -55,7 +55,7 @@ def said(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> list[str]:
         ),
         (
             [DRIVER],
-            "no framework that is known in python3 17: calls of CUDA are counted; its phases are not seen",
+            "CUDA without a known framework in python3 17: calls of CUDA are counted; its phases are not seen",
         ),
     ],
 )
