@@ -134,6 +134,7 @@ static __always_inline struct frame *begin_call(struct hit *hit)
 
 	discard_abandoned(thread, hit->regs->sp);
 	process = process_of(thread);
+	thread->is_uncounted = !process;
 	if (!process)
 		return 0;
 	count_hit(process);
@@ -156,6 +157,8 @@ static __always_inline struct frame *begin_call(struct hit *hit)
  * else the call began before the probe was there. */
 static __always_inline void miss(struct hit *hit)
 {
+	if (hit->thread->is_uncounted)
+		return; /* the entry has said why */
 	if (!(hit->flags & IS_DRIVER && is_inside_runtime(hit->thread)) && hit->thread->depth < FRAMES &&
 	    process_of(hit->thread))
 		lose(NO_START);

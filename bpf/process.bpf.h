@@ -61,6 +61,7 @@ struct thread {
 	__u32 phase;	  /* of its own scope, or 0 */
 	__u32 group_depth; /* of ncclGroupStart */
 	__u32 depth;
+	__u32 is_uncounted; /* its latest call: the process has no row, or is ignored */
 	__u64 devices; /* a stack: see devices.bpf.c */
 	__u64 off_since; /* of the CPU */
 	__u64 on_since;

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,7 +74,11 @@ class Downstream:
         return sum(batch.point_count for batch in self.batches)
 
 
-async def until(condition: Callable[[], object], within: float = 10.0) -> None:
+PATIENCE = float(os.environ.get("ZERNEL_PATIENCE", "10"))
+"""Seconds that `until` waits at most; more on machines that are emulated."""
+
+
+async def until(condition: Callable[[], object], within: float = PATIENCE) -> None:
     """Returns once `condition` is true; raises `TimeoutError` after `within` s."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110  # any condition at all, not only an event of ours

@@ -24,7 +24,7 @@ _BUSYBOX = Path("bin/busybox")
 _SCRIPT = """
 export HOME=/run/home TMPDIR=/run/tmp PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin PYTHONDONTWRITEBYTECODE=1
 export STANDINS=/run/results/standins HYPOTHESIS_STORAGE_DIRECTORY=/run/tmp/hypothesis
-export ZERNEL_MODES={modes} PYTHONPATH={paths}
+export ZERNEL_PATIENCE=300 ZERNEL_MODES={modes} PYTHONPATH={paths}
 {before}
 cd {project} && {python} -m tests.kernels.guest /run/results {tests}
 """

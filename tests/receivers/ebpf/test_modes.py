@@ -72,3 +72,16 @@ def test_a_return_without_its_entry_is_counted_as_lost(standin: Standin) -> None
         with closing(attach_multi(program, str(standin.cudart), [place.offset], [place.probe.cookie], at_return=True)):
             standin.run("load libcudart.so.12; cudaLaunchKernel times=5")
             assert loaded.tables.read().losses == {Loss.NO_START: 5}
+
+
+def test_in_every_mode_a_call_without_room_is_lost_once(mode: Mode, standin: Standin) -> None:
+    limits = Limits(max_processes=1)
+    with (
+        closing(load(limits, (mode,))) as loaded,
+        closing(attach(loaded.bpf, mode, str(standin.cudart), places(standin.cudart, RUNTIME))),
+        standin.start() as first,
+    ):
+        first.do("load libcudart.so.12")
+        first.do("cudaLaunchKernel")
+        standin.run("load libcudart.so.12; cudaLaunchKernel times=10")
+        assert loaded.tables.read().losses == {Loss.NO_PROCESS_ROW: 10}
