@@ -111,7 +111,9 @@ def job_of_nobody(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         home = Path(folder, "home")
-        project = Standin(Path(shutil.copytree(standin.folder, home / "project")))
+        project = Standin(
+            Path(shutil.copytree(standin.folder, home / "project", ignore=shutil.ignore_patterns("log-*")))
+        )
         project.folder.chmod(0o755)
         home.chmod(home_mode)
         become = f"chown -R {nobody} {home} && cd {home / cwd} && exec setpriv --reuid={nobody} --regid={nobody}"
