@@ -22,7 +22,8 @@ _HEAD = """# Kernels
 receiver's tests. This page is generated from its results, which are in [kernels.json](kernels.json).
 
 An emulator's times mean nothing beside those of a real processor: compare ns within a row only. Tests are skipped
-where they need a mode that the kernel does not have, or PyTorch. [bpf/README.md](../bpf/README.md) says which kernel
+where they need a mode that the kernel does not have, or PyTorch. A row with some 20 tests is a run of the short list,
+which `make test` uses too. [bpf/README.md](../bpf/README.md) says which kernel
 needs which variant and why.
 
 | kernel | architecture | modes that work | not seen | tests passed | failed | skipped | ns per call | run on |

@@ -1,4 +1,4 @@
-"""Files made to cost much cost little: whoever runs a job chooses which files a collector with root's rights reads."""
+"""Files made to cost much cost little: the owner of a job chooses which files a collector with root's rights reads."""
 
 import os
 import struct

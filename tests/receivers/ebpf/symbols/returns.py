@@ -39,7 +39,7 @@ def is_whole(name: str) -> bool:
 
 
 def whole_functions(kept: Iterable[Kept]) -> list[Kept]:
-    """Those of which the whole code is kept, once each.
+    """The functions whose whole code is kept, once each.
 
     Without `.org.0`: BOLT leaves such a jump to the function where the function was.
     """
@@ -56,7 +56,7 @@ class Instruction(NamedTuple):
 
 
 def returns_of_all(functions: Iterable[Kept]) -> Iterator[Returns]:
-    """The returns of functions and of their parts (`.cold`), of which the whole code is kept."""
+    """The returns of functions and of their parts (`.cold`), whose whole code is kept."""
     for _, parts in groupby(functions, key=lambda one: (one.version, one.arch)):
         yield from _returns_of_parts(list(parts))
 
