@@ -111,9 +111,7 @@ def job_of_nobody(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         home = Path(folder, "home")
-        project = Standin(
-            Path(shutil.copytree(standin.folder, home / "project", ignore=shutil.ignore_patterns("log-*")))
-        )
+        project = standin.copy_to(home / "project")
         project.folder.chmod(0o755)
         home.chmod(home_mode)
         become = f"chown -R {nobody} {home} && cd {home / cwd} && exec setpriv --reuid={nobody} --regid={nobody}"

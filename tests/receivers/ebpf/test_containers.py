@@ -26,7 +26,7 @@ Start = Callable[[], Program]
 @pytest.fixture
 def start_in_container(standin: Standin, tmp_path: Path) -> Start:
     """Starts the program in a container of its own; all have one image, the stand-ins' folder."""
-    image = Path(shutil.copytree(standin.folder, tmp_path / "image"))
+    image = standin.copy_to(tmp_path / "image").folder
 
     def start() -> Program:
         container = tmp_path / os.urandom(4).hex()
@@ -68,7 +68,7 @@ def test_a_program_in_a_pid_namespace_has_the_pid_it_has_here(watch: Watch, stan
 
 
 def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: Standin, tmp_path: Path) -> None:
-    own = Standin(Path(shutil.copytree(standin.folder, tmp_path / "own")))
+    own = standin.copy_to(tmp_path / "own")
     with own.start() as program:
         program.do("load libcudart.so.12")
         own.cudart.unlink()
@@ -80,7 +80,7 @@ def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: S
 def test_both_are_counted_who_use_a_library_and_the_one_in_its_place(
     watch: Watch, standin: Standin, tmp_path: Path
 ) -> None:
-    own = Standin(Path(shutil.copytree(standin.folder, tmp_path / "own")))
+    own = standin.copy_to(tmp_path / "own")
     with own.start() as old:
         old.do("load libcudart.so.12")
         watch.attach()

@@ -129,7 +129,7 @@ def test_a_wheel_that_was_replaced_before_its_job_was_seen_is_probed(
 def test_a_folder_that_is_moved_under_a_job_is_not_counted_twice(
     watch: Watch, standin: Standin, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(standin.folder, tmp_path / "torch"))
+    folder = standin.copy_to(tmp_path / "torch").folder
     with job(standin, folder) as program:
         watch.attach()
         folder.rename(tmp_path / "~orch")  # as pip does until the new files are in place

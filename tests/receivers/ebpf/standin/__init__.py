@@ -96,6 +96,10 @@ class Standin:
         """The program with the runtime linked into it, whose symbols it exports; it needs no `load` for them."""
         return self.folder / "static_program"
 
+    def copy_to(self, folder: Path) -> "Standin":
+        """Copies the built files into `folder`, and leaves the logs: a copy of a sparse log fills the disk."""
+        return Standin(Path(shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("log-*"))))
+
     def start(
         self,
         program: Path | None = None,
