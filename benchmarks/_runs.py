@@ -25,7 +25,7 @@ from benchmarks._scenarios import SCENARIOS
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Receiver
-from otel_zernel.otlp_json import parse_spans_json, spans_json
+from otel_zernel.otlp.json import parse_spans_json, spans_json
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Downstream, make_context
 from tests.receivers.ebpf.standin import build

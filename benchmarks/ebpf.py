@@ -17,7 +17,7 @@ from benchmarks import Row
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Signal
-from otel_zernel.pipeline import Entrance, Pipeline, Stage
+from otel_zernel.engine.pipeline import Entrance, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles.config import PercentilesConfig

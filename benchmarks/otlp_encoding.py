@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from benchmarks import Row
-from otel_zernel.points import (
+from otel_zernel.otlp.points import (
     Descriptor,
     KnownSeries,
     Scope,

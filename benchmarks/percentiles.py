@@ -10,8 +10,8 @@ from hdrh.histogram import HdrHistogram
 
 from benchmarks import Row
 from otel_zernel.batch import Batch
-from otel_zernel.hdr import Floats, Layout
-from otel_zernel.points import (
+from otel_zernel.otlp.histograms import Floats, Layout
+from otel_zernel.otlp.points import (
     Descriptor,
     Scope,
     encode_metric,

@@ -15,11 +15,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from benchmarks import Row
 from otel_zernel.batch import Batch
-from otel_zernel.otlp_json import parse_spans_json
-from otel_zernel.pipeline import Pipeline, Stage
+from otel_zernel.engine.pipeline import Pipeline, Stage
+from otel_zernel.engine.yielding import Turns
+from otel_zernel.otlp.json import parse_spans_json
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
-from otel_zernel.turns import Turns
 from otel_zernel_processors.phases import PhasesProcessor
 
 SPANS = 10_000

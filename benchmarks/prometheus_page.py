@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from benchmarks import Row
 from otel_zernel.exposition import Format, Page
-from otel_zernel.points import key_values
+from otel_zernel.otlp.points import key_values
 
 SERIES = 10_000
 ROUNDS = 7

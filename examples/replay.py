@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp_json import parse_spans_json
+from otel_zernel.otlp.json import parse_spans_json
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 

@@ -96,7 +96,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from otel_zernel.running import run
+    from otel_zernel.engine.process import run
 
     return run(lambda: _settings(options), exit_when_done=options.exit_when_done)
 

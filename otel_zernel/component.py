@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
-from otel_zernel.config.types import Duration
 from otel_zernel.errors import Refused
 from otel_zernel.health import Health
+from otel_zernel.types import Duration
 
 Kind = Literal["receivers", "processors", "exporters", "extensions"]
 Signal = Literal["metrics", "traces"]

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from otel_zernel.component import ComponentConfig, Finding, Kind
-from otel_zernel.config.problems import one_line
 from otel_zernel.config.schema import Settings
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
+from otel_zernel.text import one_line
 
 Patient = tuple[Kind, str, str, ComponentConfig | None]
 """Kind, id, type and, if there is one, configuration."""

@@ -7,8 +7,8 @@ from importlib.resources import files
 from typing import Self
 
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
-from otel_zernel.config.problems import one_line, quoted, suggestion
 from otel_zernel.errors import ConfigError, Problem
+from otel_zernel.text import one_line, quoted, suggestion
 
 KINDS: tuple[Kind, ...] = ("receivers", "processors", "exporters", "extensions")
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
 
-from otel_zernel.config.problems import one_line, quoted
 from otel_zernel.config.yaml12 import MAX_DEPTH, MAX_TEXT, Path, read_yaml
 from otel_zernel.errors import ConfigError
+from otel_zernel.text import one_line, quoted
 
 SCHEMES = ("env", "file", "yaml")
 

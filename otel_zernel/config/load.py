@@ -7,9 +7,9 @@ from functools import reduce
 from typing import Any
 
 from otel_zernel.config.expand import CannotExpand, Expansion, read_text, value_of
-from otel_zernel.config.problems import joined, quoted
 from otel_zernel.config.yaml12 import Path, read_yaml
 from otel_zernel.errors import ConfigError, Problem
+from otel_zernel.text import joined, quoted
 
 
 @dataclass(frozen=True, slots=True)

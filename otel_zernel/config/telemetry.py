@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from otel_zernel.config.types import PositiveDuration, Secret
+from otel_zernel.types import PositiveDuration, Secret
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from otel_zernel.config.problems import one_line, quoted
 from otel_zernel.errors import ConfigError, Problem
+from otel_zernel.text import one_line, quoted
 
 Path = tuple[str | int, ...]
 """The keys and list indexes that lead to a value."""

@@ -14,9 +14,9 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 
 from otel_zernel import __version__
 from otel_zernel.config.telemetry import OtlpPush, PeriodicReader, PrometheusPull, TelemetrySettings
-from otel_zernel.config.types import Address
 from otel_zernel.exposition import Format, Options, Page, metrics_app
-from otel_zernel.serving import serve
+from otel_zernel.net.serving import serve
+from otel_zernel.types import Address
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricReader

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from otel_zernel import __version__
-from otel_zernel.otlp_json import metrics_json, spans_json
+from otel_zernel.otlp.json import metrics_json, spans_json
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXPECTED = Path(__file__).with_name("replayed.jsonl")

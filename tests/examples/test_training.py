@@ -7,7 +7,7 @@ from typing import Any
 from otel_zernel.batch import Batch
 from otel_zernel.config.schema import read_settings
 from otel_zernel.exposition import Format, Options, Page
-from otel_zernel.otlp_json import parse_spans_json
+from otel_zernel.otlp.json import parse_spans_json
 from otel_zernel.registry import Registry
 from otel_zernel.testing import make_context
 

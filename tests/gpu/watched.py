@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp_json import parse_metrics_json, parse_spans_json
+from otel_zernel.otlp.json import parse_metrics_json, parse_spans_json
 from otel_zernel_receivers.ebpf.libraries import PROBES
 from otel_zernel_receivers.ebpf.processes import Scanner, Selection
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from otel_zernel.delivery import LocalExporterConfig
+from otel_zernel.engine.delivery import LocalExporterConfig
 
 
 class CsvConfig(LocalExporterConfig):

@@ -19,8 +19,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.batch import points
-from otel_zernel.dcgm import COLUMNS, FIELDS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
-from otel_zernel.points import Descriptor
+from otel_zernel.formats.dcgm import COLUMNS, FIELDS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
+from otel_zernel.otlp.points import Descriptor
 
 Texts = dict[str, str]
 

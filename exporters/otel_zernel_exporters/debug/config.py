@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from otel_zernel.delivery import LocalExporterConfig
+from otel_zernel.engine.delivery import LocalExporterConfig
 
 Verbosity = Literal["basic", "normal", "detailed"]
 

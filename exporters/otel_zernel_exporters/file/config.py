@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import PositiveDuration
-from otel_zernel.delivery import LocalExporterConfig
+from otel_zernel.engine.delivery import LocalExporterConfig
+from otel_zernel.types import PositiveDuration
 
 
 def _permissions(text: str) -> str:

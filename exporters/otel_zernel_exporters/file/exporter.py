@@ -11,7 +11,7 @@ import zstandard
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel.otlp_json import metrics_json, spans_json
+from otel_zernel.otlp.json import metrics_json, spans_json
 from otel_zernel_exporters.file.config import FileConfig
 from otel_zernel_exporters.file.record_file import RecordFile
 

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.otlp_json import metrics_json, spans_json
+from otel_zernel.otlp.json import metrics_json, spans_json
 
 Response = ExportMetricsServiceResponse | ExportTraceServiceResponse
 

@@ -6,9 +6,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import Address, ListenAddress, PositiveDuration
-from otel_zernel.delivery import LocalExporterConfig
+from otel_zernel.engine.delivery import LocalExporterConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
+from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
 
 def _label(name: str) -> str:

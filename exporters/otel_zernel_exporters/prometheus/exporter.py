@@ -7,9 +7,9 @@ from typing import Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.config.types import Address
 from otel_zernel.exposition import Format, Page, metrics_app
-from otel_zernel.serving import serve
+from otel_zernel.net.serving import serve
+from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import Address, ListenAddress
+from otel_zernel.types import Address, ListenAddress
 
 
 class HealthCheckConfig(ComponentConfig):

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from otel_zernel.component import Context, Extension
-from otel_zernel.config.types import Address
-from otel_zernel.serving import serve
+from otel_zernel.net.serving import serve
+from otel_zernel.types import Address
 from otel_zernel_extensions.health_check.config import HealthCheckConfig
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]

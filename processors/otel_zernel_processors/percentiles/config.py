@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import PositiveDuration, Ratio
-from otel_zernel.hdr import LARGEST
+from otel_zernel.otlp.histograms import LARGEST
+from otel_zernel.types import PositiveDuration, Ratio
 
 _DEFAULTS = {"s": (1e-9, 3600.0), "By": (1.0, 2.0**60)}  # ns up to an hour; single bytes
 _OTHERWISE = (1e-6, 1e12)

@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
-from otel_zernel.hdr import LARGEST, Floats, Ints, Layout
+from otel_zernel.otlp.histograms import LARGEST, Floats, Ints, Layout
 from otel_zernel_processors.percentiles.tally import Tally
 
 HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint

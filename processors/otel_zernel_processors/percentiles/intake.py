@@ -16,8 +16,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.component import Context
-from otel_zernel.hdr import Floats, Ints, Layout
-from otel_zernel.points import delimited
+from otel_zernel.otlp.histograms import Floats, Ints, Layout
+from otel_zernel.otlp.points import delimited
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.cumulative import Differences
 from otel_zernel_processors.percentiles.distribution import Distribution, HistogramPoint, ranges, spread

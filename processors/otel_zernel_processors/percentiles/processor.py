@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
-from otel_zernel.hdr import Layout
+from otel_zernel.otlp.histograms import Layout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.intake import Intake

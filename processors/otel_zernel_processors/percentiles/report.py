@@ -7,7 +7,7 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, SummaryDataPoint
 
 from otel_zernel.batch import Batch
-from otel_zernel.hdr import Ints
+from otel_zernel.otlp.histograms import Ints
 from otel_zernel_processors.percentiles import output
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.hdr import Ints
+from otel_zernel.otlp.histograms import Ints
 
 _DENSE = 8  # counting by bincount beats sorting while there are at most so many possible keys a value
 _WAITING = 100_000  # keys that may wait in any case; merging them takes some ms

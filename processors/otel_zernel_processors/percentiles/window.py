@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otel_zernel.hdr import Floats, Ints, Layout, ranks
+from otel_zernel.otlp.histograms import Floats, Ints, Layout, ranks
 from otel_zernel_processors.percentiles.tally import Growing, Tally
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import Duration, PositiveDuration, Ratio
+from otel_zernel.types import Duration, PositiveDuration, Ratio
 
 
 class SignalsConfig(ComponentConfig):

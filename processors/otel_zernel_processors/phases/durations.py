@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Exemplar, HistogramDataPoint, Metric
 
-from otel_zernel.points import key_values
+from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.metrics import Labels
 from otel_zernel_processors.phases.traces import Candidate
 

@@ -9,7 +9,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.points import key_values
+from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.departed import LINGER_NS, Departed, Key
 from otel_zernel_processors.phases.energy import Gpu

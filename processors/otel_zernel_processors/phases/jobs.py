@@ -6,7 +6,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.points import key_values
+from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig
 from otel_zernel_processors.phases.metrics import Writer, state_set
 from otel_zernel_processors.phases.process import Process

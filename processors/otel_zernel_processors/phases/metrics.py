@@ -14,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
-from otel_zernel.points import AttributeValue, key_values
+from otel_zernel.otlp.points import AttributeValue, key_values
 
 SCOPE = InstrumentationScope(name="otel_zernel_processors.phases", version=__version__)
 

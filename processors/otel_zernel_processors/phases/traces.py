@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from otel_zernel.points import Attributes, key_values
+from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_processors.phases.config import TracesConfig, ns
 from otel_zernel_processors.phases.ledger import PHASES, Piece
 from otel_zernel_processors.phases.marks import Mark

@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
-from otel_zernel.points import any_value
+from otel_zernel.otlp.points import any_value
 from otel_zernel_processors.resource.config import Action, ResourceConfig
 from otel_zernel_processors.resource.detect import DETECTORS, World
 

@@ -8,7 +8,7 @@ from pydantic import Field, GetPydanticSchema, PlainSerializer, field_validator,
 from pydantic_core import core_schema
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import Duration
+from otel_zernel.types import Duration
 
 Column = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]

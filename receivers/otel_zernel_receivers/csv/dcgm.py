@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from otel_zernel.dcgm import FIELDS, INTEGERS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
-from otel_zernel.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
+from otel_zernel.formats.dcgm import FIELDS, INTEGERS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
+from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.gpu import gpu_resource
 from otel_zernel_receivers.csv.labels import parse_labels
 from otel_zernel_receivers.csv.layouts import SCOPE, Layout, Stream

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.points import (
+from otel_zernel.otlp.points import (
     Descriptor,
     encode_metric,
     encode_resource_metrics,

@@ -1,6 +1,6 @@
 """The resource of a GPU, alike for every layout that knows GPUs."""
 
-from otel_zernel.points import AttributeValue
+from otel_zernel.otlp.points import AttributeValue
 
 
 def gpu_resource(*, uuid: str, index: str, model: str, hostname: str, device: str = "") -> dict[str, AttributeValue]:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from otel_zernel.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.config import Columns, MetricColumn
 
 SCOPE = Scope("otel_zernel_receivers.csv")

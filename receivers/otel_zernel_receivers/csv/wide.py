@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from otel_zernel.dcgm import FIELDS
-from otel_zernel.points import Series, encode_point_attributes, encode_resource
+from otel_zernel.formats.dcgm import FIELDS
+from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.gpu import gpu_resource
 from otel_zernel_receivers.csv.layouts import SCOPE, Layout, Stream
 

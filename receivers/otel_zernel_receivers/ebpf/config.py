@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.config.types import Duration, PositiveDuration
+from otel_zernel.types import Duration, PositiveDuration
 
 
 class ProcessesConfig(ComponentConfig):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
 from otel_zernel.batch import Batch
-from otel_zernel.points import encode_resource, encode_resource_metrics
+from otel_zernel.otlp.points import encode_resource, encode_resource_metrics
 from otel_zernel_receivers.ebpf.identities import host_name
 from otel_zernel_receivers.ebpf.metrics import SCOPE
 from otel_zernel_receivers.ebpf.otlp import Family, encode_end_point, encode_metric

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from otel_zernel.points import Attributes
+from otel_zernel.otlp.points import Attributes
 from otel_zernel_receivers.ebpf import processes
 from otel_zernel_receivers.ebpf.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.process_folder import ProcessFolder

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_zernel.hdr import Layout
+from otel_zernel.otlp.histograms import Layout
 from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.calibration import ENTRY_PROBE, PROBE, OwnFunction
 from otel_zernel_receivers.ebpf.kernels import RUNNING, SESSION_CONTEXT

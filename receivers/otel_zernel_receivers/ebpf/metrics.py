@@ -9,8 +9,8 @@ from operator import itemgetter
 from typing import TypeVar
 
 from otel_zernel.batch import Batch
-from otel_zernel.hdr import Layout
-from otel_zernel.points import Scope, encode_resource, encode_resource_metrics
+from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.points import Scope, encode_resource, encode_resource_metrics
 from otel_zernel_receivers.ebpf.failures import FailureReading
 from otel_zernel_receivers.ebpf.identities import host_name
 from otel_zernel_receivers.ebpf.loading import Cost

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
 
-from otel_zernel.hdr import Floats, Ints, Layout
-from otel_zernel.points import Attributes, delimited, key_values
+from otel_zernel.otlp.histograms import Floats, Ints, Layout
+from otel_zernel.otlp.points import Attributes, delimited, key_values
 from otel_zernel_receivers.ebpf.series import SeriesReading
 
 NUMBER_ATTRIBUTES, HISTOGRAM_ATTRIBUTES = 7, 9

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.hdr import Ints, Layout
+from otel_zernel.otlp.histograms import Ints, Layout
 from otel_zernel_receivers.ebpf.layout import NUMBER, SLOT
 from otel_zernel_receivers.ebpf.libbpf import Map
 from otel_zernel_receivers.ebpf.rows import Process, ProcessRows

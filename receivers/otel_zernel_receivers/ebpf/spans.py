@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.points import delimited, encode_resource, key_values
+from otel_zernel.otlp.points import delimited, encode_resource, key_values
 from otel_zernel_receivers.ebpf.identities import Identities
 from otel_zernel_receivers.ebpf.layout import Ending, Interval
 from otel_zernel_receivers.ebpf.otlp import HIGHEST

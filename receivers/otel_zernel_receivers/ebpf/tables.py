@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.hdr import Layout
+from otel_zernel.otlp.histograms import Layout
 from otel_zernel_receivers.ebpf.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.layout import (
     ADDRESS,

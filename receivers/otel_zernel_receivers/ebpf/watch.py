@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.hdr import Layout
+from otel_zernel.otlp.histograms import Layout
 from otel_zernel_receivers.ebpf.attachments import Attachments
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.ends import Ends

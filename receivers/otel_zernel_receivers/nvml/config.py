@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig, ScraperConfig
-from otel_zernel.config.types import Duration, PositiveDuration
+from otel_zernel.types import Duration, PositiveDuration
 from otel_zernel_receivers.nvml.metrics import METRICS
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from otel_zernel.batch import Batch
-from otel_zernel.points import (
+from otel_zernel.otlp.points import (
     Attributes,
     Descriptor,
     KnownSeries,

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from otel_zernel.points import Attributes, delimited, key_values
+from otel_zernel.otlp.points import Attributes, delimited, key_values
 
 _SUB_BUCKET_BITS = 11  # 2048 counters to the first bucket: the least power of two that tells 3 figures apart
 _MOST_COUNTERS = 512  # remembered; a series with more forgets those of old points

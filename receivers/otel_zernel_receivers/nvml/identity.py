@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from otel_zernel.points import AttributeValue
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_receivers.nvml.library import Handle, Library
 
 ARCHITECTURES = {

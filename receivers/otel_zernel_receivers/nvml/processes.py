@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from otel_zernel.points import AttributeValue
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.asking import Reading, Readings
 from otel_zernel_receivers.nvml.library import Handle, Nvml

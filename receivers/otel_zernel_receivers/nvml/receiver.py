@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from otel_zernel.component import Context, Emit, Finding, Receiver
-from otel_zernel.scraping import ScrapeThread
+from otel_zernel.engine.scraping import ScrapeThread
 from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.doctor import examine

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from otel_zernel.points import AttributeValue
+from otel_zernel.otlp.points import AttributeValue
 
 PERCENT, MHZ, MILLI = 0.01, 1e6, 1e-3
 

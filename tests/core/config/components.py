@@ -8,8 +8,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Emit, Exporter, Extension, Processor, Receiver
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
-from otel_zernel.config.types import Duration, ListenAddress, Ratio, Secret
 from otel_zernel.registry import Registry
+from otel_zernel.types import Duration, ListenAddress, Ratio, Secret
 
 
 class Mapping(ComponentConfig):

@@ -5,8 +5,8 @@ from pydantic import SecretStr
 
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
-from otel_zernel.config.types import Address
 from otel_zernel.errors import ConfigError
+from otel_zernel.types import Address
 from tests.core.config.components import MINIMAL, REGISTRY, In, Out, out_config, settings_of
 
 

@@ -3,7 +3,7 @@
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.exposition import Format, Options, Page
-from otel_zernel.points import Attributes
+from otel_zernel.otlp.points import Attributes
 from otel_zernel.testing import Dropped
 from tests.core.exposition.otlp import data
 

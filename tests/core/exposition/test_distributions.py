@@ -3,7 +3,7 @@
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 
-from otel_zernel.points import key_values
+from otel_zernel.otlp.points import key_values
 from tests.core.exposition.otlp import (
     NOW,
     exponential,

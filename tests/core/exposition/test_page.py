@@ -5,7 +5,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, NumberDataPoint
 
 from otel_zernel.exposition import Page
-from otel_zernel.points import key_values
+from otel_zernel.otlp.points import key_values
 from tests.core.exposition.otlp import (
     NOW,
     data,

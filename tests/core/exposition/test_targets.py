@@ -3,7 +3,7 @@
 import pytest
 
 from otel_zernel.exposition import ResourceLabels
-from otel_zernel.points import Attributes
+from otel_zernel.otlp.points import Attributes
 from tests.core.exposition.otlp import (
     ended,
     gauge,

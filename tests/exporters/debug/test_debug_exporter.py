@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status, TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.points import key_values
+from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_exporters.debug import DebugExporter
 from otel_zernel_exporters.debug.quantity import humane

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel.otlp_json import parse_metrics_json
+from otel_zernel.otlp.json import parse_metrics_json
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.file import FileExporter
 

@@ -23,9 +23,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from otel_zernel.batch import Batch
-from otel_zernel.config.types import Address
-from otel_zernel.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
-from otel_zernel.serving import serve
+from otel_zernel.net.serving import serve
+from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel.types import Address
 
 RESPONSES: dict[str, type[Message]] = {
     "metrics.v1.MetricsService": ExportMetricsServiceResponse,

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response, Stream
 
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel.otlp_json import parse_metrics_json, parse_spans_json
+from otel_zernel.otlp.json import parse_metrics_json, parse_spans_json
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig

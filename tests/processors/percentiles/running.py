@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoi
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.points import (
+from otel_zernel.otlp.points import (
     Attributes,
     Descriptor,
     Scope,

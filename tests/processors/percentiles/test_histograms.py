@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
 )
 
-from otel_zernel.hdr import Layout
+from otel_zernel.otlp.histograms import Layout
 from tests.processors.percentiles.running import Running, of_metric, quantiles
 
 DELTA, CUMULATIVE = 1, 2

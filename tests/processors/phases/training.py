@@ -17,7 +17,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel.points import AttributeValue, key_values
+from otel_zernel.otlp.points import AttributeValue, key_values
 
 MS = 1_000_000
 START = 1_700_000_000_000_000_000

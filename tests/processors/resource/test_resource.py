@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.points import AttributeValue, key_values
+from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import make_context
 from otel_zernel_processors.resource import ResourceProcessor
 from otel_zernel_processors.resource.detect import World

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.batch import points
-from otel_zernel.dcgm import FIELDS
-from otel_zernel.points import Descriptor
+from otel_zernel.formats.dcgm import FIELDS
+from otel_zernel.otlp.points import Descriptor
 from tests.receivers.csv.running import Receive, attributes
 
 REAL = Path(__file__).parents[4] / "shared/data/dcgm_metrics_20250718_134233.csv"

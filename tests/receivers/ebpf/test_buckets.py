@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.hdr import Layout
+from otel_zernel.otlp.histograms import Layout
 from otel_zernel_receivers.ebpf.layout import HIGHEST_NS
 from otel_zernel_receivers.ebpf.otlp import buckets
 from otel_zernel_receivers.ebpf.rows import Process

@@ -9,7 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import SystemClock
 from otel_zernel.exposition import Format, Page
-from otel_zernel.hdr import Layout
+from otel_zernel.otlp.histograms import Layout
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_receivers.ebpf.config import EbpfConfig

@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from otel_zernel.config.problems import one_line, quoted, suggestion
 from otel_zernel.config.yaml12 import Path
+from otel_zernel.text import one_line, quoted, suggestion
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -12,9 +12,9 @@ from opentelemetry.metrics import NoOpMeter
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context, Insist
-from otel_zernel.delivery import Delivery
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.pipeline import Entrance, Pipeline
 from otel_zernel.errors import Permanent, Refused, Rejected, Retryable
-from otel_zernel.pipeline import Entrance, Pipeline
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of

@@ -13,7 +13,7 @@ LONGEST_END = 1.0
 LONGEST_CLOSING = 3.0
 """Seconds that a component may take to close what it has opened."""
 
-_logger = logging.getLogger("otel_zernel.service")
+_logger = logging.getLogger("otel_zernel.engine.service")
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_zernel.points import (
+from otel_zernel.otlp.points import (
     Attributes,
     Descriptor,
     KnownSeries,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.config.types import Address, format_duration, parse_address, parse_duration
+from otel_zernel.types import Address, format_duration, parse_address, parse_duration
 
 
 @pytest.mark.parametrize(

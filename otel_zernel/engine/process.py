@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 
 from otel_zernel.config.schema import Settings
+from otel_zernel.engine.service import Service, log_undelivered
 from otel_zernel.errors import CannotStart, ConfigError
-from otel_zernel.service import Service, log_undelivered
 from otel_zernel.telemetry.logs import Sampling, set_up
 
-_logger = logging.getLogger("otel_zernel.service")
+_logger = logging.getLogger("otel_zernel.engine.service")
 
 ReadSettings = Callable[[], Settings]
 

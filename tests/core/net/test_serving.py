@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from otel_zernel.config.types import Address
 from otel_zernel.errors import CannotStart
-from otel_zernel.serving import listen, serve
+from otel_zernel.net.serving import listen, serve
+from otel_zernel.types import Address
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
+from otel_zernel.engine.graph import Graph
+from otel_zernel.engine.lifetime import end, opened
 from otel_zernel.errors import CannotStart
-from otel_zernel.graph import Graph
-from otel_zernel.lifetime import end, opened
 from otel_zernel.telemetry import Instruments
 from otel_zernel.telemetry.readers import metering
 
-_logger = logging.getLogger("otel_zernel.service")
+_logger = logging.getLogger("otel_zernel.engine.service")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Exporter
-from otel_zernel.config.types import Duration, PositiveDuration, Ratio
+from otel_zernel.engine.lifetime import end, was_cancelled
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel.lifetime import end, was_cancelled
 from otel_zernel.telemetry import ExporterMetrics
+from otel_zernel.types import Duration, PositiveDuration, Ratio
 
 Sizer = Literal["requests", "items", "bytes"]
 Count = Annotated[int, Field(ge=0)]

@@ -8,12 +8,12 @@ from typing import ClassVar, Self
 
 import pytest
 
-from otel_zernel import lifetime
 from otel_zernel.component import BOTH, Component, Context, Emit, Kind, Receiver, Signal
 from otel_zernel.config.schema import Settings
+from otel_zernel.engine import lifetime
+from otel_zernel.engine.graph import Graph
+from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
-from otel_zernel.graph import Graph
-from otel_zernel.service import Outcome, Service
 from otel_zernel.testing import FakeClock, until
 from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
 

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from otel_zernel import lifetime
+from otel_zernel.engine import lifetime
+from otel_zernel.engine.lifetime import end, opened
 from otel_zernel.errors import CannotStart
-from otel_zernel.lifetime import end, opened
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from itertools import chain
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Processor, Signal
-from otel_zernel.delivery import Delivery
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.yielding import Turns
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel.telemetry import ProcessorMetrics, ReceiverMetrics
-from otel_zernel.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from otel_zernel.points import AttributeValue, Descriptor
+from otel_zernel.otlp.points import AttributeValue, Descriptor
 
 COLUMNS = (
     "timestamp",

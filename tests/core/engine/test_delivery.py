@@ -14,7 +14,15 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock, SystemClock
-from otel_zernel.delivery import LOCAL, Delivery, Queue, RemoteExporterConfig, RetryOnFailure, SendingQueue, backoff
+from otel_zernel.engine.delivery import (
+    LOCAL,
+    Delivery,
+    Queue,
+    RemoteExporterConfig,
+    RetryOnFailure,
+    SendingQueue,
+    backoff,
+)
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from otel_zernel.turns import LONGEST, Turns
+from otel_zernel.engine.yielding import LONGEST, Turns
 
 
 async def work(done: list[int], pieces: int) -> None:

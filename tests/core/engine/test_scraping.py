@@ -10,8 +10,8 @@ from opentelemetry.metrics import NoOpMeter
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Scraper, ScraperConfig
+from otel_zernel.engine.scraping import Scraping
 from otel_zernel.errors import CannotStart, PartialScrape
-from otel_zernel.scraping import Scraping
 from otel_zernel.telemetry import Instruments, ScraperMetrics
 from otel_zernel.testing import Downstream, Dropped, make_context
 from tests.core.parts import batch_of, values_of

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from otel_zernel.component import Context, Emit
+from otel_zernel.engine.lifetime import was_cancelled
+from otel_zernel.engine.pipeline import Entrance
 from otel_zernel.errors import CannotStart
-from otel_zernel.lifetime import was_cancelled
-from otel_zernel.pipeline import Entrance
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0

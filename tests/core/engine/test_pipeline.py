@@ -12,12 +12,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Context, Insist, Processor, Signal
-from otel_zernel.delivery import Delivery
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.pipeline import Entrance, Pipeline, Stage
+from otel_zernel.engine.yielding import LONGEST
 from otel_zernel.errors import Permanent, Refused, Rejected
-from otel_zernel.pipeline import Entrance, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import Dropped, FakeClock, make_context, until
-from otel_zernel.turns import LONGEST
 from tests.core.parts import Doubler, Keeper, Sink, SinkConfig, Ticker, batch_of, values_of
 
 INSTRUMENTS = Instruments(NoOpMeter("test"))

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from otel_zernel.config.types import Address
 from otel_zernel.errors import CannotStart
+from otel_zernel.types import Address
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.errors import DecodeError
-from otel_zernel.otlp_json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
+from otel_zernel.otlp.json import metrics_json, parse_metrics_json, parse_spans_json, spans_json
 
 DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 TRACE_ID, SPAN_ID, PARENT_ID = bytes(range(0xE0, 0xF0)), bytes.fromhex("00f067aa0ba902b7"), bytes([255] * 8)

@@ -21,12 +21,12 @@ from otel_zernel.component import (
     Signal,
 )
 from otel_zernel.config.schema import ComponentSettings, PipelineSettings, Settings
-from otel_zernel.delivery import Delivery
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.lifetime import starting
+from otel_zernel.engine.pipeline import Entrance, Pipeline, Stage
+from otel_zernel.engine.receivers import Supervised
+from otel_zernel.engine.scraping import Scraping
 from otel_zernel.health import Health
-from otel_zernel.lifetime import starting
-from otel_zernel.pipeline import Entrance, Pipeline, Stage
-from otel_zernel.scraping import Scraping
-from otel_zernel.supervision import Supervised
 from otel_zernel.telemetry import Instruments
 from otel_zernel.telemetry.logs import component_logger
 
