@@ -61,7 +61,7 @@ peers: $(STAMP)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh
 
-# 5 GB and two minutes each. The one that `make test` with REQUIRE_PEERS=1 needs is OLD in tests/receivers/ebpf/torches.py.
+# 5 GB and two minutes each. The one that `make test` with REQUIRE_PEERS=1 needs is OLD in tests/receivers/ebpf/jobs/torches.py.
 torches: $(STAMP)
 	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version || exit 1; done
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks._runs import live
 from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import bar, scores
-from tests.receivers.ebpf.torches import python_of, versions
+from tests.receivers.ebpf.jobs.torches import python_of, versions
 
 TRIES = 3
 """Where others compute on the same CPUs, what lies between the two clocks is preemption."""

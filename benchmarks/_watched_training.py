@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 
-from otel_zernel_receivers.ebpf.loading import load
-from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.probes.loading import load
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 PROBED_FILES = 2
 """Those of PyTorch on the CPU: libtorch_cpu and libtorch_python."""

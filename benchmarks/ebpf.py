@@ -22,13 +22,13 @@ from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.processor import PercentilesProcessor
-from otel_zernel_receivers.ebpf.attaching import Mode, attach
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.libraries import find_places
-from otel_zernel_receivers.ebpf.loading import Loaded, load
-from otel_zernel_receivers.ebpf.probes import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.watch import Watch
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, attach
+from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin, build
 
 CALLS = 100_000

@@ -22,7 +22,7 @@ from benchmarks._watched_training import Training, collector, training, why_not
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.watch import Watch
+from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.watching import doubles, numbers
 
 PAIRS = 24

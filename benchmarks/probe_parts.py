@@ -13,13 +13,13 @@ from pathlib import Path
 
 from benchmarks import Row
 from benchmarks.ebpf import compiled, time_calls
-from otel_zernel_receivers.ebpf.attaching import Mode, Place, attach
-from otel_zernel_receivers.ebpf.kernels import CHEAPEST, RUNNING, SESSION_CONTEXT
-from otel_zernel_receivers.ebpf.libbpf import Object
-from otel_zernel_receivers.ebpf.libraries import find_places
-from otel_zernel_receivers.ebpf.loading import load
-from otel_zernel_receivers.ebpf.probes import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.kernel.libbpf import Object
+from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, SESSION_CONTEXT
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, Place, attach
+from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.loading import load
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 ROUNDS = 25
 PARTS = {

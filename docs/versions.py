@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.probes import TORCH_CPU, TORCH_PYTHON, Probe
-from otel_zernel_receivers.ebpf.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON, Probe
 from tests.receivers.ebpf.symbols.kept import Build, builds
 from tests.receivers.ebpf.symbols.releases import Release, releases
 

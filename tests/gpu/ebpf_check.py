@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from otel_zernel_receivers.ebpf.loading import load
-from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.probes.loading import load
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.gpu.quantities import Row, compare, seen, table
 from tests.gpu.watched import JOB, ROOT, batches_of, collector
 

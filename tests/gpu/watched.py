@@ -12,8 +12,8 @@ from pathlib import Path
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.json import parse_metrics_json, parse_spans_json
-from otel_zernel_receivers.ebpf.libraries import PROBES
-from otel_zernel_receivers.ebpf.processes import Scanner, Selection
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES
+from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 
 ROOT = Path(__file__).parents[2]
 JOB = "ZERNEL_GPU_CHECK"

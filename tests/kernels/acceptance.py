@@ -5,12 +5,12 @@ _FOLDER = "tests/receivers/ebpf"
 SHORT = tuple(
     f"{_FOLDER}/{test}"
     for test in (
-        "test_modes.py",
-        "test_scope_nesting.py",
-        "test_launches.py::test_every_launch_of_every_thread_is_counted",
-        "test_nccl.py::test_a_collective_is_counted_with_its_bytes[ncclAllReduce-all_reduce-1]",
-        "test_lifecycle.py::test_the_last_counts_of_a_process_are_read_after_its_end",
-        "test_lifecycle.py::test_a_killed_process_gives_everything_back",
+        "probes/test_modes.py",
+        "jobs/test_scope_nesting.py",
+        "jobs/test_launches.py::test_every_launch_of_every_thread_is_counted",
+        "jobs/test_nccl.py::test_a_collective_is_counted_with_its_bytes[ncclAllReduce-all_reduce-1]",
+        "tables/test_lifecycle.py::test_the_last_counts_of_a_process_are_read_after_its_end",
+        "tables/test_lifecycle.py::test_a_killed_process_gives_everything_back",
         "test_collector.py::test_a_killed_collector_leaves_nothing_behind_and_may_come_back",
         "test_collector.py::test_few_capabilities_suffice",
     )
@@ -18,20 +18,20 @@ SHORT = tuple(
 """What `make test` runs on one kernel of each architecture: a minute or two of an emulator."""
 
 FULL = tuple(
-    f"{_FOLDER}/test_{subject}.py"
-    for subject in (
-        "modes",
-        "scope_nesting",
-        "launches",
-        "cuda",  # calls inside calls, memory, devices
-        "nccl",
-        "series",
-        "lifecycle",
-        "endings",
-        "events",  # the ring
-        "scheduling",
-        "sampling",
-        "collector",  # kill -9, capabilities
+    f"{_FOLDER}/{test}"
+    for test in (
+        "probes/test_modes.py",
+        "jobs/test_scope_nesting.py",
+        "jobs/test_launches.py",
+        "jobs/test_cuda.py",  # calls inside calls, memory, devices
+        "jobs/test_nccl.py",
+        "tables/test_series.py",
+        "tables/test_lifecycle.py",
+        "emit/test_endings.py",
+        "emit/test_events.py",  # the ring
+        "jobs/test_scheduling.py",
+        "budget/test_sampling.py",
+        "test_collector.py",  # kill -9, capabilities
     )
 )
 """What `make kernels` runs: ten minutes of an emulator, an hour on a busy machine."""

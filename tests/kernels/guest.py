@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from otel_zernel_receivers.ebpf.attaching import Mode
-from otel_zernel_receivers.ebpf.loading import load_variant, variants
-from otel_zernel_receivers.ebpf.tables import Limits
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.loading import load_variant, variants
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 ROOT = Path(__file__).parents[2]
 SECONDS_PER_TEST = 900

@@ -2,9 +2,9 @@
 
 import pytest
 
-from otel_zernel_receivers.ebpf.kernels import Version
+from otel_zernel_receivers.ebpf.kernel.versions import Version
 from tests.kernels import report
-from tests.receivers.ebpf.test_kernel_features import matrix
+from tests.receivers.ebpf.kernel.test_kernel_features import matrix
 
 RAN = [row for row in matrix() if row[2][-1] == "ran"]
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from otel_zernel_receivers.ebpf.ends import LINGER
+from otel_zernel_receivers.ebpf.emit.staleness import LINGER
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
 from tests.receivers.ebpf.watching import loadable

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_zernel.component import Finding
-from otel_zernel_receivers.ebpf.attaching import Mode
-from otel_zernel_receivers.ebpf.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
+from otel_zernel_receivers.ebpf.budget.overhead import NEVER_SAMPLED
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
-from otel_zernel_receivers.ebpf.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.frameworks import Framework, framework_of, remark
-from otel_zernel_receivers.ebpf.kernels import CHEAPEST, RUNNING, UNPRIVILEGED
-from otel_zernel_receivers.ebpf.left_out import advice
-from otel_zernel_receivers.ebpf.libbpf_calls import missing, version
-from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places
-from otel_zernel_receivers.ebpf.loading import Cost, load
-from otel_zernel_receivers.ebpf.mappings import open_located
-from otel_zernel_receivers.ebpf.marks import sentence
-from otel_zernel_receivers.ebpf.names import UnreadableElf
-from otel_zernel_receivers.ebpf.overhead import NEVER_SAMPLED
-from otel_zernel_receivers.ebpf.processes import Process, Scan, Scanner, Selection, UsedFile, as_text
-from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.unavailable import BTF, Unavailable, explain
+from otel_zernel_receivers.ebpf.emit.skipped import advice
+from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.kernel.libbpf_calls import missing, version
+from otel_zernel_receivers.ebpf.kernel.unavailable import BTF, Unavailable, explain
+from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, UNPRIVILEGED
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, Places, find_places
+from otel_zernel_receivers.ebpf.probes.loading import Cost, load
+from otel_zernel_receivers.ebpf.probes.marks import sentence
+from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, framework_of, remark
+from otel_zernel_receivers.ebpf.processes.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.scanner import Process, Scan, Scanner, Selection, UsedFile, as_text
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 _REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}
 _OF_USE = {

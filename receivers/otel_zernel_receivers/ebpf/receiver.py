@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 
 if TYPE_CHECKING:  # what works on Linux alone is imported when it runs
-    from otel_zernel_receivers.ebpf.ring import Bell
-    from otel_zernel_receivers.ebpf.watch import Watch
+    from otel_zernel_receivers.ebpf.kernel.ring import Bell
+    from otel_zernel_receivers.ebpf.session import Watch
 
 T = TypeVar("T")
 
@@ -121,7 +121,7 @@ class EbpfReceiver(Receiver):
 def _make_watch(config: EbpfConfig, context: Context) -> "Watch":
     if sys.platform != "linux":
         raise Unavailable("eBPF is a part of Linux")
-    from otel_zernel_receivers.ebpf.watch import Watch
+    from otel_zernel_receivers.ebpf.session import Watch
 
     return Watch(config, context)
 

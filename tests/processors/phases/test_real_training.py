@@ -7,7 +7,7 @@ import pytest
 from benchmarks._runs import live
 from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import OVERLAP, Score, bar, scores
-from tests.receivers.ebpf.torches import OLD, python_of, versions
+from tests.receivers.ebpf.jobs.torches import OLD, python_of, versions
 from tests.receivers.ebpf.watching import require_ebpf
 
 SHORT = ("AdamW", "gloo, DDP", "asynchronous streams")

@@ -11,7 +11,7 @@ import sys
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
-from otel_zernel_receivers.ebpf.watch import Watch
+from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.watching import TEST_RUN, attributes_of, histogram_points
 
 

@@ -1,7 +1,7 @@
 """Fixtures of every test of the eBPF receiver."""
 
+from tests.receivers.ebpf.jobs.torches import python
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
-from tests.receivers.ebpf.torches import python
 from tests.receivers.ebpf.watching import loadable, mode, own_programs, watch
 
 __all__ = ["build_standin", "loadable", "mode", "own_programs", "python", "standin", "watch"]

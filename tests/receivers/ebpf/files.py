@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.elf import ElfFile
-from otel_zernel_receivers.ebpf.mappings import Mapping
+from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
+from otel_zernel_receivers.ebpf.processes.mappings import Mapping
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.testing import until
-from otel_zernel_receivers.ebpf.attaching import Mode
-from otel_zernel_receivers.ebpf.elf import ElfFile
-from otel_zernel_receivers.ebpf.processes import Library, Scanner
+from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.processes.scanner import Library, Scanner
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import best_mode

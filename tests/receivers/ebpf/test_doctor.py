@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.component import Finding
-from otel_zernel_receivers.ebpf import doctor, libbpf_calls
-from otel_zernel_receivers.ebpf.attaching import Mode
-from otel_zernel_receivers.ebpf.capabilities import Capability, held
+from otel_zernel_receivers.ebpf import doctor
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.loading import Loaded, load
+from otel_zernel_receivers.ebpf.kernel import libbpf_calls
+from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
+from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import yaml
 
-from otel_zernel_receivers.ebpf import metrics
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.layout import Loss
-from otel_zernel_receivers.ebpf.otlp import Family
-from otel_zernel_receivers.ebpf.processes import Reason
+from otel_zernel_receivers.ebpf.emit import metrics
+from otel_zernel_receivers.ebpf.emit.encoding import Family
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
+from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
-TEXT = Path(metrics.__file__).with_name("README.md").read_text("utf-8")
+TEXT = (Path(metrics.__file__).parents[1] / "README.md").read_text("utf-8")
 
 
 def test_its_metrics_are_those_of_the_code() -> None:

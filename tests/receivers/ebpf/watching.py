@@ -18,13 +18,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
-from otel_zernel_receivers.ebpf.attaching import Mode
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.loading import load
-from otel_zernel_receivers.ebpf.processes import Scanner, Selection
-from otel_zernel_receivers.ebpf.tables import Limits
-from otel_zernel_receivers.ebpf.unavailable import Unavailable
-from otel_zernel_receivers.ebpf.watch import Watch
+from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.loading import load
+from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
+from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 TEST_RUN = "ZERNEL_TEST_RUN"
 """The variable that tells the programs of one run of the tests from those of another on the same machine."""
@@ -43,7 +43,7 @@ def own_programs() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TEST_RUN, run)
-        patch.setattr("otel_zernel_receivers.ebpf.watch.Scanner", scanner)
+        patch.setattr("otel_zernel_receivers.ebpf.session.Scanner", scanner)
         yield
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otel_zernel_receivers.ebpf.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import Cost
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.standin import Prologue, Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_zernel_receivers.ebpf.probes import CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
-from otel_zernel_receivers.ebpf.spellings import beginnings
+from otel_zernel_receivers.ebpf.binaries.spellings import beginnings
+from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from tests.receivers.ebpf.symbols.kept import CODE, FOLDER, Build, Kept, write_builds, write_returns, write_symbols
 from tests.receivers.ebpf.symbols.returns import is_whole, returns_of_all, whole_functions
 from tests.receivers.ebpf.symbols.wheels import PLATFORMS, newest_of_each_minor, opened, url_of

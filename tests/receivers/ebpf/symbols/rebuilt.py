@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from otel_zernel_receivers.ebpf.prologue import Machine
+from otel_zernel_receivers.ebpf.binaries.prologue import Machine
 from tests.receivers.ebpf.symbols.kept import CODE, Kept
 
 MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}

@@ -7,10 +7,10 @@ from functools import cache
 from itertools import groupby
 from typing import TypeVar
 
-from otel_zernel_receivers.ebpf.libraries import PROBES, Places, find_places, find_points
-from otel_zernel_receivers.ebpf.probes import Probe
-from otel_zernel_receivers.ebpf.processes import Library
-from otel_zernel_receivers.ebpf.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, Places, find_places, find_points
+from otel_zernel_receivers.ebpf.processes.scanner import Library
 from tests.receivers.ebpf.symbols.kept import Kept, symbols
 from tests.receivers.ebpf.symbols.rebuilt import rebuilt
 

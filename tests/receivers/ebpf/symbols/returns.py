@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import dropwhile, groupby
 from typing import NamedTuple
 
-from otel_zernel_receivers.ebpf.probes import TORCH_CPU
-from otel_zernel_receivers.ebpf.spellings import beginnings
+from otel_zernel_receivers.ebpf.binaries.spellings import beginnings
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU
 from tests.receivers.ebpf.symbols.kept import Kept, Returns
 
 OBJDUMP = {

@@ -1,0 +1,272 @@
+"""A small binding to libbpf 1.x: load an object, reach its maps, attach its programs.
+
+    with Object(path) as bpf:
+        bpf.maps["slots"].max_entries = 1024
+        bpf.load()
+        link = attach_session(bpf.programs["probe"], library, offsets, cookies)
+
+Links of uprobe.multi and sessions are made by bpf(2) itself, since libbpf 1.1 knows neither. What libbpf and the
+verifier say to a failure is part of the `BpfError`.
+"""
+
+import ctypes
+import errno
+import functools
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_receivers.ebpf.kernel.libbpf_calls import libbpf
+
+_BPF_LINK_CREATE = 28
+_BPF_TRACE_UPROBE_MULTI = 48
+_BPF_TRACE_UPROBE_SESSION = 57
+_BPF_F_UPROBE_MULTI_RETURN = 1
+_LINK_UPROBE_MULTI = struct.Struct("=4I4Q4I")  # of union bpf_attr, as in linux/bpf.h
+
+_BATCH = 4096
+"""Keys that are read at once; a bucket of a hash map, of which the kernel gives all or none, has a handful."""
+
+
+class _UprobeOpts(ctypes.Structure):
+    """`struct bpf_uprobe_opts` as of libbpf 1.0; later versions know it by its size."""
+
+    _fields_ = (
+        ("sz", ctypes.c_size_t),
+        ("ref_ctr_offset", ctypes.c_size_t),
+        ("bpf_cookie", ctypes.c_uint64),
+        ("retprobe", ctypes.c_bool),
+        ("func_name", ctypes.c_char_p),
+    )
+
+
+class Link:
+    """An attached program. Closing it detaches; so does the end of this process, however it ends."""
+
+    def __init__(self, close: Callable[[], object]) -> None:
+        self._stack = ExitStack()
+        self._stack.callback(close)
+
+    def close(self) -> None:
+        """Detaches; safe to call twice."""
+        self._stack.close()
+
+
+class Map:
+    """One map of an object. Keys and values are the bytes of the C structs."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self.name: str = libbpf().call.bpf_map__name(handle).decode()
+        self.value_size: int = libbpf().call.bpf_map__value_size(handle)
+        self.key_size: int = libbpf().call.bpf_map__key_size(handle)
+
+    @property
+    def fd(self) -> int:
+        return int(libbpf().call.bpf_map__fd(self._handle))
+
+    @property
+    def max_entries(self) -> int:
+        """The map's capacity, to be changed before loading only."""
+        return int(libbpf().call.bpf_map__max_entries(self._handle))
+
+    @max_entries.setter
+    def max_entries(self, count: int) -> None:
+        libbpf().check(libbpf().call.bpf_map__set_max_entries(self._handle, count), f"resizing {self.name}")
+
+    def initialize(self, value: bytes) -> None:
+        """Sets a data section's bytes, before loading."""
+        code = libbpf().call.bpf_map__set_initial_value(self._handle, value, len(value))
+        libbpf().check(code, f"initializing {self.name} with {len(value)} bytes")
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at a key."""
+        value = ctypes.create_string_buffer(self.value_size)
+        code = libbpf().call.bpf_map_lookup_elem(self.fd, key, value)
+        if code == -errno.ENOENT:
+            return None
+        libbpf().check(code, f"looking up {self.name}")
+        return value.raw
+
+    def put(self, key: bytes | None, value: bytes) -> None:
+        """Sets the value at a key, or pushes it on a stack (key None)."""
+        libbpf().check(libbpf().call.bpf_map_update_elem(self.fd, key, value, 0), f"updating {self.name}")
+
+    def delete(self, key: bytes) -> None:
+        """Removes a key; none is fine."""
+        code = libbpf().call.bpf_map_delete_elem(self.fd, key)
+        if code != -errno.ENOENT:
+            libbpf().check(code, f"deleting from {self.name}")
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The keys that are there now; those that come and go meanwhile may be missing."""
+        found: list[bytes] = []
+        key: bytes | None = None
+        following = ctypes.create_string_buffer(self.key_size)
+        while len(found) < self.max_entries and not libbpf().call.bpf_map_get_next_key(self.fd, key, following):
+            key = following.raw
+            found.append(key)
+        return iter(found)
+
+    def keys(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The keys of a hash map as structs of this type, by few system calls."""
+        values = ctypes.create_string_buffer(_BATCH * self.value_size)
+        bucket = ctypes.create_string_buffer(4)  # a number that is the kernel's: where to go on
+        found: list[NDArray[Any]] = []
+        since, code = None, 0
+        while not code:
+            keys, count = np.empty(_BATCH, dtype), ctypes.c_uint32(_BATCH)
+            places = since, bucket, keys.ctypes.data, values
+            code = libbpf().call.bpf_map_lookup_batch(self.fd, *places, ctypes.byref(count), None)
+            if code != -errno.ENOENT:  # with which the last ones come
+                libbpf().check(code, f"reading the keys of {self.name}")
+            found.append(keys[: count.value])
+            since = bucket
+        return np.concatenate(found)
+
+    def delete_all(self, keys: NDArray[Any]) -> None:
+        """Removes keys, by few system calls; those that are not there are fine."""
+        keys = np.ascontiguousarray(keys)
+        while len(keys):
+            count = ctypes.c_uint32(len(keys))
+            code = libbpf().call.bpf_map_delete_batch(self.fd, keys.ctypes.data, ctypes.byref(count), None)
+            if code != -errno.ENOENT:
+                libbpf().check(code, f"deleting from {self.name}")
+            keys = keys[count.value + (code == -errno.ENOENT) :]
+
+    def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The contents of an mmapable array as numbers or structs of this type, shared with the kernel.
+
+        Raises ValueError if its elements cannot be such.
+        """
+        if self.value_size % 8 or self.value_size % dtype.itemsize:
+            raise ValueError(f"elements of {self.name} have {self.value_size} bytes, not {dtype.itemsize}")
+        size = self.max_entries * self.value_size
+        memory = mmap.mmap(self.fd, (size + mmap.PAGESIZE - 1) & -mmap.PAGESIZE)
+        return np.frombuffer(memory, dtype, size // dtype.itemsize)
+
+
+class Program:
+    """One program of an object."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self.name: str = libbpf().call.bpf_program__name(handle).decode()
+
+    @property
+    def fd(self) -> int:
+        return int(libbpf().call.bpf_program__fd(self._handle))
+
+    def skip(self) -> None:
+        """Leaves the program out of `Object.load`."""
+        libbpf().check(libbpf().call.bpf_program__set_autoload(self._handle, False), f"skipping {self.name}")
+
+    def prepare_multi(self) -> None:
+        """To be attached by `attach_multi`; before loading."""
+        self._expect(_BPF_TRACE_UPROBE_MULTI)
+
+    def prepare_session(self) -> None:
+        """To be attached by `attach_session`; before loading."""
+        self._expect(_BPF_TRACE_UPROBE_SESSION)
+
+    def _expect(self, attach_type: int) -> None:
+        code = libbpf().call.bpf_program__set_expected_attach_type(self._handle, attach_type)
+        libbpf().check(code, f"preparing {self.name}")
+
+    def attach(self) -> Link:
+        """Attaches to what the program's section names (a raw tracepoint)."""
+        return self._link(libbpf().call.bpf_program__attach(self._handle), f"attaching {self.name}")
+
+    def attach_perf(self, path: str, offset: int, cookie: int, *, at_return: bool) -> Link:
+        """Attaches to one file offset by a perf event, for all processes. Needs Linux 5.15 and CAP_SYS_ADMIN."""
+        options = _UprobeOpts(ctypes.sizeof(_UprobeOpts), 0, cookie, at_return, None)
+        every_process = -1
+        link = libbpf().call.bpf_program__attach_uprobe_opts(
+            self._handle, every_process, os.fsencode(path), offset, ctypes.byref(options)
+        )
+        return self._link(link, f"attaching {self.name} to {path}+{offset:#x}")
+
+    def _link(self, link: int | None, tried: str) -> Link:
+        if not link:
+            raise libbpf().error(tried)
+        return Link(lambda: libbpf().call.bpf_link__destroy(link))
+
+
+def attach_multi(
+    program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int], *, at_return: bool
+) -> Link:
+    """Attaches an entry or a return program to many file offsets by one link, for all processes. Needs Linux 6.6."""
+    flags = _BPF_F_UPROBE_MULTI_RETURN if at_return else 0
+    return _attach_many(program, path, offsets, cookies, _BPF_TRACE_UPROBE_MULTI, flags)
+
+
+def attach_session(program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int]) -> Link:
+    """Attaches one program to entry and return of many file offsets by one link. Needs Linux 6.13."""
+    return _attach_many(program, path, offsets, cookies, _BPF_TRACE_UPROBE_SESSION, 0)
+
+
+def _attach_many(
+    program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int], attach_type: int, flags: int
+) -> Link:
+    count = len(offsets)
+    path_bytes = ctypes.create_string_buffer(os.fsencode(path))
+    offset_array, cookie_array = (ctypes.c_uint64 * count)(*offsets), (ctypes.c_uint64 * count)(*cookies)
+    addresses = (ctypes.addressof(array) for array in (path_bytes, offset_array, cookie_array))
+    path_at, offsets_at, cookies_at = addresses
+    attributes = _LINK_UPROBE_MULTI.pack(
+        program.fd, 0, attach_type, 0, path_at, offsets_at, 0, cookies_at, count, flags, 0, 0
+    )
+    fd = libbpf().bpf(_BPF_LINK_CREATE, attributes, f"attaching {program.name} to {count} places of {path}")
+    return Link(functools.partial(os.close, fd))
+
+
+class Object:
+    """The maps and programs of one object file. Closing it unloads what no link holds."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = libbpf().call.bpf_object__open_file(os.fsencode(path), None)
+        if not self._handle:
+            raise libbpf().error(f"opening {path}")
+        call = libbpf().call
+        self.programs = {one.name: one for one in map(Program, self._walk(call.bpf_object__next_program))}
+        self.maps = {one.name: one for one in map(Map, self._walk(call.bpf_object__next_map))}
+
+    def _walk(self, following: Callable[[int, int | None], int | None]) -> list[int]:
+        handles: list[int] = []
+        handle = following(self._handle, None)
+        while handle:
+            handles.append(handle)
+            handle = following(self._handle, handle)
+        return handles
+
+    @property
+    def constants(self) -> Map:
+        """The section of constants."""
+        return next(one for name, one in self.maps.items() if name.endswith(".rodata"))
+
+    def load(self) -> None:
+        """Creates the maps and has the kernel verify the programs."""
+        libbpf().check(libbpf().call.bpf_object__load(self._handle), "loading the BPF programs")
+        libbpf().give_back_memory()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unloads; safe to call twice."""
+        if self._handle:
+            libbpf().call.bpf_object__close(self._handle)
+            self._handle = None

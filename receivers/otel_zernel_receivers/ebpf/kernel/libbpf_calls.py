@@ -1,0 +1,124 @@
+"""libbpf.so.1 itself: its functions, what it says when they fail, and bpf(2) for what it has no function for."""
+
+import ctypes
+import functools
+import os
+from typing import Any
+
+from otel_zernel_receivers.ebpf.kernel.system_calls import BPF_NUMBERS
+
+_LIBBPF_WARN = 0  # enum libbpf_print_level; the others are chatter
+_LOG_LINES = 40
+_LOG_MESSAGE = 1 << 20  # libbpf hands on a verifier's log in one message
+_LOG_LAST = 4000  # its end says what is wrong
+
+_int, _u32, _u64, _size = ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
+_pointer, _string = ctypes.c_void_p, ctypes.c_char_p
+_PrintFn = ctypes.CFUNCTYPE(_int, _int, _string, _pointer)  # the last is a va_list, a pointer on both ABIs
+
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "bpf_object__open_file": (_pointer, [_string, _pointer]),
+    "bpf_object__load": (_int, [_pointer]),
+    "bpf_object__close": (None, [_pointer]),
+    "bpf_object__next_program": (_pointer, [_pointer, _pointer]),
+    "bpf_object__next_map": (_pointer, [_pointer, _pointer]),
+    "bpf_program__name": (_string, [_pointer]),
+    "bpf_program__fd": (_int, [_pointer]),
+    "bpf_program__set_autoload": (_int, [_pointer, ctypes.c_bool]),
+    "bpf_program__set_expected_attach_type": (_int, [_pointer, _int]),
+    "bpf_program__attach": (_pointer, [_pointer]),
+    "bpf_program__attach_uprobe_opts": (_pointer, [_pointer, _int, _string, _size, _pointer]),
+    "bpf_link__destroy": (_int, [_pointer]),
+    "bpf_map__name": (_string, [_pointer]),
+    "bpf_map__fd": (_int, [_pointer]),
+    "bpf_map__key_size": (_u32, [_pointer]),
+    "bpf_map__value_size": (_u32, [_pointer]),
+    "bpf_map__max_entries": (_u32, [_pointer]),
+    "bpf_map__set_max_entries": (_int, [_pointer, _u32]),
+    "bpf_map__set_initial_value": (_int, [_pointer, _string, _size]),
+    "bpf_map_lookup_elem": (_int, [_int, _string, _string]),
+    "bpf_map_update_elem": (_int, [_int, _string, _string, _u64]),
+    "bpf_map_delete_elem": (_int, [_int, _string]),
+    "bpf_map_get_next_key": (_int, [_int, _string, _string]),
+    "bpf_map_lookup_batch": (_int, [_int, _pointer, _pointer, _pointer, _pointer, _pointer, _pointer]),
+    "bpf_map_delete_batch": (_int, [_int, _pointer, _pointer, _pointer]),
+    "libbpf_version_string": (_string, []),
+    "libbpf_set_print": (_pointer, [_PrintFn]),
+}
+
+
+class BpfError(OSError):
+    """What libbpf or the kernel refused: errno, what was tried, and the end of libbpf's log with the verifier's."""
+
+
+class Library:
+    """libbpf.so.1 and what it has logged lately."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL("libbpf.so.1", use_errno=True)
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._log: list[str] = []
+        self._print = _PrintFn(self._on_print)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+        self.call: Any = library
+        library.libbpf_set_print(self._print)
+
+    def _on_print(self, level: int, template: bytes, arguments: int) -> int:
+        if level <= _LIBBPF_WARN:
+            message = ctypes.create_string_buffer(_LOG_MESSAGE)
+            self._libc.vsnprintf(message, _size(_LOG_MESSAGE), _string(template), _pointer(arguments))
+            self._log.append(message.value.decode(errors="replace").rstrip()[-_LOG_LAST:])
+            del self._log[:-_LOG_LINES]
+        return 0
+
+    def error(self, tried: str, code: int = 0) -> BpfError:
+        """The error of a call that answered `code` (-errno), or set errno."""
+        number = -code if code < 0 else ctypes.get_errno()
+        log, self._log = "\n".join(self._log), []
+        return BpfError(number, f"{tried}: {os.strerror(number)}" + (f"\n{log}" if log else ""))
+
+    def check(self, code: int, tried: str) -> int:
+        """The answer of a call, unless it is an error."""
+        if code < 0:
+            raise self.error(tried, code)
+        return code
+
+    def give_back_memory(self) -> None:
+        """For reading the kernel's types libbpf takes 10 MB, which glibc would keep; others have no such call."""
+        if trim := getattr(self._libc, "malloc_trim", None):
+            trim(0)
+
+    def bpf(self, command: int, attributes: bytes, tried: str) -> int:
+        """bpf(2) itself."""
+        number = BPF_NUMBERS[os.uname().machine]
+        buffer = ctypes.create_string_buffer(attributes, len(attributes))
+        answer: int = self._libc.syscall(number, command, buffer, len(attributes))
+        if answer < 0:  # always -1, unlike what libbpf's functions answer
+            raise self.error(tried)
+        return answer
+
+
+@functools.cache
+def libbpf() -> Library:
+    """The library, loaded once. Raises OSError where it is not installed, AttributeError where it is too old."""
+    return Library()
+
+
+def missing() -> str | None:
+    """One sentence on what to install, if libbpf is not there."""
+    try:
+        libbpf()
+    except (OSError, AttributeError) as error:
+        return (
+            "the ebpf receiver needs libbpf 1.x (Debian 12, Ubuntu 24.04 and newer: apt-get install libbpf1; "
+            "Ubuntu 22.04 has 0.5: install the package libbpf1 of Debian 12, or run the collector in a container with "
+            f"Debian 12; others: libbpf): {error}"
+        )
+    return None
+
+
+def version() -> str:
+    """libbpf's, as in `v1.1`. Only where nothing is `missing`."""
+    return str(libbpf().call.libbpf_version_string().decode())

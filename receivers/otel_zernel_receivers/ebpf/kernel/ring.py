@@ -1,0 +1,81 @@
+"""Reading the events' ring buffer in bulk: a copy of what is new, no system call and no callback for each record.
+
+The layout is that of kernel/bpf/ringbuf.c: a page with the consumer's position, a page with the producer's, then the
+data, which go round. A record is a header of 8 bytes and the data. (The kernel offers the data twice in a row, so that
+no record is split; mapped, the second time would count as memory of ours too.)
+"""
+
+import mmap
+import select
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+
+KEPT = 1 << 16
+"""Events kept between two readings, 9 MB or a little more: others stay in the kernel, which counts what has no room."""
+
+_DISCARDED = 1 << 30
+_RECORD = np.dtype([("length", "<u4"), ("page", "<u4"), ("event", EVENT)])
+
+
+class Bell:
+    """Becomes readable when an event comes that is not to wait: the end of a process.
+
+    The ring itself is readable whenever there is any event in it; what wakes its readers is an edge.
+    """
+
+    def __init__(self, ring: Map) -> None:
+        self._epoll = select.epoll()
+        self._epoll.register(ring.fd, select.EPOLLIN | select.EPOLLET)
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def hush(self) -> None:
+        """Makes it unreadable, until the next time."""
+        self._epoll.poll(0)
+
+    def close(self) -> None:
+        self._epoll.close()
+
+
+class Ring:
+    """The events of a loaded object. One thread at a time may read it."""
+
+    def __init__(self, ring: Map) -> None:
+        size = ring.max_entries
+        consumer = mmap.mmap(ring.fd, mmap.PAGESIZE)
+        readable = mmap.mmap(ring.fd, mmap.PAGESIZE + size, prot=mmap.PROT_READ, offset=mmap.PAGESIZE)
+        self._read_until = np.frombuffer(consumer, "<u8", 1)
+        self._written_until = np.frombuffer(readable, "<u8", 1)
+        self._data = np.frombuffer(readable, np.uint8, offset=mmap.PAGESIZE)
+        self._gathered: list[NDArray[Any]] = []
+
+    def gather(self) -> None:
+        """Takes what is new out of the kernel, for the next `read`: all processes share the room there."""
+        if sum(map(len, self._gathered)) < KEPT:
+            self._gathered.append(self._take())
+
+    def read(self) -> NDArray[Any]:
+        """The events since the last call, as records of `EVENT`, in the order in which room was made for them."""
+        events = np.concatenate([*self._gathered, self._take()])
+        self._gathered.clear()
+        return events
+
+    def _take(self) -> NDArray[Any]:
+        start, end = int(self._read_until[0]), int(self._written_until[0])
+        records = self._copy(start, (end - start) // _RECORD.itemsize * _RECORD.itemsize).view(_RECORD)
+        finished = (records["length"] & ~np.uint32(_DISCARDED)) == EVENT.itemsize
+        count = len(records) if finished.all() else int(finished.argmin())  # one is still being written
+        kept: NDArray[Any] = records["event"][:count][records["length"][:count] == EVENT.itemsize]
+        self._read_until[0] = start + count * _RECORD.itemsize
+        return kept
+
+    def _copy(self, start: int, length: int) -> NDArray[np.uint8]:
+        begin = start % len(self._data)
+        beyond = max(begin + length - len(self._data), 0)
+        return np.concatenate((self._data[begin : begin + length], self._data[:beyond]))

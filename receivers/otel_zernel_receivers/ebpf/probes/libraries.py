@@ -1,0 +1,103 @@
+"""Where in a library the functions to probe are, and which of them are better left alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
+from otel_zernel_receivers.ebpf.binaries.prologue import Cost, is_avoidable
+from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
+from otel_zernel_receivers.ebpf.binaries.symtab import find_local, is_stripped
+from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, Version
+from otel_zernel_receivers.ebpf.probes.attach_modes import Place
+from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks
+from otel_zernel_receivers.ebpf.processes.scanner import Library
+
+PROBES: dict[Library, tuple[Probe, ...]] = {
+    Library.CUDART: CUDA_RUNTIME,
+    Library.CUDA: CUDA_DRIVER,
+    Library.NCCL: NCCL,
+    Library.TORCH_CPU: TORCH_CPU,
+    Library.TORCH_PYTHON: TORCH_PYTHON,
+    Library.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
+    Library.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
+}
+"""The functions to probe in each kind of file. Libraries may be linked into libtorch_cuda and executables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a file's functions are."""
+
+    probed: tuple[Place, ...]
+    too_dear: tuple[str, ...]
+    """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
+    refused: tuple[str, ...]
+    """Functions that begin with an instruction at which the kernel takes no probe."""
+    missing: Mapping[Mark, str]
+    """The marks of PyTorch that the file lacks, with the functions."""
+    is_stripped: bool
+    """Whether it has only the symbols that it exports."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is known of the file that anybody should hear."""
+        return not (self.probed or self.too_dear or self.refused or self.missing)
+
+
+def find_places(
+    fd: int,
+    probes: Sequence[Probe],
+    *,
+    at_any_cost: bool = False,
+    kernel: Version = RUNNING,
+) -> Places:
+    """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
+    elf = ElfFile(fd)
+    found = find_points(fd, probes, kernel)
+    refused = [one for one in found if one[1].cost is Cost.REFUSED]
+    dear = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
+    probed = [one for one in found if one not in refused and one not in dear]
+    return Places(
+        tuple(Place(probe, point.offset) for probe, point in probed),
+        too_dear=tuple(probe.function for probe, _ in dear),
+        refused=tuple(probe.function for probe, _ in refused),
+        missing=missing_marks(probes, (probe for probe, _ in probed)),
+        is_stripped=is_stripped(fd),
+    )
+
+
+def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
+    """The places of each function for a probe, and the cost of a hit there. Raises OSError or UnreadableElf."""
+    points = _points(fd, ElfFile(fd), probes, kernel)
+    return list({point.offset: (probe, point) for probe, point in points}.values())
+
+
+def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> Iterator[tuple[Probe, ProbePoint]]:
+    for probe, symbol in _symbols(fd, elf, probes):
+        points = elf.return_points(symbol, kernel) if probe.is_at_return else [elf.probe_point(symbol, kernel)]
+        yield from ((probe, point) for point in points)
+
+
+def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:
+    """The functions to probe. One of C is known by its name; of C++, each that takes the arguments a probe reads."""
+    by_name = {probe.function: probe for probe in probes if not probe.takes}
+    for name, versions in elf.find(by_name).items():
+        yield from ((by_name[name], symbol) for symbol in versions)
+    exported = elf.find_beginning(beginning for probe in probes for beginning in probe.beginnings)
+    for probe in probes:
+        found = [symbol for name, versions in exported.items() if _is_of(probe, name) for symbol in versions]
+        if not found and probe.is_local:
+            found = list(_local_symbols(fd, elf, probe))
+        yield from ((probe, symbol) for symbol in found)
+
+
+def _is_of(probe: Probe, name: str) -> bool:
+    return name.encode().startswith(probe.beginnings) and keeps_arguments(name)
+
+
+def _local_symbols(fd: int, elf: ElfFile, probe: Probe) -> Iterator[Symbol]:
+    for name, address in find_local(fd, probe.beginnings):
+        offset = elf.file_offset(address, executable=True)
+        if offset is not None and keeps_arguments(name):
+            yield Symbol(name, None, True, address, offset, 0)

@@ -1,0 +1,280 @@
+"""Which processes use CUDA, NCCL, PyTorch or another framework, and from which files.
+
+    scanner = Scanner(selection=Selection(names=("python*",)))
+    scan = scanner.scan()                      # blocks, for about 50 us a process on the machine: call it in a thread
+    for process in scan.processes:
+        for used in process.files:
+            with open_located(used.file) as fd:    # see mappings.py
+                ...
+    scan.skipped                               # what was left out: reason -> count
+
+A file is to be attached to once, whoever maps it: by its `identity`. A replaced library is another file.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Mapping as ReadOnlyDict
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
+from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
+from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of
+from otel_zernel_receivers.ebpf.processes.mappings import (
+    LocatedFile,
+    Mapping,
+    executable_mappings,
+    locate,
+    open_located,
+)
+from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+# PyPI's repaired wheels put a hash into the name: libcudart-a7b20f20.so.11.0.
+_LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python)(-[0-9a-f]{8})?\.so(\..*)?")
+_TELLTALES = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
+
+
+class Library(StrEnum):
+    """What a file is, as its name says; an executable is one that exports functions of these libraries."""
+
+    CUDART = "cudart"
+    CUDA = "cuda"
+    NCCL = "nccl"
+    TORCH_CPU = "torch_cpu"
+    TORCH_CUDA = "torch_cuda"
+    TORCH_PYTHON = "torch_python"
+    EXECUTABLE = "executable"
+
+
+class Reason(StrEnum):
+    """Why a scan left something out."""
+
+    PERMISSION = "permission"
+    """Processes of which /proc shows nothing without CAP_SYS_PTRACE."""
+    UNREACHABLE_FILE = "unreachable_file"
+    """Mapped files that cannot be opened: deleted or replaced ones without CAP_CHECKPOINT_RESTORE."""
+    OUTSIDE_PID_NAMESPACE = "outside_pid_namespace"
+    """Processes that have no pid in the collector's pid namespace."""
+    BELOW_PID_NAMESPACE = "below_pid_namespace"
+    """Processes in a pid namespace below the collector's, which is not the machine's own: the kernel names only those
+    of the very namespace to its programs."""
+
+
+class ProcessId(NamedTuple):
+    """A process on this machine: a pid is used again, and its start time (clock ticks since boot) tells them apart."""
+
+    pid: int
+    start_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsedFile:
+    """A file that a process executes and that is worth a probe."""
+
+    library: Library
+    mapping: Mapping
+    file: LocatedFile
+
+    @property
+    def identity(self) -> FileIdentity:
+        return self.file.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that uses one of the libraries."""
+
+    id: ProcessId
+    """Its pid in the scanned /proc."""
+    own_pid: int
+    """Its pid in the collector's pid namespace, as programs in the kernel report it."""
+    parent: int
+    """The pid of its parent in the scanned /proc; 0 if that does not show it."""
+    name: str
+    """What the kernel calls it (comm), 15 characters at most."""
+    executable: str
+    """The file name of its executable; empty if /proc does not tell."""
+    cgroups: tuple[str, ...]
+    """The paths of its control group in each hierarchy; one where there is only version 2."""
+    environment: ReadOnlyDict[str, str]
+    """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
+    files: tuple[UsedFile, ...]
+    frameworks: frozenset[Framework] = frozenset()
+    """Those whose libraries it has mapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which processes are wanted. Patterns are shell-like (`python*`); what is empty is no condition."""
+
+    names: Sequence[str] = ()
+    """Patterns for the process's name or that of its executable."""
+    cgroups: Sequence[str] = ()
+    environment: ReadOnlyDict[str, str] = field(default_factory=dict)
+    """A pattern for each variable that must be set."""
+
+    def takes(self, process: Process) -> bool:
+        return (
+            _any_matches(self.names, process.name, process.executable)
+            and _any_matches(self.cgroups, *process.cgroups)
+            and all(
+                name in process.environment and fnmatchcase(process.environment[name], pattern)
+                for name, pattern in self.environment.items()
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What was found; processes are in the order of their start."""
+
+    processes: tuple[Process, ...]
+    skipped: ReadOnlyDict[Reason, int]
+
+
+class Scanner:
+    """Scans the processes of `proc_root`, again and again, for those that `selection` takes."""
+
+    def __init__(self, proc_root: Path = Path("/proc"), selection: Selection | None = None) -> None:
+        self._root = proc_root
+        self._selection = selection or Selection()
+        self._namespace = PidNamespace(proc_root)
+        self._files = _KnownFiles(proc_root)
+
+    def scan(self) -> Scan:
+        """Everything as it is now; what comes or goes meanwhile may be missed. Raises OSError if there is no /proc."""
+        skipped: Counter[Reason] = Counter()
+        found = sorted(self._processes(skipped), key=lambda process: process.id.start_time)
+        self._files.forget_unused()
+        return Scan(tuple(found), +skipped)
+
+    def _processes(self, skipped: Counter[Reason]) -> Iterator[Process]:
+        for pid in sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal()):
+            try:
+                process = self._process(ProcessFolder(self._root, pid), skipped)
+            except PermissionError:
+                skipped[Reason.PERMISSION] += 1
+            except (OSError, ValueError):  # it ended while we looked
+                continue
+            else:
+                if process:
+                    yield process
+
+    def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> Process | None:
+        """The process if it is wanted and uses one of the libraries, or a framework."""
+        mappings = executable_mappings(folder.maps)
+        wanted = list(self._files.wanted(folder, mappings))
+        frameworks = frameworks_of(mapping.path for mapping in mappings)
+        if not wanted and not frameworks:
+            return None
+        process = look_at(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
+        if not self._selection.takes(process):
+            return None
+        if reason := self._unnamed(process):
+            skipped[reason] += 1
+            return None
+        files = [self._files.located(process.id, library, mapping) for library, mapping in wanted]
+        skipped[Reason.UNREACHABLE_FILE] += files.count(None)
+        if folder.start_time() != process.id.start_time:
+            return None  # its pid has gone to another one meanwhile
+        return replace(process, files=tuple(filter(None, files)), frameworks=frameworks)
+
+    def _unnamed(self, process: Process) -> Reason | None:
+        """Why programs in the kernel cannot tell which process this is, if they cannot."""
+        if not process.own_pid:
+            return Reason.OUTSIDE_PID_NAMESPACE
+        return None if self._namespace.names(process.id.pid) else Reason.BELOW_PID_NAMESPACE
+
+
+def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> Process:
+    """A process without its files. Raises OSError or ValueError if it has ended."""
+    return Process(
+        id=ProcessId(folder.pid, folder.start_time()),
+        own_pid=own_pid,
+        parent=folder.parent(),
+        name=as_text(folder.name),
+        executable=as_text(folder.executable.rpartition("/")[2]),
+        cgroups=folder.cgroups,
+        environment=folder.environment(variables, own_pid),
+        files=(),
+    )
+
+
+class _KnownFiles:
+    """Answers about mapped files, remembered from one scan to the next: opening a file costs more than finding it."""
+
+    def __init__(self, proc_root: Path) -> None:
+        self._root = proc_root
+        self._located: _Remembered[tuple[ProcessId, Mapping], UsedFile] = _Remembered()
+        self._exports: _Remembered[tuple[str, str, int], bool] = _Remembered()
+
+    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[Library, Mapping]]:
+        """The files of a process that are worth a probe."""
+        for mapping in mappings:
+            if named := _LIBRARY.fullmatch(mapping.name):
+                yield Library(named[1]), mapping
+            elif mapping.path == folder.executable and self._exports_telltales(folder.pid, mapping):
+                yield Library.EXECUTABLE, mapping
+
+    def located(self, process: ProcessId, library: Library, mapping: Mapping) -> UsedFile | None:
+        """The file behind a mapping; None if it cannot be opened."""
+        with suppress(OSError):
+            return self._located.get(
+                (process, mapping), lambda: UsedFile(library, mapping, locate(self._root, process.pid, mapping))
+            )
+        return None
+
+    def forget_unused(self) -> None:
+        """Forgets what was not asked for since the last time."""
+        self._located.forget_unused()
+        self._exports.forget_unused()
+
+    def _exports_telltales(self, pid: int, mapping: Mapping) -> bool:
+        """Whether an executable is one that the libraries were linked into."""
+        with suppress(OSError):
+            return self._exports.get(
+                (mapping.path, mapping.device, mapping.inode), lambda: _exports(locate(self._root, pid, mapping))
+            )
+        return False
+
+
+def _exports(executable: LocatedFile) -> bool:
+    with open_located(executable) as fd, suppress(UnreadableElf):
+        return bool(ElfFile(fd).find(_TELLTALES))
+    return False
+
+
+class _Remembered(Generic[Key, Value]):
+    """Values by key, kept as long as they are asked for between two calls of `forget_unused`."""
+
+    def __init__(self) -> None:
+        self._old: dict[Key, Value] = {}
+        self._used: dict[Key, Value] = {}
+
+    def get(self, key: Key, find: Callable[[], Value]) -> Value:
+        if key not in self._used:
+            self._used[key] = self._old[key] if key in self._old else find()
+        return self._used[key]
+
+    def forget_unused(self) -> None:
+        self._old, self._used = self._used, {}
+
+
+def as_text(name: str) -> str:
+    """A name that can be told: those of files may be any bytes, of which UTF-8 takes not all."""
+    return os.fsencode(name).decode(errors="replace")
+
+
+def _any_matches(patterns: Sequence[str], *values: str) -> bool:
+    return not patterns or any(fnmatchcase(value, pattern) for pattern in patterns for value in values)

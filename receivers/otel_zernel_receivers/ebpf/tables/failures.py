@@ -1,0 +1,49 @@
+"""Reading which calls failed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, ERROR
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReading:
+    """Failed calls of one process since the last reading."""
+
+    process: Process
+    flags: int
+    """`Flag.RUNTIME`, `Flag.DRIVER` or `Flag.NCCL`: whose the code is."""
+    code: int
+    count: int
+
+
+class FailureTable:
+    """The errors of a loaded object's processes. One thread at a time may use it."""
+
+    def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
+        self._rows = rows
+        self._errors = maps["errors"]
+        self._read: dict[bytes, int] = {}
+
+    def read(self) -> list[FailureReading]:
+        """What has failed."""
+        found: list[FailureReading] = []
+        for key in self._errors:
+            value = self._errors.get(key)
+            now = COUNT.unpack(value)[0] if value else 0
+            new = now - self._read.get(key, 0)
+            if new:
+                self._read[key] = now
+                error = np.frombuffer(key, ERROR)[0]
+                found.append(FailureReading(self._rows[error["row"]], int(error["flags"]), int(error["code"]), new))
+        return found
+
+    def free(self, row: int) -> None:
+        """Forgets the errors of an ended process."""
+        for key in [key for key in self._read if np.frombuffer(key, ERROR)["row"][0] == row]:
+            del self._read[key]
+            self._errors.delete(key)

@@ -1,0 +1,57 @@
+"""Reading what memory processes hold on each device."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import DEVICES, MEMORY, UNKNOWN_DEVICE
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReading:
+    """Memory of one process on one device, and what it did since the last reading."""
+
+    process: Process
+    device: int | None
+    """Its number on the machine, as far as the environment tells; None if it was chosen before we looked."""
+    used: int
+    """Bytes allocated and not freed, as far as we have seen it."""
+    peak: int
+    """The most of it, bytes."""
+    allocations: int
+    frees: int
+
+
+class MemoryTable:
+    """The memory of a loaded object's processes. One thread at a time may use it."""
+
+    def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
+        self._rows = rows
+        self._memory: NDArray[np.void] = maps["memory"].array(MEMORY).reshape(-1, DEVICES)
+        self._read = np.zeros_like(self._memory)
+
+    def read(self) -> list[MemoryReading]:
+        """Every process's memory on every device that it has used."""
+        touched = (self._memory["allocations"] != 0) | (self._memory["frees"] != 0)
+        return [self._reading(row, device) for row, device in np.argwhere(touched).tolist()]
+
+    def free(self, row: int) -> None:
+        """Forgets the memory of an ended process: the driver has freed it."""
+        self._memory[row] = self._read[row] = np.zeros((), MEMORY)
+
+    def _reading(self, row: int, device: int) -> MemoryReading:
+        now, before = self._memory[row, device].copy(), self._read[row, device].copy()
+        self._read[row, device] = now
+        process = self._rows[row]
+        return MemoryReading(
+            process=process,
+            device=None if device == UNKNOWN_DEVICE else self._rows.device(process, device),
+            used=int(now["used"]),
+            peak=int(now["peak"]),
+            allocations=int(now["allocations"] - before["allocations"]),
+            frees=int(now["frees"] - before["frees"]),
+        )

@@ -1,0 +1,160 @@
+"""The process table: who makes probed calls, from a process's first call to its end."""
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, PROCESS, UNUSED, State
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+
+_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read"]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that has made a probed call."""
+
+    row: int
+    generation: int
+    """With `row`, names this process and no later one."""
+    pid: int
+    """In the collector's pid namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuReading:
+    """What the threads of a process that make probed calls have done since the last reading."""
+
+    process: Process
+    hits: int
+    """Probed calls, whatever came of them."""
+    off_cpu_ns: int
+    """Not running, for whatever reason; of all threads together."""
+    io_wait_ns: int
+    """Of that, in uninterruptible sleep: waiting for a disk, mostly."""
+    last_burst_ns: int
+    """The last time that one of them ran until it went to sleep; 0 if none did."""
+    reads: int
+    """System calls that read more than 4 KiB, of all threads of the process."""
+    bytes_read: int
+    phase: int = 0
+    """That the process is in now."""
+    phase_ns: int = 0
+    """For how long already; 0 if it has never been seen in one."""
+
+
+class ProcessRows:
+    """The rows of a loaded object. The kernel takes free ones and marks their processes' end; we give them back."""
+
+    def __init__(self, maps: Mapping[str, Map]) -> None:
+        self._row_of_tgid, self._free = maps["row_of_tgid"], maps["free_rows"]
+        self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
+        self._lost_events_read = np.zeros(len(self._rows), np.uint64)
+        self._cpu_read = np.zeros(len(self._rows), self._rows[_CPU].dtype)
+        self._visible_devices: dict[Process, tuple[int, ...]] = {}
+        for row in reversed(range(len(self._rows))):
+            self._free.put(None, NUMBER.pack(row))
+
+    def __getitem__(self, row: int) -> Process:
+        process = self._rows[row]
+        return Process(row, int(process["generation"]), int(process["pid"]))
+
+    def processes(self, rows: NDArray[np.integer[Any]]) -> list[Process]:
+        """The process of each row."""
+        columns = rows, self._rows["generation"][rows], self._rows["pid"][rows]
+        return list(map(Process, *(column.tolist() for column in columns)))
+
+    def live(self) -> list[Process]:
+        """The processes that are being counted."""
+        return self.processes(self._in(State.LIVE))
+
+    def held(self) -> list[Process]:
+        """The processes that have a row: also those that are not counted, and those that have just ended."""
+        return self.processes(np.flatnonzero(self._rows["state"] != State.FREE))
+
+    def name(self, process: Process) -> str:
+        """As in /proc/PID/comm, at the process's first call."""
+        name: str = self._rows[process.row]["name"].decode(errors="replace")
+        return name
+
+    def set_world_size(self, process: Process, size: int) -> None:
+        """Tells the kernel how many ranks the process's job has, for communicators that it has not seen made."""
+        if self._is_current(process):
+            self._rows[process.row]["world_size"] = size
+
+    def set_visible_devices(self, process: Process, devices: tuple[int, ...]) -> None:
+        """Notes which devices of the machine the process sees, in its own order."""
+        if self._is_current(process):
+            self._visible_devices[process] = devices
+
+    def device(self, process: Process, number: int) -> int:
+        """The machine's number of the device to which the process gives `number`; the same where nothing is known."""
+        visible = self._visible_devices.get(process, ())
+        return visible[number] if number < len(visible) else number
+
+    def lost_events(self) -> dict[Process, int]:
+        """How many events of each process the ring had no room for, since the last call."""
+        lost = self._rows["lost_events"] - self._lost_events_read
+        self._lost_events_read += lost
+        rows = np.flatnonzero(lost)
+        return dict(zip(self.processes(rows), lost[rows].tolist(), strict=True))
+
+    def cpu(self, ended: Collection[int] = ()) -> list[CpuReading]:
+        """What every process has done that is being counted, or has the row of one that has just `ended`."""
+        live = self._in(State.LIVE)
+        rows = np.concatenate((live, np.fromiter(ended, np.intp)))
+        now, before = self._rows[rows][_CPU], self._cpu_read[rows]
+        self._cpu_read[rows] = now
+        new = {name: now[name] - before[name] for name in _CPU}
+        new["last_burst"] = np.where(new.pop("bursts"), now["last_burst"], 0)
+        since, monotonic_ns = self._rows["phase_since"][rows], np.uint64(time.monotonic_ns())
+        since[len(live) :] = 0  # who has ended is in no phase
+        new["phase"] = self._rows["phase"][rows]
+        new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
+        return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
+
+    def hits(self) -> dict[Process, int]:
+        """How many probes every process has hit so far."""
+        rows = self._in(State.LIVE)
+        return dict(zip(self.processes(rows), self._rows["hits"][rows].tolist(), strict=True))
+
+    def ignore(self, process: Process) -> None:
+        """Counts nothing of the process any more."""
+        if self._is_current(process):
+            self._rows[process.row]["state"] = State.IGNORED
+
+    def end(self, process: Process) -> None:
+        """Notes the end of a process that the kernel did not tell us about."""
+        if self._is_current(process):
+            self._row_of_tgid.delete(NUMBER.pack(int(self._rows[process.row]["tgid"])))
+            self._rows[process.row]["state"] = State.ENDED
+
+    def ended(self) -> frozenset[int]:
+        """The rows whose processes have ended."""
+        return frozenset(self._in(State.ENDED).tolist())
+
+    def take_slots(self, row: int) -> list[int]:
+        """The numbers of the series slots that the row had and has no more."""
+        slots = self._rows[row]["slots"]
+        numbers: list[int] = (slots[slots != UNUSED] - 1).tolist()
+        slots[:] = UNUSED
+        return numbers
+
+    def free(self, row: int) -> None:
+        """Gives the row of an ended process to the next one."""
+        self._visible_devices.pop(self[row], None)
+        self._rows[row]["lost_events"] = self._lost_events_read[row] = 0
+        self._cpu_read[row] = self._rows[row][_CPU]
+        self._rows[row]["state"] = State.FREE
+        self._free.put(None, NUMBER.pack(row))
+
+    def _in(self, state: State) -> NDArray[np.intp]:
+        return np.flatnonzero(self._rows["state"] == state)
+
+    def _is_current(self, process: Process) -> bool:
+        row = self._rows[process.row]
+        return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))

@@ -1,0 +1,165 @@
+"""Reading the series table.
+
+The kernel counts into arrays that are mapped here, and what it counts in is not cleared: what is new is the difference,
+modulo 2^32, to what was there last time. Nothing is read of series that have not moved.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel.otlp.histograms import Ints, Layout
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, SLOT
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+
+T = TypeVar("T", bound=np.integer[Any])
+
+SeriesKey = tuple[Process, int, int]
+"""Process, operation, phase."""
+Totals = NDArray[np.uint64]
+"""Calls of each slot, shape (slots,)."""
+
+_AT_ONCE = 1 << 17
+"""Counters compared at once: 0.5 MB, which stays in a core's cache and bounds the memory of a reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesReading:
+    """What one series has counted since the last reading."""
+
+    process: Process
+    operation: int
+    phase: int
+    index: Ints
+    """Counters that have moved, ascending, shape (n,)."""
+    counts: Ints
+    """How many calls each counted, shape (n,)."""
+    sum_ns: int
+    highest_ns: int | None
+    """The longest call, where it is the longest of the series so far; else it is not known exactly."""
+    bytes: int
+
+    @property
+    def key(self) -> SeriesKey:
+        """Which series it is."""
+        return self.process, self.operation, self.phase
+
+
+class SeriesTable:
+    """The series of a loaded object. One thread at a time may use it."""
+
+    def __init__(self, maps: Mapping[str, Map], rows: ProcessRows, layout: Layout) -> None:
+        self._rows = rows
+        self._free = maps["free_slots"]
+        self._slots: NDArray[np.void] = maps["slots"].array(SLOT)
+        self._counters = _Counters(maps["counters"].array(np.dtype("<u4")).reshape(-1, layout.length))
+        self._slots_read = np.zeros_like(self._slots)
+        self._give_back(reversed(range(len(self._slots))))
+
+    def read(self) -> list[SeriesReading]:
+        """What is new in every series."""
+        moved = np.flatnonzero(self._slots["count"] != self._slots_read["count"])
+        at_once = self._counters.at_once
+        parts = (moved[start : start + at_once] for start in range(0, len(moved), at_once))
+        return [reading for part in parts for reading in self._read(part)]
+
+    def totals(self) -> Totals:
+        """How many calls each slot has ever counted."""
+        return self._slots["count"].copy()
+
+    def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
+        """How many calls each series has counted between two looks at the totals, if nothing was freed in between."""
+        moved = np.flatnonzero(until != since)
+        slots = self._slots[moved]
+        processes = self._rows.processes(slots["row"])
+        keys = zip(processes, slots["operation"].tolist(), slots["phase"].tolist(), strict=True)
+        return dict(zip(keys, (until[moved] - since[moved]).tolist(), strict=True))
+
+    def free(self, row: int) -> None:
+        """Gives back what the row of an ended process had."""
+        numbers = self._rows.take_slots(row)
+        self._slots["highest"][numbers] = self._slots_read["highest"][numbers] = 0
+        self._counters.forget(numbers)
+        self._give_back(numbers)
+
+    def _give_back(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._free.put(None, NUMBER.pack(number))
+
+    def _read(self, numbers: NDArray[np.intp]) -> Iterator[SeriesReading]:
+        slots = self._slots[numbers]  # before the counters: a call between the two is read again as its slot moves
+        before = self._slots_read[numbers]
+        self._slots_read[numbers] = slots
+        index, counts = self._counters.new(numbers)
+        highest = zip(slots["highest"].tolist(), before["highest"].tolist(), strict=True)
+        return map(
+            SeriesReading,
+            self._rows.processes(slots["row"]),
+            slots["operation"].tolist(),
+            slots["phase"].tolist(),
+            index,
+            counts,
+            (slots["sum"] - before["sum"]).tolist(),
+            [new if new > old else None for new, old in highest],
+            (slots["bytes"] - before["bytes"]).tolist(),
+        )
+
+
+_NOTHING = np.empty((0, 2), np.uint32)
+
+
+class _Counters:
+    """The histograms of all slots. What they said last time is kept of counters that have ever counted: few do."""
+
+    def __init__(self, shared: NDArray[np.uint32]) -> None:
+        """`shared` has the shape (slots, counters)."""
+        self._shared = shared
+        self._read = [_NOTHING] * len(shared)  # of each slot: which counters, and what they said
+        self.at_once = max(_AT_ONCE // shared.shape[1], 1)
+        self._now = np.zeros((self.at_once, shared.shape[1]), np.uint32)
+        self._before = np.zeros_like(self._now)
+
+    def new(self, numbers: NDArray[np.intp]) -> tuple[list[Ints], list[Ints]]:
+        """The counters of up to `at_once` slots that have moved since the last call, and by how much."""
+        now, before = self._lay_out_now(numbers).ravel(), self._lay_out_before(numbers).ravel()
+        at = np.flatnonzero(np.logical_or(now, before))
+        begins = np.arange(len(numbers) + 1) * self._shared.shape[1]
+        ends = np.searchsorted(at, begins)
+        index, counts = at - np.repeat(begins[:-1], np.diff(ends)), now[at] - before[at]
+        self._keep(numbers, _parts(np.stack((index.astype(np.uint32), now[at]), axis=1), ends))
+        moved = np.flatnonzero(counts)
+        ends = np.searchsorted(moved, ends)
+        return _parts(index[moved], ends), _parts(counts[moved].astype(np.int64), ends)
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Clears the counters of slots in which nothing is counted any more: what one process after another had counted
+        there would add up."""
+        for number in numbers:
+            self._shared[number] = 0
+            self._read[number] = _NOTHING
+
+    def _lay_out_now(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
+        now = self._now[: len(numbers)]
+        np.take(self._shared, numbers, 0, now, mode="clip")  # other modes copy once more
+        return now
+
+    def _lay_out_before(self, numbers: NDArray[np.intp]) -> NDArray[np.uint32]:
+        before = self._before[: len(numbers)]
+        before[:] = 0
+        read = [self._read[number] for number in numbers.tolist()]
+        index, values = np.concatenate(read).T
+        before[np.repeat(np.arange(len(read)), list(map(len, read))), index] = values
+        return before
+
+    def _keep(self, numbers: NDArray[np.intp], read: list[NDArray[np.uint32]]) -> None:
+        for number, of_slot in zip(numbers.tolist(), read, strict=True):
+            self._read[number] = of_slot.copy()  # a part would keep the whole
+
+
+def _parts(whole: NDArray[T], ends: Ints) -> list[NDArray[T]]:
+    return [whole[begin:end] for begin, end in pairwise(ends.tolist())]

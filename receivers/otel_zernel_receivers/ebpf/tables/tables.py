@@ -1,0 +1,118 @@
+"""The kernel's tables together: sized before loading, read in one go, and given back row by row."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel.otlp.histograms import Layout
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
+    ADDRESS,
+    COUNTERS_PER_ELEMENT,
+    DEVICES,
+    HIGHEST_NS,
+    PENDING_COLLECTIVES,
+    Loss,
+)
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+from otel_zernel_receivers.ebpf.kernel.ring import Ring
+from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
+from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading, SeriesTable, Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is kept in the kernel."""
+
+    max_processes: int = 256
+    max_series: int = 512
+    layout: Layout = field(default_factory=lambda: Layout(HIGHEST_NS, significant_figures=2))
+    long_wait: float = 0.001
+    """Seconds from which on each wait is an event."""
+
+    def apply(self, maps: Mapping[str, Map]) -> None:
+        """Makes room for so much; before loading."""
+        for name in ("processes", "row_of_tgid", "free_rows"):
+            maps[name].max_entries = self.max_processes
+        for name in ("slots", "free_slots"):
+            maps[name].max_entries = self.max_series
+        maps["memory"].max_entries = self.max_processes * DEVICES
+        maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES
+        maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What is new since the last reading."""
+
+    series: list[SeriesReading]
+    memory: list[MemoryReading]
+    cpu: list[CpuReading]
+    failures: list[FailureReading]
+    losses: dict[Loss, int]
+    """What could not be counted, by reason."""
+    lost_events: dict[Process, int]
+    """Events that found no room."""
+    events: NDArray[Any]
+    """Records of `layout.EVENT`."""
+
+
+class Tables:
+    """The tables of a loaded object. One thread at a time may use them."""
+
+    def __init__(self, maps: Mapping[str, Map], layout: Layout) -> None:
+        self.rows = ProcessRows(maps)
+        self.series = SeriesTable(maps, self.rows, layout)
+        self.memory = MemoryTable(maps, self.rows)
+        self.failures = FailureTable(maps, self.rows)
+        self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
+        self.ring = Ring(maps["ring"])
+        self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
+        self._losses_read = np.zeros_like(self._losses)
+        self._ended: frozenset[int] = frozenset()
+
+    def read(self) -> Readings:
+        """What is new. Then everything of processes that had ended by the reading before is given back: calls that were
+        being counted when their process ended have long been counted by then."""
+        ended = self.rows.ended()
+        readings = Readings(
+            series=self.series.read(),
+            memory=self.memory.read(),
+            cpu=self.rows.cpu(ended - self._ended),
+            failures=self.failures.read(),
+            losses=self._read_losses(),
+            lost_events=self.rows.lost_events(),
+            events=self.ring.read(),
+        )
+        for row in ended & self._ended:
+            for table in (self.series, self.memory, self.failures, self.rows):
+                table.free(row)
+        self._forget_addresses(ended & self._ended)
+        self._ended = ended - self._ended
+        return readings
+
+    def totals(self) -> Totals:
+        """How many calls each slot of the series has ever counted."""
+        return self.series.totals()
+
+    def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
+        """How many calls each series has counted between two looks at the totals, without a reading in between."""
+        return self.series.calls(since, until)
+
+    def hits(self) -> dict[Process, int]:
+        """How many probes every process has hit so far."""
+        return self.rows.hits()
+
+    def _forget_addresses(self, rows: frozenset[int]) -> None:
+        for table in self._by_address if rows else ():
+            keys = table.keys(ADDRESS)
+            table.delete_all(keys[np.isin(keys["row"], list(rows))])
+
+    def _read_losses(self) -> dict[Loss, int]:
+        now = self._losses.copy()
+        new, self._losses_read = now - self._losses_read, now
+        return {reason: int(new[reason]) for reason in Loss if new[reason]}

@@ -1,0 +1,130 @@
+"""Events in the ring: every one is read, or counted as lost."""
+
+import asyncio
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Downstream, Dropped, make_context, until
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.kernel.ring import KEPT
+from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import attributes_of, calls, numbers, spans_of
+
+RING = (1 << 21) // 144
+"""Events that the ring has room for."""
+
+
+@pytest.fixture
+def every_wait(loadable: None) -> EbpfConfig:
+    return EbpfConfig(long_wait=0.0)
+
+
+def test_what_the_ring_has_no_room_for_is_counted(every_wait: EbpfConfig, standin: Standin) -> None:
+    context = make_context(clock=SystemClock())
+    watch = Watch(every_wait, context)
+    watch.open()
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do(f"cudaDeviceSynchronize times={2 * RING}")
+        batch = watch.read()
+    watch.close()
+    (lost,) = numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid)
+    assert len(spans_of(batch, program.pid)) + lost == 2 * RING
+    assert lost > 0
+    assert isinstance(context.drop, Dropped)
+    assert context.drop.counts["ring_full"] >= lost
+
+
+def test_events_are_read_in_order_over_many_rounds_of_the_ring(every_wait: EbpfConfig, standin: Standin) -> None:
+    watch = Watch(every_wait, make_context(clock=SystemClock()))
+    watch.open()
+    spans = []
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        for _ in range(5):
+            program.do("cudaDeviceSynchronize times=5000")
+            spans += spans_of(watch.read(), program.pid)
+            watch.taken()
+    watch.close()
+    begins = [span.start_time_unix_nano for span in spans]
+    assert len(spans) == 25_000
+    assert begins == sorted(begins)
+
+
+async def test_events_find_room_however_rarely_they_are_read(loadable: None, standin: Standin) -> None:
+    gathered = 0
+
+    class Counting(Watch):
+        def gather(self) -> None:
+            nonlocal gathered
+            super().gather()
+            gathered += 1
+
+    context = make_context(clock=SystemClock())
+    receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting)
+    downstream = Downstream()
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        running = asyncio.create_task(receiver.run(downstream))
+        await until(lambda: gathered)
+        for _ in range(3):
+            before = gathered
+            await asyncio.to_thread(program.do, f"cudaDeviceSynchronize times={RING // 2}")
+            await until(lambda: gathered > before + 1)  # noqa: B023
+        running.cancel()
+        await asyncio.wait([running])
+    assert isinstance(context.drop, Dropped)
+    assert not context.drop.counts
+    assert sum(len(spans_of(batch, program.pid)) for batch in downstream.batches) == 3 * (RING // 2)
+
+
+def test_what_is_kept_between_readings_has_a_limit(every_wait: EbpfConfig, standin: Standin) -> None:
+    context = make_context(clock=SystemClock())
+    with closing(Watch(every_wait, context)) as watch, standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        for _ in range(KEPT // RING + 2):
+            program.do(f"cudaDeviceSynchronize times={RING}")
+            watch.gather()
+        program.do(f"cudaDeviceSynchronize times={RING}")
+        batch = watch.read()
+    (lost,) = numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid)
+    assert 0 < lost <= 2 * RING
+    assert len(spans_of(batch, program.pid)) + lost == (KEPT // RING + 3) * RING
+
+
+def test_no_spans_are_made_where_nothing_takes_them(every_wait: EbpfConfig, standin: Standin) -> None:
+    metrics_only = replace(make_context(clock=SystemClock()), signals=frozenset({"metrics"}))
+    with closing(Watch(every_wait, metrics_only)) as watch, standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        for _ in range(2):
+            program.do(f"cudaDeviceSynchronize times={RING // 2 + 1}")
+            batch = watch.read()
+            watch.taken()
+            assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == RING // 2 + 1
+            assert not batch.has_spans
+            assert numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid) == []
+
+
+def test_only_long_waits_are_spans(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaDeviceSynchronize")
+        program.do("cudaLaunchKernel work=20000000")
+        program.do("cudaStreamSynchronize")
+        spans = spans_of(watch.read(), program.pid)
+    assert all(span.end_time_unix_nano - span.start_time_unix_nano >= 1_000_000 for span in spans)
+    assert max(span.end_time_unix_nano - span.start_time_unix_nano for span in spans) > 10_000_000
+    assert "cudaStreamSynchronize" in {span.name for span in spans}
+    assert {attributes_of(span)["zernel_interval"] for span in spans} == {"sync"}

@@ -1,0 +1,124 @@
+"""Kernel launches of a program that runs already, counted in the kernel."""
+
+import asyncio
+import logging
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.emit.metrics import AT_ONCE
+from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import attributes_of, calls, doubles, histogram_points, metrics_of, numbers
+
+LAUNCH = "zernel.cuda.launch.latency"
+
+
+def test_every_launch_of_every_thread_is_counted(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=2000 threads=8")
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 16_000
+
+
+def test_a_point_is_a_delta_with_the_bounds_of_an_hdr_histogram(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=1000")
+        first = watch.read()
+        watch.taken()
+        program.do("cudaLaunchKernel times=500")
+        second = watch.read()
+    (before,) = histogram_points(first, LAUNCH, process_pid=program.pid)
+    (point,) = histogram_points(second, LAUNCH, process_pid=program.pid)
+    assert metrics_of(second)[LAUNCH].unit == "s"
+    assert point.start_time_unix_nano == before.time_unix_nano < point.time_unix_nano
+    assert point.count == sum(point.bucket_counts) == 500
+    assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
+    assert (np.diff(point.explicit_bounds) > 0).all()
+    assert attributes_of(point)["zernel_phase"] == "unknown"
+
+
+def test_three_digits_are_kept_if_asked(loadable: None, standin: Standin) -> None:
+    watch = Watch(EbpfConfig(significant_figures=3), make_context(clock=SystemClock()))
+    with closing(watch), standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=1000 threads=2")
+        (point,) = histogram_points(watch.read(), LAUNCH, process_pid=program.pid)
+    bounds = np.array(point.explicit_bounds)
+    counted = np.flatnonzero(point.bucket_counts[1:-1])  # those with a bound on both sides
+    widths = bounds[counted + 1] - bounds[counted]
+    assert point.count == 2000
+    assert (widths < np.maximum(1.5e-9, bounds[counted + 1] / 1000)).all()
+
+
+async def test_a_receiver_emits_what_a_running_program_does(
+    loadable: None, standin: Standin, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "otel_zernel")
+    config = EbpfConfig.model_validate({"interval": "20ms", "rescan_interval": "20ms"})
+    receiver = EbpfReceiver(config, make_context(clock=SystemClock()))
+    downstream = Downstream(refuse=3)
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        running = asyncio.create_task(receiver.run(downstream))
+        await until(lambda: str(standin.cudart) in caplog.text)
+        program.do("cudaLaunchKernel times=300")
+        await until(lambda: downstream.batches)
+        program.do("cudaLaunchKernel times=200")
+        running.cancel()
+        await asyncio.wait([running])
+    assert sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches) == 500
+
+
+def test_a_large_reading_comes_in_small_batches(watch: Watch, standin: Standin) -> None:
+    forks = 2 * AT_ONCE + 10
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do(f"cudaLaunchKernel times=3 forks={forks}")
+        batches = watch.read_batches()
+    series = [histogram_points(batch, LAUNCH) for batch in batches]
+    assert max(map(len, series)) <= AT_ONCE
+    assert sum(calls(batch, LAUNCH) for batch in batches) == 3 * forks
+
+
+def test_batches_that_were_not_taken_come_again(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do(f"cudaLaunchKernel times=3 forks={2 * AT_ONCE + 10}")
+        batches = watch.read_batches()
+        watch.taken(batches[0])
+        again = watch.read_batches()
+    assert len(batches) > 2
+    assert again[: len(batches) - 1] == batches[1:]
+    assert batches[0] not in again
+    watch.taken()
+    assert watch.read_batches()[0] not in again
+
+
+def test_what_probes_cost_is_told(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        program.do("cudaLaunchKernel")  # loads libcuda
+        watch.attach()
+        program.do("cudaLaunchKernel times=100")
+        batch = watch.read()
+    assert numbers(batch, "zernel.probe.hits", process_pid=program.pid) == [200], (
+        "of the runtime, and the driver's inside"
+    )
+    (spent,) = doubles(batch, "zernel.probe.time", process_pid=program.pid)
+    (floor,) = doubles(batch, "zernel.probe.floor")
+    assert spent > 0
+    assert floor > 0

@@ -1,0 +1,211 @@
+"""Collectives and communicators, against the program's own log."""
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, numbers, spans_of
+
+DURATION, SIZE, ERRORS = "zernel.nccl.collective.duration", "zernel.nccl.collective.size", "zernel.nccl.errors"
+INIT = "ncclCommInitRank comm=1 ranks=8 rank=3"
+
+
+def watched(watch: Watch, standin: Standin, script: str) -> tuple[Batch, Program]:
+    """What the watch and the program itself say of a script."""
+    with standin.start() as program:
+        for library in ("libcudart.so.12", "libcuda.so.1", "libnccl.so.2"):
+            program.do(f"load {library}")
+        watch.attach()
+        for command in script.split("; "):
+            program.do(command)
+        return watch.read(), program
+
+
+@pytest.mark.parametrize(
+    ("function", "operation", "parts"),
+    [
+        ("ncclAllReduce", "all_reduce", 1),
+        ("ncclReduceScatter", "reduce_scatter", 8),
+        ("ncclAllGather", "all_gather", 8),
+        ("ncclBroadcast", "broadcast", 1),
+        ("ncclReduce", "reduce", 1),
+        ("ncclSend", "send", 1),
+        ("ncclRecv", "receive", 1),
+    ],
+)
+def test_a_collective_is_counted_with_its_bytes(
+    watch: Watch, standin: Standin, function: str, operation: str, parts: int
+) -> None:
+    float16 = 6
+    batch, program = watched(watch, standin, f"{INIT}; {function} comm=1 count=1000 type={float16} times=4")
+    here = {"process_pid": program.pid, "zernel_nccl_operation": operation}
+    assert calls(batch, DURATION, zernel_timing_source="host_enqueue", **here) == 4
+    assert calls(batch, DURATION, zernel_timing_source="host_upper_bound", **here) == 0
+    assert numbers(batch, SIZE, **here) == [4 * 2000 * parts]
+
+
+@pytest.mark.parametrize(("type_", "size"), list(enumerate([1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1])))
+def test_elements_have_their_true_size(watch: Watch, standin: Standin, type_: int, size: int) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type={type_}")
+    assert numbers(batch, SIZE, process_pid=program.pid) == [10 * size]
+
+
+def test_more_bytes_than_can_be_told_are_the_most_that_can(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllGather comm=1 count={1 << 60} type=0")
+    assert numbers(batch, SIZE, process_pid=program.pid) == [(1 << 63) - 1]
+    assert collective_span(batch, program.pid)["zernel_nccl_bytes"] == (1 << 63) - 1
+
+
+def test_a_span_tells_communicator_rank_and_size(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7")
+    (span,) = [one for one in spans_of(batch, program.pid) if one.name == "all_reduce"]
+    (call,) = program.calls("ncclAllReduce")
+    told = attributes_of(span)
+    assert told["zernel_interval"] == "collective"
+    assert (told["zernel_rank"], told["zernel_world_size"]) == (3, 8)
+    assert told["zernel_nccl_communicator"] == f"{call['pointer']:#x}"
+    assert told["zernel_nccl_bytes"] == 40
+    assert told["zernel_timing_source"] == "host_enqueue"
+    (resource,) = [one.resource for one in batch.spans.resource_spans if span in one.scope_spans[0].spans]
+    assert (
+        attributes_of(resource).items()
+        >= {"zernel_rank": 3, "zernel_world_size": 8, "zernel_rank_source": "nccl"}.items()
+    )
+
+
+@pytest.mark.parametrize("init", ["ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable"])
+def test_every_way_to_join_tells_rank_and_size(watch: Watch, standin: Standin, init: str) -> None:
+    batch, program = watched(watch, standin, f"{init} comm=1 ranks=4 rank=2; ncclAllGather comm=1 count=100 type=0")
+    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
+    assert numbers(batch, SIZE, process_pid=program.pid) == [400]
+
+
+def collective_span(batch: Batch, pid: int) -> dict[str, object]:
+    """The attributes of the only collective's span."""
+    (told,) = [told for told in map(attributes_of, spans_of(batch, pid)) if told["zernel_interval"] == "collective"]
+    return told
+
+
+def test_of_a_split_communicator_rank_and_size_are_said_to_be_unknown(watch: Watch, standin: Standin) -> None:
+    script = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclAllGather comm=2 count=100 type=0"
+    batch, program = watched(watch, standin, script)
+    assert not {"zernel_rank", "zernel_world_size"} & set(collective_span(batch, program.pid))
+    assert numbers(batch, SIZE, process_pid=program.pid) == [100], "its own share"
+
+
+def test_what_the_program_asks_nccl_is_learned(watch: Watch, standin: Standin) -> None:
+    script = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclCommCount comm=2; ncclCommUserRank comm=2; "
+    batch, program = watched(watch, standin, script + "ncclAllGather comm=2 count=100 type=0")
+    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 1, "zernel_world_size": 8}.items()
+    assert numbers(batch, SIZE, process_pid=program.pid) == [800]
+
+
+def test_communicators_of_all_devices_have_a_rank_each(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, "ncclCommInitAll comm=2 ranks=4; ncclAllGather comm=4 count=10 type=0")
+    assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
+    assert numbers(batch, SIZE, process_pid=program.pid) == [40]
+    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    assert "zernel_rank" not in attributes_of(resource), "the process is all of them"
+
+
+def test_ranks_of_communicators_made_before_are_inferred_from_the_environment(watch: Watch, standin: Standin) -> None:
+    with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}) as program:
+        program.do("load libnccl.so.2")
+        program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
+        watch.attach()
+        program.do("ncclAllReduce comm=1 count=10 type=0")
+        batch = watch.read()
+        watch.taken()
+        program.do("ncclAllGather comm=1 count=10 type=0")
+        later = watch.read()
+    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    inferred = {"zernel_rank": 5, "zernel_world_size": 8, "zernel_local_rank": 1, "zernel_rank_source": "environ"}
+    assert attributes_of(resource).items() >= inferred.items()
+    assert "zernel_rank" not in collective_span(batch, program.pid), "nobody has said so of this communicator"
+    assert numbers(later, SIZE, process_pid=program.pid, zernel_nccl_operation="all_gather") == [80]
+
+
+def test_what_nccl_says_replaces_what_was_inferred(watch: Watch, standin: Standin) -> None:
+    with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "99999999999999999999"}) as program:
+        program.do("load libnccl.so.2")
+        watch.attach()
+        program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
+        program.do("ncclAllReduce comm=1 count=10 type=0")
+        (resource,) = [one.resource for one in watch.read().spans.resource_spans]
+    assert attributes_of(resource)["zernel_rank_source"] == "nccl"
+    assert "zernel_local_rank" not in attributes_of(resource), "no number that it could be"
+
+
+def test_a_wait_settles_what_was_enqueued_before(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(
+        watch, standin, f"{INIT}; ncclAllReduce comm=1 count=5000000 type=7 times=3; cudaDeviceSynchronize"
+    )
+    (bound,) = histogram_points(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound")
+    begins = program.calls("ncclAllReduce")["start"]
+    (end,) = program.calls("cudaDeviceSynchronize")["end"]
+    truth = sum(int(end - begin) for begin in begins) / 1e9
+    assert bound.count == 3
+    assert truth * 0.8 < bound.sum <= truth
+
+
+@pytest.mark.parametrize(
+    "sync",
+    [
+        "cudaStreamSynchronize stream=3",
+        "cuStreamSynchronize stream=3",
+        "cudaStreamSynchronize stream=4",
+        "cudaDeviceSynchronize",
+        "cuCtxSynchronize",
+        "cudaEventRecord event=1 stream=3; cudaEventSynchronize event=1",
+    ],
+)
+def test_the_next_wait_for_the_gpu_settles_a_collective(watch: Watch, standin: Standin, sync: str) -> None:
+    script = f"{INIT}; ncclAllReduce comm=1 count=10 type=7 stream=3; {sync}; {sync}"
+    batch, program = watched(watch, standin, script)
+    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound") == 1
+
+
+def test_nothing_is_launched_before_the_outermost_group_ends(watch: Watch, standin: Standin) -> None:
+    calls_in_group = "ncclAllReduce comm=1 count=10 type=7; sleep times=20; ncclSend comm=1 count=10 type=7"
+    script = f"{INIT}; ncclGroupStart; ncclGroupStart; {calls_in_group}; ncclGroupEnd; sleep times=20; ncclGroupEnd"
+    batch, program = watched(watch, standin, script)
+    reduce, send = sorted(
+        (span for span in spans_of(batch, program.pid) if attributes_of(span)["zernel_interval"] == "collective"),
+        key=lambda span: span.start_time_unix_nano,
+    )
+    assert (reduce.name, send.name) == ("all_reduce", "send")
+    assert reduce.end_time_unix_nano == send.end_time_unix_nano
+    assert send.end_time_unix_nano - send.start_time_unix_nano >= 20_000_000
+
+
+def test_failed_collectives_are_errors_and_nothing_else(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, "ncclAllReduce null=1 count=10 type=7 times=2; ncclGroupEnd")
+    assert calls(batch, DURATION, process_pid=program.pid) == 0
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_argument") == [2]
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_usage") == [1]
+
+
+def test_of_a_group_that_fails_nothing_is_told_and_what_follows_is_in_no_group(watch: Watch, standin: Standin) -> None:
+    group = "ncclGroupStart; ncclAllReduce comm=1 count=10 type=7; ncclAllReduce null=1 count=10 type=7; ncclGroupEnd"
+    batch, program = watched(watch, standin, f"{INIT}; {group}; ncclSend comm=1 count=10 type=7")
+    assert collective_span(batch, program.pid)["zernel_nccl_operation"] == "send"
+    assert calls(batch, DURATION, process_pid=program.pid) == 1
+    assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_argument") == [2]
+
+
+def test_calls_of_communicators_that_do_not_block_are_no_errors(watch: Watch, standin: Standin) -> None:
+    init = "ncclCommInitRankConfig comm=1 ranks=8 rank=3 nonblocking=1"
+    reduce = "ncclAllReduce comm=1 count=10 type=7"
+    batch, program = watched(watch, standin, f"{init}; ncclGroupStart; {reduce}; {reduce}; ncclGroupEnd; {reduce}")
+    assert set(program.calls("ncclCommInitRankConfig", "ncclGroupEnd")["result"]) == {7}
+    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_enqueue") == 3
+    assert numbers(batch, ERRORS, process_pid=program.pid) == []
+    (resource,) = [one.resource for one in batch.spans.resource_spans]
+    assert attributes_of(resource).items() >= {"zernel_rank": 3, "zernel_world_size": 8}.items()
+
+
+def test_launches_of_nccls_own_runtime_are_seen_at_the_driver(watch: Watch, standin: Standin) -> None:
+    batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7 times=5")
+    latency = "zernel.cuda.launch.latency"
+    assert calls(batch, latency, process_pid=program.pid, zernel_cuda_api="driver") == 5

@@ -1,0 +1,102 @@
+"""What a thread does is counted in the phase that it is in at that moment."""
+
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.jobs.test_torch import trained
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import calls, doubles, spans_of
+
+STEPS = 10
+
+
+def test_every_wait_is_counted_in_its_phase_on_whatever_thread(watch: Watch, standin: Standin, python: str) -> None:
+    batch, waited, pid = trained(watch, python, "train_waiting.py", standin.cudart, STEPS)
+    phases = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
+    seen = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in phases}
+    assert seen == waited
+    assert min(seen.values()) >= STEPS
+
+
+STALLING = """
+    import sys, time, torch
+    from torch.utils.data import DataLoader
+
+    def say(text):
+        print(text, flush=True)
+
+    class Data:
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            say("loading")
+            sys.stdin.readline()
+            return torch.ones(1)
+
+    say("ready")
+    sys.stdin.readline()
+    for batch in DataLoader(Data()):
+        say("computing")
+        sys.stdin.readline()
+"""
+
+
+@contextmanager
+def stalling(python: str) -> Iterator["subprocess.Popen[str]"]:
+    """A loop over a DataLoader that says where it is, and goes on when it is told to."""
+    command = [python, "-c", textwrap.dedent(STALLING)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program:
+        try:
+            yield program
+        finally:
+            program.kill()
+
+
+def elapsed(watch: Watch, pid: int, phase: str) -> float:
+    """Seconds that the process has been in the phase that it is in now, which must be this one."""
+    batch = watch.read()
+    watch.taken()
+    (found,) = doubles(batch, "zernel.phase.elapsed", process_pid=pid)
+    assert doubles(batch, "zernel.phase.elapsed", process_pid=pid, zernel_phase=phase) == [found]
+    return found
+
+
+def test_a_phase_shows_before_it_is_over(watch: Watch, python: str) -> None:
+    with stalling(python) as program:
+        assert program.stdin
+        assert program.stdout
+        assert program.stdout.readline() == "ready\n"
+        watch.attach()
+        for phase in ("data_loading", "gpu_compute", "data_loading"):
+            program.stdin.write("go on\n")
+            assert program.stdout.readline() == {"data_loading": "loading\n", "gpu_compute": "computing\n"}[phase]
+            first = elapsed(watch, program.pid, phase)
+            assert 0 < first < elapsed(watch, program.pid, phase), "it goes on"
+
+
+def test_a_scope_that_its_process_dies_in_is_told(watch: Watch, python: str) -> None:
+    with stalling(python) as program:
+        assert program.stdin
+        assert program.stdout
+        assert program.stdout.readline() == "ready\n"
+        watch.attach()
+        program.stdin.write("go on\n")
+        assert program.stdout.readline() == "loading\n"
+        assert spans_of(watch.read(), program.pid) == []
+        program.kill()
+        program.wait()
+        (span,) = spans_of(watch.read(), program.pid)
+    assert span.name.startswith("enumerate(DataLoader)#")
+    assert span.status.code == span.status.STATUS_CODE_ERROR
+
+
+def test_without_scopes_no_phase_is_told(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaDeviceSynchronize")
+        assert doubles(watch.read(), "zernel.phase.elapsed", process_pid=program.pid) == []

@@ -1,0 +1,89 @@
+"""Scopes of a C program that opens them as PyTorch does: nested, abandoned, too deep; and phases of calls in them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import attributes_of, calls, spans_of
+
+LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+STEP = "Optimizer.step#AdamW.step"
+CALLS_INSIDE = "cudaLaunchKernel times=10"
+SCOPES_KEPT = 16
+
+
+def run(watch: Watch, standin: Standin, commands: Sequence[str]) -> tuple[Batch, Program]:
+    """What the watch has read when a program has done the commands, and is still there."""
+    with standin.start() as program:
+        for library in ("libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"):
+            program.do(f"load {library}")
+        watch.attach()
+        for command in commands:
+            program.do(command)
+        return watch.read(), program
+
+
+def scopes_of(batch: Batch, program: Program) -> list[Span]:
+    return [span for span in spans_of(batch, program.pid) if not span.name.startswith("cuda")]
+
+
+def launches_by_phase(batch: Batch, program: Program) -> dict[str, int]:
+    name, pid = "zernel.cuda.launch.latency", program.pid
+    phases = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
+    counts = {phase: calls(batch, name, process_pid=pid, zernel_phase=phase) for phase in phases}
+    return {phase: count for phase, count in counts.items() if count}
+
+
+def test_a_step_of_training_is_seen_scope_by_scope(watch: Watch, standin: Standin) -> None:
+    steps = 5
+    step = [f"open {LOADING}", CALLS_INSIDE, "close", "cudaLaunchKernel times=20", "THPEngine_run_backward"]
+    step += [
+        "cudaLaunchKernel times=7",
+        f"open {STEP}",
+        "cudaLaunchKernel times=5",
+        "close",
+        "cudaLaunchKernel times=2",
+    ]
+    batch, program = run(watch, standin, step * steps)
+    assert launches_by_phase(batch, program) == {
+        "data_loading": 10 * steps,
+        "gpu_compute": 27 * steps,
+        "optimizer_step": 5 * steps,
+        "unknown": 2 * steps,
+    }
+    intervals = Counter(attributes_of(span)["zernel_interval"] for span in scopes_of(batch, program))
+    assert intervals == {"data_loading": steps, "backward": steps, "optimizer": steps}
+
+
+def test_scopes_nest_and_the_phase_around_comes_back(watch: Watch, standin: Standin) -> None:
+    inner = [f"open {STEP}", CALLS_INSIDE, "close"]
+    batch, program = run(watch, standin, [f"open {LOADING}", *inner, "cudaLaunchKernel times=3", "close"])
+    assert launches_by_phase(batch, program) == {"optimizer_step": 10, "data_loading": 3}
+    outer, nested = sorted(scopes_of(batch, program), key=lambda span: span.start_time_unix_nano)
+    assert (outer.name, nested.name) == (LOADING, STEP)
+    assert outer.start_time_unix_nano <= nested.start_time_unix_nano
+    assert nested.end_time_unix_nano <= outer.end_time_unix_nano
+
+
+def test_an_abandoned_scope_ends_with_the_one_around_it(watch: Watch, standin: Standin) -> None:
+    batch, program = run(watch, standin, ["open outer", "open left", "abandon", "close"])
+    errors = {span.name: span.status.code == span.status.STATUS_CODE_ERROR for span in scopes_of(batch, program)}
+    assert errors == {"outer": False, "left": True}
+
+
+@pytest.mark.parametrize("depth", [1, SCOPES_KEPT, SCOPES_KEPT + 4])
+def test_scopes_of_any_depth_are_all_emitted(watch: Watch, standin: Standin, depth: int) -> None:
+    names = [f"scope {number}" for number in range(depth)]
+    batch, program = run(watch, standin, [*(f"open {name}" for name in names), *["close"] * depth])
+    assert sorted(span.name for span in scopes_of(batch, program)) == sorted(names)
+
+
+def test_a_name_is_kept_up_to_its_room_and_no_further(watch: Watch, standin: Standin) -> None:
+    batch, program = run(watch, standin, ["open " + "n" * 100, "close"])
+    (span,) = scopes_of(batch, program)
+    assert span.name == "n" * 63

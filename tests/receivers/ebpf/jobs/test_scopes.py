@@ -1,0 +1,84 @@
+"""Scopes that are not closed as they should be corrupt neither phases nor spans, in real PyTorch."""
+
+from collections import Counter
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.jobs.test_torch import trained
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import calls, spans_of
+
+PHASES = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
+ROUNDS, THREADS, KEPT = 5, 4, 16
+LOADING, STEP = "enumerate(DataLoader)#A.__next__", "Optimizer.step#A.step"
+ERROR = 2
+
+
+def done(watch: Watch, standin: Standin, python: str, case: str) -> tuple[Counter[str], list[Span]]:
+    """The names and spans of the scopes of a case, of which all waits are in their phases."""
+    batch, waited, pid = trained(watch, python, "train_scopes.py", standin.cudart, case)
+    assert phases(batch, pid) == waited
+    spans = [span for span in spans_of(batch, pid) if not span.name.startswith("cuda")]
+    return Counter(span.name for span in spans), spans
+
+
+def phases(batch: Batch, pid: int) -> dict[str, int]:
+    seen = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in PHASES}
+    return {phase: count for phase, count in seen.items() if count}
+
+
+def is_error(span: Span) -> bool:
+    return span.status.code == ERROR
+
+
+def test_exceptions_close_the_scopes_that_they_go_through(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "exceptions")
+    assert names == {"outer": ROUNDS, STEP: ROUNDS, "inner": ROUNDS}
+    assert not any(map(is_error, spans))
+
+
+def test_scopes_left_open_end_with_the_one_around_them(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "open_scopes")
+    assert names == {"outer": ROUNDS, STEP: ROUNDS, "left open": ROUNDS}
+    assert {span.name: is_error(span) for span in spans} == {"outer": False, STEP: True, "left open": True}
+    of = {name: sorted(end(span) for span in spans if span.name == name) for name in names}
+    assert all(
+        0 <= outer - inner < 1_000_000
+        for name in (STEP, "left open")
+        for inner, outer in zip(of[name], of["outer"], strict=True)
+    )
+
+
+def test_scopes_left_open_for_good_keep_no_other_out(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "open_for_good")
+    assert names[LOADING] == ROUNDS
+    assert names["left open"] == 40
+    errors = Counter(span.name for span in spans if is_error(span))
+    assert set(errors) == {"left open"}
+    assert errors["left open"] > 40 - KEPT, "the others end with the program, which closes them"
+
+
+def test_of_scopes_nested_too_deep_all_are_told(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "deep")
+    assert names == {STEP: ROUNDS, "after": 1} | {f"depth {depth}": ROUNDS for depth in range(1, 21)}
+    lost = {span.name for span in spans if is_error(span)}
+    assert lost == {f"depth {depth}" for depth in range(KEPT, 21)}, "their ends are not known"
+
+
+def test_threads_are_in_the_phases_of_their_own_scopes(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "threads")
+    assert names["inside"] == ROUNDS * THREADS
+    assert sum(names.values()) == 2 * ROUNDS * THREADS
+    assert not any(map(is_error, spans))
+
+
+def test_scopes_of_threads_that_help_backward_do_not_end_it(watch: Watch, standin: Standin, python: str) -> None:
+    names, spans = done(watch, standin, python, "backward")
+    assert names == {"backward": ROUNDS, "helping": ROUNDS, "Optimizer.step#SGD.step": ROUNDS}
+    assert not any(map(is_error, spans))
+
+
+def end(span: Span) -> int:
+    return span.end_time_unix_nano

@@ -1,0 +1,118 @@
+"""Scopes that unmodified PyTorch opens by itself."""
+
+import json
+import subprocess
+from collections import Counter
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.watching import attributes_of, calls, numbers, reading, require_ebpf, spans_of
+
+STEPS = 40
+
+
+def trained(watch: Watch, python: str, script: str, *arguments: object, ends_at_once: bool = False) -> "Training":
+    """What the watch saw of a training, what the training says it did, and its pid."""
+    command = [python, str(Path(__file__).with_name(script)), *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin
+        assert program.stdout
+        assert program.stdout.readline() == "ready\n"
+        watch.attach()
+        with reading(watch):
+            print(file=program.stdin, flush=True)
+            if ends_at_once:
+                program.stdin.close()
+            done = json.loads(program.stdout.readline())
+        watch.read()  # which looks at the process while it lives
+        program.stdin.close()
+        assert program.wait() == 0
+    return watch.read(), done, program.pid
+
+
+Training = tuple[Batch, dict[str, int], int]
+
+
+@pytest.fixture(scope="module")
+def training(python: str) -> Training:
+    """A training without workers."""
+    require_ebpf()
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
+        watch.open()
+        return trained(watch, python, "train.py", 0, STEPS)
+
+
+def scopes_of(batch: Batch, pid: int) -> list[Span]:
+    """The spans of a process, without that of the process as a whole."""
+    return [span for span in spans_of(batch, pid) if attributes_of(span)["zernel_interval"] != "process"]
+
+
+def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:
+    return Counter((attributes_of(span)["zernel_interval"], span.name) for span in scopes_of(batch, pid))
+
+
+def assert_complete(training: Training, iterator: str) -> None:
+    batch, done, pid = training
+    assert done["steps"] == STEPS, "the end of the data is one scope more"
+    assert intervals(batch, pid) == {
+        ("data_loading", f"enumerate(DataLoader)#{iterator}DataLoaderIter.__next__"): STEPS + 1,
+        ("user", "my forward"): STEPS,
+        ("backward", "backward"): STEPS + 3,
+        ("optimizer", "Optimizer.step#AdamW.step"): STEPS,
+        ("zero_grad", "Optimizer.zero_grad#AdamW.zero_grad"): STEPS,
+    }, f"lost: {numbers(batch, 'zernel.ebpf.lost_events')}"
+    assert calls(batch, "zernel.dataloader.wait", process_pid=pid) == STEPS + 1
+
+
+def test_scopes_seen_are_the_scopes_executed(training: Training) -> None:
+    assert_complete(training, "_SingleProcess")
+
+
+def test_scopes_seen_are_the_scopes_executed_with_workers(watch: Watch, python: str) -> None:
+    assert_complete(trained(watch, python, "train.py", 2, STEPS), "_MultiProcessing")
+
+
+def test_scopes_of_a_training_that_ends_with_its_last_step_are_all_seen(watch: Watch, python: str) -> None:
+    assert_complete(trained(watch, python, "train.py", 0, STEPS, ends_at_once=True), "_SingleProcess")
+
+
+def test_an_exception_in_backward_reaches_the_job(training: Training) -> None:
+    _, done, _ = training
+    assert done["caught"] == 3
+
+
+def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) -> None:
+    batch, _, pid = training
+    attributes = [attributes_of(span) for span in scopes_of(batch, pid)]
+    phases = {one["zernel_interval"]: one["zernel_phase"] for one in attributes}
+    assert phases == {
+        "data_loading": "data_loading",
+        "user": "gpu_compute",
+        "backward": "gpu_compute",
+        "optimizer": "optimizer_step",
+        "zero_grad": "optimizer_step",
+    }
+    spans = sorted(scopes_of(batch, pid), key=begin)
+    assert all(span.end_time_unix_nano >= begin(span) for span in spans)
+    assert all(before.end_time_unix_nano <= begin(after) for before, after in pairwise(spans))
+
+
+def test_the_resource_says_whose_spans_they_are(training: Training) -> None:
+    batch, _, pid = training
+    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
+    attributes = [one for one in resources if one["process_pid"] == pid][-1]
+    assert str(attributes["process_executable_name"]).startswith("python")
+    assert {"host_name", "process_creation_time"} <= set(attributes)
+
+
+def begin(span: Span) -> int:
+    return span.start_time_unix_nano

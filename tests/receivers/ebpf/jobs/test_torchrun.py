@@ -1,0 +1,82 @@
+"""A job as it is really started: by torchrun, with workers that load data."""
+
+import json
+import subprocess
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.watching import attributes_of, require_ebpf, spans_of
+
+STEPS = 5
+Job = tuple[Batch, list[dict[str, int]], int]
+
+
+@pytest.fixture(scope="module")
+def job(python: str, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """What the watch saw of a job of two ranks, what each of them says of itself, and the pid of torchrun."""
+    require_ebpf()
+    folder = tmp_path_factory.mktemp("job")
+    script = Path(__file__).with_name("train_torchrun.py")
+    torchrun_command = [
+        python,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
+    with (
+        closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch,
+        subprocess.Popen(
+            [*torchrun_command, script, folder, str(STEPS)], stdout=subprocess.PIPE, text=True
+        ) as torchrun,
+    ):
+        assert torchrun.stdout
+        assert [torchrun.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        watch.open()
+        watch.attach()
+        (folder / "go").touch()
+        ranks = [json.loads(torchrun.stdout.readline()) for _ in range(2)]
+        batch = watch.read()
+        (folder / "end").touch()
+        assert torchrun.wait() == 0
+    return batch, ranks, torchrun.pid
+
+
+def resource_of(batch: Batch, pid: int) -> dict[str, Any]:
+    resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
+    (mine,) = [one for one in resources if one["process_pid"] == pid]
+    return mine
+
+
+def test_ranks_are_those_that_torchrun_gave(job: Job) -> None:
+    batch, ranks, torchrun = job
+    assert sorted(rank["rank"] for rank in ranks) == [0, 1]
+    for rank in ranks:
+        told = {"zernel_rank": rank["rank"], "zernel_local_rank": rank["rank"], "zernel_world_size": 2}
+        resource = resource_of(batch, rank["pid"])
+        assert resource.items() >= {**told, "zernel_rank_source": "environ", "process_parent_pid": torchrun}.items()
+
+
+def test_every_step_of_every_rank_is_seen(job: Job) -> None:
+    batch, ranks, _ = job
+    for rank in ranks:
+        seen = Counter(attributes_of(span)["zernel_interval"] for span in spans_of(batch, rank["pid"]))
+        assert seen["optimizer"] == seen["backward"] == STEPS
+        assert seen["data_loading"] == STEPS + 1
+
+
+def test_a_worker_s_resource_names_its_trainer(job: Job) -> None:
+    batch, ranks, _ = job
+    for rank in ranks:
+        assert {span.name for span in spans_of(batch, rank["worker"])} == {"decode"}
+        assert resource_of(batch, rank["worker"])["process_parent_pid"] == rank["pid"]

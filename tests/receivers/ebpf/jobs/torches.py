@@ -1,0 +1,48 @@
+"""The Pythons with PyTorch that tests start training jobs with.
+
+One is this Python if it has PyTorch, or the one that TORCH_PYTHON names. The others are those that `make torches` (or
+`make peers` with REQUIRE_PEERS=1) installed: versions of PyTorch as fleets have them, in .torch/VERSION.
+"""
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INSTALLED = Path(__file__).parents[4] / ".torch"
+OWN = "own"
+OLD = "2.6.0"
+"""Every run in CI meets this one: the newest version with the string ABI of before C++11 in its names."""
+
+
+def versions() -> list[str]:
+    """The names of all: OWN, OLD even if it is missing, and what else is installed."""
+    return [OWN, *sorted({OLD, *(stamp.parent.name for stamp in INSTALLED.glob("*/.installed"))})]
+
+
+def python_of(version: str) -> str:
+    """The Python of one of them; skips the test if it is missing."""
+    found = _own_python() if version == OWN else str(INSTALLED / version / "bin/python")
+    if os.environ.get("WITHOUT_TORCH") == "1":  # on an emulated machine, where it would take an hour
+        pytest.skip("WITHOUT_TORCH is 1")
+    if found is None or not Path(found).exists():
+        which = "PyTorch" if version == OWN else f"PyTorch {version}"
+        (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)(f"{which} is not installed")
+    return found
+
+
+@functools.cache
+def _own_python() -> str | None:
+    for python in (sys.executable, os.environ.get("TORCH_PYTHON")):
+        if python and not subprocess.run([python, "-c", "import torch"], check=False, capture_output=True).returncode:
+            return python
+    return None
+
+
+@pytest.fixture(scope="module", params=versions())
+def python(request: pytest.FixtureRequest) -> str:
+    """Each Python with PyTorch in turn."""
+    return python_of(request.param)

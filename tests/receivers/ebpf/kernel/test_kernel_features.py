@@ -1,0 +1,203 @@
+"""What a Linux must have for each variant, read from the committed objects and held against kernel_features.tsv.
+
+The table proves that a kernel has everything that an object asks for. It cannot prove that an old verifier follows the
+code: that takes a run.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from otel_zernel_receivers.ebpf.kernel import libbpf_calls, versions
+from otel_zernel_receivers.ebpf.kernel.versions import Version
+from otel_zernel_receivers.ebpf.probes import loading
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from tests.receivers.ebpf.kernel.bpf_object import BpfObject, Feature, Function, Instruction, given_to_map
+from tests.receivers.ebpf.kernel.test_objects import FOLDER, each_object
+
+README = Path(versions.__file__).parents[1] / "README.md"
+TABLE = Path(__file__).with_name("kernel_features.tsv")
+PROGRAM_SECTIONS = {"uprobe", "uretprobe", "raw_tp", "tp_btf"}
+LIBBPF: Version = (1, 0)
+"""The oldest whose file is called libbpf.so.1."""
+
+
+class Row(NamedTuple):
+    """What the table says of a feature."""
+
+    since: dict[str, Version]
+    programs: set[str]
+    source: str
+
+
+def numbers(text: str) -> Version:
+    return tuple(map(int, text.split(".")))
+
+
+def parsed(line: str) -> tuple[Feature, Row]:
+    kind, name, x86, arm, programs, _, source = line.split("\t")
+    since = {"x86_64": numbers(x86), "aarch64": numbers(arm)}
+    return Feature(kind, name), Row(since, PROGRAM_SECTIONS if programs == "all" else set(programs.split(",")), source)
+
+
+FEATURES = dict(parsed(line) for line in TABLE.read_text().splitlines() if not line.startswith("#"))
+
+
+@cache
+def object_of(architecture: str, variant: str) -> BpfObject:
+    return BpfObject((FOLDER / architecture / f"{variant}.bpf.o").read_bytes())
+
+
+def first_linux(architecture: str, mode: Mode, variant: str, programs: set[str]) -> Version:
+    """The first Linux that has all that these programs use, and the way to attach them."""
+    bpf = object_of(architecture, variant)
+    used = {Feature("attach", mode)}.union(*(bpf.features(program) for program in programs))
+    return max(FEATURES[feature].since[architecture] for feature in used)
+
+
+OPTIONAL = set(loading._LEFT_OUT[-1])
+"""Programs that the last trial does without."""
+
+
+def required(architecture: str, variant: str) -> set[str]:
+    return set(object_of(architecture, variant).programs) - OPTIONAL
+
+
+@each_object
+def test_an_object_uses_what_is_in_the_table_alone(path: Path) -> None:
+    bpf = BpfObject(path.read_bytes())
+    used = set().union(*(bpf.features(program) for program in bpf.programs))
+    assert not used - set(FEATURES), "find out since when Linux has it, and add a row with the source"
+
+
+@each_object
+def test_helpers_are_called_by_programs_that_may(path: Path) -> None:
+    bpf = BpfObject(path.read_bytes())
+    for name, program in bpf.programs.items():
+        for feature in bpf.features(name):
+            row = FEATURES[feature]
+            if feature.kind in {"helper", "kfunc"}:
+                assert program.section.split("/")[0] in row.programs, f"{feature} in {name}"
+
+
+def test_every_row_names_its_source() -> None:
+    assert not [feature for feature, row in FEATURES.items() if len(row.source) < len("commit 0123456")]
+
+
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_the_first_linux_of_each_mode_is_the_one_that_is_promised(architecture: str) -> None:
+    def first(mode: Mode, variant: str) -> Version:
+        return first_linux(architecture, mode, variant, required(architecture, variant))
+
+    assert first(Mode.PERF, "classic") == versions.OLDEST[architecture]
+    assert first(Mode.MULTI, "classic") == versions.UNPRIVILEGED
+    assert first(Mode.SESSION, "session") == versions.CHEAPEST
+    assert first(Mode.SESSION, "session_ctx") == versions.SESSION_CONTEXT
+
+
+@pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
+def test_nothing_is_left_out_on_the_oldest_linux(architecture: str) -> None:
+    switches = {name for name in OPTIONAL if "sched_switch" in name}
+    others = set(object_of(architecture, "classic").programs) - switches
+    firsts = [first_linux(architecture, Mode.PERF, "classic", others | {switch}) for switch in switches]
+    assert versions.OLDEST[architecture] in firsts
+
+
+def test_every_function_of_libbpf_is_in_its_first_version() -> None:
+    for name in libbpf_calls._SIGNATURES:
+        assert FEATURES[Feature("libbpf", name)].since["x86_64"] <= LIBBPF, name
+
+
+def test_system_calls_for_whole_maps_are_older_than_all_else() -> None:
+    commands = [row for feature, row in FEATURES.items() if feature.kind == "command"]
+    assert max(row.since["x86_64"] for row in commands) < versions.OLDEST["x86_64"]
+    called = {name for name in libbpf_calls._SIGNATURES if name.endswith("_batch")}
+    assert {Feature("command", name) for name in called} <= set(FEATURES)
+
+
+def code(*instructions: tuple[int, int, int, int]) -> Function:
+    """A function of `code, destination and source, offset, immediate`."""
+    return Function("of_test", ".text", [Instruction(*one) for one in instructions], {})
+
+
+SAVE = (0xBF, 0x16, 0, 0)  # r6 = r1
+SPILL, RESTORE = (0x7B, 0x1A, -8, 0), (0x79, 0xA2, -8, 0)  # *(r10 - 8) = r1; r2 = *(r10 - 8)
+MEMBER = (0x07, 0x02, 0, 8)  # r2 += 8
+LOOKUP, OTHER = (0x85, 0, 0, 1), (0x85, 0, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("function", "is_key"),
+    [
+        (code((0xBF, 0x12, 0, 0), LOOKUP), True),  # r2 = r1
+        (code(SAVE, OTHER, (0xBF, 0x62, 0, 0), MEMBER, LOOKUP), True),
+        (code(SPILL, OTHER, RESTORE, LOOKUP), True),
+        (code(SAVE, OTHER, (0x79, 0x62, 0, 0), LOOKUP), False),  # r2 = *r6: what is there, not where it is
+        (code((0xBF, 0xA2, 0, 0), (0x07, 0x02, 0, -4), LOOKUP), False),  # the own stack
+        (code((0xBF, 0x12, 0, 0), OTHER, LOOKUP), False),  # a call forgets r2
+        (code((0xBF, 0x12, 0, 0), OTHER), False),
+        (code((0xBF, 0x13, 0, 0), (0x85, 0, 0, 2)), True),  # a value: argument 3 of bpf_map_update_elem
+        (code((0xBF, 0x13, 0, 0), LOOKUP), False),
+    ],
+)
+def test_a_key_in_memory_that_was_given_is_found(function: Function, is_key: bool) -> None:
+    assert given_to_map(function, {1}) == is_key
+
+
+def test_a_key_in_a_record_of_a_ring_is_found() -> None:
+    reserve, key = (0x85, 0, 0, 131), (0xBF, 0x02, 0, 0)  # r2 = r0
+    assert given_to_map(code(reserve, key, LOOKUP), set(), from_ring=True)
+    assert not given_to_map(code(OTHER, key, LOOKUP), set(), from_ring=True)
+
+
+MATRIX = re.compile(r"^\| (?P<system>[^|]+) \| (?P<kernel>[\d.]+) \|(?P<cells>.*)\|$", re.MULTILINE)
+
+
+def matrix() -> list[tuple[str, Version, list[str]]]:
+    """Distribution and processor, kernel, and the cells behind it."""
+    rows = MATRIX.finditer(README.read_text())
+    return [(row["system"], numbers(row["kernel"]), [cell.strip() for cell in row["cells"].split("|")]) for row in rows]
+
+
+def best(architecture: str, kernel: Version) -> str:
+    """The best mode that the table proves on a kernel; none before the first one."""
+    variants = (
+        (Mode.SESSION, "session_ctx"),
+        (Mode.SESSION, "session"),
+        (Mode.MULTI, "classic"),
+        (Mode.PERF, "classic"),
+    )
+    modes = (
+        mode.value
+        for mode, variant in variants
+        if kernel >= first_linux(architecture, mode, variant, required(architecture, variant))
+    )
+    return next(modes, "none")
+
+
+@pytest.mark.parametrize(("system", "kernel", "cells"), matrix(), ids=[row[0] for row in matrix()])
+def test_the_matrix_of_distributions_promises_what_the_table_proves(
+    system: str, kernel: Version, cells: list[str]
+) -> None:
+    _, mode, remark, proof = cells
+    architecture = "aarch64" if "arm64" in system else "x86_64"
+    assert mode == best(architecture, kernel)
+    assert ("CAP_SYS_ADMIN" in remark) == (mode == Mode.PERF)
+    assert proof in {"by the table", "ran"}
+
+
+def test_the_matrix_has_both_processors() -> None:
+    assert {"arm64" in system for system, *_ in matrix()} == {True, False}
+
+
+@each_object
+def test_no_program_of_uprobes_gets_a_private_stack(path: Path) -> None:
+    """Uprobes can be preempted, and the private stack of a CPU is overwritten then; a tail call keeps it away."""
+    bpf = BpfObject(path.read_bytes())
+    probes = [name for name, program in bpf.programs.items() if name.startswith("probe")]
+    assert probes
+    for name in probes:
+        assert ("helper", "12") in {(one.kind, one.name) for one in bpf.features(name)}, name

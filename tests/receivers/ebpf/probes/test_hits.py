@@ -1,0 +1,82 @@
+"""Every hit of a probe is counted: they tell what probes cost."""
+
+from itertools import chain
+
+import pytest
+
+from otel_zernel_receivers.ebpf.probes.catalogue import Kind
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import numbers
+
+CUDART, CUDA, NCCL = "libcudart.so.12", "libcuda.so.1", "libnccl.so.2"
+TORCH_CPU, TORCH_PYTHON = "libtorch_cpu.so", "libtorch_python.so"
+
+CASES = [
+    (Kind.CALL, CUDART, "cudaLaunchKernel", 1),
+    (Kind.WAIT, CUDART, "cudaStreamSynchronize", 1),
+    (Kind.COPY, CUDART, "cudaMemcpyAsync", 1),
+    (Kind.ALLOCATE, CUDART, "cudaMalloc", 1),
+    (Kind.RELEASE, CUDART, "cudaFree", 1),
+    (Kind.DEVICE, CUDART, "cudaSetDevice", 1),
+    (Kind.CONTEXT, CUDA, "cuDevicePrimaryCtxRetain", 1),
+    (Kind.CONTEXT_CREATE, CUDA, "cuCtxCreate_v2", 1),
+    (Kind.CONTEXT_SET, CUDA, "cuCtxSetCurrent", 1),
+    (Kind.CONTEXT_PUSH, CUDA, "cuCtxPushCurrent_v2", 1),
+    (Kind.CONTEXT_POP, CUDA, "cuCtxPopCurrent_v2", 1),
+    (Kind.COLLECTIVE, NCCL, "ncclAllReduce", 1),
+    (Kind.GROUP, NCCL, "ncclGroupStart", 1),
+    (Kind.COMMUNICATOR, NCCL, "ncclCommInitRank", 1),
+    (Kind.COMMUNICATOR_END, NCCL, "ncclCommDestroy", 1),
+    (Kind.COMMUNICATOR_SIZE, NCCL, "ncclCommCount", 1),
+    (Kind.COMMUNICATOR_RANK, NCCL, "ncclCommUserRank", 1),
+    (Kind.SCOPE_BEGIN, TORCH_CPU, "record_function_enter_new", 1),
+    (Kind.SCOPE_END, TORCH_CPU, "RecordFunction::end", 1),
+    (Kind.WORK_ISSUE, TORCH_CPU, "Work::Work", 1),
+    (Kind.WORK_WAIT, TORCH_CPU, "Work::wait", 2),  # and its return
+    (Kind.WORK_WAIT_END, TORCH_CPU, "Work::wait", 2),
+    (Kind.REDUCER, TORCH_CPU, "Reducer::finalize_backward", 1),
+    (Kind.BACKWARD, TORCH_PYTHON, "THPEngine_run_backward", 1),
+]
+
+
+@pytest.mark.parametrize(
+    ("library", "function", "hits"), [case[1:] for case in CASES], ids=[case[0].name for case in CASES]
+)
+def test_hits_are_the_calls_made(watch: Watch, standin: Standin, library: str, function: str, hits: int) -> None:
+    with standin.start() as program:
+        program.do(f"load {library}")
+        watch.attach()
+        program.do(f"{function} times=5 threads=3")
+        program.do(f"{function} times=20")
+        assert len(program.calls(function)) == 35
+        assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 35 * hits
+
+
+def test_no_kind_of_probe_is_left_out() -> None:
+    assert {kind for kind, *_ in CASES} == {probe.kind for probe in chain(*PROBES.values())}
+
+
+def test_calls_that_the_runtime_makes_of_the_driver_are_hits_too(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do(f"load {CUDART}")
+        program.do(f"load {CUDA}")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 20
+
+
+def test_hits_since_the_last_reading_before_the_end_of_a_process_are_told_once(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do(f"load {CUDART}")
+        watch.attach()
+        program.do("cudaLaunchKernel times=3")
+        watch.read()
+        watch.taken()
+        program.do("cudaLaunchKernel times=10")
+    told = []
+    for _ in range(3):
+        told += numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)
+        watch.taken()
+    assert told == [10]

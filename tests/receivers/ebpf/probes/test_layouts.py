@@ -1,0 +1,138 @@
+"""Libraries as package managers lay them out: the environments of conda, and wheels that pip replaces under a job."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import SOURCES, Program, Standin
+from tests.receivers.ebpf.watching import calls, numbers
+
+LAUNCH = "zernel.cuda.launch.latency"
+PACKAGES = "lib/python3.11/site-packages"
+TORCH = f"{PACKAGES}/torch/lib/libtorch_cpu.so"
+
+
+def launches(watch: Watch, *programs: Program) -> list[int]:
+    """The calls of the runtime that each of them made."""
+    batch = watch.read()
+    return [calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") for program in programs]
+
+
+def in_conda_s_layout(standin: Standin, prefix: Path) -> Path:
+    """A prefix whose PyTorch finds the runtime four folders up, behind a link without the full version."""
+    (prefix / TORCH).parent.mkdir(parents=True)
+    shutil.copy(standin.cuda, prefix / "lib")
+    shutil.copy(standin.cudart, prefix / "lib/libcudart.so.12.4.127")
+    (prefix / "lib/libcudart.so.12").symlink_to("libcudart.so.12.4.127")
+    compiling = ["cc", "-shared", "-fPIC", "-O2", "-w", str(SOURCES / "torch.c"), "-o", str(prefix / TORCH)]
+    linking = ["-Wl,--no-as-needed", f"-L{prefix}/lib", "-l:libcudart.so.12", "-Wl,-rpath,$ORIGIN/../../../.."]
+    subprocess.run([*compiling, *linking], check=True)
+    return prefix
+
+
+def test_conda_s_environments_with_the_same_files_are_counted_once_each(
+    watch: Watch, standin: Standin, tmp_path: Path
+) -> None:
+    first = in_conda_s_layout(standin, tmp_path / "envs/first")
+    second = Path(shutil.copytree(first, tmp_path / "envs/second", symlinks=True, copy_function=os.link))
+    with standin.start() as one, standin.start() as other:
+        for program, prefix in ((one, first), (other, second)):
+            program.do(f"load {prefix / TORCH}")
+            assert f"{prefix}/lib/libcudart.so.12.4.127\n" in Path(f"/proc/{program.pid}/maps").read_text()
+            watch.attach()
+        one.do("cudaLaunchKernel times=10")
+        one.do("record_function_enter_new times=3")
+        other.do("cudaLaunchKernel times=20")
+        hits = [sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) for program in (one, other)]
+        assert launches(watch, one, other) == [10, 20]
+    assert hits == [10 + 3, 20], "the driver is loaded by the first launch, after the last scan"
+
+
+def wheel(standin: Standin, folder: Path) -> Path:
+    """A wheel of the stand-ins."""
+    path, info = folder / "torch-1.0-py3-none-any.whl", "torch-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        for library in (standin.cuda, standin.cudart, standin.folder / "libtorch_cpu.so"):
+            file.write(library, f"torch/lib/{library.name}")
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A virtual environment without packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    return tmp_path / "env"
+
+
+def install(wheel: Path, environment: Path) -> Path:
+    """Installs it with pip, in the place of what is installed; its folder of libraries."""
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python"), "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--quiet", "--no-index", "--force-reinstall", str(wheel)], check=True)
+    (folder,) = environment.glob("lib/python*/site-packages/torch/lib")
+    return folder
+
+
+def job(standin: Standin, folder: Path) -> Program:
+    """A job that has loaded the libraries of a folder."""
+    program = standin.start()
+    program.do(f"load {folder}/libcuda.so.1")  # found by its name when the runtime asks for it
+    program.do(f"load {folder}/libcudart.so.12")
+    program.do(f"load {folder}/libtorch_cpu.so")
+    return program
+
+
+def test_jobs_with_a_wheel_and_with_the_one_in_its_place_are_counted_once_each(
+    watch: Watch, standin: Standin, environment: Path, tmp_path: Path
+) -> None:
+    package = wheel(standin, tmp_path)
+    folder = install(package, environment)
+    with job(standin, folder) as old, job(standin, folder) as unseen:
+        watch.attach()
+        assert install(package, environment) == folder
+        assert "/libtorch_cpu.so (deleted)\n" in Path(f"/proc/{unseen.pid}/maps").read_text()
+        with job(standin, folder) as new:
+            for _ in range(2):
+                watch.attach()
+            old.do("cudaLaunchKernel times=10")
+            unseen.do("cudaLaunchKernel times=20")
+            new.do("cudaLaunchKernel times=30")
+            assert launches(watch, old, unseen, new) == [10, 20, 30]
+
+
+def test_a_wheel_that_was_replaced_before_its_job_was_seen_is_probed(
+    watch: Watch, standin: Standin, environment: Path, tmp_path: Path
+) -> None:
+    package = wheel(standin, tmp_path)
+    folder = install(package, environment)
+    with job(standin, folder) as old:
+        install(package, environment)
+        watch.attach()
+        with job(standin, folder) as new:
+            watch.attach()
+            for program, times in ((old, 10), (new, 20)):
+                program.do(f"cudaLaunchKernel times={times}")
+                program.do(f"record_function_enter_new times={times}")
+            batch = watch.read()
+            hits = [sum(numbers(batch, "zernel.probe.hits", process_pid=program.pid)) for program in (old, new)]
+    assert hits == [3 * 10, 3 * 20]
+
+
+def test_a_folder_that_is_moved_under_a_job_is_not_counted_twice(
+    watch: Watch, standin: Standin, tmp_path: Path
+) -> None:
+    folder = standin.copy_to(tmp_path / "torch").folder
+    with job(standin, folder) as program:
+        watch.attach()
+        folder.rename(tmp_path / "~orch")  # as pip does until the new files are in place
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert launches(watch, program) == [10]

@@ -1,0 +1,97 @@
+"""Missing marks of PyTorch are named in the log, by doctor and in a metric."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.batch import points
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.doctor import examine
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, Kind
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES
+from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks, sentence
+from otel_zernel_receivers.ebpf.processes.scanner import Library
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import attributes_of, metrics_of
+
+
+@contextmanager
+def program_with(library: Path) -> Iterator[int]:
+    """The pid of a program that has loaded the library."""
+    code = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(library)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout
+        program.stdout.readline()
+        yield program.pid
+        program.communicate()
+
+
+@pytest.fixture
+def stripped(standin: Standin, tmp_path: Path) -> Path:
+    """A libtorch_python.so with nothing but its exported symbols."""
+    library = tmp_path / "libtorch_python.so"
+    subprocess.run(["strip", "-o", library, standin.cudart.with_name(library.name)], check=True)
+    return library
+
+
+def test_a_library_with_all_its_functions_lacks_nothing() -> None:
+    for probes in PROBES.values():
+        assert missing_marks(probes, probes) == {}
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        ({Kind.WORK_WAIT_END}, "returns of c10d::Work::wait"),
+        ({Kind.WORK_WAIT}, "c10d::Work::wait"),
+        ({Kind.WORK_WAIT, Kind.WORK_WAIT_END}, "c10d::Work::wait"),
+    ],
+)
+def test_a_wait_needs_its_begin_and_a_return(lacking: set[Kind], said: str) -> None:
+    missing = missing_marks(TORCH_CPU, [probe for probe in TORCH_CPU if probe.kind not in lacking])
+    assert missing == {Mark.COLLECTIVE_WAIT: said}
+    expected = f"libtorch_cpu.so lacks {said}: waits of torch.distributed are not seen"
+    assert sentence("libtorch_cpu.so", missing, is_stripped=True) == expected
+
+
+def test_a_library_of_which_nothing_is_found_lacks_all_marks() -> None:
+    missing = {mark for library in Library for mark in missing_marks(PROBES.get(library, ()), ())}
+    assert missing == set(Mark)
+
+
+def test_doctor_names_the_function_that_a_stripped_library_lacks(loadable: None, stripped: Path) -> None:
+    with program_with(stripped) as pid:
+        (finding,) = [one for one in examine(EbpfConfig()) if str(stripped) in one.text]
+    assert finding.ok is None
+    assert "lacks THPEngine_run_backward (its symbol table was stripped): backward passes are not seen" in finding.text
+    assert finding.text.endswith(f" {pid}")
+
+
+def test_the_log_names_a_missing_mark_once_and_the_metric_names_it_for_each_process(
+    loadable: None, stripped: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch,
+        program_with(stripped) as first,
+        program_with(stripped) as second,
+    ):
+        watch.open()
+        readings = []
+        for _ in range(2):
+            watch.attach()
+            readings.append(points(metrics_of(watch.read())["zernel.ebpf.missing_marks"]))
+            watch.taken()
+    for reading in readings:
+        found = {(one["process_pid"], one["zernel_mark"]) for one in map(attributes_of, reading)}
+        assert found == {(first, "backward"), (second, "backward")}
+    lines = [record.getMessage() for record in caplog.records if "lacks" in record.getMessage()]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"{stripped} lacks THPEngine_run_backward")

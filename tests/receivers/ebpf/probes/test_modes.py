@@ -1,0 +1,87 @@
+"""Every way to attach counts the same."""
+
+import logging
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
+from otel_zernel_receivers.ebpf.kernel.libbpf import attach_multi
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, Place, attach
+from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.receivers.ebpf.standin import Standin
+from tests.receivers.ebpf.watching import best_mode, why_not
+
+
+def places(library: Path, *probes: Probe) -> tuple[Place, ...]:
+    with library.open("rb") as file:
+        return find_places(file.fileno(), probes).probed
+
+
+RUNTIME = Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
+DRIVER = Probe("cuLaunchKernel", Operation.DRIVER_LAUNCH, Flag.DRIVER)
+
+
+def test_every_mode_counts_every_call(mode: Mode, standin: Standin) -> None:
+    with (
+        closing(load(Limits(), (mode,))) as loaded,
+        closing(attach(loaded.bpf, mode, str(standin.cudart), places(standin.cudart, RUNTIME))),
+        closing(attach(loaded.bpf, mode, str(standin.cuda), places(standin.cuda, DRIVER))),
+    ):
+        standin.run("load libcudart.so.12; load libcuda.so.1; cudaLaunchKernel times=1000 threads=4; cuLaunchKernel")
+        readings = loaded.tables.read()
+    counted = {reading.operation: int(reading.counts.sum()) for reading in readings.series}
+    assert counted[Operation.RUNTIME_LAUNCH] == 4000
+    assert counted[Operation.DRIVER_LAUNCH] == 1, "the runtime's own calls of the driver are not counted again"
+    assert readings.losses == {}
+
+
+def test_a_mode_that_is_not_the_best_is_explained_once(
+    loadable: None, standin: Standin, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused_session(limits: Limits) -> Loaded:
+        return replace(load(limits), reasons=("session (session): Operation not permitted",))
+
+    caplog.set_level(logging.INFO, "otel_zernel")
+    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), refused_session)
+    try:
+        watch.open()
+        watch.attach()
+        watch.attach()
+    finally:
+        watch.close()
+    assert caplog.text.count("Operation not permitted") == 1
+    assert f"Attaching by {best_mode()}" in caplog.text
+
+
+def test_a_return_without_its_entry_is_counted_as_lost(standin: Standin) -> None:
+    if reason := why_not(Mode.MULTI):
+        pytest.skip(reason)
+    (place,) = places(standin.cudart, RUNTIME)
+    with closing(load(Limits(), (Mode.MULTI,))) as loaded:
+        program = loaded.bpf.programs["probe_return"]
+        with closing(attach_multi(program, str(standin.cudart), [place.offset], [place.probe.cookie], at_return=True)):
+            standin.run("load libcudart.so.12; cudaLaunchKernel times=5")
+            assert loaded.tables.read().losses == {Loss.NO_START: 5}
+
+
+def test_in_every_mode_a_call_without_room_is_lost_once(mode: Mode, standin: Standin) -> None:
+    limits = Limits(max_processes=1)
+    with (
+        closing(load(limits, (mode,))) as loaded,
+        closing(attach(loaded.bpf, mode, str(standin.cudart), places(standin.cudart, RUNTIME))),
+        standin.start() as first,
+    ):
+        first.do("load libcudart.so.12")
+        first.do("cudaLaunchKernel")
+        standin.run("load libcudart.so.12; cudaLaunchKernel times=10")
+        assert loaded.tables.read().losses == {Loss.NO_PROCESS_ROW: 10}

@@ -1,0 +1,141 @@
+"""Programs in containers, with libraries that changed, and of every build."""
+
+import logging
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.session import Watch
+from tests.receivers.ebpf.standin import Program, Prologue, Standin
+from tests.receivers.ebpf.standin.fixture import BuildStandin
+from tests.receivers.ebpf.watching import calls
+
+LAUNCH = "zernel.cuda.launch.latency"
+Start = Callable[[], Program]
+
+
+@pytest.fixture
+def start_in_container(standin: Standin, tmp_path: Path) -> Start:
+    """Starts the program in a container of its own; all have one image, the stand-ins' folder."""
+    image = standin.copy_to(tmp_path / "image").folder
+
+    def start() -> Program:
+        container = tmp_path / os.urandom(4).hex()
+        for folder in ("upper", "work", "root"):
+            (container / folder).mkdir(parents=True)
+        layers = f"lowerdir={image},upperdir={container}/upper,workdir={container}/work"
+        mount = f"mount -t overlay overlay -o {layers} {container}/root"
+        if subprocess.run(["unshare", "-m", "sh", "-c", mount], check=False, capture_output=True).returncode:
+            pytest.skip("no overlay can be mounted here")
+        wrapper = ["unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "-"]
+        return standin.start(container / "root/program", wrapper=wrapper)
+
+    return start
+
+
+def test_containers_of_one_image_are_counted_once_each(watch: Watch, start_in_container: Start) -> None:
+    with start_in_container() as first, start_in_container() as second:
+        for program in (first, second):
+            program.do("load libcudart.so.12")
+            watch.attach()
+        first.do("cudaLaunchKernel times=100")
+        second.do("cudaLaunchKernel times=50")
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=first.pid) == 100
+    assert calls(batch, LAUNCH, process_pid=second.pid) == 50
+
+
+def test_a_program_in_a_pid_namespace_has_the_pid_it_has_here(watch: Watch, standin: Standin) -> None:
+    wrapper = ["unshare", "-p", "-f", "--kill-child"]
+    if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no pid namespace can be made here")
+    with standin.start(wrapper=wrapper) as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=int(children[0])) == 10
+
+
+def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: Standin, tmp_path: Path) -> None:
+    own = standin.copy_to(tmp_path / "own")
+    with own.start() as program:
+        program.do("load libcudart.so.12")
+        own.cudart.unlink()
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
+
+
+def test_both_are_counted_who_use_a_library_and_the_one_in_its_place(
+    watch: Watch, standin: Standin, tmp_path: Path
+) -> None:
+    own = standin.copy_to(tmp_path / "own")
+    with own.start() as old:
+        old.do("load libcudart.so.12")
+        watch.attach()
+        Path(shutil.copy(own.cudart, tmp_path / "new")).replace(own.cudart)  # as package managers do
+        with own.start() as new:
+            new.do("load libcudart.so.12")
+            watch.attach()
+            old.do("cudaLaunchKernel times=10")
+            new.do("cudaLaunchKernel times=20")
+            batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=old.pid, zernel_cuda_api="runtime") == 10
+    assert calls(batch, LAUNCH, process_pid=new.pid, zernel_cuda_api="runtime") == 20
+
+
+def test_a_library_that_is_loaded_late_is_probed_after_the_next_scan(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("sleep ms=0")
+        watch.attach()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
+
+
+def test_an_executable_with_the_runtime_linked_in_is_probed(watch: Watch, standin: Standin) -> None:
+    with standin.start(standin.static_program) as program:
+        program.do("sleep ms=0")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10
+
+
+@pytest.mark.parametrize("prologue", ["endbr64", "stepped"])
+def test_launches_are_probed_where_that_is_cheap_or_cannot_be(
+    watch: Watch, build_standin: BuildStandin, prologue: Prologue, caplog: pytest.LogCaptureFixture
+) -> None:
+    # On arm64 these are functions that begin with bti and with paciasp: their returns are seen, and the program lives.
+    counted = 0 if prologue == "stepped" and platform.machine() == "x86_64" else 10
+    caplog.set_level(logging.WARNING, "otel_zernel")
+    with build_standin(prologue).start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        program.do("cudaDeviceSynchronize times=3")
+        batch = watch.read()
+    assert calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == counted
+    assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == 3
+    assert ("would take 10 us" in caplog.text) == (not counted)
+
+
+def test_launches_are_probed_at_any_cost_if_asked(loadable: None, build_standin: BuildStandin) -> None:
+    watch = Watch(EbpfConfig(single_stepped=True), make_context(clock=SystemClock()))
+    with closing(watch), build_standin("stepped").start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        program.do("cudaLaunchKernel times=10")
+        assert calls(watch.read(), LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") == 10

@@ -1,0 +1,238 @@
+"""Which processes and files a scan finds, in a /proc made of files."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity, identity_of
+from otel_zernel_receivers.ebpf.processes.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.scanner import Library, ProcessId, Reason, Scanner, Selection
+from tests.receivers.ebpf.processes.fake_proc import FakeProc
+
+CUDART = "/usr/lib/libcudart.so.12"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> FakeProc:
+    return FakeProc(tmp_path)
+
+
+def identity_at(path: Path) -> FileIdentity:
+    with path.open("rb") as file:
+        return identity_of(file.fileno())
+
+
+def pids(scanner: Scanner) -> list[int]:
+    return [process.id.pid for process in scanner.scan().processes]
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("libcudart.so.12", Library.CUDART),
+        ("libcudart.so", Library.CUDART),
+        ("libcudart-a7b20f20.so.11.0", Library.CUDART),
+        ("libcuda.so.1", Library.CUDA),
+        ("libcuda.so.580.159.04", Library.CUDA),
+        ("libnccl.so.2", Library.NCCL),
+        ("libtorch_cpu.so", Library.TORCH_CPU),
+        ("libtorch_cuda.so", Library.TORCH_CUDA),
+        ("libnccl-net.so", None),
+        ("libcudadebugger.so.1", None),
+        ("libcudart.sox", None),
+        ("libc.so.6", None),
+    ],
+)
+def test_libraries_are_known_by_their_file_names(proc: FakeProc, name: str, library: Library | None) -> None:
+    proc.add(7, [f"/opt/lib/{name}"])
+    found = [used.library for process in Scanner(proc.root).scan().processes for used in process.files]
+    assert found == ([library] if library else [])
+
+
+def test_everything_about_a_process_is_told(proc: FakeProc) -> None:
+    environment = {"JOB": "bert", "SECRET": "x", "LONG": "9" * 1000}
+    proc.add(7, [CUDART], name="pt_main_thread", cgroup="/kubepods/pod1", environment=environment, start_time=4711)
+    (process,) = Scanner(proc.root, Selection(environment={"JOB": "*", "LONG": "*"})).scan().processes
+    assert process.id == ProcessId(7, 4711)
+    assert (process.own_pid, process.name, process.executable) == (7, "pt_main_thread", "python3.11")
+    assert process.cgroups == ("/kubepods/pod1",)
+    assert process.environment == {"JOB": "bert", "LONG": "9" * 256}
+    assert process.parent == 4, "fields of the stat file hold their own numbers"
+    (used,) = process.files
+    assert used.mapping.path == CUDART
+    assert [(part.start, part.end, part.offset) for part in used.mapping.ranges] == [(0x7000, 0x8000, 0x1000)]
+
+
+def test_control_groups_of_every_hierarchy_count(proc: FakeProc) -> None:
+    proc.add(7, [CUDART])
+    (proc.root / "7/cgroup").write_text("9:name=systemd:/\n4:memory:/docker/abc\n2:cpu:/fast\n0::/\n")
+    assert Scanner(proc.root).scan().processes[0].cgroups == ("/", "/docker/abc", "/fast")
+    for pattern, expected in (("/docker/*", [7]), ("/fast", [7]), ("/slow", [])):
+        assert pids(Scanner(proc.root, Selection(cgroups=[pattern]))) == expected
+
+
+def test_control_groups_of_containers_in_containers_count_in_every_hierarchy(proc: FakeProc) -> None:
+    """Version 1 has 14 of them; the file is longer than a page then."""
+    proc.add(7, [CUDART])
+    nested = "/".join(f"/kubepods-burstable-pod{pod}/cri-containerd-{'c' * 64}" for pod in range(4))
+    lines = [f"{number}:name=h{number}:{nested}/{number}\n" for number in range(14, 0, -1)]
+    (proc.root / "7/cgroup").write_text("".join(lines))
+    assert sum(map(len, lines)) > 4096
+    assert pids(Scanner(proc.root, Selection(cgroups=["*/1"]))) == [7]
+
+
+def test_a_path_is_looked_up_in_the_process_s_own_root(proc: FakeProc) -> None:
+    containers = {proc.add(7, [CUDART]), proc.add(8, [CUDART])}
+    processes = Scanner(proc.root).scan().processes
+    assert len({used.identity for process in processes for used in process.files}) == 2
+    for process in processes:
+        with open_located(process.files[0].file) as fd:
+            assert os.pread(fd, 100, 0).decode() == f"libcudart.so.12 of root-{process.id.pid}"
+    assert all((container / CUDART[1:]).exists() for container in containers)
+
+
+def test_one_file_that_two_processes_map_has_one_identity(proc: FakeProc) -> None:
+    first, second = proc.add(7, [CUDART]), proc.add(8, [CUDART])
+    (second / CUDART[1:]).unlink()
+    (second / CUDART[1:]).hardlink_to(first / CUDART[1:])
+    (proc.root / "8/maps").write_text((proc.root / "7/maps").read_text())
+    processes = Scanner(proc.root).scan().processes
+    assert len(processes) == 2
+    assert len({used.identity for process in processes for used in process.files}) == 1
+
+
+def test_a_deleted_library_is_opened_by_its_mapping(proc: FakeProc, tmp_path: Path) -> None:
+    library = proc.add(7, [CUDART]) / CUDART[1:]
+    kept = library.rename(tmp_path / "kept")
+    proc.delete(7, CUDART, keep=kept)
+    (used,) = Scanner(proc.root).scan().processes[0].files
+    assert used.mapping.deleted
+    assert used.mapping.path == CUDART
+    assert used.identity == identity_at(kept)
+
+
+def test_a_replaced_library_is_opened_by_its_mapping(proc: FakeProc, tmp_path: Path) -> None:
+    library = proc.add(7, [CUDART]) / CUDART[1:]
+    kept = library.rename(tmp_path / "kept")
+    library.write_text("another one")
+    (proc.root / "7/map_files/7000-8000").symlink_to(kept)
+    (used,) = Scanner(proc.root).scan().processes[0].files
+    assert not used.mapping.deleted
+    assert used.identity == identity_at(kept)
+
+
+def test_a_file_out_of_reach_is_counted_and_its_process_kept(proc: FakeProc) -> None:
+    proc.add(7, [CUDART])
+    proc.delete(7, CUDART)
+    scan = Scanner(proc.root).scan()
+    assert [process.files for process in scan.processes] == [()]
+    assert scan.skipped == {Reason.UNREACHABLE_FILE: 1}
+
+
+def test_another_file_in_the_place_of_a_located_one_is_not_opened(proc: FakeProc) -> None:
+    library = proc.add(7, [CUDART]) / CUDART[1:]
+    (used,) = Scanner(proc.root).scan().processes[0].files
+    library.rename(library.with_suffix(".old"))
+    library.write_text("another one")
+    with pytest.raises(FileNotFoundError, match="another file has taken its place"), open_located(used.file):
+        pass
+
+
+def test_a_fifo_in_the_place_of_a_library_stops_nothing(proc: FakeProc) -> None:
+    library = proc.add(7, [CUDART]) / CUDART[1:]
+    library.unlink()
+    os.mkfifo(library)
+    assert Scanner(proc.root).scan().skipped == {Reason.UNREACHABLE_FILE: 1}
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(), [7, 8]),
+        (Selection(names=["python*"]), [7]),
+        (Selection(names=["train"]), [8]),
+        (Selection(names=["nothing", "*ain"]), [8]),
+        (Selection(cgroups=["/kubepods/*"]), [7]),
+        (Selection(environment={"JOB": "*"}), [8]),
+        (Selection(environment={"JOB": "b*", "RANK": "0"}), []),
+        (Selection(names=["python*"], cgroups=["/other"]), []),
+        (Selection(names=["python*"], cgroups=["/kubepods/*"], environment={"RANK": "0"}), [7]),
+    ],
+)
+def test_a_selection_takes_what_meets_every_condition(
+    proc: FakeProc, selection: Selection, expected: list[int]
+) -> None:
+    proc.add(7, [CUDART], cgroup="/kubepods/pod1", environment={"RANK": "0"})
+    proc.add(8, [CUDART], name="x", executable="/opt/train", environment={"JOB": "bert"})
+    assert pids(Scanner(proc.root, selection)) == expected
+
+
+def test_processes_are_told_in_the_order_of_their_start(proc: FakeProc) -> None:
+    for pid, start_time in ((7, 300), (8, 100), (9, 200)):
+        proc.add(pid, [CUDART], start_time=start_time)
+    assert pids(Scanner(proc.root)) == [8, 9, 7]
+
+
+def test_processes_that_may_not_be_looked_at_are_counted(unprivileged: Path) -> None:
+    proc = FakeProc(unprivileged)
+    proc.add(7, [CUDART])
+    proc.add(8, [CUDART])
+    (proc.root / "8/maps").chmod(0)
+    uid = os.geteuid()
+    if not uid:
+        os.seteuid(65534)
+    try:
+        scan = Scanner(proc.root).scan()
+    finally:
+        os.seteuid(uid)
+    assert [process.id.pid for process in scan.processes] == [7]
+    assert scan.skipped == {Reason.PERMISSION: 1}
+
+
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("missing", ["maps", "stat", "comm", "cgroup", "status"])
+def test_a_process_that_ends_meanwhile_is_left_out(proc: FakeProc, missing: str) -> None:
+    proc.add(7, [CUDART], pids=[7, 1])
+    proc.add(8, [CUDART])
+    (proc.root / "7" / missing).unlink()
+    expected = [7, 8] if missing == "status" else [8]  # only asked for where /proc is another namespace's
+    assert pids(Scanner(proc.root)) == expected
+
+
+def test_a_scan_forgets_what_has_gone(proc: FakeProc) -> None:
+    proc.add(7, [CUDART])
+    scanner = Scanner(proc.root)
+    assert pids(scanner) == [7]
+    (proc.root / "7/maps").write_text("")
+    assert pids(scanner) == []
+
+
+def test_a_pid_used_again_is_another_process(proc: FakeProc) -> None:
+    proc.add(7, [CUDART], start_time=100)
+    scanner = Scanner(proc.root)
+    (before,) = scanner.scan().processes
+    stat = proc.root / "7/stat"
+    stat.write_text(stat.read_text().replace(" 100 ", " 200 "))
+    (after,) = scanner.scan().processes
+    assert before.id != after.id
+
+
+def test_a_missing_proc_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        Scanner(tmp_path / "proc").scan()
+
+
+def test_names_of_any_bytes_can_be_told(proc: FakeProc) -> None:
+    proc.add(7, [CUDART], name=os.fsdecode(b"tr\xffin"), executable=os.fsdecode(b"/opt/tr\xffin"))
+    (process,) = Scanner(proc.root).scan().processes
+    assert (process.name, process.executable) == ("tr\N{REPLACEMENT CHARACTER}in",) * 2

@@ -1,0 +1,73 @@
+"""What is new in counters that only grow, and that start again at 0 some day."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.tables.series import SeriesReading
+from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.receivers.ebpf.standin import Program, Standin
+
+
+@pytest.fixture
+def loaded(loadable: None, standin: Standin) -> Iterator[tuple[Loaded, Program]]:
+    """The BPF side, and a program whose launches are counted."""
+    seen: list[Loaded] = []
+
+    def keep(limits: Limits) -> Loaded:
+        seen.append(load(limits))
+        return seen[-1]
+
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
+        watch.open()
+        program.do("load libcudart.so.12")
+        watch.attach()
+        yield seen[-1], program
+
+
+def launches(loaded: Loaded, program: Program) -> list[SeriesReading]:
+    readings = loaded.tables.series.read()
+    return [one for one in readings if (one.process.pid, one.operation) == (program.pid, Operation.RUNTIME_LAUNCH)]
+
+
+def test_counters_that_start_again_at_zero_lose_no_call(loaded: tuple[Loaded, Program]) -> None:
+    bpf, program = loaded
+    counters = bpf.bpf.maps["counters"].array(np.dtype("<u4"))
+    counters[:] = 2**32 - 1
+    program.do("cudaLaunchKernel")
+    launches(bpf, program)
+    for _ in range(3):
+        program.do("cudaLaunchKernel times=500")
+        (reading,) = launches(bpf, program)
+        assert reading.counts.sum() == 500
+        assert reading.counts.min() > 0
+    assert (counters < 2**31).any()
+
+
+def test_a_reading_tells_only_what_is_new(loaded: tuple[Loaded, Program]) -> None:
+    bpf, program = loaded
+    program.do("cudaLaunchKernel times=500")
+    (first,) = launches(bpf, program)
+    assert launches(bpf, program) == []
+    program.do("cudaLaunchKernel times=2")
+    (second,) = launches(bpf, program)
+    assert (first.counts.sum(), second.counts.sum()) == (500, 2)
+    assert 0 < second.sum_ns < first.sum_ns + second.sum_ns
+
+
+def test_more_series_than_are_compared_at_once_are_all_read(loaded: tuple[Loaded, Program]) -> None:
+    """Each fork is a process of its own, and so a series."""
+    bpf, program = loaded
+    program.do("cudaLaunchKernel times=20 forks=100")
+    readings = [one for one in bpf.tables.series.read() if one.operation == Operation.RUNTIME_LAUNCH]
+    assert len(readings) == len({one.process for one in readings}) >= 100
+    assert sum(one.counts.sum() for one in readings) == 20 * 100
+    assert all((np.diff(one.index) > 0).all() for one in readings)
