@@ -141,9 +141,9 @@ def _receiver() -> Callable[[], Count]:
     from otel_zernel.clock import SystemClock
     from otel_zernel.testing import make_context
     from otel_zernel_receivers.nvml.config import NvmlConfig
-    from otel_zernel_receivers.nvml.events import Xids
-    from otel_zernel_receivers.nvml.gpu import Maker, count, find
-    from otel_zernel_receivers.nvml.library import Library
+    from otel_zernel_receivers.nvml.driver.events import Xids
+    from otel_zernel_receivers.nvml.driver.library import Library
+    from otel_zernel_receivers.nvml.gpus.gpu import Maker, count, find
 
     library, context = Library(), make_context(clock=SystemClock())
     maker = Maker(NvmlConfig(), context, Xids(context.clock.time_ns))

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from otel_zernel_receivers.nvml.metrics import METRICS, Metric
-from otel_zernel_receivers.nvml.status import RULES
+from otel_zernel_receivers.nvml.points.metrics import METRICS, Metric
+from otel_zernel_receivers.nvml.readings.status import RULES
 
 README = Path(__file__).parent.parent / "receivers" / "otel_zernel_receivers" / "nvml" / "README.md"
 

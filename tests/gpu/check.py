@@ -12,10 +12,10 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.events import Xids
-from otel_zernel_receivers.nvml.gpu import Maker, count, find
-from otel_zernel_receivers.nvml.library import Library, Unavailable
-from otel_zernel_receivers.nvml.metrics import METRICS
+from otel_zernel_receivers.nvml.driver.events import Xids
+from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
+from otel_zernel_receivers.nvml.gpus.gpu import Maker, count, find
+from otel_zernel_receivers.nvml.points.metrics import METRICS
 from tests.gpu.nvidia_smi import Found, compare
 
 REPORT = Path(__file__).parents[2] / "docs" / "gpu_check.txt"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.nvml.metrics import METRICS
+from otel_zernel_receivers.nvml.points.metrics import METRICS
 from tests.gpu.check import table
 from tests.gpu.nvidia_smi import LINES, compare
 from tests.receivers.nvml.driver import build, build_nvidia_smi, driver

@@ -10,7 +10,7 @@ from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.interop.rotel import Rotel
-from tests.processors.phases.test_traces import trees
+from tests.processors.phases.emit.test_traces import trees
 from tests.processors.phases.training import Loop, batch_of, spans_of
 
 

@@ -11,17 +11,17 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.departed import LINGER_NS, Departed, Key
-from otel_zernel_processors.phases.energy import Gpu
-from otel_zernel_processors.phases.host_time import HostTime
-from otel_zernel_processors.phases.ledger import PHASES
-from otel_zernel_processors.phases.marks import covers_process, mark_of, tells_death
-from otel_zernel_processors.phases.metrics import Value, Writer
-from otel_zernel_processors.phases.observations import GPU, LOSSES, READING, Observation, scalars
+from otel_zernel_processors.phases.emit.metrics import Value, Writer
+from otel_zernel_processors.phases.emit.report import report
+from otel_zernel_processors.phases.emit.staleness import Told
+from otel_zernel_processors.phases.ended_processes import LINGER_NS, Departed, Key
+from otel_zernel_processors.phases.intake.host_clock import HostTime
+from otel_zernel_processors.phases.intake.inputs import GPU, LOSSES, READING, Observation, scalars
+from otel_zernel_processors.phases.intake.intervals import covers_process, mark_of, tells_death
+from otel_zernel_processors.phases.intake.watermark import Readings
 from otel_zernel_processors.phases.process import Identity, Process
-from otel_zernel_processors.phases.readings import Readings
-from otel_zernel_processors.phases.report import report
-from otel_zernel_processors.phases.told import Told
+from otel_zernel_processors.phases.results.energy import Gpu
+from otel_zernel_processors.phases.scopes.attribution import PHASES
 
 _MANY = 1000
 """More reports than this are not made up for after a silence."""

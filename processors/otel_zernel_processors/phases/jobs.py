@@ -8,9 +8,9 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig
-from otel_zernel_processors.phases.metrics import Writer, state_set
+from otel_zernel_processors.phases.emit.metrics import Writer, state_set
 from otel_zernel_processors.phases.process import Process
-from otel_zernel_processors.phases.ranks import VERDICTS, JobFinding, JobJudge
+from otel_zernel_processors.phases.results.ranks import VERDICTS, JobFinding, JobJudge
 
 Job = tuple[str, str]
 """A resource attribute that names the job, and its value."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.component import Context
-from otel_zernel_processors.phases.account import Account, Tally
 from otel_zernel_processors.phases.config import PhasesConfig, ns
-from otel_zernel_processors.phases.durations import StepDurations
-from otel_zernel_processors.phases.energy import History, Spent
-from otel_zernel_processors.phases.marks import Mark
-from otel_zernel_processors.phases.observations import KERNEL, MISSING, NVML, Observation, Scalars, scalars
-from otel_zernel_processors.phases.signals import SignalReader, Spell
-from otel_zernel_processors.phases.timeline import ClosedStep, Timeline
-from otel_zernel_processors.phases.told import Told
-from otel_zernel_processors.phases.traces import Sampler
-from otel_zernel_processors.phases.verdict import MARKS, Judge
+from otel_zernel_processors.phases.emit.durations import StepDurations
+from otel_zernel_processors.phases.emit.staleness import Told
+from otel_zernel_processors.phases.emit.traces import Sampler
+from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING, NVML, Observation, Scalars, scalars
+from otel_zernel_processors.phases.intake.intervals import Mark
+from otel_zernel_processors.phases.results.energy import History, Spent
+from otel_zernel_processors.phases.results.totals import Account, Tally
+from otel_zernel_processors.phases.results.verdict import MARKS, Judge
+from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
+from otel_zernel_processors.phases.signals.rules import SignalReader, Spell
 
 PIECE = 64
 """Marks that are taken at a time: a few tenths of a ms."""

@@ -8,8 +8,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.host import Host
+from otel_zernel_processors.phases.intake.inputs import observations, scalars
 from otel_zernel_processors.phases.jobs import Jobs
-from otel_zernel_processors.phases.observations import observations, scalars
 from otel_zernel_processors.phases.process import Process
 
 SPANS = "otel_zernel_receivers.ebpf"

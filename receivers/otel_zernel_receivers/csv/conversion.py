@@ -11,7 +11,7 @@ from otel_zernel.component import Context
 from otel_zernel_receivers.csv.config import CsvConfig
 from otel_zernel_receivers.csv.encoding import Encoder
 from otel_zernel_receivers.csv.fast import parse_block
-from otel_zernel_receivers.csv.layouts import Layout
+from otel_zernel_receivers.csv.layouts.layout import Layout
 from otel_zernel_receivers.csv.plain import parse_lines
 from otel_zernel_receivers.csv.reader import Block
 from otel_zernel_receivers.csv.rows import BadRow, Rows

@@ -14,7 +14,7 @@ from otel_zernel.otlp.points import (
     number_point_head,
     number_point_tails,
 )
-from otel_zernel_receivers.csv.layouts import SCOPE, Layout, Plan
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, Layout, Plan
 from otel_zernel_receivers.csv.rows import Rows, Texts
 
 MAX_SERIES = 20_000

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.csv.layouts import Plan
+from otel_zernel_receivers.csv.layouts.layout import Plan
 from otel_zernel_receivers.csv.lines import MAX_LINE, Lines
 from otel_zernel_receivers.csv.rows import Rows, Texts
 from otel_zernel_receivers.csv.times import parse_time

@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 
-from otel_zernel_receivers.csv.layouts import Plan
+from otel_zernel_receivers.csv.layouts.layout import Plan
 from otel_zernel_receivers.csv.reader import Block, Reader, Unreadable, readable
 from otel_zernel_receivers.csv.sources import Source, expand, is_compressed, magic_of
 

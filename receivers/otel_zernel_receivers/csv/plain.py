@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from otel_zernel_receivers.csv.layouts import Plan
+from otel_zernel_receivers.csv.layouts.layout import Plan
 from otel_zernel_receivers.csv.lines import MAX_LINE, Lines
 from otel_zernel_receivers.csv.rows import BadRow, Rows, Texts
 from otel_zernel_receivers.csv.times import parse_time

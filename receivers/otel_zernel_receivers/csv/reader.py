@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from otel_zernel_receivers.csv.config import STDIN
-from otel_zernel_receivers.csv.layouts import Layout, Plan, find_columns
+from otel_zernel_receivers.csv.layouts.layout import Layout, Plan, find_columns
 from otel_zernel_receivers.csv.lines import LineReader, Lines
 from otel_zernel_receivers.csv.plain import split_line
 from otel_zernel_receivers.csv.sources import READ_ERRORS, Source, expand, open_source

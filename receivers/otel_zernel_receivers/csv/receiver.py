@@ -13,11 +13,11 @@ from otel_zernel.component import Context, Emit, Insist, Receiver, Signal
 from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel_receivers.csv.config import Columns, CsvConfig
 from otel_zernel_receivers.csv.conversion import Conversion
-from otel_zernel_receivers.csv.dcgm import DcgmLayout
 from otel_zernel_receivers.csv.follow import Follower
-from otel_zernel_receivers.csv.layouts import Layout, OwnLongLayout, OwnWideLayout
+from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
+from otel_zernel_receivers.csv.layouts.layout import Layout, OwnLongLayout, OwnWideLayout
+from otel_zernel_receivers.csv.layouts.wide import WideLayout
 from otel_zernel_receivers.csv.reader import Block, Reader, Unreadable
-from otel_zernel_receivers.csv.wide import WideLayout
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig, ScraperConfig
 from otel_zernel.types import Duration, PositiveDuration
-from otel_zernel_receivers.nvml.metrics import METRICS
+from otel_zernel_receivers.nvml.points.metrics import METRICS
 
 
 def _known(name: str) -> str:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from otel_zernel.component import Finding
-from otel_zernel_receivers.nvml.gpu import count
-from otel_zernel_receivers.nvml.library import Library, Unavailable
+from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
+from otel_zernel_receivers.nvml.gpus.gpu import count
 
 
 def examine() -> Iterator[Finding]:

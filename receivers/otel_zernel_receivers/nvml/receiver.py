@@ -7,13 +7,13 @@ from functools import partial
 
 from otel_zernel.component import Context, Emit, Finding, Receiver
 from otel_zernel.engine.scraping import ScrapeThread
-from otel_zernel_receivers.nvml import metrics as m
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.doctor import examine
-from otel_zernel_receivers.nvml.events import Listener, Xids
-from otel_zernel_receivers.nvml.gpu import Gpu, Maker, count
-from otel_zernel_receivers.nvml.library import Library, Unavailable
-from otel_zernel_receivers.nvml.place import Place
+from otel_zernel_receivers.nvml.driver.events import Listener, Xids
+from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
+from otel_zernel_receivers.nvml.gpu_slot import Place
+from otel_zernel_receivers.nvml.gpus.gpu import Gpu, Maker, count
+from otel_zernel_receivers.nvml.points import metrics as m
 from otel_zernel_receivers.nvml.watch import Watch, deliver
 
 CLOSING = 0.7

@@ -10,8 +10,8 @@ from otel_zernel.component import Context, Emit, Insist
 from otel_zernel.engine.scraping import ScrapeThread
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.library import Unavailable
-from otel_zernel_receivers.nvml.place import Place
+from otel_zernel_receivers.nvml.driver.library import Unavailable
+from otel_zernel_receivers.nvml.gpu_slot import Place
 
 
 async def deliver(batch: Batch, emit: Emit, config: NvmlConfig, context: Context) -> None:

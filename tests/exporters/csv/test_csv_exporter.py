@@ -22,8 +22,8 @@ from otel_zernel_exporters.csv.config import CsvConfig
 from otel_zernel_exporters.csv.rows import _number, _scaled
 from otel_zernel_receivers.csv import CsvReceiver
 from otel_zernel_receivers.csv.config import CsvConfig as ReceiverConfig
-from otel_zernel_receivers.nvml.events import Xid
-from otel_zernel_receivers.nvml.metrics import METRICS
+from otel_zernel_receivers.nvml.driver.events import Xid
+from otel_zernel_receivers.nvml.points.metrics import METRICS
 from tests.receivers.nvml.driver import driver
 from tests.receivers.nvml.reading import lines
 from tests.receivers.nvml.running import Host

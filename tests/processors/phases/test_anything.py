@@ -12,8 +12,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_processors.phases.marks import mark_of
-from otel_zernel_processors.phases.timeline import Timeline
+from otel_zernel_processors.phases.intake.intervals import mark_of
+from otel_zernel_processors.phases.scopes.timeline import Timeline
 from tests.processors.phases.processing import dropped, in_pieces, make, run
 from tests.processors.phases.training import (
     MS,

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.csv.fast import parse_block
-from otel_zernel_receivers.csv.layouts import Plan
+from otel_zernel_receivers.csv.layouts.layout import Plan
 from otel_zernel_receivers.csv.lines import MAX_LINE, LineReader, Lines
 from otel_zernel_receivers.csv.plain import parse_lines
 from otel_zernel_receivers.csv.rows import Rows

@@ -7,10 +7,10 @@ from typing import Any
 from otel_zernel.component import Context
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.events import Listener, Xids
-from otel_zernel_receivers.nvml.gpu import Gpu, Maker, count, find
-from otel_zernel_receivers.nvml.library import Library
-from otel_zernel_receivers.nvml.place import Place
+from otel_zernel_receivers.nvml.driver.events import Listener, Xids
+from otel_zernel_receivers.nvml.driver.library import Library
+from otel_zernel_receivers.nvml.gpu_slot import Place
+from otel_zernel_receivers.nvml.gpus.gpu import Gpu, Maker, count, find
 
 HOST = "node-1"
 

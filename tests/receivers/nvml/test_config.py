@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.metrics import METRICS
+from otel_zernel_receivers.nvml.points.metrics import METRICS
 
 
 def test_metrics_can_be_switched_either_way() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from otel_zernel.component import Finding
 from otel_zernel_receivers.nvml import NvmlReceiver
-from otel_zernel_receivers.nvml import library as nvml
+from otel_zernel_receivers.nvml.driver import library as nvml
 from tests.receivers.nvml.driver import Driver
 
 

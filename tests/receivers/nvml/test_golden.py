@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.nvml.board import BOARD
-from otel_zernel_receivers.nvml.fields import FIELDS
-from otel_zernel_receivers.nvml.metrics import METRICS
+from otel_zernel_receivers.nvml.points.metrics import METRICS
+from otel_zernel_receivers.nvml.readings.board import BOARD
+from otel_zernel_receivers.nvml.readings.fields import FIELDS
 from tests.receivers.nvml.driver import Driver, build
 from tests.receivers.nvml.reading import lines
 from tests.receivers.nvml.running import Host

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 TRY = """
-from otel_zernel_receivers.nvml.library import Library, Unavailable
+from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
 try:
     Library()
 except Unavailable as problem:

@@ -1,0 +1,38 @@
+"""The wide layout that small GPU loggers write: a row for each GPU and moment, a column for each metric."""
+
+from collections.abc import Mapping
+
+from otel_zernel.formats.dcgm import FIELDS
+from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
+from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, Layout, Stream
+
+# The columns hold what DCGM's fields hold, in the same units.
+_COLUMNS = {
+    "gpu_utilization": FIELDS["DCGM_FI_DEV_GPU_UTIL"],
+    "memory_utilization": FIELDS["DCGM_FI_DEV_MEM_COPY_UTIL"],
+    "memory_used_mb": FIELDS["DCGM_FI_DEV_FB_USED"],
+    "memory_free_mb": FIELDS["DCGM_FI_DEV_FB_FREE"],
+    "temperature": FIELDS["DCGM_FI_DEV_GPU_TEMP"],
+    "power_draw": FIELDS["DCGM_FI_DEV_POWER_USAGE"],
+    "sm_clock_mhz": FIELDS["DCGM_FI_DEV_SM_CLOCK"],
+    "memory_clock_mhz": FIELDS["DCGM_FI_DEV_MEM_CLOCK"],
+}
+
+
+class WideLayout(Layout):
+    """`layout: wide`."""
+
+    timestamp = "timestamp"
+    needed = ("gpu_id", "hostname")
+    optional = ("uuid",)
+    numbers = tuple(_COLUMNS)
+    every_number = False
+    sparse = True
+
+    def stream(self, texts: Mapping[str, str], number: str) -> Stream:
+        uuid, index = texts.get("uuid", ""), texts["gpu_id"]
+        resource = gpu_resource(uuid=uuid, index=index, model="", hostname=texts["hostname"])
+        measure = _COLUMNS[number]
+        attributes = encode_point_attributes({"hw.id": uuid or index, **measure.attributes})
+        return Stream(Series(encode_resource(resource), SCOPE, measure.descriptor, attributes), measure.scale)

@@ -1,0 +1,159 @@
+"""Where steps begin and end, and of what kind they are."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from otel_zernel_processors.phases.intake.intervals import mark_of
+from otel_zernel_processors.phases.scopes.steps import Step
+from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
+from tests.processors.phases.training import MS, START, Loop
+
+WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def closed(loop: Loop) -> list[ClosedStep]:
+    timeline = Timeline(MS // 2, 10_000)
+    for span in loop.spans:
+        mark = mark_of(span)
+        assert mark is not None
+        assert timeline.add(mark) is None
+    return list(timeline.end())
+
+
+def cut(loop: Loop) -> list[Step]:
+    """The steps behind the loop's first load."""
+    return [one.step for one in closed(loop)][1:]
+
+
+def kinds(steps: Iterable[Step]) -> str:
+    """The kinds of the steps, a letter each: training, accumulation, evaluation, between, unfinished."""
+    return "".join(step.kind[0] for step in steps)
+
+
+def end_of_data(loop: Loop) -> Loop:
+    """The loader is asked once more, and has nothing."""
+    return loop.load(0.03)
+
+
+def evaluated(loop: Loop, batches: int = 3, forward: float = 6.0) -> Loop:
+    for _ in range(batches):
+        loop.load(3).wait(forward)
+    return end_of_data(loop)
+
+
+def test_a_step_lasts_from_one_return_to_the_next() -> None:
+    steps = cut(Loop().steps(3, tail=2).load())
+    assert [(step.start - START, step.end - START) for step in steps] == [
+        (at * MS, (at + 34) * MS) for at in (5, 39, 73)
+    ]
+
+
+def test_accumulation_has_a_backward_pass_and_no_optimizer() -> None:
+    loop = Loop()
+    for _ in range(3):
+        for _ in range(3):
+            loop.load().wait(10).do("backward", 12)
+        loop.load().train()
+    assert kinds(cut(loop.load())) == "aaat" * 3
+
+
+def test_evaluation_within_an_epoch_and_its_end_are_told_apart() -> None:
+    loop = Loop().steps(5)
+    evaluated(loop).wait(1)
+    assert kinds(cut(loop.steps(5).load())) == "ttttt" + "eee" + "b" + "ttttt"
+
+
+def test_evaluation_whose_end_touches_the_next_load_has_no_time_between() -> None:
+    loop = Loop().steps(5)
+    evaluated(loop).wait(0.1)
+    assert kinds(cut(loop.steps(5).load())) == "ttttt" + "eee" + "ttttt"
+
+
+def test_the_end_of_an_epoch_is_between() -> None:
+    steps = cut(end_of_data(Loop().steps(5)).wait(400).steps(5).load())
+    assert kinds(steps) == "tttttbttttt"
+    assert [step.ends_epoch for step in steps].index(True) == 5
+    assert steps[5].end - steps[5].start == 405 * MS
+
+
+def test_an_epoch_that_begins_anew_at_once_ends_all_the_same() -> None:
+    steps = cut(end_of_data(Loop().steps(5)).wait(0.2).steps(5).load())
+    assert kinds(steps) == "t" * 10
+    assert [index for index, step in enumerate(steps) if step.ends_epoch] == [4]
+
+
+def test_an_evaluation_behind_the_end_of_an_epoch() -> None:
+    loop = end_of_data(Loop().steps(5)).wait(100)
+    steps = cut(evaluated(loop).wait(20).steps(5).load())
+    assert kinds(steps) == "ttttt" + "b" + "eee" + "b" + "ttttt"
+    assert [index for index, step in enumerate(steps) if step.ends_epoch] == [5]
+
+
+def test_workers_that_are_ended_take_long_and_bring_no_batch_either() -> None:
+    loop = Loop()
+    for _ in range(5):
+        loop.do("data_loading", 0.3, name=WORKERS).train()
+    loop.do("data_loading", 40, name=WORKERS).wait(100)
+    assert kinds(cut(evaluated(loop).wait(20).steps(5).load())) == "ttttt" + "b" + "eee" + "b" + "ttttt"
+
+
+def test_several_loaders_make_one_step() -> None:
+    loop = Loop()
+    for _ in range(6):
+        loop.load(3).wait(0.1).load(2).train()
+    steps = cut(loop.load(3).wait(0.1).load(2))
+    assert kinds(steps) == "t" * 6 or kinds(steps[1:]) == "t" * 6
+    assert sum(step.ends_epoch for step in steps) <= 1
+
+
+def test_an_evaluation_that_is_left_early_is_one_to_its_end() -> None:
+    loop = Loop().steps(5).load(3).wait(6).load(3).wait(6).load(3).wait(7)
+    steps = closed(loop.steps(5).load())[1:]
+    assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
+    assert [piece.what for piece in steps[7].ledger.pieces] == ["forward", "data_loading"]
+
+
+def test_what_follows_an_evaluation_that_was_left_early_is_unknown() -> None:
+    loop = Loop().steps(5).load(3).wait(6).load(3).wait(6 + 300)
+    pieces = [
+        (piece.what, round((piece.end - piece.start) / MS, 3)) for piece in closed(loop.steps(5))[7].ledger.pieces
+    ]
+    assert pieces == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
+
+
+@pytest.mark.parametrize("batch", ["the only one", "from workers"])
+def test_where_an_evaluation_that_is_left_early_cannot_be_told_from_its_end_it_ends_in_time_unknown(batch: str) -> None:
+    loop = Loop().steps(5)
+    if batch == "from workers":
+        loop.do("data_loading", 3, name=WORKERS).wait(6)
+    loop.do("data_loading", 3, name=WORKERS if batch == "from workers" else "").wait(6)
+    evaluated = "e" if batch == "from workers" else ""
+    assert kinds(cut(loop.steps(5).load())) == "ttttt" + evaluated + "b" + "ttttt"
+
+
+def test_a_checkpoint_behind_the_optimizer_is_unknown_time_of_its_step() -> None:
+    slow = closed(Loop().steps(2).steps(1, tail=300).load())[-1]
+    unknown = [piece.end - piece.start for piece in slow.ledger.pieces if piece.phase == "unknown"]
+    assert unknown == [300 * MS]
+
+
+def test_the_last_step_of_a_process_that_dies_is_unfinished() -> None:
+    steps = cut(Loop().steps(2).load().wait(10).do("backward", 12))
+    assert kinds(steps) == "ttu"
+
+
+def test_an_evaluation_at_the_very_end_is_one() -> None:
+    assert kinds(cut(evaluated(Loop().steps(5)).wait(50))) == "ttttt" + "eee"
+
+
+def test_without_a_loader_there_are_no_steps() -> None:
+    assert closed(Loop().train().train()) == []
+
+
+@pytest.mark.parametrize("loads_on", [1, 2])
+def test_the_thread_that_trains_is_followed(loads_on: int) -> None:
+    loop = Loop(thread=loads_on).load().load()
+    loop.thread = 2
+    steps = [one.step for one in closed(loop.steps(3).load())]
+    assert kinds(steps)[-2:] == "tt"

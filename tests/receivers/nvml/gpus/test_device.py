@@ -1,0 +1,290 @@
+"""What one device is asked, and what becomes of its answers."""
+
+from collections import Counter as Counted
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel.testing import FakeClock
+from otel_zernel_receivers.nvml.driver.library import Library, Lost, Unavailable
+from otel_zernel_receivers.nvml.gpus.counters import Counter
+from otel_zernel_receivers.nvml.gpus.energy import Integral
+from otel_zernel_receivers.nvml.points.metrics import METRICS
+from otel_zernel_receivers.nvml.readings.polling import Asked, Questions, Readings
+from tests.receivers.nvml.driver import Driver
+from tests.receivers.nvml.reading import metrics, values
+from tests.receivers.nvml.running import Host
+
+Boot = Callable[[str], Driver]
+REPLAYS = "zernel.gpu.pcie.replays"
+
+
+def test_a_counter_that_wraps_goes_on_growing(driver: Boot) -> None:
+    controls = driver("geforce")
+    with Host().gpus() as gpus:
+        assert values(gpus[0].scrape(), REPLAYS) == {"": 2**32 - 6}
+        controls.apply("gpu 0", "Field 94 = 4u")
+        assert values(gpus[0].scrape(), REPLAYS) == {"": 2**32 + 4}
+
+
+def test_a_counter_that_the_driver_reset_starts_anew(driver: Boot) -> None:
+    controls, host = driver("h100x8"), Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        last = host.clock.time_ns()
+        host.clock.advance(10)
+        controls.apply("gpu 0", "Field 83 = 5000")
+        (energy,) = metrics(gpus[0].scrape(), "hw.energy")
+    point = energy.sum.data_points[0]
+    assert (point.as_double, point.start_time_unix_nano) == (5.0, last)
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), max_size=30), st.integers(0, 2**32 - 1))
+def test_a_wrapping_counter_adds_up_to_what_was_counted(increments: list[int], first: int) -> None:
+    counter, true = Counter(), first
+    counter.read(first, 2.0**32, 0)
+    for increment in increments:
+        true += increment
+        assert counter.read(true % 2**32, 2.0**32, 0) == true
+
+
+@given(st.lists(st.integers(1, 2**40)))
+def test_a_wide_counter_never_falls_without_a_new_start(raws: list[int]) -> None:
+    counter, before, start = Counter(), 0.0, 0
+    for now, raw in enumerate(raws, 1):
+        value = counter.read(raw, 0.0, now)
+        assert value >= before or counter.start_ns > start or counter.start_ns == now - 1
+        before, start = value, counter.start_ns
+
+
+def test_nvlink_errors_are_summed_over_links_where_there_is_no_total(driver: Boot) -> None:
+    links = [f"Field 161{(link and f'.{link}') or ''} = {link}" for link in range(18)]
+    driver("h200").apply("gpu 0", *links, "Field 221.3 = 7u")
+    with Host().gpus() as gpus:
+        errors = values(gpus[0].scrape(), "zernel.gpu.nvlink.errors")
+    assert errors == {"error.type=replay": sum(range(18)), "error.type=symbol": 7}
+
+
+def test_what_ended_processes_had_is_forgotten(driver: Boot) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        for pid in range(100, 400):
+            controls.apply("gpu 0", f"ComputeRunningProcesses = {pid} 5")
+            gpus[0].scrape()
+        board = gpus[0].board
+        assert len(board._history.processes._known) == 1
+        assert not [one for one in board._latest if one.metric.startswith("zernel.gpu.process.")]
+
+
+def test_a_serial_number_that_is_no_text_is_left_out(driver: Boot) -> None:
+    driver("h200").apply("gpu 0", "Serial = \udcff\udcfe")
+    with Host().gpus() as gpus:
+        assert "hw.serial_number" not in gpus[0].board.identity.resource
+
+
+def test_energy_is_power_over_time() -> None:
+    energy = Integral()
+    energy.add([(0, 100_000), (1_000_000, 100_000)])
+    energy.add([(3_000_000, 300_000)])
+    assert energy.joules == 100 + 400
+
+
+def test_energy_without_samples_comes_from_readings(driver: Boot) -> None:
+    controls, host = driver("geforce"), Host()
+    controls.apply("gpu 0", "Samples 0 -")
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        host.clock.advance(10)
+        found = values(gpus[0].scrape(), "hw.energy")
+    assert found == {"zernel.gpu.energy.source=power_readings": pytest.approx(712.34)}
+
+
+def test_what_a_board_does_not_support_is_asked_once(driver: Boot) -> None:
+    controls, host = driver("geforce"), Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", "MarginTemperature = 12", "Field 83 = 1000")
+        batch = gpus[0].scrape()
+    assert values(batch, "zernel.gpu.temperature.margin") == {}
+    assert list(values(batch, "hw.energy")) == ["zernel.gpu.energy.source=power_samples"]
+
+
+def test_a_new_driver_is_asked_everything_again(driver: Boot) -> None:
+    controls, host = driver("geforce"), Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+    controls.apply("gpu 0", "MarginTemperature = 12")
+    with host.gpus() as gpus:
+        assert values(gpus[0].scrape(), "zernel.gpu.temperature.margin") == {"": 12}
+
+
+def test_a_query_that_fails_for_once_is_counted_and_asked_again(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    with host.gpus() as gpus:
+        controls.apply("gpu 0", "PowerUsage = !999")
+        assert values(gpus[0].scrape(), "hw.power") == {}
+        assert host.failed == [("nvmlDeviceGetPowerUsage", "unknown")]
+        controls.apply("gpu 0", "PowerUsage = 99000")
+        assert values(gpus[0].scrape(), "hw.power") == {"": 99}
+
+
+def test_fields_that_fail_for_once_are_counted_one_by_one_and_asked_again(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "Field 82 = !999", "Field 142 = !10")
+    with host.gpus() as gpus:
+        batch = gpus[0].scrape()
+        assert host.failed == [("NVML_FI_DEV_MEMORY_TEMP", "unknown"), ("NVML_FI_DEV_REMAPPED_COR", "timeout")]
+        assert values(batch, "hw.temperature") == {"hw.sensor_location=gpu": 42}
+        assert values(batch, "zernel.gpu.memory.remapped_rows") == {"error.type=uncorrected": 0}
+        controls.apply("gpu 0", "Field 82 = 43u", "Field 142 = 0u")
+        assert len(values(gpus[0].scrape(), "hw.temperature")) == 2
+    assert len(host.failed) == 2
+
+
+def test_a_field_of_a_type_nobody_knows_costs_that_field_only(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "Field 82 = 43x")
+    with host.gpus() as gpus:
+        batch = gpus[0].scrape()
+    assert host.failed == [("NVML_FI_DEV_MEMORY_TEMP", "unknown_value_type")]
+    assert values(batch, "zernel.gpu.memory.power") == {"": 36.43}
+
+
+def test_a_sum_over_links_is_left_out_and_counted_when_a_link_does_not_answer(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    links = ["", *(f".{link}" for link in range(1, 18))]
+    controls.apply("gpu 0", *(f"Field 161{link} = 5" for link in links), *(f"Field 165{link} = 1u" for link in links))
+    with host.gpus() as gpus:
+        assert values(gpus[0].scrape(), "zernel.gpu.nvlink.errors") == {"error.type=replay": 90}
+        controls.apply("gpu 0", "Field 161.3 = !999", "Field 165.4 = !10")
+        batch = gpus[0].scrape()
+        assert values(batch, "zernel.gpu.nvlink.errors") == {}
+        assert values(batch, "zernel.gpu.nvlink.links") == {}
+        assert host.failed == [("nvmlDeviceGetNvLinkState", "timeout"), ("nvmlDeviceGetFieldValues", "unknown")]
+        controls.apply("gpu 0", "Field 161.3 = 6", "Field 165.4 = 1u")
+        (errors,) = metrics(gpus[0].scrape(), "zernel.gpu.nvlink.errors")
+    assert [(one.as_double, one.start_time_unix_nano) for one in errors.sum.data_points] == [(91, 0)]
+
+
+def test_a_sample_buffer_that_fails_for_once_is_counted_and_read_again(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "Samples 0 = !999")
+    with host.gpus() as gpus:
+        assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution") == []
+        assert host.failed == [("nvmlDeviceGetSamples", "unknown")]
+        controls.apply("gpu 0", "Samples 0 = 1000000 125310")
+        assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution")
+
+
+def test_a_board_that_answers_no_query_is_failed_until_it_does(driver: Boot) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", "lost = !999")
+        for _ in range(3):
+            assert values(gpus[0].scrape(), "hw.status")["hw.state=failed"] == 1
+        controls.apply("gpu 0", "lost -")
+        assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
+
+
+def test_a_board_of_which_some_queries_fail_is_not_failed(driver: Boot) -> None:
+    driver("h200").apply("gpu 0", "PowerUsage = !999", "FieldValues = !999", "ClockInfo 0 = !999")
+    with Host().gpus() as gpus:
+        assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
+
+
+def test_an_answer_that_makes_no_sense_costs_that_query_only(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    controls.apply("gpu 0", "MemoryInfo_v2 = 0 0 0 0")
+    with host.gpus() as gpus:
+        assert values(gpus[0].scrape(), "hw.power")
+    assert host.failed == [("nvmlDeviceGetMemoryInfo", "ZeroDivisionError")]
+
+
+def test_a_slow_query_is_asked_seldom_and_the_others_always(driver: Boot) -> None:
+    driver("h200")
+    clock = FakeClock()
+    asked: Counted[str] = Counted()
+
+    def ask(name: str, seconds: float) -> Asked:
+        def answer(nvml: object, device: object) -> Readings:
+            asked[name] += 1
+            clock.advance(seconds)
+            return {}
+
+        return Asked(name, [answer])
+
+    library = Library()
+    questions = Questions(library, None, 0.01, clock.monotonic)
+    questions.asked = [ask("slow", 0.03), ask("quick", 0.0001), ask("endless", 60)]
+    for _ in range(12):
+        questions.ask()
+    library.close()
+    assert asked == {"slow": 4, "quick": 12, "endless": 1}
+
+
+def test_a_query_that_was_slow_for_once_recovers() -> None:
+    asked = Asked("once", [])
+    asked.took(0.1, 1, 0.01)
+    gaps = []
+    for _ in range(12):
+        before = asked.due
+        asked.took(0.001, before, 0.01)
+        gaps.append(asked.due - before)
+    assert gaps == sorted(gaps, reverse=True)
+    assert (gaps[0], gaps[-1]) == (8, 1)
+
+
+@pytest.mark.parametrize("code", [15, 16])
+def test_a_lost_gpu_is_told_from_a_query_that_fails(driver: Boot, code: int) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", f"lost = !{code}")
+        with pytest.raises(Lost):
+            gpus[0].scrape()
+
+
+def test_a_driver_that_is_gone_is_told_from_a_gpu_that_is(driver: Boot) -> None:
+    controls = driver("h200")
+    with Host().gpus() as gpus:
+        controls.apply("driver", "broken = !1")
+        with pytest.raises(Unavailable):
+            gpus[0].scrape()
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("PerformanceState = 0", "ok"),
+        ("CurrentClocksEventReasons = 0x4", "ok"),  # a power cap is how a busy GPU works
+        ("CurrentClocksEventReasons = 0x48", "degraded"),
+        ("CurrPcieLinkWidth = 8", "degraded"),
+        ("Field 4 = 1", "degraded"),
+        ("Field 6 = 1", "ok"),  # of an earlier life
+        ("RowRemapperHistogram = 3071 0 0 0 1", "predicted_failure"),
+        ("Field 144 = 1u", "predicted_failure"),
+        ("SramEccErrorStatus = 0 0 0 0 0 0 0 0 0 0 0 1", "predicted_failure"),
+        ("RepairStatus = 0 1", "predicted_failure"),
+        ("Field 145 = 1u", "failed"),
+        ("Field 230 = 1u", "failed"),
+    ],
+)
+def test_the_status_follows_its_rules(driver: Boot, line: str, state: str) -> None:
+    driver("h200").apply("gpu 0", line)
+    with Host().gpus() as gpus:
+        status = values(gpus[0].scrape(), "hw.status")
+    assert [name for name, value in status.items() if value] == [f"hw.state={state}"]
+
+
+def test_the_status_needs_no_metric_but_itself(driver: Boot) -> None:
+    driver("h200").apply("gpu 0", "Field 145 = 1u")
+    off = {name: {"enabled": name == "hw.status"} for name in METRICS}
+    with Host({"metrics": off, "processes": {"enabled": False}}).gpus() as gpus:
+        batch = gpus[0].scrape()
+    assert values(batch, "hw.status")["hw.state=failed"] == 1
+    assert {metric.name for one in batch.metrics.resource_metrics for metric in one.scope_metrics[0].metrics} == {
+        "hw.status"
+    }

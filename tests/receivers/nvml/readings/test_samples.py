@@ -1,0 +1,151 @@
+"""Sample buffers: every sample once, whatever the buffer does between two looks."""
+
+from collections.abc import Callable
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, HistogramDataPoint
+
+from otel_zernel.batch import Batch
+from otel_zernel.testing import make_context
+from otel_zernel_processors.percentiles import PercentilesProcessor
+from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_receivers.nvml.points.histograms import Distribution, encode_histogram_attributes
+from tests.receivers.nvml.driver import Driver
+from tests.receivers.nvml.reading import metrics
+from tests.receivers.nvml.running import Host
+
+Boot = Callable[[str], Driver]
+QUANTILES = (0.25, 0.5, 0.75, 0.9)
+POWER, SPACING_US, CAPACITY = "zernel.gpu.power.distribution", 20_000, 16
+
+
+def told(batch: Batch) -> tuple[int, float]:
+    """Number and sum of the power samples."""
+    points = [point for metric in metrics(batch, POWER) for point in metric.histogram.data_points]
+    return sum(point.count for point in points), sum(point.sum for point in points)
+
+
+def push(controls: Driver, first: int, count: int) -> None:
+    """Samples number `first` and on, of as many W as their number."""
+    numbers = range(first, first + count)
+    controls.apply("gpu 0", *(f"Samples 0 += {1_000_000 + one * SPACING_US} {one * 1000}" for one in numbers))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(looks=st.lists(st.integers(0, CAPACITY), min_size=1, max_size=12))
+def test_every_sample_counts_once_while_the_ring_goes_round(driver: Boot, looks: list[int]) -> None:
+    controls = driver("h200")
+    controls.apply("gpu 0", f"SampleCapacity 0 = {CAPACITY}", "Samples 0 = 1000000 0")
+    host, pushed, seen, total = Host(), 1, 0, 0.0
+    with host.gpus() as gpus:
+        for new in [0, *looks]:
+            if new:
+                push(controls, pushed, new)
+            pushed += new
+            count, more = told(gpus[0].scrape())
+            seen += count
+            total += more
+    assert seen == pushed
+    assert total == pytest.approx(sum(range(pushed)))
+    assert not host.context.drop.counts  # type: ignore[attr-defined]  # a `Dropped` in tests
+
+
+def test_samples_that_nobody_came_for_are_counted(driver: Boot) -> None:
+    controls = driver("h200")
+    controls.apply("gpu 0", f"SampleCapacity 0 = {CAPACITY}", "Samples 0 = 1000000 0")
+    push(controls, 1, CAPACITY)
+    host = Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        push(controls, CAPACITY + 1, 40)
+        assert told(gpus[0].scrape())[0] == CAPACITY
+    assert host.context.drop.counts == {"sample_buffer_overrun": 40 - CAPACITY}  # type: ignore[attr-defined]
+
+
+def test_draining_between_scrapes_loses_nothing(driver: Boot) -> None:
+    controls = driver("h200")
+    controls.apply("gpu 0", f"SampleCapacity 0 = {CAPACITY}", "Samples 0 = 1000000 0")
+    push(controls, 1, CAPACITY)
+    with Host().gpus() as gpus:
+        gpus[0].scrape()
+        assert gpus[0].drain_interval == 0.5  # the ring holds 0.3 s, but no loop is faster than this
+        for first in range(CAPACITY + 1, CAPACITY + 1 + 5 * CAPACITY, CAPACITY):
+            push(controls, first, CAPACITY)
+            gpus[0].drain()
+        assert told(gpus[0].scrape())[0] == 5 * CAPACITY
+
+
+def test_samples_keep_their_place_over_a_reload_of_the_driver(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    with host.gpus() as gpus:
+        assert told(gpus[0].scrape())[0] == 1
+    push(controls, 1, 3)
+    with host.gpus() as gpus:
+        assert told(gpus[0].scrape())[0] == 3
+
+
+def test_deltas_join_end_to_start(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    with host.gpus() as gpus:
+        first = metrics(gpus[0].scrape(), POWER)[0].histogram
+        host.clock.advance(10)
+        push(controls, 1, 1)
+        second = metrics(gpus[0].scrape(), POWER)[0].histogram
+    assert first.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    assert first.data_points[0].time_unix_nano == second.data_points[0].start_time_unix_nano
+
+
+def test_the_percentiles_processor_answers_as_if_it_had_seen_every_sample(driver: Boot) -> None:
+    watts = [70.123, 123.456, 350.5, 351.0, 698.21, 699.999, 700.0, 701.7]
+    controls = driver("h200")
+    controls.apply("gpu 0", *(f"Samples 0 += {1_100_000 + at} {w * 1000:.0f}" for at, w in enumerate(watts)))
+    with Host().gpus() as gpus:
+        batch = gpus[0].scrape()
+    processor = PercentilesProcessor(
+        PercentilesConfig(metrics=(POWER,), quantiles=QUANTILES), make_context("processors")
+    )
+    list(processor.process(batch))
+    (summary,) = [metric for out in processor.flush() for metric in metrics(out, POWER)]
+    point = summary.summary.data_points[0]
+    every_sample = HdrHistogram(1, 2**40, 3)
+    for one in (125.31, *watts):
+        every_sample.record_value(round(one * 1e6))
+    found = [one.value for one in point.quantile_values if one.quantile in QUANTILES]
+    assert found == [every_sample.get_value_at_percentile(100 * quantile) / 1e6 for quantile in QUANTILES]
+    assert point.count == 9
+    assert point.sum == pytest.approx(125.31 + sum(watts))
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300))
+def test_a_distribution_says_count_sum_and_extremes_of_what_it_counted(values: list[int]) -> None:
+    counted = Distribution(lambda number: number / 1000, 1000.0)
+    counted.add(values)
+    point = HistogramDataPoint.FromString(counted.take(encode_histogram_attributes({"hw.id": "x"}), 1, 2))
+    assert point.count == sum(point.bucket_counts) == len(values)
+    assert point.sum == pytest.approx(sum(values) / 1000)
+    assert (point.min, point.max) == (min(values) / 1000, max(values) / 1000)
+    assert list(point.explicit_bounds) == sorted(set(point.explicit_bounds))
+    assert (point.start_time_unix_nano, point.time_unix_nano) == (1, 2)
+    assert not counted
+
+
+def test_bounds_stay_while_no_new_values_come() -> None:
+    counted = Distribution(float, 1e6)
+    bounds = []
+    for values in ([0.1, 0.5, 1.0], [0.5], [1.0, 0.1]):
+        counted.add(values)
+        bounds.append(list(HistogramDataPoint.FromString(counted.take(b"", 0, 1)).explicit_bounds))
+    assert bounds[0] == bounds[1] == bounds[2]
+
+
+def test_a_host_clock_that_is_set_back_hides_no_samples(driver: Boot) -> None:
+    controls, host = driver("h200"), Host()
+    ahead = host.clock.time_ns() // 1000 + 3600 * 10**6
+    with host.gpus() as gpus:
+        controls.apply("gpu 0", f"Samples 0 += {ahead} 100000")
+        gpus[0].scrape()
+        controls.apply("gpu 0", "Samples 0 -", f"Samples 0 += {host.clock.time_ns() // 1000 + 1} 200000")
+        assert told(gpus[0].scrape()) == (1, 200)
