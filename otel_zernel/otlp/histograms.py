@@ -24,7 +24,7 @@ LARGEST = 2**62
 
 
 @dataclass(frozen=True)
-class Layout:
+class HdrLayout:
     """Where each value from 0 to `highest` is counted."""
 
     highest: int = LARGEST

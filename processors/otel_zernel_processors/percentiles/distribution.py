@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
-from otel_zernel.otlp.histograms import LARGEST, Floats, Ints, Layout
+from otel_zernel.otlp.histograms import LARGEST, Floats, HdrLayout, Ints
 from otel_zernel_processors.percentiles.tally import Tally
 
 HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
@@ -163,7 +163,7 @@ def _floor(values: Floats) -> Floats:
     return np.where(np.abs(values - nearest) <= 1e-15 * np.abs(values), nearest, np.floor(values))
 
 
-def spread(layout: Layout, first: Ints, last: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
+def spread(layout: HdrLayout, first: Ints, last: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
     """Spreads each bucket's count evenly over the integers from `first` to `last`.
 
     Returns the bucket's position, a value and how often it counts. A bucket within one counter of the layout comes

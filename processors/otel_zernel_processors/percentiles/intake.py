@@ -16,7 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.component import Context
-from otel_zernel.otlp.histograms import Floats, Ints, Layout
+from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
 from otel_zernel.otlp.points import delimited
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.cumulative import Differences
@@ -54,7 +54,7 @@ class Intake:
         self._exemplars = exemplars
         self._table = table
         self._counts = counts
-        self._layout = Layout(significant_figures=config.significant_figures)
+        self._layout = HdrLayout(significant_figures=config.significant_figures)
         self._kept = None if config.group_by is None else frozenset(config.group_by)
         self._clamped = context.meter.create_counter(
             "zernel.percentiles.clamped", "{value}", "Values above max_value, counted as max_value."

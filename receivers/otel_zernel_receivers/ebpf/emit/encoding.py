@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
 
-from otel_zernel.otlp.histograms import Floats, Ints, Layout
+from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
 from otel_zernel.otlp.points import Attributes, delimited, key_values
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
@@ -78,7 +78,7 @@ def encode_end_point(family: Family, attributes: bytes, time_ns: int) -> bytes:
 
 
 def encode_histogram_points(
-    attributes: Iterable[bytes], readings: Sequence[SeriesReading], layout: Layout, period: Period
+    attributes: Iterable[bytes], readings: Sequence[SeriesReading], layout: HdrLayout, period: Period
 ) -> list[bytes]:
     """The `data_points` of histograms in seconds, one for each reading; `attributes` are encoded for
     `HISTOGRAM_ATTRIBUTES`. Each reading has counted something."""
@@ -95,7 +95,7 @@ def _encode_histogram(reading: SeriesReading, bounds: Floats, counts: Ints, peri
     return head + delimited(6, counts.tobytes()) + delimited(7, bounds.tobytes()) + tail
 
 
-def buckets(readings: Sequence[SeriesReading], layout: Layout) -> Iterator[tuple[Floats, Ints]]:
+def buckets(readings: Sequence[SeriesReading], layout: HdrLayout) -> Iterator[tuple[Floats, Ints]]:
     """Of each reading, bounds in seconds, shape (n,), and counts, shape (n + 1,): bucket i reaches from bounds[i - 1]
     (exclusive) to bounds[i] (inclusive). All are computed in one go: of a single one, numpy's calls would cost most."""
     index = np.concatenate([reading.index for reading in readings])

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Scope, encode_resource, encode_resource_metrics
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.budget.sampling import Watched
@@ -165,7 +165,7 @@ _NCCL_ERRORS = {
 class Points:
     """The points of one batch, by metric."""
 
-    def __init__(self, layout: Layout, period: Period, tell: Tell) -> None:
+    def __init__(self, layout: HdrLayout, period: Period, tell: Tell) -> None:
         self._layout = layout
         self._tell = tell
         self._resource = encode_resource({"host.name": host_name()})
@@ -288,7 +288,7 @@ def _of_error(pid: int, error: str) -> bytes:
 def batches_of(
     readings: Readings,
     wanted: Callable[[Process], bool],
-    layout: Layout,
+    layout: HdrLayout,
     cost: Cost,
     period: Period,
     watched: Watched,

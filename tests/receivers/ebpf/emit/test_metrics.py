@@ -8,7 +8,7 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, NumberDataPoint
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_receivers.ebpf.budget.sampling import Watched
 from otel_zernel_receivers.ebpf.emit.encoding import Family, Period
 from otel_zernel_receivers.ebpf.emit.metrics import AT_ONCE, batches_of
@@ -51,7 +51,7 @@ def told(
     unwanted: frozenset[Process] = frozenset(),
     missing: Mapping[int, Collection[Mark]] | None = None,
 ) -> list[Batch]:
-    layout, watched = Layout(HIGHEST_NS, 2), Watched(1.0)
+    layout, watched = HdrLayout(HIGHEST_NS, 2), Watched(1.0)
     return batches_of(
         readings,
         lambda process: process not in unwanted,

@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_receivers.ebpf.emit.encoding import buckets
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.tables.process_table import Process
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
-LAYOUT = Layout(HIGHEST_NS, 2)
+LAYOUT = HdrLayout(HIGHEST_NS, 2)
 indexes = st.sets(st.integers(0, LAYOUT.length - 1), min_size=1, max_size=40).map(sorted)
 
 
