@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel.otlp.points import Period
 from otel_zernel_receivers.ebpf.budget.overhead import Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.emit.encoding import Period
 from otel_zernel_receivers.ebpf.emit.metrics import batches_of
 from otel_zernel_receivers.ebpf.emit.skipped import LeftOut
 from otel_zernel_receivers.ebpf.emit.spans import SpanMaker

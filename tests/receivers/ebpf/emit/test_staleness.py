@@ -10,11 +10,11 @@ from otel_zernel.batch import Batch, points
 from otel_zernel.clock import SystemClock
 from otel_zernel.exposition import Format, Page
 from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, NUMBER_ATTRIBUTES, Period, encode_attributes
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_receivers.ebpf.budget.sampling import Watched
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.emit.encoding import HISTOGRAM_ATTRIBUTES, NUMBER_ATTRIBUTES, Period, encode_attributes
 from otel_zernel_receivers.ebpf.emit.metrics import CPU_BURST, LAUNCH_LATENCY, batches_of
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MOST_ENDED, Ends
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
