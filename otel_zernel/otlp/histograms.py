@@ -67,17 +67,14 @@ class HdrLayout:
 
     def index_of(self, value: int) -> int:
         """The counter of a single value. It is faster than `index`, which is for arrays."""
-        bucket = self._bucket_of(value)
+        bucket = max(value.bit_length() - 1 - self.magnitude, 0)
         return (bucket << self.magnitude) + (value >> bucket)
 
     def limits_of(self, value: int) -> tuple[int, int]:
         """The smallest and the largest value that share a counter with this one."""
-        bucket = self._bucket_of(value)
+        bucket = max(value.bit_length() - 1 - self.magnitude, 0)
         lowest = value >> bucket << bucket
         return lowest, lowest + (1 << bucket) - 1
-
-    def _bucket_of(self, value: int) -> int:
-        return max(value.bit_length() - 1 - self.magnitude, 0)
 
     def lowest(self, index: ArrayLike) -> Ints:
         """The smallest value of each counter."""

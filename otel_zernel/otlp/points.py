@@ -200,26 +200,30 @@ def _fill(
 
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
     """A metric of a `ScopeMetrics`, around its encoded `data_points`."""
-    header, number, trailer = _metric_parts(descriptor)
-    size = len(data_points) + len(trailer)
-    data = _prefix(number, size)
-    return b"".join((_prefix(2, len(header) + len(data) + size), header, data, data_points, trailer))
+    head, tail = _metric_around(descriptor, len(data_points))
+    return head + data_points + tail
 
 
-@lru_cache(maxsize=8192)
-def _metric_parts(descriptor: Descriptor) -> tuple[bytes, int, bytes]:
-    """The texts of a metric; the number of the field that holds its points; and the fields after the points."""
+@lru_cache(maxsize=4096)
+def _metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
+    """The parts of a metric before and after `size` bytes of points. Most metrics have few sizes."""
     texts = (descriptor.name, descriptor.description, descriptor.unit)
     header = b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
+    tail = _after_points(descriptor)
+    data = _prefix(_DATA_FIELDS[descriptor.kind], size + len(tail))
+    return _prefix(2, len(header) + len(data) + size + len(tail)) + header + data, tail
+
+
+def _after_points(descriptor: Descriptor) -> bytes:
+    """The fields that follow the points: the temporality and whether a sum is monotonic."""
     temporality = bytes((Sum.AGGREGATION_TEMPORALITY_FIELD_NUMBER << 3, _TEMPORALITIES[descriptor.temporality]))
     match descriptor.kind:
         case "gauge" | "summary":
-            trailer = b""
+            return b""
         case "sum":
-            trailer = temporality + bytes((Sum.IS_MONOTONIC_FIELD_NUMBER << 3, 1))
+            return temporality + bytes((Sum.IS_MONOTONIC_FIELD_NUMBER << 3, 1))
         case "up_down" | "histogram" | "exponential_histogram":
-            trailer = temporality
-    return header, _DATA_FIELDS[descriptor.kind], trailer
+            return temporality
 
 
 def encode_resource_metrics(resource: bytes, scope: Scope, metrics: Iterable[bytes]) -> bytes:

@@ -40,7 +40,7 @@ class Flagged(Protocol):
 
 def has_no_value(point: Flagged) -> bool:
     """Whether this is a staleness point: its series has ended, and its value must not be read."""
-    return bool(point.flags & _NO_RECORDED_VALUE)
+    return point.flags & _NO_RECORDED_VALUE != 0
 
 
 def encode_staleness(kind: MetricKind, time_ns: int) -> bytes:
