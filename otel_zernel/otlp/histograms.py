@@ -131,7 +131,7 @@ def hdr_buckets(
 ) -> Iterator[tuple[Floats, Ints]]:
     """The explicit buckets of several HDR histograms: for each its bounds, shape (n,), and counts, shape (n + 1,).
 
-    `indexes` are the used counters of each histogram, ascending, and `counts` what they counted. `per_unit` integers
+    `indexes` are the used counters of each histogram, ascending, and `counts` the values in each. `per_unit` integers
     are one unit of the metric. Bucket i reaches from bounds[i - 1] (exclusive) to bounds[i] (inclusive). Only used
     counters have bounds, so a consumer that knows the layout gets each count back, and others get an ordinary
     histogram. All histograms are computed at once, because numpy's calls cost more than the work for a single one.

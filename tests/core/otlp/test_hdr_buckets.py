@@ -13,13 +13,13 @@ indexes = st.sets(st.integers(0, LAYOUT.length - 1), min_size=1, max_size=40).ma
 
 
 def buckets(*counted: dict[int, int]) -> list[tuple[Floats, Ints]]:
-    """The buckets, in seconds, of histograms whose counters have counted so often."""
+    """The buckets, in seconds, of histograms given as counts by counter."""
     counts = [np.array(list(one.values())) for one in counted]
     return [*hdr_buckets(LAYOUT, [np.array(list(one)) for one in counted], counts, 1e9)]
 
 
 @given(st.lists(indexes, min_size=1, max_size=4), st.data())
-def test_every_count_can_be_found_again_from_the_bounds(series: list[list[int]], data: st.DataObject) -> None:
+def test_the_bounds_identify_the_counter_of_every_count(series: list[list[int]], data: st.DataObject) -> None:
     counted = [data.draw(st.lists(st.integers(1, 2**32), min_size=len(index), max_size=len(index))) for index in series]
     found = buckets(*(dict(zip(*one, strict=True)) for one in zip(series, counted, strict=True)))
     for index, counts, (bounds, in_bucket) in zip(series, counted, found, strict=True):
@@ -45,34 +45,34 @@ def test_the_integers_below_the_bounds_are_the_limits_of_the_counters(index: lis
 
 
 @given(st.integers(0, 2**48), st.sampled_from([1, 1e2, 1e3, 1e6, 1e9]))
-def test_an_integer_is_found_again_behind_its_bound(integer: int, per_unit: float) -> None:
+def test_a_bound_converts_back_to_its_integer(integer: int, per_unit: float) -> None:
     assert integers_below(np.array([integer / per_unit]), per_unit).tolist() == [integer]
 
 
-def test_a_bound_between_integers_is_rounded_down_and_an_infinite_one_stays() -> None:
+def test_a_bound_between_integers_rounds_down_and_an_infinite_one_stays_infinite() -> None:
     assert integers_below(np.array([-np.inf, 1.0005, np.inf]), 1e3).tolist() == [-np.inf, 1000, np.inf]
 
 
 @given(st.integers(0, LARGEST), st.integers(1, 5))
-def test_one_value_is_counted_as_many_are(value: int, figures: int) -> None:
+def test_the_functions_for_single_values_agree_with_those_for_arrays(value: int, figures: int) -> None:
     layout = HdrLayout(significant_figures=figures)
     index = layout.index(value)
     assert layout.index_of(value) == index
     assert layout.limits_of(value) == (int(layout.lowest(index)), int(layout.highest_equivalent(index)))
 
 
-def test_only_what_was_counted_has_buckets() -> None:
+def test_only_used_counters_have_buckets() -> None:
     [(bounds, counts)] = buckets({300: 5, 4000: 7})
     assert len(bounds) == 4
     assert counts.tolist() == [0, 5, 0, 7, 0]
 
 
-def test_series_of_one_reading_share_no_bucket() -> None:
+def test_histograms_computed_together_share_no_bucket() -> None:
     """The second begins where the first one ends, and the third at the lowest counter."""
     found = buckets({300: 5}, {301: 6, 302: 7}, {0: 8, 1: 9})
     assert [counts.tolist() for _, counts in found] == [[0, 5, 0], [0, 6, 7, 0], [8, 9, 0]]
 
 
-def test_buckets_of_no_histogram_are_an_error() -> None:
+def test_at_least_one_histogram_is_needed() -> None:
     with pytest.raises(ValueError, match="concatenate"):
         buckets()

@@ -133,7 +133,7 @@ def test_a_metric_encodes_as_protobuf_does(kind: MetricKind, temporality: Tempor
     assert ScopeMetrics.FromString(encoded) == ScopeMetrics(metrics=[expected])
 
 
-def test_series_of_one_metric_share_its_header() -> None:
+def test_series_of_one_metric_share_one_metric_message() -> None:
     resource = encode_resource({"host.name": "node"})
     gpus = [Series(resource, SCOPE, Descriptor("hw.power", "W"), encode_point_attributes({"n": n})) for n in range(3)]
     data = MetricsData.FromString(KnownSeries(gpus).encode(np.array([1.0, 2.0, 3.0]), 1))

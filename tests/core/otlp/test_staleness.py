@@ -1,4 +1,4 @@
-"""Staleness points: every kind of metric can end its series, and readers find out."""
+"""Series of every kind of metric can end with a staleness point, and readers recognize it."""
 
 import pytest
 from hypothesis import given
@@ -47,7 +47,7 @@ def test_a_staleness_point_has_attributes_a_time_the_flag_and_nothing_else(
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_only_the_flag_says_that_a_point_has_no_value(flags: int) -> None:
+def test_only_the_flag_decides_whether_a_point_has_a_value(flags: int) -> None:
     assert has_no_value(NumberDataPoint(flags=flags)) == bool(flags & 1)
 
 
