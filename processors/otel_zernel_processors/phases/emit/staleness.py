@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
+from otel_zernel.otlp.staleness import staleness_metric
 from otel_zernel_processors.phases.emit.metrics import data_of
-
-_ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 
 
 class Told:
@@ -32,7 +31,7 @@ class Told:
         self.resource = resource
         for key, (metric, point) in told.items():
             if key not in self._ends:
-                self._ends[key] = _end_of(metric, point)
+                self._ends[key] = staleness_metric(metric, point)
         return ends
 
     def end(self, now_ns: int) -> MetricsData:
@@ -48,13 +47,3 @@ class Told:
 
 def _attributes(point: Any) -> bytes:
     return b"".join(pair.SerializeToString() for pair in point.attributes)
-
-
-def _end_of(metric: Metric, point: Any) -> Metric:
-    """The metric with nothing but a point that says it has no value."""
-    end = Metric()
-    end.CopyFrom(metric)
-    (body,) = (data for _, data in end.ListFields() if hasattr(data, "data_points"))
-    del body.data_points[:]
-    body.data_points.add(attributes=point.attributes, flags=_ENDED)
-    return end

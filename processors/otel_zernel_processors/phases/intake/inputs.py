@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
+from otel_zernel.otlp.staleness import has_no_value
 
 KERNEL = frozenset(
     {
@@ -30,7 +31,6 @@ READING = "zernel.probe.floor"
 MISSING = "zernel.ebpf.missing_marks"
 """The functions of PyTorch that phases are made of and a process's libraries lack; see docs/spans.md."""
 _KNOWN = KERNEL | NVML | GPU | {LOSSES, READING, MISSING}
-_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _ENGINES = ("", "sm")
 _TASKS = ("", "general")
 
@@ -103,7 +103,7 @@ def _observed(metric: Any, resource: Scalars, origin: Resource) -> Iterator[Obse
 
 
 def _value(point: Any) -> float | None:
-    if point.flags & _NO_RECORDED_VALUE:  # the series has ended; its process is not to be met anew
+    if has_no_value(point):  # the series has ended; its process is not to be met anew
         return None
     if hasattr(point, "as_double"):
         kind = point.WhichOneof("value")
