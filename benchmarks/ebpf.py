@@ -25,8 +25,8 @@ from otel_zernel_processors.percentiles.processor import PercentilesProcessor
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, attach
 from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin, build
@@ -71,7 +71,7 @@ def _call(folder: Path, mode: Mode) -> Row:
     executable = compiled(folder)
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with executable.open("rb") as file:
-        places = find_places(file.fileno(), (probe,)).probed
+        places = find_attach_points(file.fileno(), (probe,)).probed
     best = {"empty": float("inf"), "probe": float("inf")}
     with (
         closing(load(Limits(), (mode,))) as loaded,
@@ -103,11 +103,11 @@ def time_calls(program: "subprocess.Popen[str]") -> float:
 
 
 @contextmanager
-def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, Loaded, Program]]:
+def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, LoadedProbes, Program]]:
     """The stand-in program with a watch on it."""
-    loaded: list[Loaded] = []
+    loaded: list[LoadedProbes] = []
 
-    def keep(limits: Limits) -> Loaded:
+    def keep(limits: Limits) -> LoadedProbes:
         loaded.append(load(limits))
         return loaded[-1]
 

@@ -18,13 +18,13 @@ from otel_zernel_receivers.ebpf.kernel.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.kernel.unavailable import BTF, Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, UNPRIVILEGED
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.libraries import PROBES, Places, find_places
-from otel_zernel_receivers.ebpf.probes.loading import Cost, load
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost, load
 from otel_zernel_receivers.ebpf.probes.marks import sentence
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.frameworks import Framework, framework_of, remark
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import Process, Scan, Scanner, Selection, UsedFile, as_text
+from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, UsedFile, as_text
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 _REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}
@@ -50,7 +50,7 @@ def examine(config: EbpfConfig) -> Iterator[Finding]:
     yield Finding("BTF", str(BTF), ok=True) if BTF.exists() else _no_btf()
     trials = {mode: _try(mode) for mode in Mode}
     yield from _modes(trials)
-    best = next((trial for trial in trials.values() if isinstance(trial, Cost)), None)
+    best = next((trial for trial in trials.values() if isinstance(trial, ProbeCost)), None)
     yield _limit(config, best)
     yield from _uses(Scanner(selection=Selection(**dict(config.processes))).scan(), best, config)
 
@@ -61,7 +61,7 @@ def _no_btf() -> Finding:
     )
 
 
-def _limit(config: EbpfConfig, cost: Cost | None) -> Finding:
+def _limit(config: EbpfConfig, cost: ProbeCost | None) -> Finding:
     """When calls would be sampled."""
     if not config.max_overhead:
         return Finding("max_overhead", "is 0: nothing is sampled, whatever probes cost")
@@ -95,7 +95,7 @@ class _Failure(NamedTuple):
         return tuple(line for reason in self.reasons for line in _essence(reason))
 
 
-def _try(mode: Mode) -> Cost | _Failure:
+def _try(mode: Mode) -> ProbeCost | _Failure:
     """What a probe costs that is attached so, or why there is none."""
     try:
         loaded = load(Limits(max_processes=8, max_series=8), (mode,))
@@ -113,14 +113,14 @@ def _essence(reason: str) -> list[str]:
     return [first, *log[-_LOG_LINES:]]
 
 
-def _modes(trials: Mapping[Mode, Cost | _Failure]) -> Iterator[Finding]:
+def _modes(trials: Mapping[Mode, ProbeCost | _Failure]) -> Iterator[Finding]:
     """How each works; where none does, only why."""
     failures = [trial for trial in trials.values() if isinstance(trial, _Failure)]
     if len(failures) == len(trials):
         yield _nothing_works(failures)
         return
     for mode, trial in trials.items():
-        if isinstance(trial, Cost):
+        if isinstance(trial, ProbeCost):
             recorded = f"{trial.floor_ns:,} ns of which it records" if trial.floor_ns else "none of which it records"
             yield Finding(f"by {mode}", f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {recorded}", ok=True)
         else:
@@ -142,9 +142,9 @@ def _nothing_works(failures: Sequence[_Failure]) -> Finding:
     return Finding("attaching", sentence, ok=False, details=tuple(line for one in failures for line in one.details))
 
 
-def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding]:
+def _uses(scan: Scan, cost: ProbeCost | None, config: EbpfConfig) -> Iterator[Finding]:
     """Each file that would be probed, and by whom it is used."""
-    users: dict[FileIdentity, tuple[UsedFile, list[Process]]] = {}
+    users: dict[FileIdentity, tuple[UsedFile, list[ScannedProcess]]] = {}
     for process in scan.processes:
         for used in process.files:
             if used.library in PROBES:
@@ -163,9 +163,9 @@ def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding
         yield Finding("left out", f"({count}) {advice(reason, held())}")
 
 
-def _frameworks(processes: Iterable[Process]) -> Iterator[Finding]:
+def _frameworks(processes: Iterable[ScannedProcess]) -> Iterator[Finding]:
     """A finding for each framework other than PyTorch, and for programs without one."""
-    users: dict[tuple[Framework, str], list[Process]] = {}
+    users: dict[tuple[Framework, str], list[ScannedProcess]] = {}
     for process in processes:
         framework = framework_of(process)
         users.setdefault((framework, remark(framework, {used.library for used in process.files})), []).append(process)
@@ -174,12 +174,14 @@ def _frameworks(processes: Iterable[Process]) -> Iterator[Finding]:
             yield Finding(framework, f"in {_listed(using)}: {text}")
 
 
-def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding | None:
+def _use(
+    used: UsedFile, processes: Iterable[ScannedProcess], cost: ProbeCost | None, config: EbpfConfig
+) -> Finding | None:
     """None of a file without anything to probe, such as a libtorch_cuda to which NCCL is a library of its own."""
     name, path = as_text(used.mapping.name), as_text(used.mapping.path)
     try:
         with open_located(used.file) as fd:
-            places = find_places(fd, PROBES[used.library])
+            places = find_attach_points(fd, PROBES[used.library])
     except (OSError, UnreadableElf) as error:
         return Finding(name, f"{path} cannot be read and would not be probed: {error}")
     if places.is_empty:
@@ -190,7 +192,7 @@ def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config
     return Finding(name, f"{prediction}{lacks}; {path}, used by {_listed(processes)}", ok=True if is_whole else None)
 
 
-def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:
+def _prediction(places: AttachPoints, cost: ProbeCost | None, config: EbpfConfig) -> str:
     count = len(places.probed) + len(places.too_dear) * config.single_stepped
     text = "1 function" if count == 1 else f"{count} functions"
     if cost and places.probed:
@@ -209,7 +211,7 @@ def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:
     return text
 
 
-def _listed(processes: Iterable[Process]) -> str:
+def _listed(processes: Iterable[ScannedProcess]) -> str:
     """`python 17, 18 and 3 more`."""
     by_name: dict[str, list[int]] = {}
     for process in processes:

@@ -14,12 +14,12 @@ from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.budget.overhead import KINDS, Group, group_of
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
-from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, Place, attach
-from otel_zernel_receivers.ebpf.probes.libraries import PROBES, find_places
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, find_attach_points
 from otel_zernel_receivers.ebpf.probes.marks import Mark, sentence
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import Library, Scan, UsedFile, as_text
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scan, UsedFile, as_text
 
 KEPT = 600.0
 """Seconds that probes stay on a file that nobody uses, for whoever begins to: a new process is counted from its first
@@ -34,7 +34,7 @@ _NOT_YET = (1 << 64) - 1
 class ProbedFile:
     """The probes of one file. Those of a group can be taken off and put on again."""
 
-    def __init__(self, bpf: Object, mode: Mode, fd: int, places: Sequence[Place], off: Collection[Group]) -> None:
+    def __init__(self, bpf: Object, mode: Mode, fd: int, places: Sequence[AttachPoint], off: Collection[Group]) -> None:
         """Attaches, but not what is of a group in `off`. Raises OSError; then nothing is attached."""
         self._bpf, self._mode = bpf, mode
         self._places = {
@@ -65,7 +65,7 @@ class ProbedFile:
         """Detaches from everything."""
         self._stack.close()
 
-    def _attach(self, places: Sequence[Place]) -> Link:
+    def _attach(self, places: Sequence[AttachPoint]) -> Link:
         return attach(self._bpf, self._mode, f"/proc/self/fd/{self._fd}", places)
 
     def _close_links(self) -> None:
@@ -178,7 +178,7 @@ class Attachments:
         """None where it does not work; it is not tried again, since the file will not change."""
         logger, path, probes = self._context.logger, as_text(used.mapping.path), PROBES[used.library]
         try:
-            places = find_places(fd, probes, at_any_cost=self._at_any_cost)
+            places = find_attach_points(fd, probes, at_any_cost=self._at_any_cost)
             self._missing[used.identity] = frozenset(places.missing)
             if places.too_dear:
                 logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
@@ -196,7 +196,7 @@ class Attachments:
             logger.warning("Cannot probe %s: %s", path, error)
             return None
         logger.info("Probing %d functions of %s", len(places.probed), path)
-        if used.library is Library.CUDA:
+        if used.library is MappedLibrary.CUDA:
             self._drivers.add(used.identity)
         return file
 

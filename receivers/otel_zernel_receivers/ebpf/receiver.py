@@ -12,7 +12,7 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 
 if TYPE_CHECKING:  # what works on Linux alone is imported when it runs
-    from otel_zernel_receivers.ebpf.kernel.ring import Bell
+    from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
     from otel_zernel_receivers.ebpf.session import Watch
 
 T = TypeVar("T")
@@ -127,12 +127,12 @@ def _make_watch(config: EbpfConfig, context: Context) -> "Watch":
 
 
 @contextmanager
-def _heard(bell: "Bell") -> Iterator[asyncio.Event]:
+def _heard(bell: "Wakeup") -> Iterator[asyncio.Event]:
     """An event that is set whenever the bell rings."""
     has_rung, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def hear() -> None:
-        bell.hush()
+        bell.reset()
         has_rung.set()
 
     loop.add_reader(bell, hear)

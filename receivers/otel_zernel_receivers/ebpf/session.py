@@ -15,21 +15,21 @@ from otel_zernel_receivers.ebpf.emit.skipped import LeftOut
 from otel_zernel_receivers.ebpf.emit.spans import SpanMaker
 from otel_zernel_receivers.ebpf.emit.staleness import Ends
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
-from otel_zernel_receivers.ebpf.kernel.ring import Bell
+from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import Attachments
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.frameworks import SeenFrameworks
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
-from otel_zernel_receivers.ebpf.tables.process_table import Process
-from otel_zernel_receivers.ebpf.tables.tables import Limits, Readings
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
 
 
 class Watch:
     """Probes at work, from `open` to `close`. One thread at a time may use it."""
 
-    def __init__(self, config: EbpfConfig, context: Context, loader: Callable[[Limits], Loaded] = load) -> None:
+    def __init__(self, config: EbpfConfig, context: Context, loader: Callable[[Limits], LoadedProbes] = load) -> None:
         self._config = config
         self._context = context
         self._loader = loader
@@ -64,7 +64,7 @@ class Watch:
         self._ends = Ends(context.clock.monotonic)
         self._spans = SpanMaker(self._identities)
         self._since_ns = context.clock.time_ns()
-        self.bell = Bell(loaded.bpf.maps["ring"])
+        self.bell = Wakeup(loaded.bpf.maps["ring"])
         """Says that a process has ended, which is worth a reading."""
         self._stack.callback(self.bell.close)
 
@@ -117,7 +117,7 @@ class Watch:
         self._untaken += [*metrics, *self._spans_of(readings), *ends]
         return list(self._untaken)
 
-    def _spans_of(self, readings: Readings) -> Iterator[Batch]:
+    def _spans_of(self, readings: TableReadings) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
             yield self._spans.batch(readings.events)
 
@@ -125,6 +125,6 @@ class Watch:
         """To be called when what was read is downstream: all of it, or one of the batches."""
         self._untaken = [one for one in self._untaken if batch and one is not batch]
 
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[WatchedProcess]:
         """The processes that something is kept of: those that are counted, and those that have just ended."""
         return self._tables.rows.held()

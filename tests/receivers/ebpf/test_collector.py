@@ -15,7 +15,7 @@ import pytest
 from otel_zernel.testing import until
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.processes.scanner import Library, Scanner
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scanner
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import best_mode
@@ -55,7 +55,7 @@ def counted(process: "subprocess.Popen[str]", pid: int) -> int:
 def has_probe(standin: Standin, program: Program) -> bool:
     """Whether the program's code differs from its file's where launches begin."""
     (process,) = [one for one in Scanner().scan().processes if one.id.pid == program.pid]
-    (used,) = [one for one in process.files if one.library is Library.CUDART]
+    (used,) = [one for one in process.files if one.library is MappedLibrary.CUDART]
     with standin.cudart.open("rb") as file:
         offset = ElfFile(file.fileno()).find(["cudaLaunchKernel"])["cudaLaunchKernel"][0].offset
         file.seek(offset)

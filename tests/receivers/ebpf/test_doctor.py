@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.kernel import libbpf_calls
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
@@ -134,7 +134,7 @@ def test_a_refusal_is_one_sentence_with_the_end_of_the_verifier_s_log_behind_it(
         (*(f"{line}: (b7) r0 = 0" for line in range(500)), "R2 type=mem expected=fp", "failed to load: -13")
     )
 
-    def refuse(limits: Limits, modes: tuple[Mode, ...]) -> Loaded:
+    def refuse(limits: Limits, modes: tuple[Mode, ...]) -> LoadedProbes:
         raise Unavailable("Linux 5.10 is too old", [f"{modes[0]} (classic): loading the BPF programs: EACCES\n{log}"])
 
     monkeypatch.setattr(doctor, "load", refuse)
@@ -151,7 +151,7 @@ def test_a_refusal_is_one_sentence_with_the_end_of_the_verifier_s_log_behind_it(
 def test_a_mode_that_does_not_work_beside_one_that_does_has_its_log(
     loadable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_multi(limits: Limits, modes: tuple[Mode, ...]) -> Loaded:
+    def only_multi(limits: Limits, modes: tuple[Mode, ...]) -> LoadedProbes:
         if modes != (Mode.MULTI,):
             raise Unavailable("no", ["no\nEINVAL of the kernel"])
         return load(limits, modes)

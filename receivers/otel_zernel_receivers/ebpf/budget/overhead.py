@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, HOST_ENQUEUE, Kind, Operation, Probe
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process
+from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, HOST_ENQUEUE, CallKind, Operation, Probe
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
 AVERAGED = 5.0
@@ -35,7 +35,11 @@ class Group(StrEnum):
 
 NEVER_SAMPLED = "allocations and frees, devices and contexts, communicators and groups, scopes and waits of PyTorch"
 
-KINDS = {Group.LAUNCH: (Kind.CALL,), Group.COPY_SYNC: (Kind.WAIT, Kind.COPY), Group.COLLECTIVE: (Kind.COLLECTIVE,)}
+KINDS = {
+    Group.LAUNCH: (CallKind.CALL,),
+    Group.COPY_SYNC: (CallKind.WAIT, CallKind.COPY),
+    Group.COLLECTIVE: (CallKind.COLLECTIVE,),
+}
 """Of the probes of each group, which are all that there are of these kinds."""
 _BY_KIND = {kind: group for group, kinds in KINDS.items() for kind in kinds}
 _LAUNCHES = (Operation.RUNTIME_LAUNCH, Operation.DRIVER_LAUNCH, Operation.GRAPH_LAUNCH)
@@ -64,7 +68,7 @@ def group_of(probe: Probe) -> Group | None:
 class Hits:
     """Probes that a process has hit."""
 
-    process: Process
+    process: WatchedProcess
     sampled: Mapping[Group, float]
     """Those that can be sampled; an estimate, since the kernel counts hits of all probes together."""
     others: float
@@ -72,7 +76,7 @@ class Hits:
 
 def hits_of(series: Iterable[SeriesReading], cpu: Iterable[CpuReading]) -> list[Hits]:
     """Tells a reading's hits by group."""
-    likely: dict[Process, Counter[Group]] = {reading.process: Counter() for reading in cpu}
+    likely: dict[WatchedProcess, Counter[Group]] = {reading.process: Counter() for reading in cpu}
     for reading in series:
         if (group := GROUPS.get(reading.operation)) and reading.process in likely:
             hits = 1 if reading.operation == Operation.DRIVER_LAUNCH else _HITS[group]
@@ -131,7 +135,7 @@ class Overhead:
     def _restart(self) -> None:
         self._seconds = 0.0
         self._watched: Counter[Group] = Counter()
-        self._loads: dict[Process, _Load] = {}
+        self._loads: dict[WatchedProcess, _Load] = {}
 
     def _decide(self) -> None:
         wanted = [self._shares_of(load) for load in self._loads.values()]

@@ -16,10 +16,10 @@ from otel_zernel.component import Context
 from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, NEVER_SAMPLED, UPPER_BOUNDS, Group, Overhead, hits_of
 from otel_zernel_receivers.ebpf.budget.scaling import Counted, Moment, Pace, Stretch, look
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
-from otel_zernel_receivers.ebpf.probes.loading import Cost
-from otel_zernel_receivers.ebpf.tables.process_table import Process
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading
-from otel_zernel_receivers.ebpf.tables.tables import Readings
+from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 
 CYCLE = 1.0
 """Seconds of which calls are watched for a share, at least: switching takes some 5 ms each time."""
@@ -90,7 +90,7 @@ class Sampling:
     """Switches probes, and keeps the books of the time. One thread at a time may use it."""
 
     def __init__(
-        self, overhead: Overhead, attachments: Switchable, counted: Counted, cost: Cost, context: Context
+        self, overhead: Overhead, attachments: Switchable, counted: Counted, cost: ProbeCost, context: Context
     ) -> None:
         self._overhead, self._attachments, self._counted, self._cost = overhead, attachments, counted, cost
         self._context = context
@@ -98,7 +98,7 @@ class Sampling:
         self._on: dict[Group, Moment] = dict.fromkeys(Group, self._read)
         self._watched = {group: Stretch() for group in Group}
         self._whole = {group: Stretch() for group in Group}
-        self._paces: dict[Group, dict[Process, Pace]] = {group: {} for group in Group}
+        self._paces: dict[Group, dict[WatchedProcess, Pace]] = {group: {} for group in Group}
         self._interrupted: set[Group] = set()
         self._told_excess = False
 
@@ -162,7 +162,7 @@ class Sampling:
         }
         return {key: count * factors[key[0]] for key, count in calls.items()}
 
-    def learn(self, readings: Readings, watched: Watched) -> None:
+    def learn(self, readings: TableReadings, watched: Watched) -> None:
         """Takes the cost of what was read into account, and says so when sampling begins and ends."""
         before = self._overhead.shares
         self._overhead.add(hits_of(readings.series, readings.cpu), watched.seconds, watched.seconds_of)

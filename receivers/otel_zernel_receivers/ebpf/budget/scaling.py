@@ -13,8 +13,8 @@ from typing import Protocol
 
 from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, Group
 from otel_zernel_receivers.ebpf.probes.catalogue import Operation
-from otel_zernel_receivers.ebpf.probes.loading import Cost
-from otel_zernel_receivers.ebpf.tables.process_table import Process
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, Totals
 
 _KEPT = 0.9
@@ -29,8 +29,8 @@ class Moment:
     at: float
     """Seconds of the clock."""
     totals: Totals
-    hits: Mapping[Process, int]
-    cpu: Mapping[Process, float]
+    hits: Mapping[WatchedProcess, int]
+    cpu: Mapping[WatchedProcess, float]
     """Seconds that the process has run, where that can be known."""
 
 
@@ -39,7 +39,7 @@ class Counted(Protocol):
 
     def totals(self) -> Totals: ...
 
-    def hits(self) -> dict[Process, int]: ...
+    def hits(self) -> dict[WatchedProcess, int]: ...
 
     def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]: ...
 
@@ -50,7 +50,7 @@ def look(counted: Counted, at: float) -> Moment:
     return Moment(at, counted.totals(), hits, cpu_seconds(hits))
 
 
-def cpu_seconds(processes: Iterable[Process]) -> dict[Process, float]:
+def cpu_seconds(processes: Iterable[WatchedProcess]) -> dict[WatchedProcess, float]:
     """The time that processes have run, of those that still do."""
     found = {}
     for process in processes:
@@ -67,12 +67,12 @@ class Stretch:
 
     seconds: float = 0.0
     calls: Counter[SeriesKey] = field(default_factory=Counter)
-    own: dict[Process, float] = field(default_factory=dict)
+    own: dict[WatchedProcess, float] = field(default_factory=dict)
     """Seconds of CPU time, less those of probes."""
-    probes: dict[Process, float] = field(default_factory=dict)
+    probes: dict[WatchedProcess, float] = field(default_factory=dict)
     """The latter."""
 
-    def add(self, counted: Counted, begin: Moment, end: Moment, cost: Cost) -> None:
+    def add(self, counted: Counted, begin: Moment, end: Moment, cost: ProbeCost) -> None:
         """Adds the time between two moments, between which nothing was freed."""
         calls = counted.calls(begin.totals, end.totals)
         self.seconds += end.at - begin.at
@@ -88,15 +88,17 @@ class Stretch:
         for process, own in other.own.items():
             self._add(process, own, other.probes[process])
 
-    def _add(self, process: Process, own: float, probes: float) -> None:
+    def _add(self, process: WatchedProcess, own: float, probes: float) -> None:
         self.own[process] = self.own.get(process, 0.0) + own
         self.probes[process] = self.probes.get(process, 0.0) + probes
 
 
-def probe_seconds(calls: Mapping[SeriesKey, int], hits: Mapping[Process, int], cost: Cost) -> dict[Process, float]:
+def probe_seconds(
+    calls: Mapping[SeriesKey, int], hits: Mapping[WatchedProcess, int], cost: ProbeCost
+) -> dict[WatchedProcess, float]:
     """What probes took of each process."""
-    counted: Counter[Process] = Counter()
-    may_nest: Counter[Process] = Counter()
+    counted: Counter[WatchedProcess] = Counter()
+    may_nest: Counter[WatchedProcess] = Counter()
     for (process, operation, _), count in calls.items():
         if group := GROUPS.get(operation):
             counted[process] += count
@@ -115,7 +117,7 @@ class Pace:
     _own_watched: float = 0.0
     _own_whole: float = 0.0
 
-    def add(self, process: Process, watched: Stretch, whole: Stretch) -> float:
+    def add(self, process: WatchedProcess, watched: Stretch, whole: Stretch) -> float:
         """Takes a reading into account; returns the ratio of calls in the whole time to those that were watched."""
         if process in watched.own and process in whole.own:
             self._watched = _KEPT * self._watched + watched.seconds

@@ -24,15 +24,15 @@ from otel_zernel_receivers.ebpf.emit.encoding import (
     encode_number_point,
 )
 from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
-from otel_zernel_receivers.ebpf.probes.loading import Cost
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.identities import host_name
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
-from otel_zernel_receivers.ebpf.tables.tables import Readings
+from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 
 ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, FailureReading)
 
@@ -195,7 +195,7 @@ class Points:
         if reading.frees:
             self._add_number_of(reading.process, FREES, attributes, reading.frees)
 
-    def add_cpu(self, reading: CpuReading, cost: Cost) -> None:
+    def add_cpu(self, reading: CpuReading, cost: ProbeCost) -> None:
         attributes = _of_process(reading.process.pid)
         self._add_number_of(reading.process, PROBE_HITS, attributes, reading.hits)
         self._add_number_of(reading.process, PROBE_TIME, attributes, reading.hits * cost.call_ns / 1e9)
@@ -215,7 +215,7 @@ class Points:
             self._add_number(PROBE_SAMPLED, attributes, watched.shares.get(group, 1.0))
         self._add_number(PROBE_EXCESS, b"", watched.excess)
 
-    def add_floor(self, cost: Cost) -> None:
+    def add_floor(self, cost: ProbeCost) -> None:
         self._add_number(PROBE_FLOOR, b"", cost.floor_ns / 1e9)
 
     def add_left_out(self, left_out: Mapping[Reason, int]) -> None:
@@ -233,7 +233,7 @@ class Points:
         self._tell(pid, MISSING_MARKS, attributes)
         self._add_number(MISSING_MARKS, attributes, 1)
 
-    def add_lost_events(self, process: Process, count: int) -> None:
+    def add_lost_events(self, process: WatchedProcess, count: int) -> None:
         self._add_number_of(process, LOST_EVENTS, _of_process(process.pid), count)
 
     def batch(self) -> Batch:
@@ -242,7 +242,7 @@ class Points:
         count = sum(map(len, self._points.values()))
         return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=count)
 
-    def _add_number_of(self, process: Process, family: Family, attributes: bytes, value: float) -> None:
+    def _add_number_of(self, process: WatchedProcess, family: Family, attributes: bytes, value: float) -> None:
         self._tell(process.pid, family, attributes)
         self._add_number(family, attributes, value)
 
@@ -286,10 +286,10 @@ def _of_error(pid: int, error: str) -> bytes:
 
 
 def batches_of(
-    readings: Readings,
-    wanted: Callable[[Process], bool],
+    readings: TableReadings,
+    wanted: Callable[[WatchedProcess], bool],
     layout: Layout,
-    cost: Cost,
+    cost: ProbeCost,
     period: Period,
     watched: Watched,
     tell: Tell,
@@ -319,7 +319,7 @@ def batches_of(
     return [of_batch.batch() for of_batch in points.values()]
 
 
-def _shares(readings: Readings, wanted: Callable[[Process], bool]) -> dict[Process, int]:
+def _shares(readings: TableReadings, wanted: Callable[[WatchedProcess], bool]) -> dict[WatchedProcess, int]:
     """Of each process that is wanted, the number of its batch."""
     series = Counter(reading.process for reading in readings.series)
     others = (reading.process for part in (readings.memory, readings.cpu, readings.failures) for reading in part)
@@ -328,6 +328,6 @@ def _shares(readings: Readings, wanted: Callable[[Process], bool]) -> dict[Proce
     return {process: count // AT_ONCE for process, count in zip(processes, before, strict=False)}
 
 
-def _told(part: Iterable[ReadingT], share: Mapping[Process, int]) -> list[tuple[int, ReadingT]]:
+def _told(part: Iterable[ReadingT], share: Mapping[WatchedProcess, int]) -> list[tuple[int, ReadingT]]:
     """The readings of wanted processes with their batches' numbers, by which they are sorted."""
     return sorted(((share[one.process], one) for one in part if one.process in share), key=itemgetter(0))

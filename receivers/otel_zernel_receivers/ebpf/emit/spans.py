@@ -25,7 +25,7 @@ from otel_zernel_receivers.ebpf.emit.encoding import HIGHEST
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
 from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, Phase, function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.tables.process_table import Process
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__).SerializeToString()
 _SPAN_HEAD = struct.Struct("<BB16sBB8sBQBQ")  # trace id (1), span id (2), start (7) and end (8) as fixed64
@@ -63,9 +63,9 @@ class SpanMaker:
 
     def batch(self, events: NDArray[Any]) -> Batch:
         """The events, records of `layout.EVENT`, as spans, with a resource for each process."""
-        by_process: defaultdict[Process, list[bytes]] = defaultdict(list)
+        by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
         begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
-        processes = starmap(Process, events[["row", "generation", "pid"]].tolist())
+        processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
         kinds = map(What._make, events[list(What._fields)].tolist())
         for process, what, begin, end in zip(processes, kinds, begins, ends, strict=True):
             if what.interval == Interval.COMMUNICATOR:
@@ -75,7 +75,7 @@ class SpanMaker:
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
 
-    def _encode_resource(self, process: Process, spans: list[bytes]) -> bytes:
+    def _encode_resource(self, process: WatchedProcess, spans: list[bytes]) -> bytes:
         resource = delimited(1, encode_resource(self.identities.of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 

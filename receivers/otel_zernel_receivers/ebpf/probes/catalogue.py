@@ -55,7 +55,7 @@ class Phase(IntEnum):
 assert max(Phase) < PHASES  # noqa: S101  # a mistake in this file
 
 
-class Kind(IntEnum):
+class CallKind(IntEnum):
     """What is to be done at a call's two ends (bpf/call.bpf.h)."""
 
     CALL = 0
@@ -110,7 +110,7 @@ class Probe:
     """In C++, its qualified name."""
     operation: Operation
     flags: Flag = Flag.NONE
-    kind: Kind = Kind.CALL
+    kind: CallKind = CallKind.CALL
     arguments: tuple[int, ...] = ()
     """Positions, from 1, of the arguments that this kind of call needs."""
     takes: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class Probe:
     @property
     def is_hot(self) -> bool:
         """Whether a training job calls the function thousands of times a second."""
-        return self.kind in (Kind.CALL, Kind.COPY)
+        return self.kind in (CallKind.CALL, CallKind.COPY)
 
     @property
     def has_return(self) -> bool:
@@ -144,7 +144,7 @@ class Probe:
     @property
     def is_at_return(self) -> bool:
         """Whether it is on the instructions with which the function returns, which it does not reach if it throws."""
-        return self.kind is Kind.WORK_WAIT_END
+        return self.kind is CallKind.WORK_WAIT_END
 
     @property
     def target(self) -> str:
@@ -153,12 +153,12 @@ class Probe:
 
 
 _ENTRY_IS_ALL = (
-    Kind.SCOPE_END,
-    Kind.COMMUNICATOR_END,
-    Kind.WORK_WAIT,
-    Kind.WORK_WAIT_END,
-    Kind.REDUCER,
-    Kind.WORK_ISSUE,
+    CallKind.SCOPE_END,
+    CallKind.COMMUNICATOR_END,
+    CallKind.WORK_WAIT,
+    CallKind.WORK_WAIT_END,
+    CallKind.REDUCER,
+    CallKind.WORK_ISSUE,
 )
 
 
@@ -167,23 +167,23 @@ def _launches(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe
 
 
 def _waits(flags: Flag, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, Operation.SYNC, flags, Kind.WAIT) for function in functions)
+    return tuple(Probe(function, Operation.SYNC, flags, CallKind.WAIT) for function in functions)
 
 
 def _copies(flags: Flag, operation: Operation, size: int, *functions: str, kind: int = 0) -> tuple[Probe, ...]:
     """Copies of which argument `size` is the number of bytes, and `kind`, if given, their direction."""
-    return tuple(Probe(function, operation, flags, Kind.COPY, (size, kind)) for function in functions)
+    return tuple(Probe(function, operation, flags, CallKind.COPY, (size, kind)) for function in functions)
 
 
 def _allocations(flags: Flag, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, Operation.UNCOUNTED, flags, Kind.ALLOCATE, (1, 2)) for function in functions)
+    return tuple(Probe(function, Operation.UNCOUNTED, flags, CallKind.ALLOCATE, (1, 2)) for function in functions)
 
 
 def _releases(flags: Flag, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, Operation.UNCOUNTED, flags, Kind.RELEASE, (1,)) for function in functions)
+    return tuple(Probe(function, Operation.UNCOUNTED, flags, CallKind.RELEASE, (1,)) for function in functions)
 
 
-def _context(function: str, kind: Kind, *arguments: int) -> Probe:
+def _context(function: str, kind: CallKind, *arguments: int) -> Probe:
     return Probe(function, Operation.UNCOUNTED, Flag.NONE, kind, arguments)
 
 
@@ -206,7 +206,7 @@ CUDA_RUNTIME = (
     *_copies(_RUNTIME, Operation.COPY_HOST_TO_HOST, 3, *_both_streams("cudaMemcpyAsync"), kind=4),
     *_allocations(_RUNTIME, "cudaMalloc", "cudaMallocManaged", *_both_streams("cudaMallocAsync")),
     *_releases(_RUNTIME, "cudaFree", *_both_streams("cudaFreeAsync")),
-    Probe("cudaSetDevice", Operation.UNCOUNTED, _RUNTIME, Kind.DEVICE, (1,)),
+    Probe("cudaSetDevice", Operation.UNCOUNTED, _RUNTIME, CallKind.DEVICE, (1,)),
 )
 
 CUDA_DRIVER = (
@@ -224,21 +224,21 @@ CUDA_DRIVER = (
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_HOST, 3, *_both_streams("cuMemcpyDtoHAsync_v2")),
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, *_both_streams("cuMemcpyDtoDAsync_v2")),
     *_allocations(_DRIVER, "cuMemAlloc_v2", "cuMemAllocManaged", *_both_streams("cuMemAllocAsync")),
-    Probe("cuMemCreate", Operation.UNCOUNTED, _DRIVER | Flag.HANDLE, Kind.ALLOCATE, (1, 2, 3)),
+    Probe("cuMemCreate", Operation.UNCOUNTED, _DRIVER | Flag.HANDLE, CallKind.ALLOCATE, (1, 2, 3)),
     *_releases(_DRIVER, "cuMemFree_v2", *_both_streams("cuMemFreeAsync")),
     *_releases(_DRIVER | Flag.HANDLE, "cuMemRelease"),
     # Of contexts, also those that the runtime makes are of interest: they have no flag that leaves them out.
-    _context("cuDevicePrimaryCtxRetain", Kind.CONTEXT, 1, 2),
-    _context("cuCtxCreate_v2", Kind.CONTEXT_CREATE, 1, 3),
-    _context("cuCtxCreate_v3", Kind.CONTEXT_CREATE, 1, 5),
-    _context("cuCtxCreate_v4", Kind.CONTEXT_CREATE, 1, 4),
-    _context("cuCtxSetCurrent", Kind.CONTEXT_SET, 1),
-    _context("cuCtxPushCurrent_v2", Kind.CONTEXT_PUSH, 1),
-    _context("cuCtxPopCurrent_v2", Kind.CONTEXT_POP),
+    _context("cuDevicePrimaryCtxRetain", CallKind.CONTEXT, 1, 2),
+    _context("cuCtxCreate_v2", CallKind.CONTEXT_CREATE, 1, 3),
+    _context("cuCtxCreate_v3", CallKind.CONTEXT_CREATE, 1, 5),
+    _context("cuCtxCreate_v4", CallKind.CONTEXT_CREATE, 1, 4),
+    _context("cuCtxSetCurrent", CallKind.CONTEXT_SET, 1),
+    _context("cuCtxPushCurrent_v2", CallKind.CONTEXT_PUSH, 1),
+    _context("cuCtxPopCurrent_v2", CallKind.CONTEXT_POP),
 )
 
 
-def _torch(function: str, kind: Kind, takes: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
+def _torch(function: str, kind: CallKind, takes: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
     return Probe(function, Operation.UNCOUNTED, kind=kind, takes=takes, is_local=is_local)
 
 
@@ -250,27 +250,27 @@ _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 # functions that it calls last differ: 2.5 and older call none. torch::autograd::Engine::execute is exported everywhere,
 # but it lets exceptions through: a hook on its return would end the job.
 TORCH_CPU = (
-    _torch("torch::autograd::profiler::record_function_enter_new", Kind.SCOPE_BEGIN, _STRINGS),
-    _torch("at::RecordFunction::end", Kind.SCOPE_END),
-    _torch("c10d::Work::Work", Kind.WORK_ISSUE),
-    _torch("c10d::Work::wait", Kind.WORK_WAIT),
-    _torch("c10d::Work::wait", Kind.WORK_WAIT_END),
-    _torch("c10d::Reducer::finalize_backward", Kind.REDUCER),
+    _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
+    _torch("at::RecordFunction::end", CallKind.SCOPE_END),
+    _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
+    _torch("c10d::Work::wait", CallKind.WORK_WAIT),
+    _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
+    _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
 )
 # The function that CPython calls for loss.backward(). It catches every exception.
-TORCH_PYTHON = (_torch("THPEngine_run_backward", Kind.BACKWARD, is_local=True),)
+TORCH_PYTHON = (_torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),)
 
 _NCCL = Flag.NCCL
 
 
 def _collective(function: str, operation: Operation, count: int, communicator: int, flags: Flag = _NCCL) -> Probe:
     """A collective whose argument `count` is followed by the element type."""
-    return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator))
+    return Probe(function, operation, flags, CallKind.COLLECTIVE, (count, count + 1, communicator))
 
 
 def _communicator(function: str, *arguments: int, flags: Flag = _NCCL) -> Probe:
     """Arguments: where the communicator is written; then, if they tell, the number of ranks and the rank."""
-    return Probe(function, Operation.UNCOUNTED, flags, Kind.COMMUNICATOR, arguments)
+    return Probe(function, Operation.UNCOUNTED, flags, CallKind.COMMUNICATOR, arguments)
 
 
 # The id of 128 bytes in front of the rank is passed on the stack on x86-64, and by reference on arm64.
@@ -284,17 +284,17 @@ NCCL = (
     _collective("ncclReduce", Operation.REDUCE, 3, 7),
     _collective("ncclSend", Operation.SEND, 2, 5),
     _collective("ncclRecv", Operation.RECEIVE, 2, 5),
-    Probe("ncclGroupStart", Operation.UNCOUNTED, _NCCL, Kind.GROUP),
-    Probe("ncclGroupEnd", Operation.UNCOUNTED, _NCCL | Flag.GROUP_END, Kind.GROUP),
+    Probe("ncclGroupStart", Operation.UNCOUNTED, _NCCL, CallKind.GROUP),
+    Probe("ncclGroupEnd", Operation.UNCOUNTED, _NCCL | Flag.GROUP_END, CallKind.GROUP),
     _communicator("ncclCommInitRank", 1, 2, _RANK),
     _communicator("ncclCommInitRankConfig", 1, 2, _RANK),
     _communicator("ncclCommInitRankScalable", 1, 2, 3),
     _communicator("ncclCommInitAll", 1, 2, flags=_NCCL | Flag.ARRAY),
     _communicator("ncclCommSplit", 4),
-    Probe("ncclCommCount", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_SIZE, (1, 2)),
-    Probe("ncclCommUserRank", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_RANK, (1, 2)),
-    Probe("ncclCommDestroy", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
-    Probe("ncclCommAbort", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
+    Probe("ncclCommCount", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_SIZE, (1, 2)),
+    Probe("ncclCommUserRank", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_RANK, (1, 2)),
+    Probe("ncclCommDestroy", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_END, (1,)),
+    Probe("ncclCommAbort", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_END, (1,)),
 )
 
 _FUNCTIONS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from otel_zernel.component import Logger
 
 if TYPE_CHECKING:
-    from otel_zernel_receivers.ebpf.processes.scanner import Process
+    from otel_zernel_receivers.ebpf.processes.scanner import ScannedProcess
 
 
 class Framework(StrEnum):
@@ -36,7 +36,7 @@ _CALLS = {
     "CUDA": frozenset({"cudart", "cuda", "executable"}),
     "NCCL": frozenset({"nccl", "executable"}),
 }
-"""The kinds of files (`processes.Library`) in which the calls are probed."""
+"""The kinds of files (`scanner.MappedLibrary`) in which the calls are probed."""
 
 
 def frameworks_of(paths: Iterable[str]) -> frozenset[Framework]:
@@ -45,7 +45,7 @@ def frameworks_of(paths: Iterable[str]) -> frozenset[Framework]:
     return frozenset(framework for framework, path in _PATHS.items() if any(map(path.fullmatch, paths)))
 
 
-def framework_of(process: "Process") -> Framework:
+def framework_of(process: "ScannedProcess") -> Framework:
     """The one that says most of a process: vLLM runs on PyTorch, and PyTorch jobs may load TensorFlow for its logs."""
     order = (Framework.VLLM, Framework.PYTORCH, Framework.JAX, Framework.TENSORFLOW)
     return next((one for one in order if one in process.frameworks), Framework.NONE)
@@ -68,7 +68,7 @@ class SeenFrameworks:
         self._logger = logger
         self._said: set[tuple[Framework, str, str]] = set()
 
-    def take(self, processes: Iterable["Process"]) -> None:
+    def take(self, processes: Iterable["ScannedProcess"]) -> None:
         """Says in the log what is new. A name is a program's own choice: after a hundred, no more is said."""
         for process in processes:
             framework = framework_of(process)

@@ -13,7 +13,7 @@ from otel_zernel.otlp.points import Attributes
 from otel_zernel_receivers.ebpf.processes import scanner
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 _RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LOCAL_RANK": "zernel.local_rank"}
 """What torchrun tells its workers."""
@@ -43,8 +43,8 @@ class Identities:
         self._namespace = PidNamespace(proc_root)
         self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        self._known: dict[Process, Attributes | None] = {}
-        self._unseen: set[Process] = set()
+        self._known: dict[WatchedProcess, Attributes | None] = {}
+        self._unseen: set[WatchedProcess] = set()
         """Processes that could not be looked at: whether they are wanted is not known."""
         self._pids: dict[int, int] = {}
 
@@ -63,20 +63,20 @@ class Identities:
         self._unseen.clear()
         self._known = {process: self._find(process) for process in self._rows.held()}
 
-    def wants(self, process: Process) -> bool:
+    def wants(self, process: WatchedProcess) -> bool:
         """Whether the process is to be told of."""
         return self._find(process) is not None
 
-    def of(self, process: Process) -> Attributes:
+    def of(self, process: WatchedProcess) -> Attributes:
         """The resource attributes of a process; of one that nobody could look at, what the kernel told."""
         return self._find(process) or self._told(process)
 
-    def _find(self, process: Process) -> Attributes | None:
+    def _find(self, process: WatchedProcess) -> Attributes | None:
         if process not in self._known:
             self._known[process] = self._look(process)
         return self._known[process]
 
-    def joined(self, process: Process, rank: int, size: int) -> None:
+    def joined(self, process: WatchedProcess, rank: int, size: int) -> None:
         """The process has made a communicator. The largest that it is in tells its rank."""
         known = self._find(process)
         if known is None:
@@ -86,14 +86,14 @@ class Identities:
             told: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}
             self._known[process] = {**known, **told}
 
-    def _told(self, process: Process) -> dict[str, str | int]:
+    def _told(self, process: WatchedProcess) -> dict[str, str | int]:
         return {
             "process.pid": process.pid,
             "process.executable.name": self._rows.name(process),
             "host.name": self._host,
         }
 
-    def _look(self, process: Process) -> Attributes | None:
+    def _look(self, process: WatchedProcess) -> Attributes | None:
         """None if the process is not wanted; the kernel will then ignore it. None too if nobody can tell yet."""
         folder = ProcessFolder(self._proc_root, self._pids.get(process.pid, process.pid))
         variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}
@@ -115,7 +115,7 @@ class Identities:
             return self._namespace.pid_of(pid) if pid else None
         return None
 
-    def _describe(self, process: Process, found: scanner.Process) -> Attributes:
+    def _describe(self, process: WatchedProcess, found: scanner.ScannedProcess) -> Attributes:
         attributes = self._told(process)
         started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
         attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")

@@ -45,7 +45,7 @@ _LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python)(
 _TELLTALES = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
 
 
-class Library(StrEnum):
+class MappedLibrary(StrEnum):
     """What a file is, as its name says; an executable is one that exports functions of these libraries."""
 
     CUDART = "cudart"
@@ -82,7 +82,7 @@ class ProcessId(NamedTuple):
 class UsedFile:
     """A file that a process executes and that is worth a probe."""
 
-    library: Library
+    library: MappedLibrary
     mapping: Mapping
     file: LocatedFile
 
@@ -92,7 +92,7 @@ class UsedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ScannedProcess:
     """A process that uses one of the libraries."""
 
     id: ProcessId
@@ -124,7 +124,7 @@ class Selection:
     environment: ReadOnlyDict[str, str] = field(default_factory=dict)
     """A pattern for each variable that must be set."""
 
-    def takes(self, process: Process) -> bool:
+    def takes(self, process: ScannedProcess) -> bool:
         return (
             _any_matches(self.names, process.name, process.executable)
             and _any_matches(self.cgroups, *process.cgroups)
@@ -139,7 +139,7 @@ class Selection:
 class Scan:
     """What was found; processes are in the order of their start."""
 
-    processes: tuple[Process, ...]
+    processes: tuple[ScannedProcess, ...]
     skipped: ReadOnlyDict[Reason, int]
 
 
@@ -159,7 +159,7 @@ class Scanner:
         self._files.forget_unused()
         return Scan(tuple(found), +skipped)
 
-    def _processes(self, skipped: Counter[Reason]) -> Iterator[Process]:
+    def _processes(self, skipped: Counter[Reason]) -> Iterator[ScannedProcess]:
         for pid in sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal()):
             try:
                 process = self._process(ProcessFolder(self._root, pid), skipped)
@@ -171,7 +171,7 @@ class Scanner:
                 if process:
                     yield process
 
-    def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> Process | None:
+    def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> ScannedProcess | None:
         """The process if it is wanted and uses one of the libraries, or a framework."""
         mappings = executable_mappings(folder.maps)
         wanted = list(self._files.wanted(folder, mappings))
@@ -190,16 +190,16 @@ class Scanner:
             return None  # its pid has gone to another one meanwhile
         return replace(process, files=tuple(filter(None, files)), frameworks=frameworks)
 
-    def _unnamed(self, process: Process) -> Reason | None:
+    def _unnamed(self, process: ScannedProcess) -> Reason | None:
         """Why programs in the kernel cannot tell which process this is, if they cannot."""
         if not process.own_pid:
             return Reason.OUTSIDE_PID_NAMESPACE
         return None if self._namespace.names(process.id.pid) else Reason.BELOW_PID_NAMESPACE
 
 
-def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> Process:
+def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> ScannedProcess:
     """A process without its files. Raises OSError or ValueError if it has ended."""
-    return Process(
+    return ScannedProcess(
         id=ProcessId(folder.pid, folder.start_time()),
         own_pid=own_pid,
         parent=folder.parent(),
@@ -219,15 +219,15 @@ class _KnownFiles:
         self._located: _Remembered[tuple[ProcessId, Mapping], UsedFile] = _Remembered()
         self._exports: _Remembered[tuple[str, str, int], bool] = _Remembered()
 
-    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[Library, Mapping]]:
+    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[MappedLibrary, Mapping]]:
         """The files of a process that are worth a probe."""
         for mapping in mappings:
             if named := _LIBRARY.fullmatch(mapping.name):
-                yield Library(named[1]), mapping
+                yield MappedLibrary(named[1]), mapping
             elif mapping.path == folder.executable and self._exports_telltales(folder.pid, mapping):
-                yield Library.EXECUTABLE, mapping
+                yield MappedLibrary.EXECUTABLE, mapping
 
-    def located(self, process: ProcessId, library: Library, mapping: Mapping) -> UsedFile | None:
+    def located(self, process: ProcessId, library: MappedLibrary, mapping: Mapping) -> UsedFile | None:
         """The file behind a mapping; None if it cannot be opened."""
         with suppress(OSError):
             return self._located.get(

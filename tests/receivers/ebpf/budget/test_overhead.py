@@ -23,11 +23,11 @@ from otel_zernel_receivers.ebpf.budget.scaling import Pace, Stretch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes import loading
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.catalogue import Kind, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.session import Watch
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import calls, doubles, histogram_points, metrics_of, numbers, require
@@ -35,7 +35,7 @@ from tests.receivers.ebpf.watching import calls, doubles, histogram_points, metr
 LAUNCH, SHARE = "zernel.cuda.launch.latency", "zernel.probe.sampled"
 LIMIT, CALL_NS = 0.03, 1000.0
 PREPARATIONS = ("load libcudart.so.12", "load libnccl.so.2", "cudaLaunchKernel", "ncclCommInitRank ranks=2 comm=1")
-JOB, OTHER_JOB = Process(0, 1, 100), Process(1, 1, 101)
+JOB, OTHER_JOB = WatchedProcess(0, 1, 100), WatchedProcess(1, 1, 101)
 
 
 def decide(what: Overhead, others: float = 0.0, **rates: float) -> dict[Group, float]:
@@ -117,7 +117,7 @@ def test_without_a_limit_nothing_is_kept_of_processes() -> None:
     what = Overhead(0, CALL_NS)
     size = len(pickle.dumps(what))
     for pid in range(100):
-        what.add([Hits(Process(0, pid, pid), {Group.LAUNCH: 1}, 1)], 1.0, {})
+        what.add([Hits(WatchedProcess(0, pid, pid), {Group.LAUNCH: 1}, 1)], 1.0, {})
     assert len(pickle.dumps(what)) == size
 
 
@@ -150,7 +150,7 @@ def test_a_series_that_moved_without_a_new_count_has_no_hits() -> None:
 
 def test_what_makes_a_state_is_never_sampled() -> None:
     never = {probe.kind for probe in chain(*PROBES.values()) if group_of(probe) is None}
-    assert never == set(Kind) - {Kind.CALL, Kind.COPY, Kind.WAIT, Kind.COLLECTIVE}
+    assert never == set(CallKind) - {CallKind.CALL, CallKind.COPY, CallKind.WAIT, CallKind.COLLECTIVE}
 
 
 def series_of(operation: int, *counts: int) -> SeriesReading:

@@ -14,24 +14,24 @@ from otel_zernel_receivers.ebpf.emit.encoding import Family, Period
 from otel_zernel_receivers.ebpf.emit.metrics import AT_ONCE, batches_of
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.catalogue import Operation
-from otel_zernel_receivers.ebpf.probes.loading import Cost
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
-from otel_zernel_receivers.ebpf.tables.tables import Readings
+from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from tests.receivers.ebpf.watching import attributes_of, metrics_of
 
 OPERATIONS = (Operation.RUNTIME_LAUNCH, Operation.SYNC, Operation.COPY_DEFAULT)
-PROCESSES = [Process(row, 1, 1000 + row) for row in range(100)]
+PROCESSES = [WatchedProcess(row, 1, 1000 + row) for row in range(100)]
 
 
-def series_of(process: Process, operation: int) -> SeriesReading:
+def series_of(process: WatchedProcess, operation: int) -> SeriesReading:
     return SeriesReading(process, operation, 0, np.array([300, 301]), np.array([2, 3]), 9, 5, 7)
 
 
-READINGS = Readings(
+READINGS = TableReadings(
     [series_of(process, operation) for operation in OPERATIONS for process in PROCESSES],
     [MemoryReading(process, 0, 10, 20, 1, 1) for process in PROCESSES],
     [CpuReading(process, 1, 2, 3, 4, 5, 6) for process in PROCESSES],
@@ -47,8 +47,8 @@ def ignore(pid: int, family: Family, attributes: bytes) -> None:
 
 
 def told(
-    readings: Readings,
-    unwanted: frozenset[Process] = frozenset(),
+    readings: TableReadings,
+    unwanted: frozenset[WatchedProcess] = frozenset(),
     missing: Mapping[int, Collection[Mark]] | None = None,
 ) -> list[Batch]:
     layout, watched = Layout(HIGHEST_NS, 2), Watched(1.0)
@@ -56,7 +56,7 @@ def told(
         readings,
         lambda process: process not in unwanted,
         layout,
-        Cost(500, 1000, 500),
+        ProbeCost(500, 1000, 500),
         Period(1, 2),
         watched,
         ignore,
@@ -95,7 +95,7 @@ def test_nothing_is_told_of_processes_that_are_not_wanted() -> None:
 
 
 def test_without_any_process_the_receiver_tells_of_itself() -> None:
-    (batch,) = told(Readings([], [], [], [], {}, {}, np.empty(0)))
+    (batch,) = told(TableReadings([], [], [], [], {}, {}, np.empty(0)))
     assert set(metrics_of(batch)) == {
         "zernel.probe.floor",
         "zernel.probe.sampled",
@@ -105,6 +105,6 @@ def test_without_any_process_the_receiver_tells_of_itself() -> None:
 
 
 def test_missing_marks_of_a_process_have_points_though_nothing_of_it_was_counted() -> None:
-    (batch,) = told(Readings([], [], [], [], {}, {}, np.empty(0)), missing={17: {Mark.SCOPES, Mark.BACKWARD}})
+    (batch,) = told(TableReadings([], [], [], [], {}, {}, np.empty(0)), missing={17: {Mark.SCOPES, Mark.BACKWARD}})
     found = [attributes_of(point) for point in points(metrics_of(batch)["zernel.ebpf.missing_marks"])]
     assert [(one["process_pid"], one["zernel_mark"]) for one in found] == [(17, "backward"), (17, "scopes")]

@@ -19,13 +19,13 @@ from otel_zernel_receivers.ebpf.emit.metrics import CPU_BURST, LAUNCH_LATENCY, b
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MOST_ENDED, Ends
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.catalogue import Operation
-from otel_zernel_receivers.ebpf.probes.loading import Cost
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
-from otel_zernel_receivers.ebpf.tables.tables import Readings
+from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import attributes_of, metrics_of
 
@@ -93,10 +93,10 @@ class Pipeline:
         self.ends = Ends(self.clock.monotonic)
         self.page = Page()
 
-    def second(self, processes: Iterable[Process]) -> None:
+    def second(self, processes: Iterable[WatchedProcess]) -> None:
         """Tells of the processes that live."""
         living = list(processes)
-        readings = Readings(
+        readings = TableReadings(
             [
                 SeriesReading(process, operation, 0, np.array([300]), np.array([2]), 9, 5, 7)
                 for operation in (Operation.RUNTIME_LAUNCH, Operation.COPY_DEFAULT)
@@ -109,7 +109,7 @@ class Pipeline:
             dict.fromkeys(living, 1),
             np.empty(0),
         )
-        layout, cost, period = Layout(HIGHEST_NS, 2), Cost(500, 1000, 500), Period(1, 2)
+        layout, cost, period = Layout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500), Period(1, 2)
         batches = batches_of(readings, lambda _: True, layout, cost, period, Watched(1.0), self.ends.tell, {}, {})
         for batch in (*batches, *self.ends.batches({process.pid for process in living}, 3)):
             self._hand_on(self.percentiles.process(Batch.from_bytes(metrics=batch.metrics_bytes())))
@@ -137,7 +137,7 @@ def test_processes_that_come_and_go_leave_as_much_as_was_there_before() -> None:
         pipeline.second([])
     before = pipeline.kept()
     for pid in range(1, 301, 5):
-        pipeline.second(Process(0, pid + number, pid + number) for number in range(5))
+        pipeline.second(WatchedProcess(0, pid + number, pid + number) for number in range(5))
     assert pipeline.shown() > 0
     for _ in range(int(LINGER) + 20):
         pipeline.second([])

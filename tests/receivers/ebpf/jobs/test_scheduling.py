@@ -15,7 +15,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load_variant
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load_variant
 from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin
@@ -34,7 +34,7 @@ def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
         yield watch
 
 
-def _load_old(limits: Limits) -> Loaded:
+def _load_old(limits: Limits) -> LoadedProbes:
     mode = require_ebpf()
     return load_variant(limits, Mode.PERF if mode is Mode.PERF else Mode.MULTI, "classic", [["sched_switch"]])
 

@@ -96,7 +96,7 @@ def c_enum(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("enum", "prefix", "ours"),
     [
-        ("kind", "", catalogue.Kind),
+        ("kind", "", catalogue.CallKind),
         ("phase", "PHASE_", catalogue.Phase),
         ("interval", "INTERVAL_", kernel_structs.Interval),
         ("state", "", kernel_structs.State),

@@ -14,7 +14,7 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.probes.attach_modes import Place, attach
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, attach
 from otel_zernel_receivers.ebpf.probes.catalogue import Operation, Probe
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
@@ -171,7 +171,7 @@ def test_an_unwanted_process_whose_end_nobody_told_of_gives_its_place_back(
     with closing(load(Limits())) as loaded, standin.start() as program:
         rows = loaded.tables.rows
         identities = Identities(rows, Selection(names=("no-such-program",)), proc.root)
-        place = Place(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
+        place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
         with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
             program.do("load libcudart.so.12")
             program.do("cudaLaunchKernel")
@@ -190,7 +190,7 @@ def test_a_process_that_could_not_be_looked_at_is_looked_at_again(
     with closing(load(Limits())) as loaded, standin.start() as program:
         rows = loaded.tables.rows
         identities = Identities(rows, Selection(environment={"JOB": "train"}), proc.root)
-        place = Place(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
+        place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
         with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
             program.do("load libcudart.so.12")
             program.do("cudaLaunchKernel")

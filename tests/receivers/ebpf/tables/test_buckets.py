@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from otel_zernel.otlp.histograms import Layout
 from otel_zernel_receivers.ebpf.emit.encoding import buckets
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
-from otel_zernel_receivers.ebpf.tables.process_table import Process
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
 LAYOUT = Layout(HIGHEST_NS, 2)
@@ -15,7 +15,7 @@ indexes = st.sets(st.integers(0, LAYOUT.length - 1), min_size=1, max_size=40).ma
 
 
 def reading(index: list[int], counts: list[int]) -> SeriesReading:
-    return SeriesReading(Process(0, 1, 1), 1, 0, np.array(index), np.array(counts), 0, None, 0)
+    return SeriesReading(WatchedProcess(0, 1, 1), 1, 0, np.array(index), np.array(counts), 0, None, 0)
 
 
 @given(st.lists(indexes, min_size=1, max_size=4), st.data())
