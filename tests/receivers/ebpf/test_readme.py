@@ -6,12 +6,12 @@ from pathlib import Path
 import yaml
 
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.emit import metrics
+from otel_zernel_receivers.ebpf.emit import families
 from otel_zernel_receivers.ebpf.emit.encoding import Family
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
-TEXT = (Path(metrics.__file__).parents[1] / "README.md").read_text("utf-8")
+TEXT = (Path(families.__file__).parents[1] / "README.md").read_text("utf-8")
 
 
 def test_its_metrics_are_those_of_the_code() -> None:
@@ -21,7 +21,7 @@ def test_its_metrics_are_those_of_the_code() -> None:
         for at, name in enumerate(found):
             data, unit = pairs[0][0], pairs[min(at, len(pairs) - 1)][-1]
             told.add((name, data, unit))
-    ours = {family for family in vars(metrics).values() if isinstance(family, Family)}
+    ours = {family for family in vars(families).values() if isinstance(family, Family)}
     assert told == {(family.name, family.data, family.unit) for family in ours}
 
 

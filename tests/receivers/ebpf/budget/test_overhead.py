@@ -5,6 +5,7 @@ import contextlib
 import pickle
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from itertools import chain
 
 import numpy as np
@@ -17,16 +18,16 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.budget import overhead
+from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import AVERAGED, LEAST, STEADY, Group, Hits, Overhead, group_of, hits_of
-from otel_zernel_receivers.ebpf.budget.sampling import Watched
-from otel_zernel_receivers.ebpf.budget.scaling import Pace, Stretch
+from otel_zernel_receivers.ebpf.budget.scaling import Activity, SpeedRatio
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes import loading
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.catalogue import CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from tests.receivers.ebpf.standin import Program, Standin
@@ -159,35 +160,37 @@ def series_of(operation: int, *counts: int) -> SeriesReading:
 
 def test_a_sample_is_scaled_to_what_all_calls_would_have_counted() -> None:
     reading = series_of(Operation.RUNTIME_LAUNCH, *[1] * 7)
-    (scaled,) = Watched(1.0, {}, {Group.LAUNCH: 0.7}, {reading.key: 10.0}).told([reading])
+    (scaled,) = Coverage(1.0, {}, {Group.LAUNCH: 0.7}, {reading.key: 10.0}).scaled([reading])
     assert scaled.counts.sum() == 10
     assert (scaled.sum_ns, scaled.bytes) == (1000, 100)
 
 
 def test_calls_at_the_edges_of_a_window_are_left_out() -> None:
     """As probes are taken off, some of the driver's launches seem not to be inside of the runtime's."""
-    assert Watched(1.0, {}, {Group.LAUNCH: 0.5}, {}).told([series_of(Operation.DRIVER_LAUNCH, 3)]) == []
+    assert Coverage(1.0, {}, {Group.LAUNCH: 0.5}, {}).scaled([series_of(Operation.DRIVER_LAUNCH, 3)]) == []
 
 
 def test_the_end_of_collectives_is_not_told_where_waits_are_sampled() -> None:
     upper_bound = series_of(Operation.ALL_REDUCE + 8, 3)
-    assert Watched(1.0, {}, {Group.COPY_SYNC: 0.5}).told([upper_bound]) == []
-    assert Watched(1.0, {}, {Group.LAUNCH: 0.5}).told([upper_bound]) == [upper_bound]
+    assert Coverage(1.0, {}, {Group.COPY_SYNC: 0.5}).scaled([upper_bound]) == []
+    assert Coverage(1.0, {}, {Group.LAUNCH: 0.5}).scaled([upper_bound]) == [upper_bound]
 
 
 def test_a_job_that_waits_keeps_its_pace_and_one_that_does_not_is_slowed_by_its_probes() -> None:
-    waiting, busy = Pace(), Pace()
-    watched = Stretch(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
-    assert waiting.add(JOB, watched, Stretch(1.0, own={JOB: 0.1}, probes={JOB: 0.02})) == pytest.approx(10)
-    watched = Stretch(0.1, own={JOB: 0.08}, probes={JOB: 0.02})
-    assert busy.add(JOB, watched, Stretch(1.0, own={JOB: 0.98}, probes={JOB: 0.02})) == pytest.approx(10 * 0.98 / 0.8)
+    waiting, busy = SpeedRatio(), SpeedRatio()
+    watched = Activity(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
+    assert waiting.scale(JOB, watched, Activity(1.0, own={JOB: 0.1}, probes={JOB: 0.02})) == pytest.approx(10)
+    watched = Activity(0.1, own={JOB: 0.08}, probes={JOB: 0.02})
+    assert busy.scale(JOB, watched, Activity(1.0, own={JOB: 0.98}, probes={JOB: 0.02})) == pytest.approx(
+        10 * 0.98 / 0.8
+    )
 
 
 def test_an_own_time_that_cannot_be_is_no_pace() -> None:
-    watched = Stretch(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
-    assert Pace().add(JOB, watched, Stretch(1.0, own={JOB: 0.9}, probes={JOB: 0.02})) == pytest.approx(12.5)
-    assert Pace().add(JOB, watched, Stretch(1.0, own={JOB: 0.01}, probes={JOB: 0.02})) == pytest.approx(10)
-    assert Pace().add(JOB, Stretch(0.1), Stretch(1.0)) == pytest.approx(10)
+    watched = Activity(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
+    assert SpeedRatio().scale(JOB, watched, Activity(1.0, own={JOB: 0.9}, probes={JOB: 0.02})) == pytest.approx(12.5)
+    assert SpeedRatio().scale(JOB, watched, Activity(1.0, own={JOB: 0.01}, probes={JOB: 0.02})) == pytest.approx(10)
+    assert SpeedRatio().scale(JOB, Activity(0.1), Activity(1.0)) == pytest.approx(10)
 
 
 @pytest.fixture
@@ -197,11 +200,11 @@ def decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def received(max_overhead: float, mode: Mode = Mode.SESSION) -> AsyncIterator[Downstream]:
-    def make_watch(config: EbpfConfig, context: Context) -> Watch:
-        return Watch(config, context, lambda limits: loading.load(limits, (mode,)))
+    def open_session(config: EbpfConfig, context: Context) -> AbstractContextManager[Session]:
+        return Session.open(config, context, lambda limits: loading.load(limits, (mode,)))
 
     config = EbpfConfig.model_validate({"interval": "500ms", "max_overhead": max_overhead})
-    receiver, downstream = EbpfReceiver(config, make_context(clock=SystemClock()), make_watch), Downstream()
+    receiver, downstream = EbpfReceiver(config, make_context(clock=SystemClock()), open_session), Downstream()
     running = asyncio.create_task(receiver.run(downstream))
     try:
         await until(lambda: len(downstream.batches) > 0)
@@ -284,7 +287,7 @@ async def test_a_job_at_full_speed_is_sampled_until_probes_take_less_than_the_li
             await until(lambda: 0 < taken(sampled(downstream.batches, program.pid)[1:][-2:], program.pid) < 0.1, 30)
     steady = sampled(downstream.batches, program.pid)[1:]
     assert all(0 < share < 1 for batch in steady for share in doubles(batch, SHARE, zernel_probe_name="launch"))
-    assert caplog.text.count("launches are now watched for a part") == 1
+    assert caplog.text.count("Sampled from here on: launches") == 1
 
 
 JOBS = [

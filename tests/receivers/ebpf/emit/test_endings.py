@@ -14,9 +14,9 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, endings_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, endings_of
 
 SYNC = "zernel.cuda.sync.wait"
 ERROR = 2
@@ -97,19 +97,20 @@ def test_what_made_no_probed_call_is_not_told(attached: Watch) -> None:
 async def rarely_received(standin: Standin) -> AsyncIterator[Downstream]:
     """What a receiver that reads once in an hour hands on, once its probes are in place."""
     context = make_context(clock=SystemClock())
-    watches: list[Watch] = []
+    attached: list[Session] = []
 
-    class Attached(Watch):
+    class Attaching(Session):
         def attach(self) -> None:
             super().attach()
-            watches.append(self)
+            attached.append(self)
 
-    receiver, downstream = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h"}), context, Attached), Downstream()
+    config = EbpfConfig.model_validate({"interval": "1h"})
+    receiver, downstream = EbpfReceiver(config, context, Attaching.open), Downstream()
     with standin.start() as program:
         program.do("load libcudart.so.12")
         running = asyncio.create_task(receiver.run(downstream))
         try:
-            await until(lambda: watches)
+            await until(lambda: attached)
             yield downstream
         finally:
             running.cancel()

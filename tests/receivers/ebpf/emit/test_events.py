@@ -11,9 +11,9 @@ from otel_zernel.testing import Downstream, Dropped, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.ring import KEPT
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, numbers, spans_of
 
 RING = (1 << 21) // 144
 """Events that the ring has room for."""
@@ -26,14 +26,11 @@ def every_wait(loadable: None) -> EbpfConfig:
 
 def test_what_the_ring_has_no_room_for_is_counted(every_wait: EbpfConfig, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
-    watch = Watch(every_wait, context)
-    watch.open()
-    with standin.start() as program:
+    with closing(Watch(every_wait, context)) as watch, standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
         program.do(f"cudaDeviceSynchronize times={2 * RING}")
         batch = watch.read()
-    watch.close()
     (lost,) = numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid)
     assert len(spans_of(batch, program.pid)) + lost == 2 * RING
     assert lost > 0
@@ -42,17 +39,14 @@ def test_what_the_ring_has_no_room_for_is_counted(every_wait: EbpfConfig, standi
 
 
 def test_events_are_read_in_order_over_many_rounds_of_the_ring(every_wait: EbpfConfig, standin: Standin) -> None:
-    watch = Watch(every_wait, make_context(clock=SystemClock()))
-    watch.open()
     spans = []
-    with standin.start() as program:
+    with closing(Watch(every_wait, make_context(clock=SystemClock()))) as watch, standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
         for _ in range(5):
             program.do("cudaDeviceSynchronize times=5000")
             spans += spans_of(watch.read(), program.pid)
             watch.taken()
-    watch.close()
     begins = [span.start_time_unix_nano for span in spans]
     assert len(spans) == 25_000
     assert begins == sorted(begins)
@@ -61,14 +55,14 @@ def test_events_are_read_in_order_over_many_rounds_of_the_ring(every_wait: EbpfC
 async def test_events_find_room_however_rarely_they_are_read(loadable: None, standin: Standin) -> None:
     gathered = 0
 
-    class Counting(Watch):
+    class Counting(Session):
         def gather(self) -> None:
             nonlocal gathered
             super().gather()
             gathered += 1
 
     context = make_context(clock=SystemClock())
-    receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting)
+    receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting.open)
     downstream = Downstream()
     with standin.start() as program:
         program.do("load libcudart.so.12")
@@ -88,7 +82,6 @@ async def test_events_find_room_however_rarely_they_are_read(loadable: None, sta
 def test_what_is_kept_between_readings_has_a_limit(every_wait: EbpfConfig, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
     with closing(Watch(every_wait, context)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         for _ in range(KEPT // RING + 2):
@@ -104,7 +97,6 @@ def test_what_is_kept_between_readings_has_a_limit(every_wait: EbpfConfig, stand
 def test_no_spans_are_made_where_nothing_takes_them(every_wait: EbpfConfig, standin: Standin) -> None:
     metrics_only = replace(make_context(clock=SystemClock()), signals=frozenset({"metrics"}))
     with closing(Watch(every_wait, metrics_only)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         for _ in range(2):

@@ -4,9 +4,8 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.processes.identities import plain_list
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, metrics_of, numbers
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram_points, metrics_of, numbers
 
 LAUNCH, SYNC = "zernel.cuda.launch.latency", "zernel.cuda.sync.wait"
 COPY, COPIED = "zernel.cuda.copy.latency", "zernel.cuda.copy.size"

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_receivers.ebpf.session import Watch
-from tests.receivers.ebpf.watching import attributes_of, reading, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, reading, spans_of
 
 STEPS = 5
 LATE_NS = 100_000_000

@@ -3,9 +3,8 @@
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram_points, numbers, spans_of
 
 DURATION, SIZE, ERRORS = "zernel.nccl.collective.duration", "zernel.nccl.collective.size", "zernel.nccl.errors"
 INIT = "ncclCommInitRank comm=1 ranks=8 rank=3"

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import doubles, histogram_points
+from tests.receivers.ebpf.watching import Watch, doubles, histogram_points
 
 LENGTHS = (10**6, 3 * 10**6, 10**7, 2 * 10**7)
 """Of waits, in ns, and as many of each."""

@@ -5,10 +5,9 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.jobs.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import calls, doubles, spans_of
+from tests.receivers.ebpf.watching import Watch, calls, doubles, spans_of
 
 STEPS = 10
 

@@ -15,11 +15,10 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load_variant
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load, load_variant
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import doubles, histogram_points, numbers, require_ebpf
+from tests.receivers.ebpf.watching import Watch, doubles, histogram_points, numbers, require_ebpf
 
 WAIT_NS = 200_000_000
 
@@ -27,10 +26,9 @@ WAIT_NS = 200_000_000
 @pytest.fixture(params=[False, True], ids=["state as an argument", "state in the task"])
 def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
     """A watch with the program for this kernel's scheduler tracepoint, and one with that for kernels before 5.18."""
-    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), *([_load_old] if request.param else []))
     require_ebpf()
-    with closing(watch):
-        watch.open()
+    loader = _load_old if request.param else load
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), loader)) as watch:
         yield watch
 
 

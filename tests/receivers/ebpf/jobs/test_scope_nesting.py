@@ -7,9 +7,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 STEP = "Optimizer.step#AdamW.step"

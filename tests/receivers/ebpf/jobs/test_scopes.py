@@ -5,10 +5,9 @@ from collections import Counter
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.jobs.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import calls, spans_of
+from tests.receivers.ebpf.watching import Watch, calls, spans_of
 
 PHASES = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
 ROUNDS, THREADS, KEPT = 5, 4, 16

@@ -14,8 +14,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.session import Watch
-from tests.receivers.ebpf.watching import attributes_of, calls, numbers, reading, require_ebpf, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, numbers, reading, require_ebpf, spans_of
 
 STEPS = 40
 
@@ -47,7 +46,6 @@ def training(python: str) -> Training:
     """A training without workers."""
     require_ebpf()
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
-        watch.open()
         return trained(watch, python, "train.py", 0, STEPS)
 
 

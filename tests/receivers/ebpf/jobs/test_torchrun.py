@@ -13,8 +13,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.session import Watch
-from tests.receivers.ebpf.watching import attributes_of, require_ebpf, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, require_ebpf, spans_of
 
 STEPS = 5
 Job = tuple[Batch, list[dict[str, int]], int]
@@ -42,7 +41,6 @@ def job(python: str, tmp_path_factory: pytest.TempPathFactory) -> Job:
     ):
         assert torchrun.stdout
         assert [torchrun.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
-        watch.open()
         watch.attach()
         (folder / "go").touch()
         ranks = [json.loads(torchrun.stdout.readline()) for _ in range(2)]

@@ -6,9 +6,8 @@ import pytest
 
 from otel_zernel_receivers.ebpf.probes.catalogue import CallKind
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import numbers
+from tests.receivers.ebpf.watching import Watch, numbers
 
 CUDART, CUDA, NCCL = "libcudart.so.12", "libcuda.so.1", "libnccl.so.2"
 TORCH_CPU, TORCH_PYTHON = "libtorch_cpu.so", "libtorch_python.so"

@@ -17,9 +17,8 @@ from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, CallKind
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks, sentence
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, metrics_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of
 
 
 @contextmanager
@@ -83,7 +82,6 @@ def test_the_log_names_a_missing_mark_once_and_the_metric_names_it_for_each_proc
         program_with(stripped) as first,
         program_with(stripped) as second,
     ):
-        watch.open()
         readings = []
         for _ in range(2):
             watch.attach()

@@ -16,10 +16,9 @@ from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, at
 from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
 from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
-from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import best_mode, why_not
+from tests.receivers.ebpf.watching import Watch, best_mode, why_not
 
 
 def places(library: Path, *probes: Probe) -> tuple[AttachPoint, ...]:
@@ -54,7 +53,6 @@ def test_a_mode_that_is_not_the_best_is_explained_once(
     caplog.set_level(logging.INFO, "otel_zernel")
     watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), refused_session)
     try:
-        watch.open()
         watch.attach()
         watch.attach()
     finally:

@@ -19,12 +19,11 @@ from otel_zernel_receivers.ebpf.probes.catalogue import Operation, Probe
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, Selection
-from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import calls, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, calls, numbers, spans_of
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -35,7 +34,6 @@ def watching(processes: dict[str, Any]) -> Iterator[Watch]:
         EbpfConfig.model_validate({"processes": processes, "long_wait": "0s"}), make_context(clock=SystemClock())
     )
     try:
-        watch.open()
         yield watch
     finally:
         watch.close()

@@ -11,10 +11,10 @@ from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.catalogue import Operation
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
-from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import Watch
 
 
 @pytest.fixture
@@ -27,7 +27,6 @@ def loaded(loadable: None, standin: Standin) -> Iterator[tuple[LoadedProbes, Pro
         return seen[-1]
 
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         yield seen[-1], program
