@@ -40,5 +40,5 @@ class EbpfConfig(ComponentConfig):
     long_wait: Duration = 0.001
     """Seconds. A wait for the GPU that is at least this long is also a span."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03
-    """Ratio of one CPU that probes may take of each process. Above it, the most expensive probes are sampled. 0 means no
-    limit."""
+    """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, the most expensive probes are
+    sampled."""

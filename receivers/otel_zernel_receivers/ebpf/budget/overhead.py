@@ -1,8 +1,8 @@
 """Decides for which part of the time probes may be on, so that they stay below `max_overhead`.
 
 Only calls that are independent of each other are sampled. Calls that change a state are never sampled. A free without
-its allocation, a scope's end without its start or a communicator without its creation would make metrics wrong until the
-job ends.
+its allocation, a scope's end without its start or a communicator without its creation would make metrics wrong until
+the job ends.
 """
 
 from collections import Counter, deque

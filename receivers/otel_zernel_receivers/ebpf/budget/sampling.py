@@ -1,7 +1,7 @@
 """Sampling: the probes of the most frequent calls are on for a part of each second only.
 
-Counts are scaled by what was counted between two snapshots of the kernel's counters. The first is taken after the probes
-are on, the second before they are taken off. The time between them is known exactly; the time that attaching and
+Counts are scaled by what was counted between two snapshots of the kernel's counters. The first is from after the probes
+are on, the second from before they are taken off. The time between them is known exactly; the time that attaching and
 detaching take is not.
 """
 

@@ -1,7 +1,7 @@
 """Estimates the calls of a whole period from the calls of the part with probes on.
 
 Probes slow a job that only launches, so it makes fewer calls per second with probes on. Its calls per second of its own
-CPU time (without the time in probes) stay the same. A job that waits between calls loses no time to probes, and also has
+CPU time (without the time in probes) stay the same. A job that waits between calls loses no time to probes. It also has
 the same CPU time per call. Therefore the CPU time is the scale, not the clock.
 """
 
