@@ -22,7 +22,7 @@ from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, fi
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost, load
 from otel_zernel_receivers.ebpf.probes.marks import sentence
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, framework_of, remark
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, UsedFile, as_text
 from otel_zernel_receivers.ebpf.tables.tables import Limits
@@ -167,8 +167,8 @@ def _frameworks(processes: Iterable[ScannedProcess]) -> Iterator[Finding]:
     """A finding for each framework other than PyTorch, and for programs without one."""
     users: dict[tuple[Framework, str], list[ScannedProcess]] = {}
     for process in processes:
-        framework = framework_of(process)
-        users.setdefault((framework, remark(framework, {used.library for used in process.files})), []).append(process)
+        text = coverage(process.framework, {used.library for used in process.files})
+        users.setdefault((process.framework, text), []).append(process)
     for (framework, text), using in users.items():
         if text:
             yield Finding(framework, f"in {_listed(using)}: {text}")

@@ -19,7 +19,7 @@ from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import Attachments
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.probes.marks import Mark
-from otel_zernel_receivers.ebpf.processes.frameworks import SeenFrameworks
+from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
@@ -37,7 +37,7 @@ class Watch:
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
         self._left_out = LeftOut(context.logger)
-        self._frameworks = SeenFrameworks(context.logger)
+        self._frameworks = FrameworkLog(context.logger)
         self._missing: dict[int, frozenset[Mark]] = {}
         self._untaken: list[Batch] = []
         self._stack = ExitStack()
@@ -77,7 +77,7 @@ class Watch:
         scan = self._scanner.scan()
         self._attachments.update(scan)
         self._missing = self._attachments.missing(scan)
-        self._frameworks.take(scan.processes)
+        self._frameworks.log(scan.processes)
         self._identities.scanned(scan)
         self._left_out.take(scan.skipped)
 

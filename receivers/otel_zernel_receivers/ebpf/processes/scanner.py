@@ -26,7 +26,7 @@ from typing import Generic, NamedTuple, TypeVar
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.mappings import (
     LocatedFile,
     Mapping,
@@ -111,7 +111,12 @@ class ScannedProcess:
     """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
     files: tuple[UsedFile, ...]
     frameworks: frozenset[Framework] = frozenset()
-    """Those whose libraries it has mapped."""
+    """The frameworks whose libraries it has mapped."""
+
+    @property
+    def framework(self) -> Framework:
+        """The framework that describes the process best."""
+        return main_framework(self.frameworks)
 
 
 @dataclass(frozen=True, slots=True)
