@@ -23,7 +23,7 @@ from otel_zernel_receivers.ebpf.emit.encoding import (
     encode_metric,
     encode_number_point,
 )
-from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
+from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.identities import host_name

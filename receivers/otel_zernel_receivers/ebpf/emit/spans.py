@@ -23,7 +23,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import delimited, encode_resource, key_values
 from otel_zernel_receivers.ebpf.emit.encoding import HIGHEST
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
-from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, Phase, function_of
+from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
+from otel_zernel_receivers.ebpf.probes.catalogue import function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 

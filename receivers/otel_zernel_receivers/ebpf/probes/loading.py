@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.probes.calibration import ENTRY_PROBE, PROBE, OwnFunction
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 

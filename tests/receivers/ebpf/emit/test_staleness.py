@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.emit.encoding import HISTOGRAM_ATTRIBUTES, NUMBE
 from otel_zernel_receivers.ebpf.emit.metrics import CPU_BURST, LAUNCH_LATENCY, batches_of
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MOST_ENDED, Ends
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading

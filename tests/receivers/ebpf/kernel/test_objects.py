@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.ebpf.kernel import kernel_structs
-from otel_zernel_receivers.ebpf.probes import catalogue
+from otel_zernel_receivers.ebpf.probes import calls
 
 ROOT = Path(__file__).parents[4]
 SOURCES = sorted([*(ROOT / "bpf").glob("*.bpf.c"), *(ROOT / "bpf").glob("*.bpf.h")])
@@ -96,8 +96,8 @@ def c_enum(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("enum", "prefix", "ours"),
     [
-        ("kind", "", catalogue.CallKind),
-        ("phase", "PHASE_", catalogue.Phase),
+        ("kind", "", calls.CallKind),
+        ("phase", "PHASE_", calls.Phase),
         ("interval", "INTERVAL_", kernel_structs.Interval),
         ("state", "", kernel_structs.State),
         ("ending", "", kernel_structs.Ending),

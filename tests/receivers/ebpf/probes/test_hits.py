@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from otel_zernel_receivers.ebpf.probes.catalogue import CallKind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Standin

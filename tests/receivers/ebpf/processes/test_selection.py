@@ -15,7 +15,8 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, Selection
