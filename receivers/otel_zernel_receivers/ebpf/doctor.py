@@ -187,19 +187,19 @@ def _use(
     if places.is_empty:
         return None
     prediction = _prediction(places, cost, config)
-    is_whole = not places.too_dear and not places.missing
+    is_whole = not places.single_stepped and not places.missing
     lacks = f"; {sentence('it', places.missing, places.is_stripped)}" if places.missing else ""
     return Finding(name, f"{prediction}{lacks}; {path}, used by {_listed(processes)}", ok=True if is_whole else None)
 
 
 def _prediction(places: AttachPoints, cost: ProbeCost | None, config: EbpfConfig) -> str:
-    count = len(places.probed) + len(places.too_dear) * config.single_stepped
+    count = len(places.probed) + len(places.single_stepped) * config.single_stepped
     text = "1 function" if count == 1 else f"{count} functions"
     if cost and places.probed:
         percent = cost.call_ns * _BUSY / 1e9 * 100
         text += f", {cost.call_ns:,.0f} ns a call, {percent:.1f} % of a CPU at {_BUSY:,} calls/s"
-    if places.too_dear:
-        left_out = sorted(set(places.too_dear))
+    if places.single_stepped:
+        left_out = sorted(set(places.single_stepped))
         if config.single_stepped:
             text += f"; {len(left_out)} of them are single-stepped at 10 us a call"
         else:

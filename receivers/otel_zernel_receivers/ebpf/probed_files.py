@@ -180,8 +180,8 @@ class Attachments:
         try:
             places = find_attach_points(fd, probes, at_any_cost=self._at_any_cost)
             self._missing[used.identity] = frozenset(places.missing)
-            if places.too_dear:
-                logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.too_dear)
+            if places.single_stepped:
+                logger.warning("Not probed in %s, since each call would take 10 us: %s", path, places.single_stepped)
             if places.refused:
                 logger.warning(
                     "Not probed in %s, since the kernel refuses their first instruction: %s", path, places.refused

@@ -53,8 +53,8 @@ class Watch:
         context.logger.info(
             "Attaching by %s; a probe adds %d ns to what it measures", loaded.mode, loaded.cost.floor_ns
         )
-        if loaded.unseen:
-            context.logger.warning("This kernel does not let the receiver count %s", " and ".join(loaded.unseen))
+        if loaded.not_counted:
+            context.logger.warning("This kernel does not let the receiver count %s", " and ".join(loaded.not_counted))
         self._tables, self._cost = loaded.tables, loaded.cost
         self._attachments = Attachments(loaded.bpf, loaded.mode, context, at_any_cost=config.single_stepped)
         self._stack.callback(self._attachments.close)
@@ -78,7 +78,7 @@ class Watch:
         self._attachments.update(scan)
         self._missing = self._attachments.missing(scan)
         self._frameworks.log(scan.processes)
-        self._identities.scanned(scan)
+        self._identities.note_scan(scan)
         self._left_out.take(scan.skipped)
 
     @property
@@ -110,7 +110,7 @@ class Watch:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
-        wants, tell = self._identities.wants, self._ends.tell
+        wants, tell = self._identities.is_selected, self._ends.tell
         left_out, missing = self._left_out.last, self._missing
         metrics = batches_of(readings, wants, self._layout, self._cost, period, watched, tell, left_out, missing)
         ends = self._ends.batches({process.pid for process in self.processes()} | missing.keys(), self._since_ns)

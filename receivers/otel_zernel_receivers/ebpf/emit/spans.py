@@ -70,14 +70,14 @@ class SpanMaker:
         kinds = map(What._make, events[list(What._fields)].tolist())
         for process, what, begin, end in zip(processes, kinds, begins, ends, strict=True):
             if what.interval == Interval.COMMUNICATOR:
-                self.identities.joined(process, what.rank, what.communicator_size)
-            elif self.identities.wants(process):
+                self.identities.set_rank(process, what.rank, what.communicator_size)
+            elif self.identities.is_selected(process):
                 by_process[process].append(_encode_span(what, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
 
     def _encode_resource(self, process: WatchedProcess, spans: list[bytes]) -> bytes:
-        resource = delimited(1, encode_resource(self.identities.of(process)))
+        resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
 

@@ -180,7 +180,7 @@ def test_an_unwanted_process_whose_end_nobody_told_of_gives_its_place_back(
         identities.learn()
         assert (rows.live(), [process.pid for process in rows.held()]) == ([], [program.pid])
         shutil.rmtree(proc.root / str(program.pid))
-        identities.scanned(Scan((), {}))
+        identities.note_scan(Scan((), {}))
         assert len(rows.ended()) == 1
 
 
@@ -197,10 +197,10 @@ def test_a_process_that_could_not_be_looked_at_is_looked_at_again(
             program.do("cudaLaunchKernel")
         (process,) = rows.live()
         identities.learn()
-        assert not identities.wants(process)
+        assert not identities.is_selected(process)
         proc.add(program.pid, environment={"JOB": "train"})
         identities.learn()
-        assert identities.wants(process)
+        assert identities.is_selected(process)
 
 
 def offset_of(library: Path) -> int:
