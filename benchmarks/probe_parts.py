@@ -16,7 +16,8 @@ from benchmarks.ebpf import compiled, time_calls
 from otel_zernel_receivers.ebpf.kernel.libbpf import Object
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.tables import Limits

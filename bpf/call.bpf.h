@@ -2,47 +2,6 @@
 /* A function's entry and return, joined into one call. */
 #pragma once
 
-/* What user space says of a probed function, in its attach cookie: flags, and the positions of arguments. */
-#define OPERATION_OF(flags) ((flags) & 0xff)
-#define KIND_OF(flags) (((flags) >> 8) & 0xff)
-/* Bits 16 to 23 number the function, for user space. */
-#define IS_RUNTIME (1u << 24)  /* of CUDA's runtime API */
-#define IS_DRIVER (1u << 25)   /* of CUDA's driver API */
-#define IS_BLOCKING (1u << 26) /* a copy that also waits for the GPU */
-#define IS_HANDLE (1u << 27)   /* of memory that has a handle in place of an address */
-#define IS_NCCL (1u << 28)
-#define IS_PER_RANK (1u << 29)	/* a collective whose count is for each rank */
-#define IS_GROUP_END (1u << 30) /* ncclGroupEnd, not ncclGroupStart */
-#define IS_ARRAY (1u << 31)	/* communicators of all ranks at once */
-
-/* What is to be done at a call's ends. */
-enum kind {
-	CALL,
-	WAIT,
-	COPY,
-	ALLOCATE,
-	RELEASE,
-	DEVICE,
-	SCOPE_BEGIN,
-	SCOPE_END, /* its entry is all */
-	BACKWARD,
-	COLLECTIVE,
-	GROUP,
-	COMMUNICATOR,
-	COMMUNICATOR_END, /* its entry is all */
-	COMMUNICATOR_SIZE,
-	COMMUNICATOR_RANK,
-	WORK_WAIT, /* its entry is all, as of the next two */
-	WORK_WAIT_END,
-	REDUCER,
-	CONTEXT,
-	CONTEXT_CREATE, /* and make it the current one */
-	CONTEXT_SET,
-	CONTEXT_PUSH,
-	CONTEXT_POP,
-	WORK_ISSUE, /* its entry is all */
-};
-
 /* A probe's hit: one end of a call. */
 struct hit {
 	struct registers *regs;
@@ -60,11 +19,16 @@ static __always_inline __u64 wanted_argument(const struct hit *hit, __u32 nth)
 	return position ? argument(hit->regs, position) : 0;
 }
 
-/* For calls of which the return wants to know arguments as they are. */
+/* For the KEEPS_ARGUMENTS kinds. */
 static __always_inline void keep_arguments(const struct hit *hit, struct frame *frame)
 {
-	frame->argument[0] = wanted_argument(hit, 0);
-	frame->argument[1] = wanted_argument(hit, 1);
+	frame->arguments[0] = wanted_argument(hit, 0);
+	frame->arguments[1] = wanted_argument(hit, 1);
+}
+
+/* For kinds whose return needs nothing from the entry. */
+static __always_inline void begin_nothing(struct hit *hit, struct frame *frame)
+{
 }
 
 #define IN_PROGRESS 7 /* of ncclResult_t: a communicator that does not block goes on by itself */
@@ -89,7 +53,7 @@ static __always_inline int is_inside_runtime(const struct thread *thread)
 /* When the probes of each kind were taken off last, ns: of calls that were under way then, no return is seen. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 32);
+	__uint(max_entries, KINDS);
 	__type(key, __u32);
 	__type(value, __u64);
 } detached_at SEC(".maps");
@@ -125,7 +89,7 @@ static __always_inline void discard_abandoned(struct thread *thread, __u64 sp)
 }
 
 /* The frame of a call that begins, or null if it is not counted. */
-static __always_inline struct frame *begin_call(struct hit *hit)
+static __always_inline struct frame *push_frame(struct hit *hit)
 {
 	struct thread *thread = hit->thread;
 	struct process *process;
@@ -166,7 +130,7 @@ static __always_inline void miss(struct hit *hit)
 
 /* The frame of the call that returns; null if its entry was not counted. The frame has the flags, so that most returns
  * do without asking for the cookie. */
-static __always_inline struct frame *end_call(struct hit *hit)
+static __always_inline struct frame *pop_frame(struct hit *hit)
 {
 	struct thread *thread = hit->thread;
 	__u64 sp = hit->regs->sp - RETURN_ADDRESS_SIZE;

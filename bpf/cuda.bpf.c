@@ -8,17 +8,17 @@ static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 {
 	__u64 kind = wanted_argument(hit, 1);
 
-	frame->argument[0] = wanted_argument(hit, 0);
-	frame->argument[1] = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
+	frame->copy.bytes = wanted_argument(hit, 0);
+	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
 }
 
 static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 {
-	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->argument[0];
+	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->copy.bytes;
 
-	count(hit->thread, OPERATION_OF(frame->flags) + frame->argument[1], frame->phase, duration, bytes);
+	count(hit->thread, OPERATION_OF(frame->flags) + frame->copy.direction, frame->phase, duration, bytes);
 	if (frame->flags & IS_BLOCKING)
-		count_wait(hit, frame);
+		end_wait(hit, frame);
 }
 
 /* Memory */
@@ -108,10 +108,11 @@ static __always_inline void begin_allocation(struct hit *hit, struct frame *fram
 	struct allocation_properties properties = {};
 	__u64 place = wanted_argument(hit, 2);
 
-	keep_arguments(hit, frame);
-	frame->argument[2] = device_of(hit->thread);
+	frame->allocation.result_at = wanted_argument(hit, 0);
+	frame->allocation.size = wanted_argument(hit, 1);
+	frame->allocation.device = device_of(hit->thread);
 	if (place && !bpf_probe_read_user(&properties, sizeof(properties), (void *)place))
-		frame->argument[2] =
+		frame->allocation.device =
 			properties.location_type == LOCATION_TYPE_DEVICE ? properties.location : UNKNOWN_DEVICE;
 }
 
@@ -123,10 +124,10 @@ static __always_inline void end_allocation(struct hit *hit, struct frame *frame)
 	struct memory *memory;
 	__u64 value = 0;
 
-	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
+	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->allocation.result_at))
 		return;
-	allocation.size = frame->argument[1];
-	allocation.device = frame->argument[2];
+	allocation.size = frame->allocation.size;
+	allocation.device = frame->allocation.device;
 	address = address_of(thread, frame, value);
 	missed = take(&address); /* an address is given out twice only if it was freed unseen in between */
 	credit(thread, &missed, 0);
@@ -147,15 +148,15 @@ static __always_inline void begin_release(struct hit *hit, struct frame *frame)
 	struct address address = address_of(hit->thread, frame, wanted_argument(hit, 0));
 	struct allocation allocation = take(&address);
 
-	frame->start = address.value;
-	frame->argument[0] = allocation.size;
-	frame->argument[1] = allocation.device;
+	frame->release.value = address.value;
+	frame->release.size = allocation.size;
+	frame->release.device = allocation.device;
 }
 
 static __always_inline void end_release(struct hit *hit, struct frame *frame)
 {
-	struct allocation allocation = { .size = frame->argument[0], .device = frame->argument[1] };
-	struct address address = address_of(hit->thread, frame, frame->start);
+	struct allocation allocation = { .size = frame->release.size, .device = frame->release.device };
+	struct address address = address_of(hit->thread, frame, frame->release.value);
 
 	if (!address.value) /* freeing null does nothing */
 		return;

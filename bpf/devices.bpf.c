@@ -50,10 +50,10 @@ static __always_inline __u64 device_of_context(const struct thread *thread, __u6
 /* Arguments: where the context is written, and the device. A context that is created is pushed too. */
 static __always_inline void end_context(struct hit *hit, struct frame *frame)
 {
-	__u64 value = 0, device = (__u32)frame->argument[1];
+	__u64 value = 0, device = (__u32)frame->context.device;
 	struct address address;
 
-	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
+	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->context.result_at))
 		return;
 	address = address_at(hit->thread, value);
 	if (bpf_map_update_elem(&contexts, &address, &device, BPF_ANY))
@@ -63,17 +63,26 @@ static __always_inline void end_context(struct hit *hit, struct frame *frame)
 }
 
 /* Argument: the device (cudaSetDevice), or the context. */
-static __always_inline void end_choice(struct hit *hit, struct frame *frame)
+static __always_inline void end_device(struct hit *hit, struct frame *frame)
 {
-	struct thread *thread = hit->thread;
-	__u64 chosen = frame->argument[0];
+	if (!has_failed(hit))
+		choose_device(hit->thread, (__u32)frame->choice.value);
+}
 
-	if (has_failed(hit))
-		return;
-	switch (KIND_OF(hit->flags)) {
-	case DEVICE: choose_device(thread, (__u32)chosen); break;
-	case CONTEXT_SET: choose_device(thread, device_of_context(thread, chosen)); break;
-	case CONTEXT_PUSH: push_device(thread, device_of_context(thread, chosen)); break;
-	case CONTEXT_POP: thread->devices >>= DEVICE_BITS; break;
-	}
+static __always_inline void end_context_set(struct hit *hit, struct frame *frame)
+{
+	if (!has_failed(hit))
+		choose_device(hit->thread, device_of_context(hit->thread, frame->choice.value));
+}
+
+static __always_inline void end_context_push(struct hit *hit, struct frame *frame)
+{
+	if (!has_failed(hit))
+		push_device(hit->thread, device_of_context(hit->thread, frame->choice.value));
+}
+
+static __always_inline void end_context_pop(struct hit *hit, struct frame *frame)
+{
+	if (!has_failed(hit))
+		hit->thread->devices >>= DEVICE_BITS;
 }

@@ -76,9 +76,9 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 /* Arguments: count, element type, communicator. */
 static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
 {
-	frame->argument[1] = wanted_argument(hit, 2);
-	frame->argument[0] = wanted_argument(hit, 0) * element_size(wanted_argument(hit, 1)) *
-			     parts_of(hit, frame->argument[1]);
+	frame->collective.communicator = wanted_argument(hit, 2);
+	frame->collective.bytes = wanted_argument(hit, 0) * element_size(wanted_argument(hit, 1)) *
+				  parts_of(hit, frame->collective.communicator);
 }
 
 /* Counts a collective that was enqueued (`later` 0) or is over (`later` 1). */
@@ -135,8 +135,8 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 	collective->generation = hit->thread->generation;
 	collective->begin = frame->start;
 	collective->end = hit->time;
-	collective->bytes = frame->argument[0];
-	collective->communicator = frame->argument[1];
+	collective->bytes = frame->collective.bytes;
+	collective->communicator = frame->collective.communicator;
 	collective->tid = hit->thread->tid;
 	collective->flags = hit->flags;
 	collective->phase = frame->phase;
@@ -150,7 +150,7 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 
 /* ncclGroupStart and ncclGroupEnd; the latter is told by IS_GROUP_END. If it fails the group is over too, and nothing of
  * it was launched. */
-static __always_inline void end_group(struct hit *hit)
+static __always_inline void end_group(struct hit *hit, struct frame *frame)
 {
 	struct thread *thread = hit->thread;
 	int failed = has_failed(hit);
@@ -223,10 +223,9 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
  * NCCL knows (split), the first; of those of all of a process's devices (IS_ARRAY), the first two. */
 static __always_inline void begin_communicator(struct hit *hit, struct frame *frame)
 {
-	__u64 ranks = wanted_argument(hit, 1), rank = wanted_argument(hit, 2);
-
-	frame->argument[0] = wanted_argument(hit, 0);
-	frame->argument[1] = ranks << 32 | (ranks ? (__u32)rank : (__u32)-1);
+	frame->communicator.result_at = wanted_argument(hit, 0);
+	frame->communicator.size = wanted_argument(hit, 1);
+	frame->communicator.rank = frame->communicator.size ? wanted_argument(hit, 2) : -1;
 }
 
 static __always_inline __u64 communicator_written(__u64 place)
@@ -239,13 +238,13 @@ static __always_inline __u64 communicator_written(__u64 place)
 
 static __always_inline void end_communicator(struct hit *hit, struct frame *frame)
 {
-	__u32 size = frame->argument[1] >> 32;
-	__u64 place = frame->argument[0];
+	__u32 size = frame->communicator.size;
+	__u64 place = frame->communicator.result_at;
 
 	if (has_failed(hit))
 		return;
 	if (!(hit->flags & IS_ARRAY)) {
-		note_communicator(hit->thread, communicator_written(place), frame->argument[1], size, 1);
+		note_communicator(hit->thread, communicator_written(place), frame->communicator.rank, size, 1);
 		return;
 	}
 	for (__u32 rank = 0; rank < DEVICES && rank < size; rank++) /* the process is all ranks, so it has none itself */
@@ -255,12 +254,12 @@ static __always_inline void end_communicator(struct hit *hit, struct frame *fram
 /* ncclCommCount and ncclCommUserRank. Arguments: the communicator, and where the answer is written. */
 static __always_inline void end_question(struct hit *hit, struct frame *frame)
 {
-	struct address address = address_at(hit->thread, frame->argument[0]);
+	struct address address = address_at(hit->thread, frame->question.communicator);
 	struct communicator *found = bpf_map_lookup_elem(&communicators, &address);
 	__s32 answer, rank = found ? found->rank : -1;
 	__u32 size = found ? found->size : 0;
 
-	if (has_failed(hit) || bpf_probe_read_user(&answer, sizeof(answer), (void *)frame->argument[1]))
+	if (has_failed(hit) || bpf_probe_read_user(&answer, sizeof(answer), (void *)frame->question.result_at))
 		return;
 	if (KIND_OF(hit->flags) == COMMUNICATOR_SIZE)
 		size = answer;

@@ -27,17 +27,24 @@ static __always_inline int meet(struct hit *hit, struct registers *regs)
 	return 0;
 }
 
-/* Of these calls the entry is all. */
-static __always_inline int is_no_call(const struct hit *hit)
+/* The switches below have a case for each row of CALL_KINDS. */
+#define NO_CASE(...)
+#define CASE_LABEL(kind, ...) case kind:
+#define ENTRY_ONLY_CASE(kind, at_entry) case kind: at_entry(hit); break;
+#define ENTRY_CASE(kind, at_entry, at_return) case kind: at_entry(&hit, frame); break;
+#define RETURN_CASE(kind, at_entry, at_return) case kind: at_return(&hit, frame); break;
+#define KEPT_CASE(kind, at_return) case kind: at_return(&hit, frame); break;
+
+static __always_inline int is_entry_only(const struct hit *hit)
 {
 	switch (KIND_OF(hit->flags)) {
-	case SCOPE_END: case COMMUNICATOR_END: case WORK_WAIT: case WORK_WAIT_END: case REDUCER:
-	case WORK_ISSUE: return 1;
+	CALL_KINDS(NO_CASE, NO_CASE, CASE_LABEL)
+		return 1;
 	default: return 0;
 	}
 }
 
-static __always_inline void pass(struct hit *hit)
+static __always_inline void handle_entry_only(struct hit *hit)
 {
 	struct process *process = process_of(hit->thread);
 
@@ -45,16 +52,11 @@ static __always_inline void pass(struct hit *hit)
 		return;
 	count_hit(process);
 	switch (KIND_OF(hit->flags)) {
-	case SCOPE_END: close_scope(hit); break;
-	case COMMUNICATOR_END: forget_communicator(hit); break;
-	case WORK_ISSUE: begin_work(hit); break;
-	case WORK_WAIT: begin_work_wait(hit); break;
-	case WORK_WAIT_END: end_work_wait(hit); break;
-	case REDUCER: begin_reducer(hit); break;
+	CALL_KINDS(NO_CASE, NO_CASE, ENTRY_ONLY_CASE)
 	}
 }
 
-/* Answers 1 if the call's return is of no interest. */
+/* Returns 1 if the call's return is of no interest. */
 static __always_inline int on_entry(struct registers *regs)
 {
 	__u64 cookie = bpf_get_attach_cookie(regs);
@@ -63,30 +65,24 @@ static __always_inline int on_entry(struct registers *regs)
 
 	if (!meet(&hit, regs))
 		return 1;
-	if (is_no_call(&hit)) {
-		pass(&hit);
+	if (is_entry_only(&hit)) {
+		handle_entry_only(&hit);
 		return 1;
 	}
-	frame = begin_call(&hit);
+	frame = push_frame(&hit);
 	if (!frame)
 		return 1;
 	switch (KIND_OF(hit.flags)) {
-	case COPY: begin_copy(&hit, frame); break;
-	case ALLOCATE: begin_allocation(&hit, frame); break;
-	case RELEASE: begin_release(&hit, frame); return 0;
-	case DEVICE: case CONTEXT: case CONTEXT_CREATE: case CONTEXT_SET: case CONTEXT_PUSH:
-	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: keep_arguments(&hit, frame); break;
-	case SCOPE_BEGIN: begin_scope(&hit, frame); break;
-	case BACKWARD: begin_backward(&hit, frame); break;
-	case COLLECTIVE: begin_collective(&hit, frame); break;
-	case COMMUNICATOR: begin_communicator(&hit, frame); break;
+	CALL_KINDS(ENTRY_CASE, NO_CASE, NO_CASE)
+	CALL_KINDS(NO_CASE, CASE_LABEL, NO_CASE)
+		keep_arguments(&hit, frame);
 	}
 	frame->start = bpf_ktime_get_ns();
 	return 0;
 }
 
 /* Inlined, since most hits of a job end here. */
-static __always_inline void count_call(const struct hit *hit, const struct frame *frame)
+static __always_inline void end_call(const struct hit *hit, const struct frame *frame)
 {
 	const struct thread *thread = hit->thread;
 
@@ -96,24 +92,12 @@ static __always_inline void count_call(const struct hit *hit, const struct frame
 static __always_inline int on_return(struct registers *regs)
 {
 	struct hit hit = { .time = bpf_ktime_get_ns() };
-	struct frame *frame = meet(&hit, regs) ? end_call(&hit) : 0;
+	struct frame *frame = meet(&hit, regs) ? pop_frame(&hit) : 0;
 
 	if (!frame)
 		return 0;
 	switch (KIND_OF(hit.flags)) {
-	case CALL: count_call(&hit, frame); break;
-	case WAIT: count_wait(&hit, frame); break;
-	case COPY: end_copy(&hit, frame); break;
-	case ALLOCATE: end_allocation(&hit, frame); break;
-	case RELEASE: end_release(&hit, frame); break;
-	case DEVICE: case CONTEXT_SET: case CONTEXT_PUSH: case CONTEXT_POP: end_choice(&hit, frame); break;
-	case CONTEXT: case CONTEXT_CREATE: end_context(&hit, frame); break;
-	case SCOPE_BEGIN: open_scope(&hit, frame); break;
-	case BACKWARD: end_backward(&hit, frame); break;
-	case COLLECTIVE: end_collective(&hit, frame); break;
-	case GROUP: end_group(&hit); break;
-	case COMMUNICATOR: end_communicator(&hit, frame); break;
-	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: end_question(&hit, frame); break;
+	CALL_KINDS(RETURN_CASE, KEPT_CASE, NO_CASE)
 	}
 	return 0;
 }

@@ -44,9 +44,52 @@ struct process {
 
 /* A probed call that has not returned yet. */
 struct frame {
-	__u64 start;
-	__u64 sp; /* at entry; tells the frames of one thread apart */
-	__u64 argument[3];
+	__u64 start; /* ns */
+	__u64 sp;    /* at entry; identifies the frame among those of its thread */
+	union {	     /* facts that a kind's entry keeps for its return; `*_at` is an address in the process */
+		__u64 arguments[2]; /* of the KEEPS_ARGUMENTS kinds; the next three name them */
+		struct {
+			__u64 result_at;
+			__u64 device;
+		} context;
+		struct {
+			__u64 value; /* a device or a context */
+		} choice;
+		struct {
+			__u64 communicator;
+			__u64 result_at;
+		} question;
+		struct {
+			__u64 bytes;
+			__u64 direction; /* enum cudaMemcpyKind; 0 if the operation implies it */
+		} copy;
+		struct {
+			__u64 result_at;
+			__u64 size;
+			__u64 device;
+		} allocation;
+		struct {
+			__u64 value; /* an address or a handle */
+			__u64 size;
+			__u64 device;
+		} release;
+		struct {
+			__u64 object_at;
+			__u64 name_at;
+		} scope;
+		struct {
+			__u64 outer_phase;
+		} backward;
+		struct {
+			__u64 bytes;
+			__u64 communicator;
+		} collective;
+		struct {
+			__u64 result_at;
+			__u32 size;
+			__s32 rank;
+		} communicator;
+	};
 	__u32 flags;
 	__u32 phase;
 };

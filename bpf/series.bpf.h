@@ -5,14 +5,6 @@
  * user space has read it for the last time. */
 #pragma once
 
-/* Operations that the BPF side counts by itself; the others come in attach cookies. */
-enum operation {
-	SYNC = 4,
-	DATALOADER_WAIT = 16,
-	FUTEX_WAIT = 17,
-	UPPER_BOUND = 8, /* added to a collective's, until it is known to be over */
-};
-
 struct slot {
 	__u64 count;
 	__u64 sum;

@@ -133,8 +133,8 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 
 static __always_inline void begin_scope(struct hit *hit, struct frame *frame)
 {
-	frame->argument[0] = result_place(hit->regs);
-	frame->argument[1] = argument(hit->regs, 1 + RESULT_PLACE_IS_ARGUMENT);
+	frame->scope.object_at = result_place(hit->regs);
+	frame->scope.name_at = argument(hit->regs, 1 + RESULT_PLACE_IS_ARGUMENT);
 }
 
 static __always_inline void open_scope(struct hit *hit, struct frame *frame)
@@ -147,8 +147,8 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 
 	if (!process)
 		return;
-	if (!scopes || bpf_probe_read_user(&object, sizeof(object), (void *)frame->argument[0]) ||
-	    bpf_probe_read_user(&text, sizeof(text), (void *)frame->argument[1])) {
+	if (!scopes || bpf_probe_read_user(&object, sizeof(object), (void *)frame->scope.object_at) ||
+	    bpf_probe_read_user(&text, sizeof(text), (void *)frame->scope.name_at)) {
 		lose(NO_SCOPE);
 		return;
 	}
@@ -193,7 +193,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 {
 	struct process *process = process_of(hit->thread);
 
-	frame->argument[0] = hit->thread->phase;
+	frame->backward.outer_phase = hit->thread->phase;
 	if (process)
 		enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
 }
@@ -204,7 +204,7 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	struct event *event;
 
 	if (process) {
-		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->argument[0]);
+		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->backward.outer_phase);
 		end_reducer(hit->thread, process, frame->start, hit->time);
 	}
 	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->start, hit->time);

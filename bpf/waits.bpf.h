@@ -2,7 +2,7 @@
 /* Calls in which the host waits for the GPU. */
 #pragma once
 
-static __always_inline void count_wait(struct hit *hit, struct frame *frame)
+static __always_inline void end_wait(struct hit *hit, struct frame *frame)
 {
 	__u64 duration = hit->time - frame->start;
 	struct event *event;

@@ -9,6 +9,7 @@
 #include "losses.bpf.h"
 #include "hdr.bpf.h"
 #include "task.bpf.h"
+#include "kinds.bpf.h"
 #include "process.bpf.h"
 #include "series.bpf.h"
 #include "errors.bpf.h"

@@ -22,7 +22,7 @@ from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, fi
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost, load
 from otel_zernel_receivers.ebpf.probes.marks import sentence
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, framework_of, remark
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, UsedFile, as_text
 from otel_zernel_receivers.ebpf.tables.tables import Limits
@@ -170,8 +170,8 @@ def _frameworks(processes: Iterable[ScannedProcess]) -> Iterator[Finding]:
     """A finding for each framework other than PyTorch, and for programs without one."""
     users: dict[tuple[Framework, str], list[ScannedProcess]] = {}
     for process in processes:
-        framework = framework_of(process)
-        users.setdefault((framework, remark(framework, {used.library for used in process.files})), []).append(process)
+        text = coverage(process.framework, {used.library for used in process.files})
+        users.setdefault((process.framework, text), []).append(process)
     for (framework, text), using in users.items():
         if text:
             yield Finding(framework, f"in {_listed(using)}: {text}")
@@ -190,7 +190,7 @@ def _use(
     if places.is_empty:
         return None
     prediction = _prediction(places, cost, config)
-    is_whole = not places.too_dear and not places.missing
+    is_whole = not places.single_stepped and not places.missing
     missing_marks = f"; {sentence('it', places.missing, places.is_stripped)}" if places.missing else ""
     return Finding(
         name, f"{prediction}{missing_marks}; {path}, used by {_listed(processes)}", ok=True if is_whole else None
@@ -198,13 +198,13 @@ def _use(
 
 
 def _prediction(places: AttachPoints, cost: ProbeCost | None, config: EbpfConfig) -> str:
-    count = len(places.probed) + len(places.too_dear) * config.single_stepped
+    count = len(places.probed) + len(places.single_stepped) * config.single_stepped
     text = "1 function" if count == 1 else f"{count} functions"
     if cost and places.probed:
         percent = cost.call_ns * _BUSY / 1e9 * 100
         text += f", {cost.call_ns:,.0f} ns a call, {percent:.1f} % of a CPU at {_BUSY:,} calls/s"
-    if places.too_dear:
-        too_dear = sorted(set(places.too_dear))
+    if places.single_stepped:
+        too_dear = sorted(set(places.single_stepped))
         if config.single_stepped:
             text += f"; {len(too_dear)} of them are single-stepped at 10 us a call"
         else:

@@ -186,11 +186,11 @@ class ProbedFiles:
         try:
             places = find_attach_points(fd, probes, at_any_cost=self._at_any_cost)
             self._missing[used.identity] = frozenset(places.missing)
-            if places.too_dear:
+            if places.single_stepped:
                 logger.warning(
                     "Not probed in %s, because each call would take 10 us more: %s. Set `single_stepped` to probe them",
                     path,
-                    ", ".join(sorted(set(places.too_dear))),
+                    ", ".join(sorted(set(places.single_stepped))),
                 )
             if places.refused:
                 logger.warning(

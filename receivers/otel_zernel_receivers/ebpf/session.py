@@ -21,7 +21,7 @@ from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.probes.marks import Mark
-from otel_zernel_receivers.ebpf.processes.frameworks import SeenFrameworks
+from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
@@ -56,13 +56,15 @@ class Session:
         selection = _selection(config)
         self._scanner = Scanner(selection=selection)
         self._identities = Identities(loaded.tables.rows, selection)
-        self._frameworks = SeenFrameworks(context.logger)
+        self._frameworks = FrameworkLog(context.logger)
         self._skipped = SkippedLog(context.logger)
         self._missing_marks: dict[int, frozenset[Mark]] = {}
         overhead = Overhead(config.max_overhead, loaded.cost.call_ns)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
-        self._metrics = MetricEncoder(_layout(config), loaded.cost, self._identities.wants, self._staleness.add_series)
+        self._metrics = MetricEncoder(
+            _layout(config), loaded.cost, self._identities.is_selected, self._staleness.add_series
+        )
         self._spans = SpanEncoder(self._identities)
         self._number = 0
         self._since_ns = context.clock.time_ns()
@@ -85,8 +87,8 @@ class Session:
         scan = self._scanner.scan()
         self._files.update(scan)
         self._missing_marks = self._files.missing_marks(scan)
-        self._frameworks.take(scan.processes)
-        self._identities.scanned(scan)
+        self._frameworks.log(scan.processes)
+        self._identities.note_scan(scan)
         self._skipped.update(scan.skipped)
 
     @property
@@ -146,5 +148,5 @@ def _log_mode(loaded: LoadedProbes, context: Context) -> None:
     for reason in loaded.reasons:
         logger.info("A faster way to attach does not work on this kernel: %s", reason)
     logger.info("Attaching by %s; a probe adds %d ns to each latency", loaded.mode, loaded.cost.floor_ns)
-    if loaded.unseen:
-        logger.warning("Not counted, because this kernel refuses the programs: %s", " and ".join(loaded.unseen))
+    if loaded.not_counted:
+        logger.warning("Not counted, because this kernel refuses the programs: %s", " and ".join(loaded.not_counted))

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, HOST_ENQUEUE, CallKind, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, HOST_ENQUEUE, CallKind, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 

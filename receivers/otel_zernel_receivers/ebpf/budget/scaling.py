@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, Group
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, Totals

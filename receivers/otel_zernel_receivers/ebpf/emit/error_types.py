@@ -1,6 +1,6 @@
 """The values of `error.type` for the error codes of CUDA and NCCL."""
 
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag
+from otel_zernel_receivers.ebpf.probes.calls import Flag
 
 # As in driver_types.h and cuda.h.
 _CUDA = {

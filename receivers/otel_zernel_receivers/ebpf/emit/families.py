@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel_receivers.ebpf.emit.encoding import Family
-from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, HOST_ENQUEUE, Operation
+from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, HOST_ENQUEUE, Operation
 
 LAUNCH_LATENCY = Family(
     "zernel.cuda.launch.latency", "s", "histogram", "Time to put work into the GPU's queue, not to execute it."

@@ -48,7 +48,7 @@ from otel_zernel_receivers.ebpf.emit.families import (
     READ_SIZE,
     READING_SEQUENCE,
 )
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Phase
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Phase
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.identities import host_name

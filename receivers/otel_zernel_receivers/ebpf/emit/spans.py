@@ -23,7 +23,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import delimited, encode_resource, key_values
 from otel_zernel_receivers.ebpf.emit.encoding import HIGHEST
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
-from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, Phase, function_of
+from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
+from otel_zernel_receivers.ebpf.probes.catalogue import function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
@@ -69,14 +70,14 @@ class SpanEncoder:
         kinds = map(EventFields._make, events[list(EventFields._fields)].tolist())
         for process, fields, begin, end in zip(processes, kinds, begins, ends, strict=True):
             if fields.interval == Interval.COMMUNICATOR:
-                self.identities.joined(process, fields.rank, fields.communicator_size)
-            elif self.identities.wants(process):
+                self.identities.set_rank(process, fields.rank, fields.communicator_size)
+            elif self.identities.is_selected(process):
                 by_process[process].append(_encode_span(fields, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
 
     def _encode_resource(self, process: WatchedProcess, spans: list[bytes]) -> bytes:
-        resource = delimited(1, encode_resource(self.identities.of(process)))
+        resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
 

@@ -13,7 +13,8 @@ from typing import Self
 
 import numpy as np
 
-from otel_zernel_receivers.ebpf.probes.catalogue import CallKind, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
 # Functions that return 0, beginning as those that are probed do. On arm64 the kernel steps over `stp`.
 _CODE = {

@@ -30,7 +30,7 @@ class AttachPoints:
     """Where a file's functions are."""
 
     probed: tuple[AttachPoint, ...]
-    too_dear: tuple[str, ...]
+    single_stepped: tuple[str, ...]
     """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
     refused: tuple[str, ...]
     """Functions that begin with an instruction at which the kernel takes no probe."""
@@ -42,7 +42,7 @@ class AttachPoints:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is known of the file that anybody should hear."""
-        return not (self.probed or self.too_dear or self.refused or self.missing)
+        return not (self.probed or self.single_stepped or self.refused or self.missing)
 
 
 def find_attach_points(
@@ -60,7 +60,7 @@ def find_attach_points(
     probed = [one for one in found if one not in refused and one not in dear]
     return AttachPoints(
         tuple(AttachPoint(probe, point.offset) for probe, point in probed),
-        too_dear=tuple(probe.function for probe, _ in dear),
+        single_stepped=tuple(probe.function for probe, _ in dear),
         refused=tuple(probe.function for probe, _ in refused),
         missing=missing_marks(probes, (probe for probe, _ in probed)),
         is_stripped=is_stripped(fd),

@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, SESSION_CONTEXT
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.probes.calibration import ENTRY_PROBE, PROBE, OwnFunction
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 
@@ -57,7 +57,7 @@ class LoadedProbes:
     """Why no better mode was taken, and why not all programs were."""
 
     @property
-    def unseen(self) -> tuple[str, ...]:
+    def not_counted(self) -> tuple[str, ...]:
         """What this kernel does not let us count, for people to read."""
         programs = self.bpf.programs
         scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else ("time off the CPU",)
@@ -112,7 +112,7 @@ def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequ
                 raise
             refused.append(f"{mode} ({variant}, without {', '.join(left_out) or 'none'}): {error}")
         else:
-            return replace(loaded, reasons=tuple(refused) if loaded.unseen else ())
+            return replace(loaded, reasons=tuple(refused) if loaded.not_counted else ())
     return replace(_load(limits, mode, variant, different[-1]), reasons=tuple(refused))
 
 

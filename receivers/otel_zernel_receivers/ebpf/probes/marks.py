@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from otel_zernel_receivers.ebpf.probes.catalogue import CallKind, Probe
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
 
 class Mark(StrEnum):

@@ -26,7 +26,7 @@ from typing import Generic, NamedTuple, TypeVar
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.mappings import (
     LocatedFile,
     Mapping,
@@ -111,7 +111,12 @@ class ScannedProcess:
     """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
     files: tuple[UsedFile, ...]
     frameworks: frozenset[Framework] = frozenset()
-    """Those whose libraries it has mapped."""
+    """The frameworks whose libraries it has mapped."""
+
+    @property
+    def framework(self) -> Framework:
+        """The framework that describes the process best."""
+        return main_framework(self.frameworks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class Selection:
     environment: ReadOnlyDict[str, str] = field(default_factory=dict)
     """A pattern for each variable that must be set."""
 
-    def takes(self, process: ScannedProcess) -> bool:
+    def selects(self, process: ScannedProcess) -> bool:
         return (
             _any_matches(self.names, process.name, process.executable)
             and _any_matches(self.cgroups, *process.cgroups)
@@ -178,8 +183,8 @@ class Scanner:
         frameworks = frameworks_of(mapping.path for mapping in mappings)
         if not wanted and not frameworks:
             return None
-        process = look_at(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
-        if not self._selection.takes(process):
+        process = read_process(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
+        if not self._selection.selects(process):
             return None
         if reason := self._unnamed(process):
             skipped[reason] += 1
@@ -197,7 +202,7 @@ class Scanner:
         return None if self._namespace.names(process.id.pid) else Reason.BELOW_PID_NAMESPACE
 
 
-def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> ScannedProcess:
+def read_process(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> ScannedProcess:
     """A process without its files. Raises OSError or ValueError if it has ended."""
     return ScannedProcess(
         id=ProcessId(folder.pid, folder.start_time()),

@@ -12,7 +12,8 @@ from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.epilogue import LONGEST as LONGEST_FUNCTION
 from otel_zernel_receivers.ebpf.binaries.symbol_names import LONGEST, MOST, MOST_BYTES, UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.binaries.symtab import _functions, find_local
-from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON, CallKind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON
 from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from tests.receivers.ebpf.symbols.kept import Kept

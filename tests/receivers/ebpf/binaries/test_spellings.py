@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.ebpf.binaries.spellings import beginnings, keeps_arguments
-from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON, CallKind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON
 from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 
 ENTER = "_ZN5torch8autograd8profiler25record_function_enter_newE"

@@ -24,7 +24,7 @@ from otel_zernel_receivers.ebpf.budget.scaling import Activity, SpeedRatio
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes import loading
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.catalogue import CallKind, Operation
+from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.session import Session

@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.emit.encoding import Family, Period
 from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading

@@ -19,7 +19,7 @@ from otel_zernel_receivers.ebpf.emit.families import CPU_BURST, LAUNCH_LATENCY
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MAX_LINGERING, StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading

@@ -4,7 +4,7 @@ from itertools import chain
 
 import pytest
 
-from otel_zernel_receivers.ebpf.probes.catalogue import CallKind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, numbers

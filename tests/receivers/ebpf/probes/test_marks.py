@@ -13,7 +13,8 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, CallKind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks, sentence
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary

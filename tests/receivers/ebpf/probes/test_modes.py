@@ -13,7 +13,8 @@ from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.kernel.libbpf import attach_multi
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.tables import Limits

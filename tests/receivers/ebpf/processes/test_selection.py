@@ -15,7 +15,8 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, Selection
@@ -177,7 +178,7 @@ def test_an_unwanted_process_whose_end_nobody_told_of_gives_its_place_back(
         identities.learn()
         assert (rows.live(), [process.pid for process in rows.held()]) == ([], [program.pid])
         shutil.rmtree(proc.root / str(program.pid))
-        identities.scanned(Scan((), {}))
+        identities.note_scan(Scan((), {}))
         assert len(rows.ended()) == 1
 
 
@@ -194,10 +195,10 @@ def test_a_process_that_could_not_be_looked_at_is_looked_at_again(
             program.do("cudaLaunchKernel")
         (process,) = rows.live()
         identities.learn()
-        assert not identities.wants(process)
+        assert not identities.is_selected(process)
         proc.add(program.pid, environment={"JOB": "train"})
         identities.learn()
-        assert identities.wants(process)
+        assert identities.is_selected(process)
 
 
 def offset_of(library: Path) -> int:

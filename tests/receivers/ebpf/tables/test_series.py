@@ -9,7 +9,7 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits
