@@ -26,11 +26,11 @@ class Condition:
 _OLD, _NEW = named("6.1-x86_64"), named("6.12-x86_64")
 _COUNTING = (
     "tests/receivers/ebpf/jobs/test_launches.py::test_every_launch_of_every_thread_is_counted",
-    "tests/receivers/ebpf/jobs/test_scheduling.py::test_time_off_the_cpu_and_bursts_on_it_are_told",
+    "tests/receivers/ebpf/jobs/test_scheduling.py::test_time_off_the_cpu_and_cpu_bursts_are_emitted",
 )
 _HARDENED = "tests/receivers/ebpf/kernel/test_hardened.py"
 _PERF = (f"{_HARDENED}::test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid",)
-_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_three_capabilities_suffice",)
+_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_few_capabilities_suffice",)
 _UNPRIVILEGED = (f"{_HARDENED}::test_unprivileged_bpf_is_of_no_use_whether_or_not_the_machine_allows_it",)
 
 

@@ -219,7 +219,7 @@ class _BatchPoints:
         self._points[family].append(encode_number_point(attributes, value, self._period))
 
 
-@lru_cache(maxsize=1024)  # by default there are 512 series, some of which have a size as well
+@lru_cache(maxsize=1024)  # by default there are 512 series, and some have a size too
 def _of_series(pid: int, operation: int, phase: int, is_sample: bool, field: int) -> bytes:
     attributes: dict[str, str | int] = {
         "process.pid": pid,

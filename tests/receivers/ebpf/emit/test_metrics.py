@@ -67,7 +67,7 @@ def processes_of(batch: Batch) -> list[int]:
     return [pid for pid in found if isinstance(pid, int)]
 
 
-def test_batches_are_small_and_all_points_of_a_process_are_in_one_of_them() -> None:
+def test_batches_are_small_and_each_has_all_points_of_its_processes() -> None:
     batches = encoded(READINGS)
     found = [set(processes_of(batch)) for batch in batches]
     assert sum(map(len, found)) == len(set.union(*found)) == len(PROCESSES)

@@ -1,4 +1,4 @@
-"""Kernel launches of a program that runs already, counted in the kernel."""
+"""Kernel launches of a running program, counted in the kernel."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ def test_three_significant_figures_are_kept_if_configured(loadable: None, standi
         program.do("cudaLaunchKernel times=1000 threads=2")
         (point,) = histogram_points(watch.read(), LAUNCH, process_pid=program.pid)
     bounds = np.array(point.explicit_bounds)
-    counted = np.flatnonzero(point.bucket_counts[1:-1])  # those with a bound on both sides
+    counted = np.flatnonzero(point.bucket_counts[1:-1])  # buckets with a bound on both sides
     widths = bounds[counted + 1] - bounds[counted]
     assert point.count == 2000
     assert (widths < np.maximum(1.5e-9, bounds[counted + 1] / 1000)).all()
@@ -99,7 +99,7 @@ def test_the_cost_of_probes_is_emitted(watch: Watch, standin: Standin) -> None:
         program.do("cudaLaunchKernel times=100")
         batch = watch.read()
     assert numbers(batch, "zernel.probe.hits", process_pid=program.pid) == [200], (
-        "of the runtime, and the driver's inside"
+        "100 of the runtime, and 100 of the driver inside them"
     )
     (spent,) = doubles(batch, "zernel.probe.time", process_pid=program.pid)
     (floor,) = doubles(batch, "zernel.probe.floor")
