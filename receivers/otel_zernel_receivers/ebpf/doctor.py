@@ -124,7 +124,7 @@ def _modes(trials: Mapping[Mode, ProbeCost | _Failure]) -> Iterator[Finding]:
         return
     for mode, trial in trials.items():
         if isinstance(trial, ProbeCost):
-            text = f"works; a probe adds {trial.call_ns:,.0f} ns to a call, and {trial.floor_ns:,} ns to its latency"
+            text = f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {trial.floor_ns:,} ns of it to its latency"
             yield Finding(f"by {mode}", text, ok=True)
         else:
             yield Finding(f"by {mode}", _too_old_for(mode) or trial.sentence, details=trial.details)

@@ -33,11 +33,11 @@ class GroupSample:
     """The snapshot after the probes were put on, or of the last reading. None while they are off."""
     is_sample: bool = False
     """Whether the probes were off for a part of the time since the last reading."""
-    _watched: Activity = field(default_factory=Activity)
+    _watched: Activity = field(init=False, default_factory=Activity)
     """With the probes on, since the last estimate."""
-    _elapsed: Activity = field(default_factory=Activity)
+    _elapsed: Activity = field(init=False, default_factory=Activity)
     """All the time since the last estimate that had any probes on."""
-    _ratios: dict[WatchedProcess, SpeedRatio] = field(default_factory=dict)
+    _ratios: dict[WatchedProcess, SpeedRatio] = field(init=False, default_factory=dict)
 
     def switch_off(self, now: Snapshot) -> None:
         """Ends a period with probes on. `now` must be from before the probes are taken off."""

@@ -8,35 +8,33 @@ from otel_zernel.component import Logger
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
-_SENTENCES = {
-    Reason.PERMISSION: (
-        "Cannot inspect {processes}: permission denied. For processes of other users and containers, give the "
-        "collector CAP_SYS_PTRACE"
-    ),
-    Reason.UNREACHABLE_FILE: (
-        "Cannot open {files}, so their functions are not probed. For deleted and replaced files, give the collector "
-        "CAP_CHECKPOINT_RESTORE"
-    ),
-    Reason.OUTSIDE_PID_NAMESPACE: (
-        "Cannot watch {processes} outside of this pid namespace. Run the collector in the host's pid namespace"
-    ),
-    Reason.BELOW_PID_NAMESPACE: (
-        "Cannot watch {processes} in pid namespaces below this one. Run the collector in the host's pid namespace"
-    ),
-}
-_PROTECTED = (
-    "Cannot inspect {processes}: permission denied although CAP_SYS_PTRACE is held. If one is a training job, check "
-    "its AppArmor, SELinux or seccomp profile"
-)
-
 
 def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capability]) -> str:
     """What was skipped, and what to do about it with these capabilities."""
-    template = _PROTECTED if _is_protected(reason, capabilities) else _SENTENCES[reason]
-    plural = count != 1
-    return template.format(
-        processes=f"{count} process{'es' if plural else ''}", files=f"{count} mapped file{'s' if plural else ''}"
-    )
+    processes = "1 process" if count == 1 else f"{count} processes"
+    files = "1 mapped file" if count == 1 else f"{count} mapped files"
+    if _is_protected(reason, capabilities):
+        return (
+            f"Cannot inspect {processes}: permission denied although CAP_SYS_PTRACE is held. If one is a training job, "
+            "check its AppArmor, SELinux or seccomp profile"
+        )
+    sentences = {
+        Reason.PERMISSION: (
+            f"Cannot inspect {processes}: permission denied. For processes of other users and containers, give the "
+            "collector CAP_SYS_PTRACE"
+        ),
+        Reason.UNREACHABLE_FILE: (
+            f"Cannot open {files}, so their functions are not probed. For deleted and replaced files, give the "
+            "collector CAP_CHECKPOINT_RESTORE"
+        ),
+        Reason.OUTSIDE_PID_NAMESPACE: (
+            f"Cannot watch {processes} outside of this pid namespace. Run the collector in the host's pid namespace"
+        ),
+        Reason.BELOW_PID_NAMESPACE: (
+            f"Cannot watch {processes} in pid namespaces below this one. Run the collector in the host's pid namespace"
+        ),
+    }
+    return sentences[reason]
 
 
 def _is_protected(reason: Reason, capabilities: Collection[Capability]) -> bool:
