@@ -52,7 +52,7 @@ enum kind { CALL_KINDS(NAME_OF_ROW, NAME_OF_ROW, NAME_OF_ROW) KINDS };
 #define IS_GROUP_END (1u << 30) /* ncclGroupEnd; without the flag, ncclGroupStart */
 #define IS_ARRAY (1u << 31)	/* creates the communicators of all ranks at once */
 
-/* Operations that the BPF side counts without a cookie. */
+/* Operations that the BPF side counts without a cookie. The other operations come in cookies. */
 enum operation {
 	SYNC = 4,
 	DATALOADER_WAIT = 16,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Calls in which the host waits for the GPU. */
+/* Calls in which the host waits for the GPU. Each wait of at least settings.long_wait is also an event. */
 #pragma once
 
 static __always_inline void end_wait(struct hit *hit, struct frame *frame)
