@@ -1,4 +1,4 @@
-"""The sample of one group of probes: since when they are on, and what was counted."""
+"""The sample of one group of probes: the time since its probes are on, and the activity in that time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from otel_zernel_receivers.ebpf.tables.series import SeriesKey
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class GroupEstimate:
     """The calls of a sampled group, as if its probes had been on all the time."""
 
     seconds: float
@@ -45,7 +45,7 @@ class GroupSample:
         self.on_since = None
         self.is_sample = True
 
-    def finish_reading(self, elapsed: Activity, now: Snapshot) -> Estimate:
+    def finish_reading(self, elapsed: Activity, now: Snapshot) -> GroupEstimate:
         """Estimates the calls since the last estimate. `elapsed` is the time since the last reading."""
         self._elapsed.add_time(elapsed)
         self._add_watched(now)
@@ -61,7 +61,7 @@ class GroupSample:
         if self.on_since:
             self._watched.add(self.counters, self.on_since, now, self.cost)
 
-    def _estimate(self, now: Snapshot) -> Estimate:
+    def _estimate(self, now: Snapshot) -> GroupEstimate:
         watched, elapsed = self._watched, self._elapsed
         calls = {key: count for key, count in watched.calls.items() if GROUPS.get(key[1]) is self.group}
         known = {process: ratio for process, ratio in self._ratios.items() if process in now.hits}
@@ -70,4 +70,4 @@ class GroupSample:
             process: self._ratios[process].scale(process, watched, elapsed) for process in {key[0] for key in calls}
         }
         share = watched.seconds / elapsed.seconds if elapsed.seconds else 0.0
-        return Estimate(watched.seconds, share, {key: count * scales[key[0]] for key, count in calls.items()})
+        return GroupEstimate(watched.seconds, share, {key: count * scales[key[0]] for key, count in calls.items()})

@@ -326,12 +326,12 @@ async def test_a_sampled_count_is_close_to_the_true_count(
     readings = [batch for batch in downstream.batches if SHARE in metrics_of(batch)]
     first, *_, last = (readings.index(batch) for batch in sampled(readings, program.pid, metric))
     steady = readings[first + 1 : last + 1]
-    seen = sum(calls(batch, metric, process_pid=program.pid, **attributes) for batch in steady)
+    counted = sum(calls(batch, metric, process_pid=program.pid, **attributes) for batch in steady)
     began = program.calls(function)["start"] + np.uint64(time.time_ns() - time.monotonic_ns())
     true = int(((period(steady[0])[0] <= began) & (began < period(steady[-1])[1])).sum())
-    assert seen == pytest.approx(true, rel=0.2)
+    assert counted == pytest.approx(true, rel=0.2)
     marked = sum(calls(batch, metric, process_pid=program.pid, zernel_sampled=True, **attributes) for batch in steady)
-    assert marked == seen
+    assert marked == counted
     assert all(doubles(batch, SHARE, zernel_probe_name=group)[0] < 1 for batch in steady)
     driver = sum(calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") for batch in steady)
     assert driver == 0 or group == "collective", "driver launches inside runtime launches are not counted"
@@ -355,10 +355,10 @@ async def test_allocations_are_exact_while_everything_else_is_sampled(
                 lambda: any(max(doubles(one, "zernel.probe.excess"), default=0) > 0 for one in downstream.batches)
             )
     for metric, function in (("allocations", "cudaMalloc"), ("frees", "cudaFree")):
-        seen = sum(
+        counted = sum(
             sum(numbers(one, f"zernel.gpu.memory.{metric}", process_pid=program.pid)) for one in downstream.batches
         )
-        assert seen == len(program.calls(function))
+        assert counted == len(program.calls(function))
     (used,) = numbers(downstream.batches[-1], "zernel.gpu.memory.used", process_pid=program.pid)
     assert used == 100 * (len(program.calls("cudaMalloc")) - len(program.calls("cudaFree")))
     assert caplog.text.count("never sampled") == 1
@@ -375,5 +375,5 @@ async def test_a_slow_job_is_not_sampled_and_is_counted_exactly(
         ):
             await until(lambda: len(downstream.batches) > 4, 30)
     assert not sampled(downstream.batches, program.pid)
-    seen = sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches)
-    assert seen == len(program.calls("cudaLaunchKernel"))
+    counted = sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches)
+    assert counted == len(program.calls("cudaLaunchKernel"))

@@ -37,12 +37,12 @@ def test_percentiles_agree_with_the_program_s_own_log(watch: Watch, standin: Sta
     truth = np.sort(log["end"] - log["start"]).astype(float)
     (floor,) = doubles(batch, "zernel.probe.floor")
     (point,) = histogram_points(batch, "zernel.cuda.sync.wait", process_pid=program.pid)
-    seen = np.repeat([*point.explicit_bounds, np.inf], point.bucket_counts) * 1e9
-    assert len(seen) == len(truth) == len(LENGTHS) * EACH
+    counted = np.repeat([*point.explicit_bounds, np.inf], point.bucket_counts) * 1e9
+    assert len(counted) == len(truth) == len(LENGTHS) * EACH
     # The program reads its clock before and after the probes. So the receiver's duration of a call is never longer, and
     # shorter by the time between clock and probe. A preemption in that time changes the call's rank.
-    assert (seen <= truth * (1 + BUCKET)).all()
+    assert (counted <= truth * (1 + BUCKET)).all()
     for percent in (12, 25, 37, 50, 62, 75, 87, 99):
         rank = len(truth) * percent // 100
         least = truth[max(rank - 1 - preempted, 0)]
-        assert seen[rank] >= least * (1 - BUCKET) - floor * 1e9, f"percentile {percent}"
+        assert counted[rank] >= least * (1 - BUCKET) - floor * 1e9, f"percentile {percent}"

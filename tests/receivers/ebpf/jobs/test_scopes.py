@@ -24,8 +24,8 @@ def done(watch: Watch, standin: Standin, python: str, case: str) -> tuple[Counte
 
 
 def phases(batch: Batch, pid: int) -> dict[str, int]:
-    seen = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in PHASES}
-    return {phase: count for phase, count in seen.items() if count}
+    counted = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in PHASES}
+    return {phase: count for phase, count in counted.items() if count}
 
 
 def is_error(span: Span) -> bool:

@@ -71,9 +71,9 @@ def test_ranks_agree_with_torchrun(job: Job) -> None:
 def test_every_step_of_every_rank_is_emitted(job: Job) -> None:
     batch, ranks, _ = job
     for rank in ranks:
-        seen = Counter(attributes_of(span)["zernel_interval"] for span in spans_of(batch, rank["pid"]))
-        assert seen["optimizer"] == seen["backward"] == STEPS
-        assert seen["data_loading"] == STEPS + 1
+        counted = Counter(attributes_of(span)["zernel_interval"] for span in spans_of(batch, rank["pid"]))
+        assert counted["optimizer"] == counted["backward"] == STEPS
+        assert counted["data_loading"] == STEPS + 1
 
 
 def test_a_worker_s_resource_has_the_pid_of_its_trainer(job: Job) -> None:
