@@ -80,8 +80,10 @@ class EbpfReceiver(Receiver):
             raise
 
     async def _pass_interval(self, session: "Session", process_ended: asyncio.Event) -> None:
-        """Waits for the next reading. With sampling, switches probes in that time. Without, the end of a process ends the
-        wait."""
+        """Waits for the next reading.
+
+        With sampling, it switches probes in that time. Without sampling, the end of a process ends the wait.
+        """
         clock, interval = self.context.clock, session.interval
         began = clock.monotonic()
         switches = session.switches()
