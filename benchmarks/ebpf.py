@@ -24,12 +24,13 @@ from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.processor import PercentilesProcessor
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin, build
+from tests.receivers.ebpf.watching import Watch
 
 CALLS = 100_000
 ROUNDS = 7
@@ -71,7 +72,7 @@ def _call(folder: Path, mode: Mode) -> Row:
     executable = compiled(folder)
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with executable.open("rb") as file:
-        places = find_places(file.fileno(), (probe,)).probed
+        places = find_attach_points(file.fileno(), (probe,)).probed
     best = {"empty": float("inf"), "probe": float("inf")}
     with (
         closing(load(Limits(), (mode,))) as loaded,
@@ -103,16 +104,15 @@ def time_calls(program: "subprocess.Popen[str]") -> float:
 
 
 @contextmanager
-def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, Loaded, Program]]:
+def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, LoadedProbes, Program]]:
     """The stand-in program with a watch on it."""
-    loaded: list[Loaded] = []
+    loaded: list[LoadedProbes] = []
 
-    def keep(limits: Limits) -> Loaded:
+    def keep(limits: Limits) -> LoadedProbes:
         loaded.append(load(limits))
         return loaded[-1]
 
     with closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         yield watch, loaded[-1], program
@@ -130,7 +130,7 @@ def _reading(standin: Standin) -> Iterator[Row]:
         value = f"{took_ms:.1f} ms, {cpu_ms:.1f} ms of CPU"
         yield Row(f"eBPF: reading {SERIES} series", value, f"<= {DRAIN_BAR_MS} ms", ok)
         program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
-        held_ms = asyncio.run(_longest_hold_s(watch.read_batches())) * 1e3
+        held_ms = asyncio.run(_longest_hold_s(list(watch.session.read().batches))) * 1e3
     ok = held_ms <= HOLD_BAR_MS
     yield Row(f"eBPF: loop held, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok)
 

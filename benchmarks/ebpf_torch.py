@@ -22,8 +22,7 @@ from benchmarks._watched_training import Training, collector, training, why_not
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.session import Watch
-from tests.receivers.ebpf.watching import doubles, numbers
+from tests.receivers.ebpf.watching import Watch, doubles, numbers
 
 PAIRS = 24
 LONG, SHORT = (1024, 192, 80), (16, 32, 1000)
@@ -78,7 +77,6 @@ def run() -> list[Row]:
 def _own_estimate() -> str:
     """Hits of probes in a short step, and what they take by `zernel.probe.time`."""
     with training(*SHORT) as job, closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
-        watch.open()
         watch.attach()
         steps = len(job.train().cpu)
         batch, pid = watch.read(), job.process.pid

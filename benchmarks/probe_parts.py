@@ -15,9 +15,10 @@ from benchmarks import Row
 from benchmarks.ebpf import compiled, time_calls
 from otel_zernel_receivers.ebpf.kernel.libbpf import Object
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, SESSION_CONTEXT
-from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, Place, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
@@ -42,7 +43,7 @@ def run() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         executable = compiled(Path(folder))
         with executable.open("rb") as file:
-            places = find_places(file.fileno(), (probe,)).probed
+            places = find_attach_points(file.fileno(), (probe,)).probed
         parts = stack.enter_context(_loaded(Path(folder)))
         whole = stack.enter_context(closing(load(Limits(), (Mode.SESSION,)))).bpf
         best = _best(executable, places, {name: whole if name == "probe" else parts for name in PARTS})
@@ -66,7 +67,7 @@ def _loaded(folder: Path) -> Object:
     return parts
 
 
-def _best(executable: Path, places: Sequence[Place], objects: dict[str, Object]) -> dict[str, float]:
+def _best(executable: Path, places: Sequence[AttachPoint], objects: dict[str, Object]) -> dict[str, float]:
     """The ns of a call with each program, the least of several rounds in turns."""
     best = dict.fromkeys(objects, float("inf"))
     command = [executable]

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON, Probe
 from tests.receivers.ebpf.symbols.kept import Build, builds
 from tests.receivers.ebpf.symbols.releases import Release, releases
 
 VERSIONS = Path(__file__).with_name("versions.md")
 _PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
-_WORDS = {Cost.EMULATED: "emulated", Cost.STEPPED: "stepped"}
+_WORDS = {TrapCost.EMULATED: "emulated", TrapCost.STEPPED: "stepped"}
 _PROBES = (*TORCH_CPU, *TORCH_PYTHON)
 
 
@@ -44,7 +44,7 @@ def _torch_row(build: Build) -> list[str]:
     return [build.version, _PROCESSORS[build.arch], made_for, *(_cell(costs[probe.target]) for probe in _PROBES)]
 
 
-def _cell(costs: list[Cost]) -> str:
+def _cell(costs: list[TrapCost]) -> str:
     """`emulated`; `emulated at 2` of several places; `-` of none."""
     found = Counter(costs)
     return ", ".join(_WORDS[cost] + f" at {count}" * (len(costs) > 1) for cost, count in sorted(found.items())) or "-"

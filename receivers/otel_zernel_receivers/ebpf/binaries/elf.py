@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from otel_zernel_receivers.ebpf.binaries.epilogue import LONGEST, returns_of_true
-from otel_zernel_receivers.ebpf.binaries.prologue import LOOKAHEAD, Cost, Machine, place
+from otel_zernel_receivers.ebpf.binaries.prologue import LOOKAHEAD, Machine, TrapCost, place
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.kernel.versions import Version
 
@@ -75,7 +75,7 @@ class ProbePoint:
     """Where to put a probe for a function: `offset` is a file offset, as the kernel wants it."""
 
     offset: int
-    cost: Cost
+    cost: TrapCost
 
 
 class _Segment(NamedTuple):

@@ -1,6 +1,6 @@
 """Where in a function a uprobe sits best, and what a hit will cost there, told from the function's first bytes.
 
-`place(machine, code, kernel)` gives a `Placement`: how many bytes to skip, and the `Cost` to expect.
+`place(machine, code, kernel)` gives a `Placement`: how many bytes to skip, and the `TrapCost` to expect.
 
 The kernel emulates a few instructions inside the trap; every other one is executed out of line with a second trap for
 the single step, which made a hit ten times as expensive (1.2 against 10 us, measured on x86-64). On arm64 no kernel up
@@ -23,7 +23,7 @@ class Machine(IntEnum):
     AARCH64 = 183
 
 
-class Cost(StrEnum):
+class TrapCost(StrEnum):
     """How the kernel executes the instruction that a probe replaced."""
 
     EMULATED = "emulated"
@@ -37,7 +37,7 @@ class Placement:
     """A probe `skip` bytes into its function."""
 
     skip: int
-    cost: Cost
+    cost: TrapCost
 
 
 def place(machine: Machine, code: bytes, kernel: Version) -> Placement:
@@ -53,9 +53,9 @@ def place(machine: Machine, code: bytes, kernel: Version) -> Placement:
     return _arm_placement(code, kernel)
 
 
-def is_avoidable(machine: Machine, cost: Cost) -> bool:
+def is_avoidable(machine: Machine, cost: TrapCost) -> bool:
     """Whether other functions are cheaper to probe. On arm64 they all are stepped."""
-    return cost is Cost.STEPPED and machine is Machine.X86_64
+    return cost is TrapCost.STEPPED and machine is Machine.X86_64
 
 
 # x86-64: arch/x86/kernel/uprobes.c emulates in branch_setup_xol_ops() and push_setup_xol_ops().
@@ -70,8 +70,8 @@ _NEAR_JCC = range(0x80, 0x90)
 
 def _x86_placement(code: bytes) -> Placement:
     if code.startswith((_ENDBR64, *_COMPARE_MEMBER)) and _x86_emulated(code[4:]):
-        return Placement(4, Cost.EMULATED)
-    return Placement(0, Cost.EMULATED if _x86_emulated(code) else Cost.STEPPED)
+        return Placement(4, TrapCost.EMULATED)
+    return Placement(0, TrapCost.EMULATED if _x86_emulated(code) else TrapCost.STEPPED)
 
 
 def _x86_emulated(code: bytes) -> bool:
@@ -104,17 +104,17 @@ _BTI = (0xFFFFFF3F, 0xD503241F)
 
 
 def _arm_placement(code: bytes, kernel: Version) -> Placement:
-    if _matches(code, _BTI) and _arm_cost(code[4:], kernel) is Cost.EMULATED:
-        return Placement(4, Cost.EMULATED)
+    if _matches(code, _BTI) and _arm_cost(code[4:], kernel) is TrapCost.EMULATED:
+        return Placement(4, TrapCost.EMULATED)
     return Placement(0, _arm_cost(code, kernel))
 
 
-def _arm_cost(code: bytes, kernel: Version) -> Cost:
+def _arm_cost(code: bytes, kernel: Version) -> TrapCost:
     if any(_matches(code, pattern) for pattern in _LITERAL):
-        return Cost.REFUSED
+        return TrapCost.REFUSED
     if any(_matches(code, pattern) for pattern in _SIMULATED) or (_matches(code, _NOP) and kernel >= SIMULATED_NOP):
-        return Cost.EMULATED
-    return Cost.STEPPED
+        return TrapCost.EMULATED
+    return TrapCost.STEPPED
 
 
 def _matches(code: bytes, pattern: tuple[int, int]) -> bool:

@@ -51,7 +51,7 @@ class BpfError(OSError):
     """What libbpf or the kernel refused: errno, what was tried, and the end of libbpf's log with the verifier's."""
 
 
-class Library:
+class LibbpfLibrary:
     """libbpf.so.1 and what it has logged lately."""
 
     def __init__(self) -> None:
@@ -101,9 +101,9 @@ class Library:
 
 
 @functools.cache
-def libbpf() -> Library:
+def libbpf() -> LibbpfLibrary:
     """The library, loaded once. Raises OSError where it is not installed, AttributeError where it is too old."""
-    return Library()
+    return LibbpfLibrary()
 
 
 def missing() -> str | None:

@@ -22,7 +22,7 @@ _DISCARDED = 1 << 30
 _RECORD = np.dtype([("length", "<u4"), ("page", "<u4"), ("event", EVENT)])
 
 
-class Bell:
+class Wakeup:
     """Becomes readable when an event comes that is not to wait: the end of a process.
 
     The ring itself is readable whenever there is any event in it; what wakes its readers is an edge.
@@ -35,7 +35,7 @@ class Bell:
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def hush(self) -> None:
+    def reset(self) -> None:
         """Makes it unreadable, until the next time."""
         self._epoll.poll(0)
 
@@ -43,7 +43,7 @@ class Bell:
         self._epoll.close()
 
 
-class Ring:
+class RingBuffer:
     """The events of a loaded object. One thread at a time may read it."""
 
     def __init__(self, ring: Map) -> None:

@@ -26,7 +26,7 @@ TRACEPOINTS = ("process_exit", "process_exec", "sched_switch", "sched_switch_old
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttachPoint:
     """A probe and where its function is in a file."""
 
     probe: Probe
@@ -49,7 +49,7 @@ def attach_tracepoints(bpf: Object) -> Link:
     return _together(bpf.programs[name].attach() for name in TRACEPOINTS if name in bpf.programs)
 
 
-def attach(bpf: Object, mode: Mode, path: str, places: Sequence[Place], program: str = "probe") -> Link:
+def attach(bpf: Object, mode: Mode, path: str, places: Sequence[AttachPoint], program: str = "probe") -> Link:
     """Attaches to functions of one file, for every process that maps it. Raises BpfError; then nothing is attached."""
     return _together(_ATTACH[mode](bpf, program, path, places))
 
@@ -62,7 +62,7 @@ def _together(links: Iterable[Link]) -> Link:
         return Link(stack.pop_all().close)
 
 
-def _attach_session(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
+def _attach_session(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
     yield attach_session(bpf.programs[program], path, *_offsets_and_cookies(places))
 
 
@@ -70,14 +70,14 @@ def _attach_session(bpf: Object, program: str, path: str, places: Sequence[Place
 # open.
 
 
-def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
+def _attach_multi(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
     returning = [place for place in places if place.probe.has_return]
     if returning:
         yield attach_multi(bpf.programs[f"{program}_return"], path, *_offsets_and_cookies(returning), at_return=True)
     yield attach_multi(bpf.programs[f"{program}_entry"], path, *_offsets_and_cookies(places), at_return=False)
 
 
-def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[Place]) -> Iterator[Link]:
+def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[AttachPoint]) -> Iterator[Link]:
     ends = (True, bpf.programs[f"{program}_return"]), (False, bpf.programs[f"{program}_entry"])
     for place in reversed(places):  # detaching takes 0.1 s each: the best known functions come first
         for at_return, end in ends:
@@ -85,7 +85,7 @@ def _attach_perf(bpf: Object, program: str, path: str, places: Sequence[Place]) 
                 yield end.attach_perf(path, place.offset, place.probe.cookie, at_return=at_return)
 
 
-def _offsets_and_cookies(places: Sequence[Place]) -> tuple[list[int], list[int]]:
+def _offsets_and_cookies(places: Sequence[AttachPoint]) -> tuple[list[int], list[int]]:
     return [place.offset for place in places], [place.probe.cookie for place in places]
 
 

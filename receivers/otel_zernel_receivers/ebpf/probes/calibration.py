@@ -13,7 +13,8 @@ from typing import Self
 
 import numpy as np
 
-from otel_zernel_receivers.ebpf.probes.catalogue import Kind, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
 # Functions that return 0, beginning as those that are probed do. On arm64 the kernel steps over `stp`.
 _CODE = {
@@ -23,7 +24,7 @@ _CODE = {
 }
 
 PROBE = Probe("calibration", Operation.CALIBRATION)
-ENTRY_PROBE = Probe("calibration", Operation.CALIBRATION, kind=Kind.WORK_WAIT_END)
+ENTRY_PROBE = Probe("calibration", Operation.CALIBRATION, kind=CallKind.WORK_WAIT_END)
 """One that is done with the call at its entry, as a session is with a call that it does not count."""
 
 

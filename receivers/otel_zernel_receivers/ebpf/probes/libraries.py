@@ -4,33 +4,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost, is_avoidable
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost, is_avoidable
 from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local, is_stripped
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, Version
-from otel_zernel_receivers.ebpf.probes.attach_modes import Place
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint
 from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks
-from otel_zernel_receivers.ebpf.processes.scanner import Library
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 
-PROBES: dict[Library, tuple[Probe, ...]] = {
-    Library.CUDART: CUDA_RUNTIME,
-    Library.CUDA: CUDA_DRIVER,
-    Library.NCCL: NCCL,
-    Library.TORCH_CPU: TORCH_CPU,
-    Library.TORCH_PYTHON: TORCH_PYTHON,
-    Library.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
-    Library.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
+PROBES: dict[MappedLibrary, tuple[Probe, ...]] = {
+    MappedLibrary.CUDART: CUDA_RUNTIME,
+    MappedLibrary.CUDA: CUDA_DRIVER,
+    MappedLibrary.NCCL: NCCL,
+    MappedLibrary.TORCH_CPU: TORCH_CPU,
+    MappedLibrary.TORCH_PYTHON: TORCH_PYTHON,
+    MappedLibrary.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
+    MappedLibrary.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
 """The functions to probe in each kind of file. Libraries may be linked into libtorch_cuda and executables."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class AttachPoints:
     """Where a file's functions are."""
 
-    probed: tuple[Place, ...]
-    too_dear: tuple[str, ...]
+    probed: tuple[AttachPoint, ...]
+    single_stepped: tuple[str, ...]
     """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
     refused: tuple[str, ...]
     """Functions that begin with an instruction at which the kernel takes no probe."""
@@ -42,25 +42,25 @@ class Places:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is known of the file that anybody should hear."""
-        return not (self.probed or self.too_dear or self.refused or self.missing)
+        return not (self.probed or self.single_stepped or self.refused or self.missing)
 
 
-def find_places(
+def find_attach_points(
     fd: int,
     probes: Sequence[Probe],
     *,
     at_any_cost: bool = False,
     kernel: Version = RUNNING,
-) -> Places:
+) -> AttachPoints:
     """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
     elf = ElfFile(fd)
     found = find_points(fd, probes, kernel)
-    refused = [one for one in found if one[1].cost is Cost.REFUSED]
+    refused = [one for one in found if one[1].cost is TrapCost.REFUSED]
     dear = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
     probed = [one for one in found if one not in refused and one not in dear]
-    return Places(
-        tuple(Place(probe, point.offset) for probe, point in probed),
-        too_dear=tuple(probe.function for probe, _ in dear),
+    return AttachPoints(
+        tuple(AttachPoint(probe, point.offset) for probe, point in probed),
+        single_stepped=tuple(probe.function for probe, _ in dear),
         refused=tuple(probe.function for probe, _ in refused),
         missing=missing_marks(probes, (probe for probe, _ in probed)),
         is_stripped=is_stripped(fd),

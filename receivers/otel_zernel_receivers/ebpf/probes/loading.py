@@ -12,9 +12,9 @@ from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import BpfError, missing
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, SESSION_CONTEXT
-from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, Place, attach, attach_tracepoints, prepare
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach, attach_tracepoints, prepare
 from otel_zernel_receivers.ebpf.probes.calibration import ENTRY_PROBE, PROBE, OwnFunction
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 
@@ -33,7 +33,7 @@ _BURSTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProbeCost:
     """What a probe adds, measured on a function that does nothing."""
 
     floor_ns: int
@@ -45,19 +45,19 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedProbes:
     """The BPF side at work."""
 
     bpf: Object
     mode: Mode
     tables: Tables
     tracepoints: Link
-    cost: Cost
+    cost: ProbeCost
     reasons: tuple[str, ...] = ()
     """Why no better mode was taken, and why not all programs were."""
 
     @property
-    def unseen(self) -> tuple[str, ...]:
+    def not_counted(self) -> tuple[str, ...]:
         """What this kernel does not let us count, for people to read."""
         programs = self.bpf.programs
         scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else ("time off the CPU",)
@@ -73,7 +73,7 @@ class NotLoaded(BpfError):
     """The kernel took no such programs; it may take fewer."""
 
 
-def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> Loaded:
+def load(limits: Limits, modes: tuple[Mode, ...] = tuple(Mode)) -> LoadedProbes:
     """Loads by the first of the modes that counts calls exactly. Raises Unavailable."""
     if sentence := missing():
         raise Unavailable(sentence)
@@ -96,7 +96,7 @@ def variants(mode: Mode) -> tuple[str, ...]:
     return likely[::-1] if RUNNING >= SESSION_CONTEXT else likely
 
 
-def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _LEFT_OUT) -> Loaded:
+def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _LEFT_OUT) -> LoadedProbes:
     """Loads one object with as many of its programs as this kernel takes.
 
     `trials` names for each trial the programs that are not loaded. Raises OSError, that of the last trial: the programs
@@ -112,7 +112,7 @@ def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequ
                 raise
             refused.append(f"{mode} ({variant}, without {', '.join(left_out) or 'none'}): {error}")
         else:
-            return replace(loaded, reasons=tuple(refused) if loaded.unseen else ())
+            return replace(loaded, reasons=tuple(refused) if loaded.not_counted else ())
     return replace(_load(limits, mode, variant, different[-1]), reasons=tuple(refused))
 
 
@@ -121,7 +121,7 @@ def _has(variant: str, program: str) -> bool:
     return program != "sched_switch_old" or variant == "classic"
 
 
-def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> Loaded:
+def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> LoadedProbes:
     bpf = Object(Path(__file__).parents[1] / "objects" / platform.machine() / f"{variant}.bpf.o")
     try:
         limits.apply(bpf.maps)
@@ -142,17 +142,17 @@ def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> 
         tables = Tables(bpf.maps, layout)
         cost = _calibrate(bpf, mode, tables, layout)
         _forget_collector(tables)
-        return Loaded(bpf, mode, tables, attach_tracepoints(bpf), cost)
+        return LoadedProbes(bpf, mode, tables, attach_tracepoints(bpf), cost)
     except BaseException:
         bpf.close()
         raise
 
 
-def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Cost:
+def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> ProbeCost:
     with OwnFunction() as function:
         bare_ns = _fastest(function)
         nested_ns = _nested(bpf, mode, function) - bare_ns
-        link = attach(bpf, mode, function.path, [Place(PROBE, function.offset)])
+        link = attach(bpf, mode, function.path, [AttachPoint(PROBE, function.offset)])
         try:
             function.call(_TRIAL_CALLS)
             seen = sum(int(reading.counts.sum()) for reading in _calibration(tables))
@@ -165,11 +165,11 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Co
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
     call_ns = max(probed_ns - bare_ns, 0.0)
     # Only a session can leave out the return of a call when it begins.
-    return Cost(int(layout.lowest(middle)), call_ns, min(nested_ns, call_ns) if mode is Mode.SESSION else call_ns)
+    return ProbeCost(int(layout.lowest(middle)), call_ns, min(nested_ns, call_ns) if mode is Mode.SESSION else call_ns)
 
 
 def _nested(bpf: Object, mode: Mode, function: OwnFunction) -> float:
-    link = attach(bpf, mode, function.path, [Place(ENTRY_PROBE, function.offset)])
+    link = attach(bpf, mode, function.path, [AttachPoint(ENTRY_PROBE, function.offset)])
     try:
         return _fastest(function)
     finally:

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from otel_zernel_receivers.ebpf.probes.catalogue import Kind, Probe
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
 
 class Mark(StrEnum):
@@ -16,10 +17,10 @@ class Mark(StrEnum):
 
 
 _KINDS = {
-    Mark.SCOPES: (Kind.SCOPE_BEGIN, Kind.SCOPE_END),
-    Mark.BACKWARD: (Kind.BACKWARD,),
-    Mark.COLLECTIVE_WAIT: (Kind.WORK_WAIT, Kind.WORK_WAIT_END),
-    Mark.DDP_WAIT: (Kind.REDUCER,),
+    Mark.SCOPES: (CallKind.SCOPE_BEGIN, CallKind.SCOPE_END),
+    Mark.BACKWARD: (CallKind.BACKWARD,),
+    Mark.COLLECTIVE_WAIT: (CallKind.WORK_WAIT, CallKind.WORK_WAIT_END),
+    Mark.DDP_WAIT: (CallKind.REDUCER,),
 }
 """Each kind is needed, at one function or more."""
 UNSEEN = {
@@ -44,7 +45,7 @@ def sentence(name: str, missing: Mapping[Mark, str], is_stripped: bool) -> str:
     return f"{name} lacks {functions}{reason}: {'; '.join(UNSEEN[mark] for mark in missing)}"
 
 
-def _functions(probes: Sequence[Probe], kinds: Collection[Kind]) -> str:
+def _functions(probes: Sequence[Probe], kinds: Collection[CallKind]) -> str:
     """If a function is not there, its returns are not named too."""
     lacking = [probe for probe in probes if probe.kind in kinds]
     functions = {probe.function for probe in lacking if not probe.is_at_return}

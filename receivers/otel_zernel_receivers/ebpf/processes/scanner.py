@@ -26,7 +26,7 @@ from typing import Generic, NamedTuple, TypeVar
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.mappings import (
     LocatedFile,
     Mapping,
@@ -45,7 +45,7 @@ _LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python)(
 _TELLTALES = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
 
 
-class Library(StrEnum):
+class MappedLibrary(StrEnum):
     """What a file is, as its name says; an executable is one that exports functions of these libraries."""
 
     CUDART = "cudart"
@@ -82,7 +82,7 @@ class ProcessId(NamedTuple):
 class UsedFile:
     """A file that a process executes and that is worth a probe."""
 
-    library: Library
+    library: MappedLibrary
     mapping: Mapping
     file: LocatedFile
 
@@ -92,7 +92,7 @@ class UsedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ScannedProcess:
     """A process that uses one of the libraries."""
 
     id: ProcessId
@@ -111,7 +111,12 @@ class Process:
     """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
     files: tuple[UsedFile, ...]
     frameworks: frozenset[Framework] = frozenset()
-    """Those whose libraries it has mapped."""
+    """The frameworks whose libraries it has mapped."""
+
+    @property
+    def framework(self) -> Framework:
+        """The framework that describes the process best."""
+        return main_framework(self.frameworks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class Selection:
     environment: ReadOnlyDict[str, str] = field(default_factory=dict)
     """A pattern for each variable that must be set."""
 
-    def takes(self, process: Process) -> bool:
+    def selects(self, process: ScannedProcess) -> bool:
         return (
             _any_matches(self.names, process.name, process.executable)
             and _any_matches(self.cgroups, *process.cgroups)
@@ -139,7 +144,7 @@ class Selection:
 class Scan:
     """What was found; processes are in the order of their start."""
 
-    processes: tuple[Process, ...]
+    processes: tuple[ScannedProcess, ...]
     skipped: ReadOnlyDict[Reason, int]
 
 
@@ -159,7 +164,7 @@ class Scanner:
         self._files.forget_unused()
         return Scan(tuple(found), +skipped)
 
-    def _processes(self, skipped: Counter[Reason]) -> Iterator[Process]:
+    def _processes(self, skipped: Counter[Reason]) -> Iterator[ScannedProcess]:
         for pid in sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal()):
             try:
                 process = self._process(ProcessFolder(self._root, pid), skipped)
@@ -171,15 +176,15 @@ class Scanner:
                 if process:
                     yield process
 
-    def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> Process | None:
+    def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> ScannedProcess | None:
         """The process if it is wanted and uses one of the libraries, or a framework."""
         mappings = executable_mappings(folder.maps)
         wanted = list(self._files.wanted(folder, mappings))
         frameworks = frameworks_of(mapping.path for mapping in mappings)
         if not wanted and not frameworks:
             return None
-        process = look_at(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
-        if not self._selection.takes(process):
+        process = read_process(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
+        if not self._selection.selects(process):
             return None
         if reason := self._unnamed(process):
             skipped[reason] += 1
@@ -190,16 +195,16 @@ class Scanner:
             return None  # its pid has gone to another one meanwhile
         return replace(process, files=tuple(filter(None, files)), frameworks=frameworks)
 
-    def _unnamed(self, process: Process) -> Reason | None:
+    def _unnamed(self, process: ScannedProcess) -> Reason | None:
         """Why programs in the kernel cannot tell which process this is, if they cannot."""
         if not process.own_pid:
             return Reason.OUTSIDE_PID_NAMESPACE
         return None if self._namespace.names(process.id.pid) else Reason.BELOW_PID_NAMESPACE
 
 
-def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> Process:
+def read_process(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> ScannedProcess:
     """A process without its files. Raises OSError or ValueError if it has ended."""
-    return Process(
+    return ScannedProcess(
         id=ProcessId(folder.pid, folder.start_time()),
         own_pid=own_pid,
         parent=folder.parent(),
@@ -219,15 +224,15 @@ class _KnownFiles:
         self._located: _Remembered[tuple[ProcessId, Mapping], UsedFile] = _Remembered()
         self._exports: _Remembered[tuple[str, str, int], bool] = _Remembered()
 
-    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[Library, Mapping]]:
+    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[MappedLibrary, Mapping]]:
         """The files of a process that are worth a probe."""
         for mapping in mappings:
             if named := _LIBRARY.fullmatch(mapping.name):
-                yield Library(named[1]), mapping
+                yield MappedLibrary(named[1]), mapping
             elif mapping.path == folder.executable and self._exports_telltales(folder.pid, mapping):
-                yield Library.EXECUTABLE, mapping
+                yield MappedLibrary.EXECUTABLE, mapping
 
-    def located(self, process: ProcessId, library: Library, mapping: Mapping) -> UsedFile | None:
+    def located(self, process: ProcessId, library: MappedLibrary, mapping: Mapping) -> UsedFile | None:
         """The file behind a mapping; None if it cannot be opened."""
         with suppress(OSError):
             return self._located.get(

@@ -7,14 +7,14 @@ import numpy as np
 
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, ERROR
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReading:
     """Failed calls of one process since the last reading."""
 
-    process: Process
+    process: WatchedProcess
     flags: int
     """`Flag.RUNTIME`, `Flag.DRIVER` or `Flag.NCCL`: whose the code is."""
     code: int

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import DEVICES, MEMORY, UNKNOWN_DEVICE
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
     """Memory of one process on one device, and what it did since the last reading."""
 
-    process: Process
+    process: WatchedProcess
     device: int | None
     """Its number on the machine, as far as the environment tells; None if it was chosen before we looked."""
     used: int

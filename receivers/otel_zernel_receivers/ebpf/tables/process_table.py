@@ -15,7 +15,7 @@ _CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_re
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class WatchedProcess:
     """A process that has made a probed call."""
 
     row: int
@@ -29,7 +29,7 @@ class Process:
 class CpuReading:
     """What the threads of a process that make probed calls have done since the last reading."""
 
-    process: Process
+    process: WatchedProcess
     hits: int
     """Probed calls, whatever came of them."""
     off_cpu_ns: int
@@ -55,48 +55,48 @@ class ProcessRows:
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
         self._lost_events_read = np.zeros(len(self._rows), np.uint64)
         self._cpu_read = np.zeros(len(self._rows), self._rows[_CPU].dtype)
-        self._visible_devices: dict[Process, tuple[int, ...]] = {}
+        self._visible_devices: dict[WatchedProcess, tuple[int, ...]] = {}
         for row in reversed(range(len(self._rows))):
             self._free.put(None, NUMBER.pack(row))
 
-    def __getitem__(self, row: int) -> Process:
+    def __getitem__(self, row: int) -> WatchedProcess:
         process = self._rows[row]
-        return Process(row, int(process["generation"]), int(process["pid"]))
+        return WatchedProcess(row, int(process["generation"]), int(process["pid"]))
 
-    def processes(self, rows: NDArray[np.integer[Any]]) -> list[Process]:
+    def processes(self, rows: NDArray[np.integer[Any]]) -> list[WatchedProcess]:
         """The process of each row."""
         columns = rows, self._rows["generation"][rows], self._rows["pid"][rows]
-        return list(map(Process, *(column.tolist() for column in columns)))
+        return list(map(WatchedProcess, *(column.tolist() for column in columns)))
 
-    def live(self) -> list[Process]:
+    def live(self) -> list[WatchedProcess]:
         """The processes that are being counted."""
         return self.processes(self._in(State.LIVE))
 
-    def held(self) -> list[Process]:
+    def held(self) -> list[WatchedProcess]:
         """The processes that have a row: also those that are not counted, and those that have just ended."""
         return self.processes(np.flatnonzero(self._rows["state"] != State.FREE))
 
-    def name(self, process: Process) -> str:
+    def name(self, process: WatchedProcess) -> str:
         """As in /proc/PID/comm, at the process's first call."""
         name: str = self._rows[process.row]["name"].decode(errors="replace")
         return name
 
-    def set_world_size(self, process: Process, size: int) -> None:
+    def set_world_size(self, process: WatchedProcess, size: int) -> None:
         """Tells the kernel how many ranks the process's job has, for communicators that it has not seen made."""
         if self._is_current(process):
             self._rows[process.row]["world_size"] = size
 
-    def set_visible_devices(self, process: Process, devices: tuple[int, ...]) -> None:
+    def set_visible_devices(self, process: WatchedProcess, devices: tuple[int, ...]) -> None:
         """Notes which devices of the machine the process sees, in its own order."""
         if self._is_current(process):
             self._visible_devices[process] = devices
 
-    def device(self, process: Process, number: int) -> int:
+    def device(self, process: WatchedProcess, number: int) -> int:
         """The machine's number of the device to which the process gives `number`; the same where nothing is known."""
         visible = self._visible_devices.get(process, ())
         return visible[number] if number < len(visible) else number
 
-    def lost_events(self) -> dict[Process, int]:
+    def lost_events(self) -> dict[WatchedProcess, int]:
         """How many events of each process the ring had no room for, since the last call."""
         lost = self._rows["lost_events"] - self._lost_events_read
         self._lost_events_read += lost
@@ -117,17 +117,17 @@ class ProcessRows:
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
         return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
 
-    def hits(self) -> dict[Process, int]:
+    def hits(self) -> dict[WatchedProcess, int]:
         """How many probes every process has hit so far."""
         rows = self._in(State.LIVE)
         return dict(zip(self.processes(rows), self._rows["hits"][rows].tolist(), strict=True))
 
-    def ignore(self, process: Process) -> None:
+    def ignore(self, process: WatchedProcess) -> None:
         """Counts nothing of the process any more."""
         if self._is_current(process):
             self._rows[process.row]["state"] = State.IGNORED
 
-    def end(self, process: Process) -> None:
+    def end(self, process: WatchedProcess) -> None:
         """Notes the end of a process that the kernel did not tell us about."""
         if self._is_current(process):
             self._row_of_tgid.delete(NUMBER.pack(int(self._rows[process.row]["tgid"])))
@@ -155,6 +155,6 @@ class ProcessRows:
     def _in(self, state: State) -> NDArray[np.intp]:
         return np.flatnonzero(self._rows["state"] == state)
 
-    def _is_current(self, process: Process) -> bool:
+    def _is_current(self, process: WatchedProcess) -> bool:
         row = self._rows[process.row]
         return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from otel_zernel.otlp.histograms import HdrLayout, Ints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, SLOT
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 T = TypeVar("T", bound=np.integer[Any])
 
-SeriesKey = tuple[Process, int, int]
-"""Process, operation, phase."""
+SeriesKey = tuple[WatchedProcess, int, int]
+"""The process, the operation and the phase of a series."""
 Totals = NDArray[np.uint64]
 """Calls of each slot, shape (slots,)."""
 
@@ -32,7 +32,7 @@ _AT_ONCE = 1 << 17
 class SeriesReading:
     """What one series has counted since the last reading."""
 
-    process: Process
+    process: WatchedProcess
     operation: int
     phase: int
     index: Ints

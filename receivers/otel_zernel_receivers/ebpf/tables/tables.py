@@ -17,10 +17,10 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     Loss,
 )
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.kernel.ring import Ring
+from otel_zernel_receivers.ebpf.kernel.ring import RingBuffer
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, ProcessRows, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading, SeriesTable, Totals
 
 
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
+class TableReadings:
     """What is new since the last reading."""
 
     series: list[SeriesReading]
@@ -55,7 +55,7 @@ class Readings:
     failures: list[FailureReading]
     losses: dict[Loss, int]
     """What could not be counted, by reason."""
-    lost_events: dict[Process, int]
+    lost_events: dict[WatchedProcess, int]
     """Events that found no room."""
     events: NDArray[Any]
     """Records of `layout.EVENT`."""
@@ -70,16 +70,16 @@ class Tables:
         self.memory = MemoryTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
         self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
-        self.ring = Ring(maps["ring"])
+        self.ring = RingBuffer(maps["ring"])
         self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
         self._losses_read = np.zeros_like(self._losses)
         self._ended: frozenset[int] = frozenset()
 
-    def read(self) -> Readings:
+    def read(self) -> TableReadings:
         """What is new. Then everything of processes that had ended by the reading before is given back: calls that were
         being counted when their process ended have long been counted by then."""
         ended = self.rows.ended()
-        readings = Readings(
+        readings = TableReadings(
             series=self.series.read(),
             memory=self.memory.read(),
             cpu=self.rows.cpu(ended - self._ended),
@@ -103,7 +103,7 @@ class Tables:
         """How many calls each series has counted between two looks at the totals, without a reading in between."""
         return self.series.calls(since, until)
 
-    def hits(self) -> dict[Process, int]:
+    def hits(self) -> dict[WatchedProcess, int]:
         """How many probes every process has hit so far."""
         return self.rows.hits()
 

@@ -12,8 +12,9 @@ from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.epilogue import LONGEST as LONGEST_FUNCTION
 from otel_zernel_receivers.ebpf.binaries.symbol_names import LONGEST, MOST, MOST_BYTES, UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.binaries.symtab import _functions, find_local
-from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON, Kind
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME, TORCH_CPU, TORCH_PYTHON
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from tests.receivers.ebpf.symbols.kept import Kept
 from tests.receivers.ebpf.symbols.rebuilt import rebuilt
@@ -56,7 +57,7 @@ def test_a_million_chained_versions_are_refused() -> None:
     versions = {DT_VERSYM: struct.pack("<2H", 0, 2), DT_VERDEF: record * 1_000_000}
     with file_of(rebuilt([function("cudaLaunchKernel")], more=versions)) as fd:
         with pytest.raises(UnreadableElf, match="versions without an end"):
-            find_places(fd, CUDA_RUNTIME)
+            find_attach_points(fd, CUDA_RUNTIME)
         assert ElfFile(fd).machine
 
 
@@ -79,9 +80,9 @@ def test_a_sparse_symbol_table_takes_little_memory(table: str, size: int) -> Non
     with file_of(bytes(content), len(content) + size) as fd, at_most(8 << 20):
         if size > MOST_BYTES:
             with pytest.raises(UnreadableElf, match="a table of"):
-                find_places(fd, TORCH_PYTHON)
+                find_attach_points(fd, TORCH_PYTHON)
         else:
-            find_places(fd, TORCH_PYTHON)
+            find_attach_points(fd, TORCH_PYTHON)
 
 
 def test_a_sparse_table_of_exported_names_takes_little_memory() -> None:
@@ -94,13 +95,13 @@ def test_a_sparse_table_of_exported_names_takes_little_memory() -> None:
         at_most(8 << 20),
         pytest.raises(UnreadableElf, match="a table of"),
     ):
-        find_places(fd, TORCH_CPU)
+        find_attach_points(fd, TORCH_CPU)
 
 
 def test_a_library_full_of_one_function_is_refused() -> None:
     many = [function(f"{WAIT}{number}", number) for number in range(MOST + 1)]
     with file_of(rebuilt(many)) as fd, pytest.raises(UnreadableElf, match="functions of one name"):
-        find_places(fd, TORCH_CPU)
+        find_attach_points(fd, TORCH_CPU)
     local = [one._replace(name=f"{BACKWARD}{number}", table="full") for number, one in enumerate(many)]
     with file_of(rebuilt(local)) as fd, pytest.raises(UnreadableElf, match="functions of one name"):
         find_local(fd, [BACKWARD.encode()])
@@ -129,7 +130,7 @@ def file_with_wait_of(size: int) -> bytes:
 @pytest.mark.parametrize("size", [8, 16, LONGEST_FUNCTION])
 def test_returns_are_looked_for_in_as_many_bytes_as_a_function_has(size: int) -> None:
     with file_of(file_with_wait_of(size)) as fd:
-        places = find_places(fd, TORCH_CPU)
+        places = find_attach_points(fd, TORCH_CPU)
     assert len([place for place in places.probed if place.probe.is_at_return]) == 1
     assert Mark.COLLECTIVE_WAIT not in places.missing
 
@@ -137,8 +138,8 @@ def test_returns_are_looked_for_in_as_many_bytes_as_a_function_has(size: int) ->
 @pytest.mark.parametrize("size", [0, 1, 7, LONGEST_FUNCTION + 1, 1 << 20, 1 << 63, (1 << 64) - 1])
 def test_a_wait_of_an_impossible_size_is_a_missing_mark(size: int) -> None:
     with file_of(file_with_wait_of(size)) as fd:
-        places = find_places(fd, TORCH_CPU)
-    assert [place.probe.kind for place in places.probed] == [Kind.WORK_WAIT]
+        places = find_attach_points(fd, TORCH_CPU)
+    assert [place.probe.kind for place in places.probed] == [CallKind.WORK_WAIT]
     assert places.missing[Mark.COLLECTIVE_WAIT] == "returns of c10d::Work::wait"
 
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, Symbol
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost, Machine
+from otel_zernel_receivers.ebpf.binaries.prologue import Machine, TrapCost
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local
 from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.standin import Standin
 
@@ -124,7 +124,7 @@ def test_the_processor_decides_how_code_is_read(standin: Standin) -> None:
     with in_memory(bytes(content)) as elf:
         (symbol,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
         assert elf.machine is Machine.AARCH64
-        assert elf.probe_point(symbol, (6, 18)).cost is Cost.STEPPED, "push is no instruction of that processor"
+        assert elf.probe_point(symbol, (6, 18)).cost is TrapCost.STEPPED, "push is no instruction of that processor"
 
 
 def on_arm64(standin: Standin, first_instruction: int) -> bytes:
@@ -152,10 +152,10 @@ def test_on_arm64_a_hot_function_is_probed_unless_the_kernel_refuses(
     fd = os.memfd_create("libcudart")
     try:
         os.write(fd, on_arm64(standin, first))
-        places = find_places(fd, launch)
+        places = find_attach_points(fd, launch)
     finally:
         os.close(fd)
-    assert (len(places.probed), places.too_dear, places.refused) == (probed, (), refused)
+    assert (len(places.probed), places.single_stepped, places.refused) == (probed, (), refused)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from otel_zernel_receivers.ebpf.binaries.prologue import (
     LOOKAHEAD,
-    Cost,
     Machine,
     Placement,
+    TrapCost,
     is_avoidable,
     place,
 )
 from otel_zernel_receivers.ebpf.kernel.versions import Version
 from otel_zernel_receivers.ebpf.probes import calibration
 
-CHEAP, DEAR, REFUSED = Cost.EMULATED, Cost.STEPPED, Cost.REFUSED
+CHEAP, DEAR, REFUSED = TrapCost.EMULATED, TrapCost.STEPPED, TrapCost.REFUSED
 NEWEST = (7, 2)
 
 
@@ -41,7 +41,7 @@ NEWEST = (7, 2)
         ("", 0, DEAR),
     ],
 )
-def test_x86_64(code: str, skip: int, cost: Cost) -> None:
+def test_x86_64(code: str, skip: int, cost: TrapCost) -> None:
     assert place(Machine.X86_64, bytes.fromhex(code), NEWEST) == Placement(skip, cost)
 
 
@@ -75,12 +75,12 @@ STP, PACIASP, BTI_C, NOP = 0xA9BF7BFD, 0xD503233F, 0xD503245F, 0xD503201F  # stp
         ([BTI_C, 0x58000040], 0, DEAR),
     ],
 )
-def test_arm64(words: list[int], skip: int, cost: Cost) -> None:
+def test_arm64(words: list[int], skip: int, cost: TrapCost) -> None:
     assert place(Machine.AARCH64, instructions(words), NEWEST) == Placement(skip, cost)
 
 
 @pytest.mark.parametrize(("kernel", "cost"), [((6, 12), DEAR), ((6, 13), CHEAP), ((7, 0), CHEAP)])
-def test_a_nop_is_cheap_on_arm64_since_6_13(kernel: Version, cost: Cost) -> None:
+def test_a_nop_is_cheap_on_arm64_since_6_13(kernel: Version, cost: TrapCost) -> None:
     assert place(Machine.AARCH64, instructions([NOP, STP]), kernel).cost is cost
 
 
@@ -91,7 +91,7 @@ def test_a_step_is_avoided_where_functions_can_do_without() -> None:
 
 
 @pytest.mark.parametrize(("machine", "cost"), [("x86_64", CHEAP), ("aarch64", DEAR)])
-def test_what_a_probe_costs_is_measured_on_a_function_like_those_that_are_probed(machine: str, cost: Cost) -> None:
+def test_what_a_probe_costs_is_measured_on_a_function_like_those_that_are_probed(machine: str, cost: TrapCost) -> None:
     assert place(Machine[machine.upper()], calibration._CODE[machine], NEWEST) == Placement(0, cost)
 
 
@@ -103,4 +103,4 @@ def instructions(words: list[int]) -> bytes:
 def test_any_bytes_have_a_place(machine: Machine, code: bytes, kernel: Version) -> None:
     placement = place(machine, code, kernel)
     assert placement.skip in (0, 4)
-    assert placement.skip == 0 or placement.cost is Cost.EMULATED
+    assert placement.skip == 0 or placement.cost is TrapCost.EMULATED

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.ebpf.binaries.spellings import beginnings, keeps_arguments
-from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON, Kind
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 
 ENTER = "_ZN5torch8autograd8profiler25record_function_enter_newE"
 needs_cc = pytest.mark.skipif(not shutil.which("cc"), reason="cc is not installed")
@@ -71,7 +72,7 @@ def found(path: Path) -> list[str]:
     """The functions of PyTorch that would be probed, each as often as it would."""
     fd = os.open(path, os.O_RDONLY)
     try:
-        return [place.probe.function for place in find_places(fd, (*TORCH_CPU, *TORCH_PYTHON)).probed]
+        return [place.probe.function for place in find_attach_points(fd, (*TORCH_CPU, *TORCH_PYTHON)).probed]
     finally:
         os.close(fd)
 
@@ -129,6 +130,6 @@ def test_a_longer_name_is_another_function(tmp_path: Path) -> None:
 def test_autograds_engine_has_no_probe_on_its_return() -> None:
     """It throws what backward throws, and an exception that passes a return probe ends the job."""
     assert not [probe for probe in (*TORCH_CPU, *TORCH_PYTHON) if "Engine::execute" in probe.function]
-    may_return = {Kind.SCOPE_BEGIN: TORCH_CPU, Kind.BACKWARD: TORCH_PYTHON}
+    may_return = {CallKind.SCOPE_BEGIN: TORCH_CPU, CallKind.BACKWARD: TORCH_PYTHON}
     returning = [probe for probe in (*TORCH_CPU, *TORCH_PYTHON) if probe.has_return]
     assert {probe.kind for probe in returning} == set(may_return)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.ebpf.kernel import kernel_structs
-from otel_zernel_receivers.ebpf.probes import catalogue
+from otel_zernel_receivers.ebpf.probes import calls
 
 ROOT = Path(__file__).parents[4]
 SOURCES = sorted([*(ROOT / "bpf").glob("*.bpf.c"), *(ROOT / "bpf").glob("*.bpf.h")])
@@ -82,10 +82,14 @@ def test_numpy_sees_the_structs_as_they_are(path: Path) -> None:
         assert {field: place[1] for field, place in (dtype.fields or {}).items()} == fields, name
 
 
+def sources() -> str:
+    """The text of all sources without comments."""
+    return re.sub(r"/\*.*?\*/", "", "".join(source.read_text() for source in SOURCES), flags=re.DOTALL)
+
+
 def c_enum(name: str) -> dict[str, int]:
     """The constants of an enum in the sources."""
-    text = re.sub(r"/\*.*?\*/", "", "".join(source.read_text() for source in SOURCES), flags=re.DOTALL)
-    (body,) = re.findall(rf"enum {name} \{{(.*?)\}}", text, re.DOTALL)
+    (body,) = re.findall(rf"enum {name} \{{(.*?)\}}", sources(), re.DOTALL)
     constants: dict[str, int] = {}
     for entry in filter(None, map(str.strip, body.split(","))):
         constant, _, value = map(str.strip, entry.partition("="))
@@ -96,8 +100,7 @@ def c_enum(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("enum", "prefix", "ours"),
     [
-        ("kind", "", catalogue.Kind),
-        ("phase", "PHASE_", catalogue.Phase),
+        ("phase", "PHASE_", calls.Phase),
         ("interval", "INTERVAL_", kernel_structs.Interval),
         ("state", "", kernel_structs.State),
         ("ending", "", kernel_structs.Ending),

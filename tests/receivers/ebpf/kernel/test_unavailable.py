@@ -15,9 +15,9 @@ from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import version
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 ROOT = Path(__file__).parents[4]
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[4]
 async def test_trouble_shows_in_health_until_it_is_over(loadable: None, caplog: pytest.LogCaptureFixture) -> None:
     tries = 0
 
-    def third_time_lucky(limits: Limits) -> Loaded:
+    def third_time_lucky(limits: Limits) -> LoadedProbes:
         nonlocal tries
         tries += 1
         if tries < 3:
@@ -35,7 +35,7 @@ async def test_trouble_shows_in_health_until_it_is_over(loadable: None, caplog: 
 
     context = make_context(clock=SystemClock())
     config = EbpfConfig.model_validate({"rescan_interval": "50ms", "interval": "10ms"})
-    receiver = EbpfReceiver(config, context, lambda config, context: Watch(config, context, third_time_lucky))
+    receiver = EbpfReceiver(config, context, lambda config, context: Session.open(config, context, third_time_lucky))
     running = asyncio.create_task(receiver.run(Downstream()))
     await until(lambda: context.health.problems == {"receivers::test": "eBPF needs a penny"})
     await until(lambda: tries == 3 and not context.health.problems)

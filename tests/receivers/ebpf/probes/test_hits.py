@@ -4,40 +4,39 @@ from itertools import chain
 
 import pytest
 
-from otel_zernel_receivers.ebpf.probes.catalogue import Kind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import numbers
+from tests.receivers.ebpf.watching import Watch, numbers
 
 CUDART, CUDA, NCCL = "libcudart.so.12", "libcuda.so.1", "libnccl.so.2"
 TORCH_CPU, TORCH_PYTHON = "libtorch_cpu.so", "libtorch_python.so"
 
 CASES = [
-    (Kind.CALL, CUDART, "cudaLaunchKernel", 1),
-    (Kind.WAIT, CUDART, "cudaStreamSynchronize", 1),
-    (Kind.COPY, CUDART, "cudaMemcpyAsync", 1),
-    (Kind.ALLOCATE, CUDART, "cudaMalloc", 1),
-    (Kind.RELEASE, CUDART, "cudaFree", 1),
-    (Kind.DEVICE, CUDART, "cudaSetDevice", 1),
-    (Kind.CONTEXT, CUDA, "cuDevicePrimaryCtxRetain", 1),
-    (Kind.CONTEXT_CREATE, CUDA, "cuCtxCreate_v2", 1),
-    (Kind.CONTEXT_SET, CUDA, "cuCtxSetCurrent", 1),
-    (Kind.CONTEXT_PUSH, CUDA, "cuCtxPushCurrent_v2", 1),
-    (Kind.CONTEXT_POP, CUDA, "cuCtxPopCurrent_v2", 1),
-    (Kind.COLLECTIVE, NCCL, "ncclAllReduce", 1),
-    (Kind.GROUP, NCCL, "ncclGroupStart", 1),
-    (Kind.COMMUNICATOR, NCCL, "ncclCommInitRank", 1),
-    (Kind.COMMUNICATOR_END, NCCL, "ncclCommDestroy", 1),
-    (Kind.COMMUNICATOR_SIZE, NCCL, "ncclCommCount", 1),
-    (Kind.COMMUNICATOR_RANK, NCCL, "ncclCommUserRank", 1),
-    (Kind.SCOPE_BEGIN, TORCH_CPU, "record_function_enter_new", 1),
-    (Kind.SCOPE_END, TORCH_CPU, "RecordFunction::end", 1),
-    (Kind.WORK_ISSUE, TORCH_CPU, "Work::Work", 1),
-    (Kind.WORK_WAIT, TORCH_CPU, "Work::wait", 2),  # and its return
-    (Kind.WORK_WAIT_END, TORCH_CPU, "Work::wait", 2),
-    (Kind.REDUCER, TORCH_CPU, "Reducer::finalize_backward", 1),
-    (Kind.BACKWARD, TORCH_PYTHON, "THPEngine_run_backward", 1),
+    (CallKind.CALL, CUDART, "cudaLaunchKernel", 1),
+    (CallKind.WAIT, CUDART, "cudaStreamSynchronize", 1),
+    (CallKind.COPY, CUDART, "cudaMemcpyAsync", 1),
+    (CallKind.ALLOCATE, CUDART, "cudaMalloc", 1),
+    (CallKind.RELEASE, CUDART, "cudaFree", 1),
+    (CallKind.DEVICE, CUDART, "cudaSetDevice", 1),
+    (CallKind.CONTEXT, CUDA, "cuDevicePrimaryCtxRetain", 1),
+    (CallKind.CONTEXT_CREATE, CUDA, "cuCtxCreate_v2", 1),
+    (CallKind.CONTEXT_SET, CUDA, "cuCtxSetCurrent", 1),
+    (CallKind.CONTEXT_PUSH, CUDA, "cuCtxPushCurrent_v2", 1),
+    (CallKind.CONTEXT_POP, CUDA, "cuCtxPopCurrent_v2", 1),
+    (CallKind.COLLECTIVE, NCCL, "ncclAllReduce", 1),
+    (CallKind.GROUP, NCCL, "ncclGroupStart", 1),
+    (CallKind.COMMUNICATOR, NCCL, "ncclCommInitRank", 1),
+    (CallKind.COMMUNICATOR_END, NCCL, "ncclCommDestroy", 1),
+    (CallKind.COMMUNICATOR_SIZE, NCCL, "ncclCommCount", 1),
+    (CallKind.COMMUNICATOR_RANK, NCCL, "ncclCommUserRank", 1),
+    (CallKind.SCOPE_BEGIN, TORCH_CPU, "record_function_enter_new", 1),
+    (CallKind.SCOPE_END, TORCH_CPU, "RecordFunction::end", 1),
+    (CallKind.WORK_ISSUE, TORCH_CPU, "Work::Work", 1),
+    (CallKind.WORK_WAIT, TORCH_CPU, "Work::wait", 2),  # and its return
+    (CallKind.WORK_WAIT_END, TORCH_CPU, "Work::wait", 2),
+    (CallKind.REDUCER, TORCH_CPU, "Reducer::finalize_backward", 1),
+    (CallKind.BACKWARD, TORCH_PYTHON, "THPEngine_run_backward", 1),
 ]
 
 

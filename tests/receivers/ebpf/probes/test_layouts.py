@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import SOURCES, Program, Standin
-from tests.receivers.ebpf.watching import calls, numbers
+from tests.receivers.ebpf.watching import Watch, calls, numbers
 
 LAUNCH = "zernel.cuda.launch.latency"
 PACKAGES = "lib/python3.11/site-packages"

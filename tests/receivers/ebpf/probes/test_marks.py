@@ -13,13 +13,13 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, Kind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks, sentence
-from otel_zernel_receivers.ebpf.processes.scanner import Library
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, metrics_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of
 
 
 @contextmanager
@@ -50,12 +50,12 @@ def test_a_library_with_all_its_functions_lacks_nothing() -> None:
 @pytest.mark.parametrize(
     ("lacking", "said"),
     [
-        ({Kind.WORK_WAIT_END}, "returns of c10d::Work::wait"),
-        ({Kind.WORK_WAIT}, "c10d::Work::wait"),
-        ({Kind.WORK_WAIT, Kind.WORK_WAIT_END}, "c10d::Work::wait"),
+        ({CallKind.WORK_WAIT_END}, "returns of c10d::Work::wait"),
+        ({CallKind.WORK_WAIT}, "c10d::Work::wait"),
+        ({CallKind.WORK_WAIT, CallKind.WORK_WAIT_END}, "c10d::Work::wait"),
     ],
 )
-def test_a_wait_needs_its_begin_and_a_return(lacking: set[Kind], said: str) -> None:
+def test_a_wait_needs_its_begin_and_a_return(lacking: set[CallKind], said: str) -> None:
     missing = missing_marks(TORCH_CPU, [probe for probe in TORCH_CPU if probe.kind not in lacking])
     assert missing == {Mark.COLLECTIVE_WAIT: said}
     expected = f"libtorch_cpu.so lacks {said}: waits of torch.distributed are not seen"
@@ -63,7 +63,7 @@ def test_a_wait_needs_its_begin_and_a_return(lacking: set[Kind], said: str) -> N
 
 
 def test_a_library_of_which_nothing_is_found_lacks_all_marks() -> None:
-    missing = {mark for library in Library for mark in missing_marks(PROBES.get(library, ()), ())}
+    missing = {mark for library in MappedLibrary for mark in missing_marks(PROBES.get(library, ()), ())}
     assert missing == set(Mark)
 
 
@@ -83,7 +83,6 @@ def test_the_log_names_a_missing_mark_once_and_the_metric_names_it_for_each_proc
         program_with(stripped) as first,
         program_with(stripped) as second,
     ):
-        watch.open()
         readings = []
         for _ in range(2):
             watch.attach()

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from docs.versions import VERSIONS, written_into
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.binaries.spellings import beginnings, keeps_arguments
 from otel_zernel_receivers.ebpf.probes.catalogue import NCCL
-from otel_zernel_receivers.ebpf.processes.scanner import Library
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 from tests.receivers.ebpf.symbols.kept import CODE, Returns, builds, returns, symbols
 from tests.receivers.ebpf.symbols.releases import Release, releases
 from tests.receivers.ebpf.symbols.returns import OBJDUMP, is_whole, returns_of_all, whole_functions
@@ -22,7 +22,7 @@ LATER = {"ncclCommInitRankScalable": (2, 23)}
 """Functions that came with a release."""
 
 
-WAITING = [release for release in releases("torch") if release.library is Library.TORCH_CPU]
+WAITING = [release for release in releases("torch") if release.library is MappedLibrary.TORCH_CPU]
 """The libraries with a function that has probes on its returns."""
 
 
@@ -76,7 +76,7 @@ def test_the_kept_returns_are_those_that_objdump_finds() -> None:
 @pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
 def test_a_hit_at_the_end_of_a_wait_is_stepped_on_x86_64_and_emulated_on_arm64(arch: str) -> None:
     ends = [release.costs()["returns of c10d::Work::wait"] for release in WAITING if release.arch == arch]
-    assert {cost for costs in ends for cost in costs} == {Cost.STEPPED if arch == "x86_64" else Cost.EMULATED}
+    assert {cost for costs in ends for cost in costs} == {TrapCost.STEPPED if arch == "x86_64" else TrapCost.EMULATED}
 
 
 @pytest.mark.parametrize("release", releases("torch"), ids=str)
@@ -96,7 +96,7 @@ def test_on_x86_64_no_call_of_cuda_is_too_dear(group: str) -> None:
         (release.version, function)
         for release in releases(group)
         for function, costs in release.costs().items()
-        if release.arch == "x86_64" and Cost.STEPPED in costs
+        if release.arch == "x86_64" and TrapCost.STEPPED in costs
     }
     assert not {function for _, function in dear if function.startswith("cuda")}
 
@@ -118,7 +118,7 @@ def test_no_wheel_of_pytorch_has_nccl_inside() -> None:
 
 @pytest.mark.parametrize("release", releases("nccl")[-2:], ids=str)
 def test_nccl_that_is_linked_into_libtorch_cuda_is_probed_there(release: Release) -> None:
-    inside = replace(release, library=Library.TORCH_CUDA)
+    inside = replace(release, library=MappedLibrary.TORCH_CUDA)
     found = {function for function, costs in inside.costs().items() if costs}
     assert found == {probe.function for probe in NCCL}
 

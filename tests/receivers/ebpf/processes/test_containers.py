@@ -14,10 +14,9 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Prologue, Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
-from tests.receivers.ebpf.watching import calls
+from tests.receivers.ebpf.watching import Watch, calls
 
 LAUNCH = "zernel.cuda.launch.latency"
 Start = Callable[[], Program]
@@ -134,7 +133,6 @@ def test_launches_are_probed_where_that_is_cheap_or_cannot_be(
 def test_launches_are_probed_at_any_cost_if_asked(loadable: None, build_standin: BuildStandin) -> None:
     watch = Watch(EbpfConfig(single_stepped=True), make_context(clock=SystemClock()))
     with closing(watch), build_standin("stepped").start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         program.do("cudaLaunchKernel times=10")

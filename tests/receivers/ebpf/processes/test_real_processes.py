@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.processes.file_identity import identity_of
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
-from otel_zernel_receivers.ebpf.processes.scanner import Library, Process, Scanner, Selection, UsedFile
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, ScannedProcess, Scanner, Selection, UsedFile
 from tests.receivers.ebpf.files import code_at, open_elf
 from tests.receivers.ebpf.standin import Program, Standin
 
@@ -58,14 +58,14 @@ def copied(standin: Standin, folder: Path) -> Standin:
     return Standin(folder)
 
 
-def found(scanner: Scanner, program: Program) -> Process | None:
+def found(scanner: Scanner, program: Program) -> ScannedProcess | None:
     return next((process for process in scanner.scan().processes if process.id.pid == program.pid), None)
 
 
 def cudart_of(program: Program) -> UsedFile:
     process = found(Scanner(), program)
     assert process
-    return next(used for used in process.files if used.library is Library.CUDART)
+    return next(used for used in process.files if used.library is MappedLibrary.CUDART)
 
 
 def offset_of(used: UsedFile, function: str) -> int:
@@ -86,12 +86,16 @@ def test_libraries_are_found_when_they_are_loaded(standin: Standin) -> None:
         program.do("load libnccl.so.2")
         process = found(scanner, program)
         assert process
-        assert [used.library for used in process.files] == [Library.NCCL]
+        assert [used.library for used in process.files] == [MappedLibrary.NCCL]
         program.do("load libcudart.so.12")
         program.do("cudaLaunchKernel")
         process = found(scanner, program)
         assert process
-        assert {used.library for used in process.files} == {Library.NCCL, Library.CUDART, Library.CUDA}
+        assert {used.library for used in process.files} == {
+            MappedLibrary.NCCL,
+            MappedLibrary.CUDART,
+            MappedLibrary.CUDA,
+        }
         assert process.environment == {"JOB": "bert"}
         assert process.parent == os.getpid()
         assert process.name == process.executable == "program"
@@ -103,7 +107,7 @@ def test_an_executable_that_exports_cuda_is_found(standin: Standin) -> None:
         program.do("sleep ms=0")
         process = found(Scanner(), program)
         assert process
-        assert [used.library for used in process.files] == [Library.EXECUTABLE]
+        assert [used.library for used in process.files] == [MappedLibrary.EXECUTABLE]
         assert offset_of_launch(process.files[0])
 
 
@@ -120,7 +124,7 @@ def test_forks_are_processes_of_their_own(standin: Standin) -> None:
             for process in Scanner().scan().processes
             if process.id.pid in (child, program.pid)
             for used in process.files
-            if used.library is Library.CUDART
+            if used.library is MappedLibrary.CUDART
         }
         assert len(identities) == 1
         program.kill()

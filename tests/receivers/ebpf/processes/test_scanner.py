@@ -9,7 +9,7 @@ import pytest
 
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity, identity_of
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import Library, ProcessId, Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, ProcessId, Reason, Scanner, Selection
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 
 CUDART = "/usr/lib/libcudart.so.12"
@@ -32,21 +32,21 @@ def pids(scanner: Scanner) -> list[int]:
 @pytest.mark.parametrize(
     ("name", "library"),
     [
-        ("libcudart.so.12", Library.CUDART),
-        ("libcudart.so", Library.CUDART),
-        ("libcudart-a7b20f20.so.11.0", Library.CUDART),
-        ("libcuda.so.1", Library.CUDA),
-        ("libcuda.so.580.159.04", Library.CUDA),
-        ("libnccl.so.2", Library.NCCL),
-        ("libtorch_cpu.so", Library.TORCH_CPU),
-        ("libtorch_cuda.so", Library.TORCH_CUDA),
+        ("libcudart.so.12", MappedLibrary.CUDART),
+        ("libcudart.so", MappedLibrary.CUDART),
+        ("libcudart-a7b20f20.so.11.0", MappedLibrary.CUDART),
+        ("libcuda.so.1", MappedLibrary.CUDA),
+        ("libcuda.so.580.159.04", MappedLibrary.CUDA),
+        ("libnccl.so.2", MappedLibrary.NCCL),
+        ("libtorch_cpu.so", MappedLibrary.TORCH_CPU),
+        ("libtorch_cuda.so", MappedLibrary.TORCH_CUDA),
         ("libnccl-net.so", None),
         ("libcudadebugger.so.1", None),
         ("libcudart.sox", None),
         ("libc.so.6", None),
     ],
 )
-def test_libraries_are_known_by_their_file_names(proc: FakeProc, name: str, library: Library | None) -> None:
+def test_libraries_are_known_by_their_file_names(proc: FakeProc, name: str, library: MappedLibrary | None) -> None:
     proc.add(7, [f"/opt/lib/{name}"])
     found = [used.library for process in Scanner(proc.root).scan().processes for used in process.files]
     assert found == ([library] if library else [])

@@ -14,17 +14,17 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.probes.attach_modes import Place, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation, Probe
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, attach
+from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, Selection
-from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import calls, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, calls, numbers, spans_of
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -35,7 +35,6 @@ def watching(processes: dict[str, Any]) -> Iterator[Watch]:
         EbpfConfig.model_validate({"processes": processes, "long_wait": "0s"}), make_context(clock=SystemClock())
     )
     try:
-        watch.open()
         yield watch
     finally:
         watch.close()
@@ -171,7 +170,7 @@ def test_an_unwanted_process_whose_end_nobody_told_of_gives_its_place_back(
     with closing(load(Limits())) as loaded, standin.start() as program:
         rows = loaded.tables.rows
         identities = Identities(rows, Selection(names=("no-such-program",)), proc.root)
-        place = Place(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
+        place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
         with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
             program.do("load libcudart.so.12")
             program.do("cudaLaunchKernel")
@@ -179,7 +178,7 @@ def test_an_unwanted_process_whose_end_nobody_told_of_gives_its_place_back(
         identities.learn()
         assert (rows.live(), [process.pid for process in rows.held()]) == ([], [program.pid])
         shutil.rmtree(proc.root / str(program.pid))
-        identities.scanned(Scan((), {}))
+        identities.note_scan(Scan((), {}))
         assert len(rows.ended()) == 1
 
 
@@ -190,16 +189,16 @@ def test_a_process_that_could_not_be_looked_at_is_looked_at_again(
     with closing(load(Limits())) as loaded, standin.start() as program:
         rows = loaded.tables.rows
         identities = Identities(rows, Selection(environment={"JOB": "train"}), proc.root)
-        place = Place(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
+        place = AttachPoint(Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH), offset_of(standin.cudart))
         with closing(attach(loaded.bpf, loaded.mode, str(standin.cudart), [place])):
             program.do("load libcudart.so.12")
             program.do("cudaLaunchKernel")
         (process,) = rows.live()
         identities.learn()
-        assert not identities.wants(process)
+        assert not identities.is_selected(process)
         proc.add(program.pid, environment={"JOB": "train"})
         identities.learn()
-        assert identities.wants(process)
+        assert identities.is_selected(process)
 
 
 def offset_of(library: Path) -> int:

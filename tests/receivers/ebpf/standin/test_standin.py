@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.standin import Prologue, Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
@@ -44,10 +44,10 @@ on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="every fun
 @on_x86_64
 @pytest.mark.parametrize(
     ("prologue", "skipped", "cost"),
-    [("push", 0, Cost.EMULATED), ("endbr64", 4, Cost.EMULATED), ("stepped", 0, Cost.STEPPED)],
+    [("push", 0, TrapCost.EMULATED), ("endbr64", 4, TrapCost.EMULATED), ("stepped", 0, TrapCost.STEPPED)],
 )
 def test_every_function_begins_as_asked(
-    build_standin: BuildStandin, prologue: Prologue, skipped: int, cost: Cost
+    build_standin: BuildStandin, prologue: Prologue, skipped: int, cost: TrapCost
 ) -> None:
     standin = build_standin(prologue)
     for path, names in ((standin.cudart, RUNTIME), (standin.cuda, DRIVER), (standin.nccl, NCCL)):

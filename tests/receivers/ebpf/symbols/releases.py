@@ -7,10 +7,10 @@ from functools import cache
 from itertools import groupby
 from typing import TypeVar
 
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
-from otel_zernel_receivers.ebpf.probes.libraries import PROBES, Places, find_places, find_points
-from otel_zernel_receivers.ebpf.processes.scanner import Library
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points, find_points
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 from tests.receivers.ebpf.symbols.kept import Kept, symbols
 from tests.receivers.ebpf.symbols.rebuilt import rebuilt
 
@@ -24,7 +24,7 @@ class Release:
     package: str
     version: str
     arch: str
-    library: Library
+    library: MappedLibrary
     symbols: tuple[Kept, ...]
 
     def __str__(self) -> str:
@@ -34,11 +34,11 @@ class Release:
     def probes(self) -> tuple[Probe, ...]:
         return PROBES[self.library]
 
-    def places(self) -> Places:
+    def places(self) -> AttachPoints:
         """Where its functions are, in a file with its symbols."""
-        return self._read(find_places)
+        return self._read(find_attach_points)
 
-    def costs(self) -> dict[str, list[Cost]]:
+    def costs(self) -> dict[str, list[TrapCost]]:
         """The cost of a hit at each place, by the function or its returns."""
         points = self._read(find_points)
         return {one.target: [point.cost for probe, point in points if probe is one] for one in self.probes}
@@ -72,5 +72,5 @@ def _releases(group: str) -> Iterator[Release]:
     for key, found in groupby(symbols(group), key=lambda one: (one.package, one.version, one.arch, one.library)):
         package, version, arch, library = key
         kept = tuple(found)
-        if (kind := Library(library.removeprefix("lib"))) is not Library.TORCH_CUDA:
+        if (kind := MappedLibrary(library.removeprefix("lib"))) is not MappedLibrary.TORCH_CUDA:
             yield Release(package, version, arch, kind, kept)

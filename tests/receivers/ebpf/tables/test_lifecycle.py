@@ -17,13 +17,12 @@ from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import ADDRESS
-from otel_zernel_receivers.ebpf.probed_files import KEPT, Attachments
+from otel_zernel_receivers.ebpf.probed_files import KEPT, ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scan, Scanner, Selection
-from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import TEST_RUN, attributes_of, calls, histogram_points, numbers
+from tests.receivers.ebpf.watching import TEST_RUN, Watch, attributes_of, calls, histogram_points, numbers
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -64,7 +63,6 @@ def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin
     watch = Watch(EbpfConfig(max_processes=300, max_series=300), context)
     seen = 0
     try:
-        watch.open()
         with standin.start() as program:
             program.do("load libcudart.so.12")
             watch.attach()
@@ -83,7 +81,6 @@ def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin
 def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin) -> None:
     loaded = load(Limits())
     watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), lambda limits: loaded)
-    watch.open()
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
@@ -127,7 +124,6 @@ def test_what_finds_no_room_is_counted_as_lost(
     context = make_context(clock=SystemClock())
     watch = Watch(EbpfConfig.model_validate(limits), context)
     try:
-        watch.open()
         with standin.start() as program:
             program.do("load libcudart.so.12")
             watch.attach()
@@ -147,17 +143,15 @@ def test_a_library_whose_first_user_ended_before_it_was_probed_is_probed_for_the
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
-        closing(
-            Attachments(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)
-        ) as attachments,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)) as files,
     ):
         with standin.start() as first:
             first.do("load libcudart.so.12")
             scan = scanner.scan()
-        attachments.update(scan)
+        files.update(scan)
         with standin.start() as second:
             second.do("load libcudart.so.12")
-            attachments.update(scanner.scan())
+            files.update(scanner.scan())
             second.do("cudaLaunchKernel times=5")
             readings = loaded.tables.read()
     assert [(reading.process.pid, reading.counts.sum()) for reading in readings.series] == [(second.pid, 5)]
@@ -171,20 +165,18 @@ def test_a_call_under_way_as_its_probe_is_taken_off_hides_no_call_after_it(loada
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
-        closing(
-            Attachments(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)
-        ) as attachments,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)) as files,
         standin.start() as program,
     ):
         for library in ("libcudart.so.12", "libcuda.so.1"):
             program.do(f"load {library}")
-        attachments.update(scanner.scan())
+        files.update(scanner.scan())
         program.do("cudaLaunchKernel work=1000000000")
         program.send("cudaDeviceSynchronize")
         while not (program.calls("cudaDeviceSynchronize")["start"].any() and is_asleep(program.pid)):
             time.sleep(0.01)
-        attachments.switch_off([Group.COPY_SYNC])
-        while not attachments.may_switch_on():
+        files.switch_off([Group.COPY_SYNC])
+        while not files.may_switch_on():
             time.sleep(0.01)
         program.wait()
         program.do("cuMemCreate size=4096")
@@ -197,15 +189,15 @@ def test_probes_are_taken_off_a_file_that_nobody_uses_for_long(loadable: None, s
     clock, counted = FakeClock(), []
     with (
         closing(load(Limits())) as loaded,
-        closing(Attachments(loaded.bpf, loaded.mode, make_context(clock=clock), at_any_cost=False)) as attachments,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=clock), at_any_cost=False)) as files,
         standin.start() as program,
     ):
         program.do("load libcudart.so.12")
-        attachments.update(scanner.scan())
+        files.update(scanner.scan())
         for seconds in (KEPT - 1, 2):
             clock.advance(seconds)
-            attachments.update(Scan((), {}))
-            while not attachments.may_switch_on():
+            files.update(Scan((), {}))
+            while not files.may_switch_on():
                 time.sleep(0.01)
             program.do("cudaLaunchKernel times=5")
             counted.append(sum(reading.counts.sum() for reading in loaded.tables.read().series))
@@ -225,10 +217,9 @@ def test_what_scans_leave_out_is_told_and_said_when_it_is_more_than_before(
     monkeypatch.setattr("otel_zernel_receivers.ebpf.session.Scanner", Fluctuating)
     told = []
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
-        watch.open()
         for _ in range(4):
             watch.attach()
             told += numbers(watch.read(), "zernel.ebpf.left_out", error_type="permission")
             watch.taken()
-    assert re.findall(r"Left out\D*(\d+)", caplog.text) == ["3", "5"]
+    assert re.findall(r"Cannot inspect (\d+)", caplog.text) == ["3", "5"]
     assert told == [3, 2, 3, 5]
