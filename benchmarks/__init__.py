@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchmarkRow:
     """One measured figure, the bar it has to pass, and if it did (None: reported only)."""
 
     name: str

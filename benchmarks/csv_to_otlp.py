@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 
 ROWS = 1_000_000
 GPUS = 247
@@ -32,7 +32,7 @@ FIELDS = (
 MEMORY_BAR = 300
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """Both programs on one file, in turns, each time in a fresh process; the best of their runs count.
 
     Rates are per CPU second, which neighbours on the machine disturb least; neither program uses more than one core.
@@ -47,11 +47,15 @@ def run() -> list[Row]:
     ratio = reading["seconds"] / receiving["seconds"]
     rss = max(run["rss"] for _, run in turns)
     return [
-        Row("csv.reader merely reading 1 M rows of dcgm CSV", f"{ROWS / reading['seconds'] / 1e3:.0f} k rows/CPU-s"),
-        Row("csv receiver to encoded OTLP", f"{ROWS / receiving['seconds'] / 1e3:.0f} k rows/CPU-s"),
-        Row("csv receiver / csv.reader", f"{ratio:.1f} x", "at least 1 x", ratio >= 1),
-        Row("peak RSS of the receiver's process", f"{rss:.0f} MB", f"at most {MEMORY_BAR} MB", rss <= MEMORY_BAR),
-        Row("bytes of CSV and of OTLP a row", f"{size / ROWS:.0f} -> {receiving['bytes'] / ROWS:.0f}"),
+        BenchmarkRow(
+            "csv.reader merely reading 1 M rows of dcgm CSV", f"{ROWS / reading['seconds'] / 1e3:.0f} k rows/CPU-s"
+        ),
+        BenchmarkRow("csv receiver to encoded OTLP", f"{ROWS / receiving['seconds'] / 1e3:.0f} k rows/CPU-s"),
+        BenchmarkRow("csv receiver / csv.reader", f"{ratio:.1f} x", "at least 1 x", ratio >= 1),
+        BenchmarkRow(
+            "peak RSS of the receiver's process", f"{rss:.0f} MB", f"at most {MEMORY_BAR} MB", rss <= MEMORY_BAR
+        ),
+        BenchmarkRow("bytes of CSV and of OTLP a row", f"{size / ROWS:.0f} -> {receiving['bytes'] / ROWS:.0f}"),
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from opentelemetry.metrics import NoOpMeter
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Signal
@@ -58,7 +58,7 @@ int main(void)
 """
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """All of it, in half a minute."""
     with tempfile.TemporaryDirectory() as folder:
         standin = build(Path(folder) / "standin")
@@ -66,7 +66,7 @@ def run() -> list[Row]:
         return [*rows, *_reading(standin), _events(standin)]
 
 
-def _call(folder: Path, mode: Mode) -> Row:
+def _call(folder: Path, mode: Mode) -> BenchmarkRow:
     """A counted call against one with an empty probe; the best of several rounds of each, taken in turns."""
     executable = compiled(folder)
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
@@ -84,7 +84,7 @@ def _call(folder: Path, mode: Mode) -> Row:
         program.kill()
     ratio = best["probe"] / best["empty"]
     value = f"{best['probe']:.0f} ns, {ratio:.2f} x an empty probe ({best['empty']:.0f} ns)"
-    return Row(f"eBPF: a counted call by {mode}", value, f"<= {BARS[mode]} x", ratio <= BARS[mode])
+    return BenchmarkRow(f"eBPF: a counted call by {mode}", value, f"<= {BARS[mode]} x", ratio <= BARS[mode])
 
 
 def compiled(folder: Path) -> Path:
@@ -118,7 +118,7 @@ def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, Loa
         yield watch, loaded[-1], program
 
 
-def _reading(standin: Standin) -> Iterator[Row]:
+def _reading(standin: Standin) -> Iterator[BenchmarkRow]:
     """Reading series that all are new, and handing them on."""
     limits = EbpfConfig(max_processes=2 * SERIES + 8, max_series=2 * SERIES + 8)
     with _watching(standin, limits) as (watch, loaded, program):
@@ -128,11 +128,13 @@ def _reading(standin: Standin) -> Iterator[Row]:
         took_ms, cpu_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - began_cpu) * 1e3
         ok = count >= SERIES and took_ms <= DRAIN_BAR_MS
         value = f"{took_ms:.1f} ms, {cpu_ms:.1f} ms of CPU"
-        yield Row(f"eBPF: reading {SERIES} series", value, f"<= {DRAIN_BAR_MS} ms", ok)
+        yield BenchmarkRow(f"eBPF: reading {SERIES} series", value, f"<= {DRAIN_BAR_MS} ms", ok)
         program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
         held_ms = asyncio.run(_longest_hold_s(watch.read_batches())) * 1e3
     ok = held_ms <= HOLD_BAR_MS
-    yield Row(f"eBPF: loop held, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok)
+    yield BenchmarkRow(
+        f"eBPF: loop held, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok
+    )
 
 
 async def _longest_hold_s(batches: list[Batch]) -> float:
@@ -156,11 +158,11 @@ async def _longest_hold_s(batches: list[Batch]) -> float:
     return longest
 
 
-def _events(standin: Standin) -> Row:
+def _events(standin: Standin) -> BenchmarkRow:
     """Reading events in bulk."""
     with _watching(standin, EbpfConfig(long_wait=0.0)) as (_, loaded, program):
         program.do(f"cudaDeviceSynchronize times={EVENTS}")
         began = time.perf_counter()
         count = len(loaded.tables.ring.read())
         took = time.perf_counter() - began
-    return Row("eBPF: reading events", f"{count / took / 1e6:.0f} M/s", "every one", count >= EVENTS)
+    return BenchmarkRow("eBPF: reading events", f"{count / took / 1e6:.0f} M/s", "every one", count >= EVENTS)

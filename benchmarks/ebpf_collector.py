@@ -4,7 +4,7 @@ Needs root, Linux 6.13 and PyTorch. A job trains meanwhile, with steps of a usua
 are so short that it has thousands of scopes a second.
 """
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from benchmarks._watched_training import Training, collector, training, why_not
 
 STARTS = 5
@@ -14,19 +14,19 @@ LONG, SHORT = (1024, 32, 80), (16, 32, 1000)
 MEMORY_BAR = 90
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """All of it, in half a minute."""
     name = "eBPF, percentiles, Prometheus: RSS"
     if reason := why_not():
-        return [Row(name, f"skipped: {reason}")]
+        return [BenchmarkRow(name, f"skipped: {reason}")]
     with training(*LONG) as long, training(*SHORT) as short:
         memory = [_memory_mb(long, short) for _ in range(STARTS)]
     usual, busy = (max(column) for column in zip(*memory, strict=True))
     return [_row(name, usual), _row("  beside two jobs, 7,000 scopes a second", busy)]
 
 
-def _row(name: str, memory_mb: float) -> Row:
-    return Row(name, f"{memory_mb:.0f} MB", f"<= {MEMORY_BAR} MB", memory_mb <= MEMORY_BAR)
+def _row(name: str, memory_mb: float) -> BenchmarkRow:
+    return BenchmarkRow(name, f"{memory_mb:.0f} MB", f"<= {MEMORY_BAR} MB", memory_mb <= MEMORY_BAR)
 
 
 def _memory_mb(long: Training, short: Training) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from benchmarks._watched_training import Training, collector, training, why_not
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
@@ -54,10 +54,10 @@ class Estimate:
     high: float
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """All of it."""
     if reason := why_not():
-        return [Row("eBPF: slowdown of a training", f"skipped: {reason}")]
+        return [BenchmarkRow("eBPF: slowdown of a training", f"skipped: {reason}")]
     alone, watched = measure(collector)
     wall, cpu, control = (
         slowdown([one.wall for one in alone], [one.wall for one in watched]),
@@ -69,9 +69,11 @@ def run() -> list[Row]:
     return [
         _judged(f"eBPF: slowdown of a {step_ms:.0f} ms step, CPU time", cpu),
         _judged("eBPF: the same by the clock", wall),
-        Row("eBPF: between blocks that are all alone, CPU time", _percent(control)),
-        Row("eBPF: CPU time added to a short step", f"{added.middle:.0f} us ({added.low:.0f} to {added.high:.0f})"),
-        Row("eBPF: the receiver's own estimate of it", _own_estimate()),
+        BenchmarkRow("eBPF: between blocks that are all alone, CPU time", _percent(control)),
+        BenchmarkRow(
+            "eBPF: CPU time added to a short step", f"{added.middle:.0f} us ({added.low:.0f} to {added.high:.0f})"
+        ),
+        BenchmarkRow("eBPF: the receiver's own estimate of it", _own_estimate()),
     ]
 
 
@@ -135,11 +137,11 @@ def _in_turns(blocks: Sequence[float]) -> tuple[list[float], list[float]]:
     return [first for first, _ in turned], [second for _, second in turned]
 
 
-def _judged(name: str, found: Estimate) -> Row:
+def _judged(name: str, found: Estimate) -> BenchmarkRow:
     """Passed or missed where the whole interval lies on one side of the bar."""
     decided = found.high <= SLOWDOWN_BAR or found.low > SLOWDOWN_BAR
     value = _percent(found) + ("" if decided else ", not decided")
-    return Row(name, value, f"<= {SLOWDOWN_BAR:.0%}", found.high <= SLOWDOWN_BAR if decided else None)
+    return BenchmarkRow(name, value, f"<= {SLOWDOWN_BAR:.0%}", found.high <= SLOWDOWN_BAR if decided else None)
 
 
 def _percent(found: Estimate) -> str:

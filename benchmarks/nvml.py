@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 
 TESTS = Path(__file__).parent.parent / "tests"
 STANDIN = TESTS / "receivers" / "nvml" / "standin"
@@ -52,7 +52,7 @@ class Cost:
         return f"{self.cpu * 1e3:.1f} ms, {self.values:.0f} values, {self.memory / 2**20:.0f} MiB"
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """CPU time of a scrape of 8 GPUs, values got, and resident memory, each in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         library = _build(Path(folder))
@@ -60,17 +60,17 @@ def run() -> list[Row]:
             _measured(what, library) for what in ("receiver", "receiver_without_samples", "nvitop", "polling")
         )
     rows = [
-        Row("nvml: a scrape of 8 GPUs, all defaults", str(ours)),
-        Row("nvml: ... with no new samples in the buffers", str(quiet)),
-        Row("nvml: nvitop's snapshots of the same", str(nvitop)),
-        Row("nvml: `nvidia-smi -q -x` of the same, run and parsed", str(polling)),
+        BenchmarkRow("nvml: a scrape of 8 GPUs, all defaults", str(ours)),
+        BenchmarkRow("nvml: ... with no new samples in the buffers", str(quiet)),
+        BenchmarkRow("nvml: nvitop's snapshots of the same", str(nvitop)),
+        BenchmarkRow("nvml: `nvidia-smi -q -x` of the same, run and parsed", str(polling)),
     ]
     if quiet and nvitop:
         ratio = quiet.per_value / nvitop.per_value
-        rows.append(Row("nvml: CPU time for a value, beside nvitop", f"{ratio:.2f} x", "< 1 x", ratio < 1))
+        rows.append(BenchmarkRow("nvml: CPU time for a value, beside nvitop", f"{ratio:.2f} x", "< 1 x", ratio < 1))
     if quiet and polling:
         ratio = quiet.per_value / polling.per_value
-        rows.append(Row("nvml: CPU time for a value, beside nvidia-smi", f"{ratio:.2f} x"))
+        rows.append(BenchmarkRow("nvml: CPU time for a value, beside nvidia-smi", f"{ratio:.2f} x"))
     return rows
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from otel_zernel.otlp.points import (
     Descriptor,
     KnownSeries,
@@ -82,7 +82,7 @@ def microseconds_a_point(encode: Encode, values: NDArray[np.float64], repeats: i
     return float(np.median(taken)) / POINTS * 1e6
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """Raises `AssertionError` where the three ways do not say the same."""
     values = np.random.default_rng(1).random(POINTS)
     ours, kept = known_series(), updated_in_place()
@@ -94,6 +94,6 @@ def run() -> list[Row]:
         "  protobuf, one message updated in place": microseconds_a_point(kept, values, 50),
     }
     return [
-        Row("OTLP encoding of 1,000 known series", f"{cost:.3f} us/point", "at most 1 us/point", cost <= 1),
-        *(Row(name, f"{other:.2f} us/point, {other / cost:.0f} times ours") for name, other in others.items()),
+        BenchmarkRow("OTLP encoding of 1,000 known series", f"{cost:.3f} us/point", "at most 1 us/point", cost <= 1),
+        *(BenchmarkRow(name, f"{other:.2f} us/point, {other / cost:.0f} times ours") for name, other in others.items()),
     ]

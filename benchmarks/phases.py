@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from benchmarks._runs import Truth, source
 from benchmarks._scenarios import SCENARIOS, Scenario
 from otel_zernel.batch import Batch
@@ -197,17 +197,17 @@ def bar(scenario: Scenario) -> float:
     return 0.98 if scenario.workers else 0.99
 
 
-def rows(name: str, found: list[Score], bar: float) -> Iterator[Row]:
+def rows(name: str, found: list[Score], bar: float) -> Iterator[BenchmarkRow]:
     """The rows of a scenario."""
     agreement = min((one.agreement for one in found), default=0.0)
-    yield Row(f"phases: {name}: agreement", f"{agreement:.2%}", f">= {bar:.0%}", agreement >= bar)
+    yield BenchmarkRow(f"phases: {name}: agreement", f"{agreement:.2%}", f">= {bar:.0%}", agreement >= bar)
     for hidden, true in (one.hidden_ns for one in found):
         if true:
             value, off = f"{hidden / 1e6:.1f} of {true / 1e6:.1f} ms", abs(hidden / true - 1)
-            yield Row(f"phases: {name}: hidden collectives", value, f"within {OVERLAP:.0%}", off <= OVERLAP)
+            yield BenchmarkRow(f"phases: {name}: hidden collectives", value, f"within {OVERLAP:.0%}", off <= OVERLAP)
 
 
-def rows_of_all(found: Sequence[Score]) -> Iterator[Row]:
+def rows_of_all(found: Sequence[Score]) -> Iterator[BenchmarkRow]:
     """The rows of the edges, and of how exactly phases add up, over all scenarios."""
     edges: dict[str, list[float]] = defaultdict(list)
     for one in found:
@@ -216,14 +216,14 @@ def rows_of_all(found: Sequence[Score]) -> Iterator[Row]:
     for kind, late in edges.items():
         middle, far = np.percentile(np.abs(late), [50, 99])
         value = f"p50 {middle:.0f} us, p99 {far:.0f} us"
-        yield Row(f"phases: {kind}", value, f"p50 <= {BOUNDARY_US} us", bool(middle <= BOUNDARY_US))
+        yield BenchmarkRow(f"phases: {kind}", value, f"p50 <= {BOUNDARY_US} us", bool(middle <= BOUNDARY_US))
     gap = max((one.gap_ns for one in found), default=0)
-    yield Row("phases: short of their step by at most", f"{gap} ns", "<= 1000 ns", gap <= 1000)
+    yield BenchmarkRow("phases: short of their step by at most", f"{gap} ns", "<= 1000 ns", gap <= 1000)
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """The agreement of every scenario, then the edges."""
-    made: list[Row] = []
+    made: list[BenchmarkRow] = []
     found: list[Score] = []
     name_of_source, spans_of = source()
     for name, scenario in SCENARIOS.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel.engine.pipeline import Pipeline, Stage
 from otel_zernel.engine.yielding import Turns
@@ -109,7 +109,7 @@ def _processor() -> PhasesProcessor:
     return PhasesProcessor(PhasesProcessor.Config(max_spans=2 * SPANS), make_context("processors", "phases"))
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """Each figure is the best of some runs: what else the machine does only adds."""
     gc.freeze()
     rows = []
@@ -117,6 +117,6 @@ def run() -> list[Row]:
     for name, encoded in batches.items():
         cost = min(cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
         held = min(longest_hold_s(encoded) for _ in range(RUNS)) * 1e3
-        rows.append(Row(f"phases: CPU time, {name}", f"{cost:.1f} us/span"))
-        rows.append(Row(f"phases: loop held, 10,000 spans, {name}", f"{held:.1f} ms", "<= 10 ms", held <= 10))
+        rows.append(BenchmarkRow(f"phases: CPU time, {name}", f"{cost:.1f} us/span"))
+        rows.append(BenchmarkRow(f"phases: loop held, 10,000 spans, {name}", f"{held:.1f} ms", "<= 10 ms", held <= 10))
     return rows

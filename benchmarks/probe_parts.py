@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from benchmarks.ebpf import compiled, time_calls
 from otel_zernel_receivers.ebpf.kernel.libbpf import Object
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, SESSION_CONTEXT
@@ -34,10 +34,10 @@ PARTS = {
 _SOURCE = Path(__file__).with_suffix(".bpf.c")
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """A row for each part."""
     if not shutil.which("clang") or not CHEAPEST <= RUNNING < SESSION_CONTEXT:
-        return [Row("eBPF: parts of a probe", "not measured: needs clang and Linux 6.13 to 6.19")]
+        return [BenchmarkRow("eBPF: parts of a probe", "not measured: needs clang and Linux 6.13 to 6.19")]
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         executable = compiled(Path(folder))
@@ -49,7 +49,7 @@ def run() -> list[Row]:
     rows, before = [], best["nothing"]
     for name, text in PARTS.items():
         added = f", {best[name] - before:+.0f} ns" if name != "nothing" else ""
-        rows.append(Row(f"eBPF: {text}", f"{best[name]:.0f} ns{added}, {best[name] / best['nothing']:.2f} x"))
+        rows.append(BenchmarkRow(f"eBPF: {text}", f"{best[name]:.0f} ns{added}, {best[name] / best['nothing']:.2f} x"))
         before = best[name]
     return rows
 

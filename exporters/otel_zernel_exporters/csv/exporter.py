@@ -9,7 +9,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel_exporters.csv.config import CsvConfig
-from otel_zernel_exporters.csv.rows import HEADER, Rows
+from otel_zernel_exporters.csv.rows import HEADER, CsvRows
 
 
 class CsvExporter(Exporter):
@@ -53,7 +53,7 @@ class CsvExporter(Exporter):
 
     def _write(self, batch: Batch) -> None:
         assert self._file is not None  # noqa: S101  # entered before the first batch
-        rows = Rows(batch.metrics)
+        rows = CsvRows(batch.metrics)
         if rows.text:
             _write_whole(self._file, rows.text.encode())
         for reason, count in rows.lost.items():  # not before the write: a batch that fails comes again

@@ -44,7 +44,7 @@ for _field, _measure in FIELDS.items():
     _BY_METRIC[_measure.descriptor.name].append((_field, _measure))
 
 
-class Rows:
+class CsvRows:
     """The rows of a batch, as CSV text, and what could not be one."""
 
     def __init__(self, metrics: MetricsData) -> None:

@@ -14,7 +14,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel_exporters.debug import basic, detailed, normal
 from otel_zernel_exporters.debug.config import DebugConfig
-from otel_zernel_exporters.debug.sampling import Sampler
+from otel_zernel_exporters.debug.sampling import BatchSampler
 
 _LAYOUTS = {"basic": basic, "normal": normal, "detailed": detailed}
 
@@ -32,7 +32,7 @@ class DebugExporter(Exporter):
         """`stream` takes the place of the configured output."""
         super().__init__(config, context)
         self._stream = stream
-        self._sampler = Sampler(config.sampling_initial, config.sampling_thereafter)
+        self._sampler = BatchSampler(config.sampling_initial, config.sampling_thereafter)
 
     async def __aenter__(self) -> Self:
         if self._stream is None:

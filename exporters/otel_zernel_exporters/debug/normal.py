@@ -33,7 +33,7 @@ Labels = dict[str, str]
 
 
 @dataclass(slots=True)
-class Row:
+class TableRow:
     """One series: what it is called, and its columns."""
 
     metric: str
@@ -65,7 +65,7 @@ def _heading(time_ns: int, shared: Labels) -> str:
     return shorten(f"{utc(time_ns)} {_labels(ordered)}", HEADING, placeholder=" …")
 
 
-def _rows(metrics: MetricsData) -> tuple[list[Row], int]:
+def _rows(metrics: MetricsData) -> tuple[list[TableRow], int]:
     """A row for every series, and the time of the newest point."""
     series: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Metric, Labels, Labels, list[Any]]] = {}
     newest = 0
@@ -80,7 +80,8 @@ def _rows(metrics: MetricsData) -> tuple[list[Row], int]:
                 series.setdefault(key, (metric, who, labels, []))[-1].append(point)
                 newest = max(newest, point.time_unix_nano)
     rows = [
-        Row(_quoted(metric.name), who, labels, _cells(metric, same)) for metric, who, labels, same in series.values()
+        TableRow(_quoted(metric.name), who, labels, _cells(metric, same))
+        for metric, who, labels, same in series.values()
     ]
     return rows, newest
 
@@ -118,7 +119,7 @@ def _shared(series: list[Labels]) -> Labels:
     return shared
 
 
-def _shorten(rows: list[Row], shared: Labels) -> None:
+def _shorten(rows: list[TableRow], shared: Labels) -> None:
     """Leaves each series the labels that tell it from the others of its metric: of what describes the resource, or is
     long, as little as does, the longest going first. A series' own short attributes stay."""
     for row in rows:
@@ -135,7 +136,7 @@ def _shorten(rows: list[Row], shared: Labels) -> None:
                 row.labels = labels
 
 
-def _table(name: str, rows: list[Row], width: int) -> Iterator[str]:
+def _table(name: str, rows: list[TableRow], width: int) -> Iterator[str]:
     columns = list(dict.fromkeys(column for row in rows for column in row.cells))
     widths = {column: max(CELL, *(len(row.cells.get(column, "")) for row in rows)) for column in columns}
     yield f"{name:<{width}}" + "".join(f"  {column:>{widths[column]}}" for column in columns)

@@ -5,7 +5,7 @@ from math import floor
 
 
 @dataclass(slots=True)
-class Sampler:
+class BatchSampler:
     """Takes the first `initial` of every second, then every `thereafter`-th, or none if that is 0."""
 
     initial: int

@@ -3,17 +3,17 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from otel_zernel_processors.percentiles.distribution import Distribution
+from otel_zernel_processors.percentiles.distribution import HistogramState
 
 
 @dataclass(slots=True)
 class _Last:
-    distribution: Distribution
+    distribution: HistogramState
     start_ns: int
     seen_ns: int
 
 
-class Differences:
+class CumulativeDifferences:
     """The last state of each cumulative series."""
 
     def __init__(self, max_series: int) -> None:
@@ -21,7 +21,7 @@ class Differences:
         self._last: dict[Hashable, _Last] = {}
         self._began_ns: int | None = None
 
-    def added(self, series: Hashable, now: Distribution, start_ns: int, now_ns: int) -> Distribution | None:
+    def added(self, series: Hashable, now: HistogramState, start_ns: int, now_ns: int) -> HistogramState | None:
         """What was added since the series' last point.
 
         After a reset that is all of it. Of a series seen for the first time it is all if it began after we did, else

@@ -9,7 +9,7 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
 from otel_zernel.otlp.histograms import LARGEST, Floats, Ints, Layout
-from otel_zernel_processors.percentiles.tally import Tally
+from otel_zernel_processors.percentiles.tally import SparseCounts
 
 HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
 
@@ -30,10 +30,10 @@ class _Limits(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class HistogramState:
     """Counts by bucket. An explicit histogram has `edges`, an exponential one a `scale`."""
 
-    buckets: Tally
+    buckets: SparseCounts
     """Keys are the positions of explicit buckets, or the indexes of exponential ones."""
     sum: float | None
     negative: int = 0
@@ -47,13 +47,13 @@ class Distribution:
     """No value is larger; infinite if not known."""
 
     @classmethod
-    def of(cls, point: HistogramPoint) -> "Distribution":
+    def of(cls, point: HistogramPoint) -> "HistogramState":
         """What the point says. Raises `ValueError` if its fields contradict each other."""
         if isinstance(point, HistogramDataPoint):
             return _explicit(point)
         return _exponential(point)
 
-    def since(self, earlier: "Distribution") -> "Distribution | None":
+    def since(self, earlier: "HistogramState") -> "HistogramState | None":
         """What was added since an earlier state of the same histogram; None if it began anew in between."""
         if self.scale is None or earlier.scale is None:
             if self.scale != earlier.scale or not np.array_equal(self.edges, earlier.edges):
@@ -62,21 +62,21 @@ class Distribution:
             return None
         else:
             earlier = earlier._at_scale(self.scale)
-        added = Tally.merge([self.buckets, Tally(earlier.buckets.keys, -earlier.buckets.counts)])
+        added = SparseCounts.merge([self.buckets, SparseCounts(earlier.buckets.keys, -earlier.buckets.counts)])
         negative = self.negative - earlier.negative
         if negative < 0 or (added.counts < 0).any():
             return None
         total = None if self.sum is None or earlier.sum is None else max(self.sum - earlier.sum, 0.0)
         return replace(self, buckets=added.where(added.counts > 0), negative=negative, sum=total)
 
-    def nothing(self) -> "Distribution":
+    def nothing(self) -> "HistogramState":
         """The same histogram, with nothing counted."""
-        return replace(self, buckets=Tally.merge([]), sum=0.0, negative=0)
+        return replace(self, buckets=SparseCounts.merge([]), sum=0.0, negative=0)
 
-    def _at_scale(self, scale: int) -> "Distribution":
+    def _at_scale(self, scale: int) -> "HistogramState":
         keys, by = self.buckets.keys, (self.scale or 0) - scale
         coarse = np.where(keys == _ZERO, _ZERO, keys >> min(by, 62))
-        return replace(self, buckets=Tally.of(coarse, self.buckets.counts), scale=scale)
+        return replace(self, buckets=SparseCounts.of(coarse, self.buckets.counts), scale=scale)
 
     def limits(self) -> tuple[Floats, Floats]:
         """The bounds of each bucket: the first exclusive, the second inclusive."""
@@ -88,7 +88,7 @@ class Distribution:
         return np.where(zero, -np.inf, low), np.where(zero, 0.0, high)
 
 
-def ranges(some: Sequence[Distribution], per_unit: Floats) -> tuple[Ints, Ints]:
+def ranges(some: Sequence[HistogramState], per_unit: Floats) -> tuple[Ints, Ints]:
     """The smallest and the largest integer that each bucket counts, those of all distributions one after another.
 
     `per_unit`, shape (len(some),): how many integers are one of the metric's unit, for each of them.
@@ -105,7 +105,7 @@ def ranges(some: Sequence[Distribution], per_unit: Floats) -> tuple[Ints, Ints]:
     return np.clip(first, 0, last).astype(np.int64), last.astype(np.int64)
 
 
-def _explicit(point: HistogramDataPoint) -> Distribution:
+def _explicit(point: HistogramDataPoint) -> HistogramState:
     bounds = np.array(point.explicit_bounds)
     counts = _counts(point.bucket_counts)
     if (len(bounds) and math.isnan(bounds[0])) or not (bounds[1:] > bounds[:-1]).all():
@@ -121,18 +121,18 @@ def _explicit(point: HistogramDataPoint) -> Distribution:
     below = int(bounds.searchsorted(0.0)) if len(bounds) and bounds[0] < 0 else 0
     keys = counts[below:].nonzero()[0] + below
     negative = int(counts[:below].sum()) if below else 0
-    return Distribution(Tally(keys, counts[keys]), _sum(point, negative), negative, edges, **limits)
+    return HistogramState(SparseCounts(keys, counts[keys]), _sum(point, negative), negative, edges, **limits)
 
 
-def _exponential(point: ExponentialHistogramDataPoint) -> Distribution:
+def _exponential(point: ExponentialHistogramDataPoint) -> HistogramState:
     if point.scale not in _SCALES:
         raise ValueError("an exponential histogram's scale is -10 to 20")
     counts = _counts([point.zero_count, *point.positive.bucket_counts])
     keys = np.arange(len(counts)) + point.positive.offset - 1
     keys[0] = _ZERO
-    buckets = Tally(keys, counts).where(counts > 0)
+    buckets = SparseCounts(keys, counts).where(counts > 0)
     negative = sum(point.negative.bucket_counts)
-    return Distribution(buckets, _sum(point, negative), negative, scale=point.scale, **_known_limits(point))
+    return HistogramState(buckets, _sum(point, negative), negative, scale=point.scale, **_known_limits(point))
 
 
 def _counts(counts: Sequence[int]) -> Ints:

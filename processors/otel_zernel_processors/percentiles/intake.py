@@ -19,12 +19,12 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.histograms import Floats, Ints, Layout
 from otel_zernel.otlp.points import delimited
 from otel_zernel_processors.percentiles.config import PercentilesConfig
-from otel_zernel_processors.percentiles.cumulative import Differences
-from otel_zernel_processors.percentiles.distribution import Distribution, HistogramPoint, ranges, spread
+from otel_zernel_processors.percentiles.cumulative import CumulativeDifferences
+from otel_zernel_processors.percentiles.distribution import HistogramPoint, HistogramState, ranges, spread
 from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.number_points import number_runs
-from otel_zernel_processors.percentiles.series import SeriesTable, Stream, encode_attributes
-from otel_zernel_processors.percentiles.window import Counts
+from otel_zernel_processors.percentiles.series import PercentileSeriesTable, PercentileStream, encode_attributes
+from otel_zernel_processors.percentiles.window import WindowCounts
 
 _NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _NOWHERE = -1  # the slot of points that say they have no value
@@ -46,8 +46,8 @@ class Intake:
         self,
         config: PercentilesConfig,
         context: Context,
-        table: SeriesTable,
-        counts: Counts,
+        table: PercentileSeriesTable,
+        counts: WindowCounts,
         exemplars: Exemplars | None = None,
     ) -> None:
         self._context = context
@@ -59,15 +59,15 @@ class Intake:
         self._clamped = context.meter.create_counter(
             "zernel.percentiles.clamped", "{value}", "Values above max_value, counted as max_value."
         )
-        self._differences = Differences(config.max_series)
-        self._known: dict[MetricKey, tuple[Stream, dict[bytes, int]]] = {}
+        self._differences = CumulativeDifferences(config.max_series)
+        self._known: dict[MetricKey, tuple[PercentileStream, dict[bytes, int]]] = {}
         self._known_size = 0
         self._max_known = _KNOWN * config.max_series
         self._lost: Counter[str] = Counter()
         self._slots: list[int] = []
         self._runs: list[int] = []
         self._doubles = bytearray()
-        self._spans: list[tuple[int, Distribution]] = []
+        self._spans: list[tuple[int, HistogramState]] = []
         self._pieces = 0
 
     def take(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> Iterator[None]:
@@ -91,12 +91,12 @@ class Intake:
             self._known.clear()
             self._known_size = 0
 
-    def _meet(self, key: MetricKey, description: str) -> tuple[Stream, dict[bytes, int]]:
+    def _meet(self, key: MetricKey, description: str) -> tuple[PercentileStream, dict[bytes, int]]:
         self._make_room()
         resource, scope, name, unit = key
         attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
         encoded = b"".join(delimited(1, pair) for pair in attributes)
-        known = self._known[key] = Stream(encoded, scope, name, unit, description), {}
+        known = self._known[key] = PercentileStream(encoded, scope, name, unit, description), {}
         return known
 
     def _make_room(self) -> None:
@@ -105,7 +105,9 @@ class Intake:
             self._known.clear()
             self._known_size = 1
 
-    def _take_numbers(self, stream: Stream, slots: dict[bytes, int], encoded: bytes, now_ns: int) -> Iterator[None]:
+    def _take_numbers(
+        self, stream: PercentileStream, slots: dict[bytes, int], encoded: bytes, now_ns: int
+    ) -> Iterator[None]:
         for rest, doubles in number_runs(encoded):
             slot = slots.get(rest)
             if slot is None:
@@ -120,7 +122,7 @@ class Intake:
             if self._pieces >= _PIECES:
                 yield
 
-    def _find(self, stream: Stream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
+    def _find(self, stream: PercentileStream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
         point = NumberDataPoint.FromString(rest)
         if not _has_value(point.flags):
             self._end(stream, point.attributes, now_ns)
@@ -132,7 +134,7 @@ class Intake:
         return slot
 
     def _take_histogram(
-        self, key: MetricKey, stream: Stream, histogram: Histogram | ExponentialHistogram, now_ns: int
+        self, key: MetricKey, stream: PercentileStream, histogram: Histogram | ExponentialHistogram, now_ns: int
     ) -> Iterator[None]:
         temporality = histogram.aggregation_temporality
         if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
@@ -149,17 +151,17 @@ class Intake:
             if self._pieces >= _PIECES:
                 yield
 
-    def _end(self, stream: Stream, attributes: Sequence[KeyValue], now_ns: int) -> None:
+    def _end(self, stream: PercentileStream, attributes: Sequence[KeyValue], now_ns: int) -> None:
         """Notes the end of a series. Where attributes are left out, others may be counted in it too: it goes on."""
         if self._kept is None:
             self._table.end(stream, encode_attributes(attributes, None), now_ns)
 
     def _take_distribution(
-        self, cumulative: MetricKey | None, stream: Stream, point: HistogramPoint, now_ns: int
+        self, cumulative: MetricKey | None, stream: PercentileStream, point: HistogramPoint, now_ns: int
     ) -> str | None:
         """Collects one histogram point, or says why not."""
         try:
-            distribution: Distribution | None = Distribution.of(point)
+            distribution: HistogramState | None = HistogramState.of(point)
         except (ValueError, OverflowError):
             return "invalid"
         if cumulative is not None and distribution is not None:
@@ -204,7 +206,7 @@ class Intake:
         self._add(slots, units.astype(np.int64), None, now_ns)
         np.add.at(self._table.sum, slots, values)
 
-    def _count_distributions(self, spans: Sequence[tuple[int, Distribution]], now_ns: int) -> None:
+    def _count_distributions(self, spans: Sequence[tuple[int, HistogramState]], now_ns: int) -> None:
         slots, distributions = np.array([slot for slot, _ in spans]), [one for _, one in spans]
         per_unit = self._table.per_unit[slots]
         first, last = ranges(distributions, per_unit)

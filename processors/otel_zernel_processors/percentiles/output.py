@@ -18,7 +18,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.histograms import Floats, Ints
 from otel_zernel.otlp.points import delimited
-from otel_zernel_processors.percentiles.series import Series
+from otel_zernel_processors.percentiles.series import PercentileSeries as Series
 
 _MAX_BUCKETS = 160  # the OpenTelemetry SDKs' default
 _MAX_SCALE = 20  # theirs, too

@@ -14,9 +14,9 @@ from otel_zernel.otlp.histograms import Layout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.intake import Intake
-from otel_zernel_processors.percentiles.report import Report
-from otel_zernel_processors.percentiles.series import Series, SeriesTable
-from otel_zernel_processors.percentiles.window import Counts
+from otel_zernel_processors.percentiles.report import PercentilesReport
+from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
+from otel_zernel_processors.percentiles.window import WindowCounts
 
 _TAKEN = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 
@@ -32,14 +32,14 @@ class PercentilesProcessor(Processor):
         super().__init__(config, context)
         self.interval = config.interval
         self._idle_ns = round(config.idle_timeout * 1e9)
-        self._table = SeriesTable(config)
+        self._table = PercentileSeriesTable(config)
         steps = None if config.window == "since_start" else math.ceil(config.window / config.interval)
         layout = Layout(significant_figures=config.significant_figures)
-        self._counts = Counts(layout, steps, config.exponential_histogram)
+        self._counts = WindowCounts(layout, steps, config.exponential_histogram)
         self._exemplars = Exemplars()
         kept = self._exemplars if config.exponential_histogram else None  # a summary has no place for them
         self._intake = Intake(config, context, self._table, self._counts, kept)
-        self._report = Report(config, self._table, self._counts, self._exemplars)
+        self._report = PercentilesReport(config, self._table, self._counts, self._exemplars)
         self._unreported = False
         self._ticked_ns = 0
         self._named = lru_cache(4096)(self._is_named)
@@ -100,7 +100,7 @@ class PercentilesProcessor(Processor):
         elif batch.has_spans:
             yield batch.only(spans=True)
 
-    def _expire(self, before_ns: int) -> Iterable[Series]:
+    def _expire(self, before_ns: int) -> Iterable[PercentileSeries]:
         gone = self._table.expire(before_ns, self._ticked_ns)
         for slot in gone:
             self._exemplars.take(slot)

@@ -11,8 +11,8 @@ from otel_zernel.otlp.histograms import Ints
 from otel_zernel_processors.percentiles import output
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
-from otel_zernel_processors.percentiles.series import Series, SeriesTable
-from otel_zernel_processors.percentiles.window import Counts
+from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
+from otel_zernel_processors.percentiles.window import WindowCounts
 
 # So much is merged and encoded in one go, before others get their turn: about 5 ms of work.
 _SERIES = 256
@@ -20,10 +20,12 @@ _SERIES_WITH_HISTOGRAMS = 64
 _COUNTERS = 200_000
 
 
-class Report:
+class PercentilesReport:
     """Writes the summaries, and the exponential histograms if wanted."""
 
-    def __init__(self, config: PercentilesConfig, table: SeriesTable, counts: Counts, exemplars: Exemplars) -> None:
+    def __init__(
+        self, config: PercentilesConfig, table: PercentileSeriesTable, counts: WindowCounts, exemplars: Exemplars
+    ) -> None:
         self._table = table
         self._counts = counts
         self._exemplars = exemplars
@@ -40,14 +42,14 @@ class Report:
             if len(piece):
                 yield self._batch(piece, now_ns)
 
-    def ends(self, gone: Iterable[Series], now_ns: int) -> Iterator[Batch]:
+    def ends(self, gone: Iterable[PercentileSeries], now_ns: int) -> Iterator[Batch]:
         """Points without a value of series that are forgotten: whoever holds them may let go, too."""
         ordered = sorted(gone, key=_order)
         for start in range(0, len(ordered), _SERIES):
             yield self._ends(ordered[start : start + _SERIES], now_ns)
 
-    def _ends(self, series: Sequence[Series], now_ns: int) -> Batch:
-        metrics: list[tuple[Series, bytes]] = []
+    def _ends(self, series: Sequence[PercentileSeries], now_ns: int) -> Batch:
+        metrics: list[tuple[PercentileSeries, bytes]] = []
         for stream, group in groupby(series, key=lambda one: one.stream):
             gone = list(group)
             points = output.end_points(gone, now_ns, SummaryDataPoint)
@@ -61,7 +63,7 @@ class Report:
         series = [self._table.series[slot] for slot in slots.tolist()]
         summaries = self._summaries(slots, series, now_ns)
         histograms = self._exponential_histograms(slots, series, now_ns) if self._histograms else []
-        metrics: list[tuple[Series, bytes]] = []
+        metrics: list[tuple[PercentileSeries, bytes]] = []
         order = sorted(range(len(series)), key=lambda row: _order(series[row]))
         for _, group in groupby(order, key=lambda row: series[row].stream):
             rows = list(group)
@@ -73,7 +75,7 @@ class Report:
                 metrics.append((one, output.exponential_histogram(f"{one.stream.name}.histogram", one, points)))
         return output.batch(metrics, len(summaries) + len(histograms))
 
-    def _summaries(self, slots: Ints, series: Sequence[Series], now_ns: int) -> list[bytes]:
+    def _summaries(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
         tally = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
         totals, units = self._counts.quantiles(tally, slots, self._quantiles)
         values = units / self._table.per_unit[slots, None]
@@ -86,7 +88,7 @@ class Report:
             points.update(zip(rows.tolist(), encoded, strict=True))
         return [points[row] for row in range(len(series))]
 
-    def _exponential_histograms(self, slots: Ints, series: Sequence[Series], now_ns: int) -> list[bytes]:
+    def _exponential_histograms(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
         tally = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
         middles, per_unit = self._counts.middles(tally), self._table.per_unit[slots]
         points = []
@@ -98,6 +100,6 @@ class Report:
         return points
 
 
-def _order(series: Series) -> tuple[bytes, bytes, str, str]:
+def _order(series: PercentileSeries) -> tuple[bytes, bytes, str, str]:
     stream = series.stream
     return stream.resource, stream.scope, stream.name, stream.unit

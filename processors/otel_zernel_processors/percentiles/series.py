@@ -10,7 +10,7 @@ from otel_zernel_processors.percentiles.config import PercentilesConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class PercentileStream:
     """A metric of a resource and scope, as it will be output; the messages are encoded."""
 
     resource: bytes
@@ -21,10 +21,10 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PercentileSeries:
     """A stream and the attributes kept of its points, each an encoded KeyValue, in the order of the keys."""
 
-    stream: Stream
+    stream: PercentileStream
     attributes: tuple[bytes, ...]
     start_ns: int
     """When its first value came."""
@@ -36,15 +36,15 @@ def encode_attributes(attributes: Sequence[KeyValue], kept: frozenset[str] | Non
     return tuple(pair.SerializeToString(deterministic=True) for pair in sorted(chosen, key=lambda pair: pair.key))
 
 
-class SeriesTable:
+class PercentileSeriesTable:
     """Gives each series a slot: its place in the arrays below, all of shape (max_series,)."""
 
     def __init__(self, config: PercentilesConfig) -> None:
         size = config.max_series
         self._config = config
-        self._slots: dict[tuple[Stream, tuple[bytes, ...]], int] = {}
+        self._slots: dict[tuple[PercentileStream, tuple[bytes, ...]], int] = {}
         self._free = list(range(size))[::-1]
-        self.series: dict[int, Series] = {}
+        self.series: dict[int, PercentileSeries] = {}
         self.per_unit = np.ones(size)
         """Counted integers to one of the metric's unit."""
         self.limit = np.zeros(size)
@@ -55,16 +55,16 @@ class SeriesTable:
         """When the last value came."""
         self._ended_ns = np.zeros(size, np.int64)
 
-    def slot(self, stream: Stream, attributes: tuple[bytes, ...], now_ns: int) -> int | None:
+    def slot(self, stream: PercentileStream, attributes: tuple[bytes, ...], now_ns: int) -> int | None:
         """The slot of a series, a new one if need be; None if there is no more room."""
         key = stream, attributes
         slot = self._slots.get(key)
         if slot is None and self._free:
             slot = self._slots[key] = self._free.pop()
-            self._begin(slot, Series(stream, attributes, now_ns))
+            self._begin(slot, PercentileSeries(stream, attributes, now_ns))
         return slot
 
-    def _begin(self, slot: int, series: Series) -> None:
+    def _begin(self, slot: int, series: PercentileSeries) -> None:
         resolution, max_value = self._config.range_of(series.stream.unit)
         per_unit = 1 / resolution
         if per_unit > 1 and abs(per_unit - round(per_unit)) < 1e-6 * per_unit:
@@ -76,13 +76,13 @@ class SeriesTable:
         self.last_ns[slot] = series.start_ns
         self._ended_ns[slot] = 0
 
-    def end(self, stream: Stream, attributes: tuple[bytes, ...], now_ns: int) -> None:
+    def end(self, stream: PercentileStream, attributes: tuple[bytes, ...], now_ns: int) -> None:
         """Notes that no more values of a series will come; if one does, nothing was noted."""
         slot = self._slots.get((stream, attributes))
         if slot is not None:
             self._ended_ns[slot] = now_ns
 
-    def expire(self, before_ns: int, reported_ns: int) -> dict[int, Series]:
+    def expire(self, before_ns: int, reported_ns: int) -> dict[int, PercentileSeries]:
         """Forgets the series whose last value is older than `before_ns`, and those that have ended and whose last value
         is no younger than `reported_ns`. Returns them by slot."""
         slots = np.fromiter(self.series, np.int64, len(self.series))
