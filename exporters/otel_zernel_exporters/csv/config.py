@@ -6,9 +6,9 @@ from otel_zernel.engine.delivery import LocalExporterConfig
 
 
 class CsvConfig(LocalExporterConfig):
-    """Where to write."""
+    """The file to write."""
 
     path: Path
-    """The file to write."""
+    """The path of the file. Its directory must exist."""
     append: bool = False
-    """Continue an existing file; else it is emptied at start."""
+    """Append to an existing file. Else it is emptied at start."""

@@ -1,4 +1,4 @@
-"""Writes each batch's rows whole, off the event loop."""
+"""The csv exporter: writes the rows of a batch in a thread, completely or not at all."""
 
 import asyncio
 from io import FileIO
@@ -13,7 +13,7 @@ from otel_zernel_exporters.csv.rows import HEADER, CsvRows
 
 
 class CsvExporter(Exporter):
-    """Writes the metrics of GPUs to a CSV file in dcgm-exporter's long layout, for the `csv` receiver to replay."""
+    """Writes the metrics of GPUs to a CSV file in dcgm-exporter's long layout. The `csv` receiver replays it."""
 
     Config = CsvConfig
     stability = "beta"
@@ -56,12 +56,12 @@ class CsvExporter(Exporter):
         rows = CsvRows(batch.metrics)
         if rows.text:
             _write_whole(self._file, rows.text.encode())
-        for reason, count in rows.lost.items():  # not before the write: a batch that fails comes again
+        for reason, count in rows.lost.items():  # after the write: a failed batch is retried
             self.context.drop(count, reason)
 
 
 def _write_whole(file: FileIO, content: bytes) -> None:
-    """Appends all of it, or leaves the file as it was."""
+    """Appends the whole content, or leaves the file unchanged."""
     end, rest = file.tell(), memoryview(content)
     try:
         while rest:

@@ -1,4 +1,4 @@
-"""What the two signals look like to a server, whatever the transport."""
+"""How the two signals are encoded, sent and answered, for both transports."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ _COLLECTOR = "/opentelemetry.proto.collector"
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
-    """One signal: how a batch's part of it is encoded, where it goes and what comes back."""
+class OtlpSignal:
+    """One signal: its encoding, the gRPC method, and the response."""
 
     name: Literal["metrics", "traces"]
     items: str
@@ -30,10 +30,10 @@ class Signal:
     count: Callable[[Batch], int]
     response: type[Response]
     rejected: Callable[[Any], int]
-    """The items that such a response says were rejected."""
+    """The number of rejected items in a response."""
 
 
-METRICS = Signal(
+METRICS = OtlpSignal(
     "metrics",
     "data points",
     f"{_COLLECTOR}.metrics.v1.MetricsService/Export",
@@ -43,7 +43,7 @@ METRICS = Signal(
     ExportMetricsServiceResponse,
     lambda response: response.partial_success.rejected_data_points,
 )
-TRACES = Signal(
+TRACES = OtlpSignal(
     "traces",
     "spans",
     f"{_COLLECTOR}.trace.v1.TraceService/Export",
@@ -55,16 +55,16 @@ TRACES = Signal(
 )
 
 
-def signals_of(batch: Batch) -> Iterator[Signal]:
-    """The signals a batch holds: a request each."""
+def signals_of(batch: Batch) -> Iterator[OtlpSignal]:
+    """The signals of a batch. Each is a request."""
     if batch.has_metrics:
         yield METRICS
     if batch.has_spans:
         yield TRACES
 
 
-def note_partial_success(response: Response, signal: Signal, batch: Batch, context: Context) -> None:
-    """Counts what the server took the request without. It must not be sent again."""
+def count_partial_success(response: Response, signal: OtlpSignal, batch: Batch, context: Context) -> None:
+    """Counts and logs the items that the server rejected. They must not be sent again."""
     if not response.HasField("partial_success"):
         return
     message = response.partial_success.error_message[:500]
@@ -73,4 +73,4 @@ def note_partial_success(response: Response, signal: Signal, batch: Batch, conte
         context.drop(rejected, "partial_success")
         context.logger.warning("The server rejected %d %s: %s", rejected, signal.items, message)
     elif message:
-        context.logger.warning("The server took everything, but says: %s", message)
+        context.logger.warning("The server accepted all %s, with a message: %s", signal.items, message)

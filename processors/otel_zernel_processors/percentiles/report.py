@@ -1,4 +1,4 @@
-"""Turns the counts of all series into batches of summaries."""
+"""Converts the counts of all series to batches of summaries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -14,14 +14,14 @@ from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
 from otel_zernel_processors.percentiles.window import WindowCounts
 
-# So much is merged and encoded in one go, before others get their turn: about 5 ms of work.
+# Limits of one batch: merging and encoding it takes about 5 ms.
 _SERIES = 256
 _SERIES_WITH_HISTOGRAMS = 64
 _COUNTERS = 200_000
 
 
 class PercentilesReport:
-    """Writes the summaries, and the exponential histograms if wanted."""
+    """Encodes the summaries, and the exponential histograms if configured."""
 
     def __init__(
         self, config: PercentilesConfig, table: PercentileSeriesTable, counts: WindowCounts, exemplars: Exemplars
@@ -34,7 +34,7 @@ class PercentilesReport:
         self._histograms = config.exponential_histogram
 
     def batches(self, now_ns: int) -> Iterator[Batch]:
-        """What is known of every series, some series a batch."""
+        """The current points of every series, in batches of at most 256 series."""
         slots = np.sort(np.fromiter(self._table.series, np.int64))
         most = _SERIES_WITH_HISTOGRAMS if self._histograms else _SERIES
         pieces = max(len(slots) // most, self._counts.size() // _COUNTERS) + 1
@@ -42,9 +42,9 @@ class PercentilesReport:
             if len(piece):
                 yield self._batch(piece, now_ns)
 
-    def ends(self, gone: Iterable[PercentileSeries], now_ns: int) -> Iterator[Batch]:
-        """Points without a value of series that are forgotten: whoever holds them may let go, too."""
-        ordered = sorted(gone, key=_order)
+    def ends(self, ended: Iterable[PercentileSeries], now_ns: int) -> Iterator[Batch]:
+        """Points without a recorded value for series that end, so that consumers drop them."""
+        ordered = sorted(ended, key=_order)
         for start in range(0, len(ordered), _SERIES):
             yield self._ends(ordered[start : start + _SERIES], now_ns)
 
@@ -76,8 +76,8 @@ class PercentilesReport:
         return output.batch(metrics, len(summaries) + len(histograms))
 
     def _summaries(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
-        tally = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
-        totals, units = self._counts.quantiles(tally, slots, self._quantiles)
+        counted = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
+        totals, units = self._counts.quantiles(counted, slots, self._quantiles)
         values = units / self._table.per_unit[slots, None]
         points: dict[int, bytes] = {}
         for some, quantiles in ((totals > 0, self._quantiles), (totals == 0, [])):
@@ -89,14 +89,14 @@ class PercentilesReport:
         return [points[row] for row in range(len(series))]
 
     def _exponential_histograms(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
-        tally = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
-        middles, per_unit = self._counts.middles(tally), self._table.per_unit[slots]
+        counted = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
+        middles, per_unit = self._counts.middles(counted), self._table.per_unit[slots]
         points = []
-        for row, (start, end) in enumerate(zip(*self._counts.spans(tally, slots), strict=True)):
-            values, counts = middles[start:end] / per_unit[row], tally.counts[start:end]
+        for row, (start, end) in enumerate(zip(*self._counts.spans(counted, slots), strict=True)):
+            values, counts = middles[start:end] / per_unit[row], counted.counts[start:end]
             total = float(self._table.sum[slots[row]])
             point = output.exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row])
-            points.append(point + output.encoded_exemplars(self._exemplars.take(int(slots[row]))))
+            points.append(point + output.encoded_exemplars(self._exemplars.pop(int(slots[row]))))
         return points
 
 

@@ -14,7 +14,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_exporters.debug import DebugExporter
-from otel_zernel_exporters.debug.quantity import humane
+from otel_zernel_exporters.debug.quantity import readable
 
 NOON = 1_700_049_600_000_000_000  # 2023-11-15T12:00:00Z
 UUIDS = ("GPU-5fd4f087-86f3-7a43-b711-4771313afc50", "GPU-bc7a12ab-4998-fdc5-0785-2678a929a142")
@@ -311,7 +311,7 @@ async def test_a_reader_that_leaves_costs_the_batches_after_it_and_nothing_else(
         await exporter.export(one_span())
     assert stream.closed
     assert context.drop == Dropped(Counter(output_closed=9))
-    assert context.health.problems == {"exporters::debug": "Cannot write to stdout any more: Broken pipe"}
+    assert context.health.problems == {"exporters::debug": "cannot write to stdout: Broken pipe"}
 
 
 @pytest.mark.parametrize(("output", "others"), [("stdout", "err"), ("stderr", "out")])
@@ -347,7 +347,7 @@ async def test_output_goes_where_it_is_configured(capsys: pytest.CaptureFixture[
     ],
 )
 def test_values_are_shown_in_their_handiest_unit(value: float, unit: str, text: str) -> None:
-    assert humane(value, unit) == text
+    assert readable(value, unit) == text
 
 
 async def test_normal_leaves_out_points_without_a_value() -> None:

@@ -50,8 +50,12 @@ def test_an_http_endpoint_is_a_url_without_a_password(endpoint: str) -> None:
 
 
 def test_the_endpoint_is_required() -> None:
-    assert "endpoint: Value error, required; where to send, e.g. localhost:4317" in mistakes(OtlpGrpcConfig, {})
-    assert "endpoint: Value error, required; where to send, e.g. http://localhost:4318" in mistakes(OtlpHttpConfig, {})
+    assert "endpoint: Value error, required: set the server to send to, for example localhost:4317" in mistakes(
+        OtlpGrpcConfig, {}
+    )
+    assert "endpoint: Value error, required: set the server to send to, for example http://localhost:4318" in mistakes(
+        OtlpHttpConfig, {}
+    )
 
 
 def test_http_urls_are_the_endpoint_and_the_signals_path_unless_set() -> None:
@@ -72,11 +76,11 @@ def test_time_outs_are_otelcols() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"compression": "zstd"}, "compression: Value error, gRPC for Python has no zstd"),
+        ({"compression": "zstd"}, "compression: Value error, gRPC for Python does not support zstd"),
         ({"tls": {"insecure_skip_verify": True}}, "tls: Value error, insecure_skip_verify: gRPC for Python always"),
-        ({"tls": {"cert_file": "a.pem"}}, "tls: Value error, cert_file and key_file go together"),
+        ({"tls": {"cert_file": "a.pem"}}, "tls: Value error, cert_file and key_file belong together"),
         ({"headers": {"grpc-timeout": "1"}}, "keeps the names that start with grpc-"),
-        ({"headers": {"a b": "1"}}, "'a b' is not a header's name"),
+        ({"headers": {"a b": "1"}}, "'a b' is not a valid header name"),
     ],
 )
 def test_what_grpc_cannot_do_is_a_mistake_with_a_way_out(fields: dict[str, Any], told: str) -> None:

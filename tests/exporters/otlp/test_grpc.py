@@ -163,7 +163,7 @@ async def test_a_warning_without_rejections_is_passed_on(caplog: pytest.LogCaptu
     async with exporting(sink) as exporter:
         await exporter.export(metrics_batch())
     assert caplog.record_tuples == [
-        ("otel_zernel.exporters", logging.WARNING, "The server took everything, but says: use v2")
+        ("otel_zernel.exporters", logging.WARNING, "The server accepted all data points, with a message: use v2")
     ]
 
 
@@ -185,7 +185,7 @@ async def test_a_plaintext_server_behind_tls_is_recognised() -> None:
     async with GrpcSink().serve() as port:
         config = OtlpGrpcConfig(endpoint=f"localhost:{port}")
         async with OtlpGrpcExporter(config, context()) as exporter:
-            with pytest.raises(Retryable, match=r"is it plaintext\? set tls::insecure: true"):
+            with pytest.raises(Retryable, match=r"does the server expect plaintext\? set tls::insecure: true"):
                 await exporter.export(metrics_batch())
 
 

@@ -256,7 +256,7 @@ async def test_a_plaintext_server_behind_https_is_recognised() -> None:
     async with HttpSink().serve() as url:
         config = OtlpHttpConfig(endpoint=url.replace("http:", "https:"))
         async with OtlpHttpExporter(config, context()) as exporter:
-            with pytest.raises(Retryable, match=r"is it plaintext\? use http://"):
+            with pytest.raises(Retryable, match=r"does the server expect plaintext\? use http://"):
                 await exporter.export(metrics_batch())
 
 

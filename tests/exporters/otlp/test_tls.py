@@ -200,4 +200,4 @@ async def test_a_half_written_certificate_leaves_the_old_one(
         clock.advance(61)
         await exporter.export(metrics_batch())
     assert server.clients == ["first"]
-    assert "Keeping the TLS files as they were" in caplog.text
+    assert "The changed TLS files are unusable, the old ones stay in use" in caplog.text

@@ -120,7 +120,7 @@ async def test_scrapes_and_batches_at_the_same_time_see_whole_pages() -> None:
 
 @pytest.mark.parametrize("label", ["__name__", "0day", "a.b", ""])
 def test_a_chosen_label_must_be_one_of_prometheus(label: str) -> None:
-    with pytest.raises(ValidationError, match="is no label"):
+    with pytest.raises(ValidationError, match="is not a valid label name"):
         exporter(label_names={"process.pid": label})
 
 

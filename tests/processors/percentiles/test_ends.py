@@ -38,7 +38,7 @@ def kept(running: Running) -> int:
     """Of how many series anything is kept."""
     processor = running.processor
     known = sum(len(slots) for _, slots in processor._intake._known.values())
-    return len(processor._table.series) + processor._counts.size() + known + len(processor._intake._differences._last)
+    return len(processor._table.series) + processor._counts.size() + known + len(processor._intake._increases._last)
 
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])

@@ -1,5 +1,7 @@
 """What goes into the percentiles processor comes out as summaries."""
 
+import re
+
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
@@ -268,7 +270,7 @@ def test_many_batches_are_merged_without_losing_a_value() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"window": "5s"}, "the window must be at least as long as the interval"),
+        ({"window": "5s"}, "the window (5 s) must not be shorter than the interval (10 s)"),
         ({"resolution": 1e-9, "max_value": 1e30}, "must be 2 to"),
         ({"quantiles": [1.5]}, "less than or equal to 1"),
         ({"significant_figures": 6}, "less than or equal to 5"),
@@ -276,5 +278,5 @@ def test_many_batches_are_merged_without_losing_a_value() -> None:
     ],
 )
 def test_a_wrong_configuration_is_refused_with_a_reason(options: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
+    with pytest.raises(ValidationError, match=re.escape(sentence)):
         PercentilesProcessor.Config.model_validate(options)
