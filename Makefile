@@ -46,6 +46,7 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
 	$(BIN)/python -m docs.nvml_metrics
 	$(BIN)/python -m docs.versions
+	$(BIN)/python -m docs.messages
 
 # The symbols of released wheels that tests and docs/versions.md rest on. Half an hour; reads some GB from the index.
 # Needs Debian's binutils and binutils-aarch64-linux-gnu.
