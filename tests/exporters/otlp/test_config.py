@@ -79,7 +79,7 @@ def test_time_outs_are_otelcols() -> None:
         ({"compression": "zstd"}, "compression: Value error, gRPC for Python does not support zstd"),
         ({"tls": {"insecure_skip_verify": True}}, "tls: Value error, insecure_skip_verify: gRPC for Python always"),
         ({"tls": {"cert_file": "a.pem"}}, "tls: Value error, cert_file and key_file belong together"),
-        ({"headers": {"grpc-timeout": "1"}}, "keeps the names that start with grpc-"),
+        ({"headers": {"grpc-timeout": "1"}}, "names that start with grpc- are reserved"),
         ({"headers": {"a b": "1"}}, "'a b' is not a valid header name"),
     ],
 )
