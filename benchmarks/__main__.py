@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark in this folder (or those named), as one table."""
+"""`make bench`: runs all benchmarks of this folder, or the named ones, and prints one table."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""What the eBPF receiver costs: a probed call, a reading of its tables, its events, its memory.
+"""The cost of the eBPF receiver: a probed call, a reading of the tables, events.
 
 Needs root, a C compiler and Linux 6.13. Calls are compared with an empty probe on the same function in the same run.
 """
@@ -59,7 +59,7 @@ int main(void)
 
 
 def run() -> list[BenchmarkRow]:
-    """All of it, in half a minute."""
+    """All rows. Takes half a minute."""
     with tempfile.TemporaryDirectory() as folder:
         standin = build(Path(folder) / "standin")
         rows = [_call(Path(folder), mode) for mode in BARS]
@@ -67,7 +67,7 @@ def run() -> list[BenchmarkRow]:
 
 
 def _call(folder: Path, mode: Mode) -> BenchmarkRow:
-    """A counted call against one with an empty probe; the best of several rounds of each, taken in turns."""
+    """A counted call compared with an empty probe: the best of several alternating rounds."""
     executable = compiled(folder)
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with executable.open("rb") as file:
@@ -95,7 +95,7 @@ def compiled(folder: Path) -> Path:
 
 
 def time_calls(program: "subprocess.Popen[str]") -> float:
-    """ns for one call."""
+    """The time of one call in ns."""
     assert program.stdin
     assert program.stdout
     program.stdin.write(f"{CALLS}\n")
@@ -104,7 +104,7 @@ def time_calls(program: "subprocess.Popen[str]") -> float:
 
 @contextmanager
 def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, Loaded, Program]]:
-    """The stand-in program with a watch on it."""
+    """The stand-in program, watched by a session."""
     loaded: list[Loaded] = []
 
     def keep(limits: Limits) -> Loaded:
@@ -119,7 +119,7 @@ def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, Loa
 
 
 def _reading(standin: Standin) -> Iterator[BenchmarkRow]:
-    """Reading series that all are new, and handing them on."""
+    """Reads new series, and sends them through a pipeline."""
     limits = EbpfConfig(max_processes=2 * SERIES + 8, max_series=2 * SERIES + 8)
     with _watching(standin, limits) as (watch, loaded, program):
         program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
@@ -133,12 +133,12 @@ def _reading(standin: Standin) -> Iterator[BenchmarkRow]:
         held_ms = asyncio.run(_longest_hold_s(watch.read_batches())) * 1e3
     ok = held_ms <= HOLD_BAR_MS
     yield BenchmarkRow(
-        f"eBPF: loop held, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok
+        f"eBPF: event loop blocked, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok
     )
 
 
 async def _longest_hold_s(batches: list[Batch]) -> float:
-    """The longest CPU time for which others did not get the loop while a pipeline took the batches one by one."""
+    """The longest CPU time, in s, for which a pipeline blocked the event loop while it processed the batches."""
     instruments = Instruments(NoOpMeter("benchmark"))
     context = make_context("processors", clock=SystemClock())
     stage = Stage(PercentilesProcessor(PercentilesConfig(), context), instruments.processor("percentiles", "metrics"))
@@ -159,7 +159,7 @@ async def _longest_hold_s(batches: list[Batch]) -> float:
 
 
 def _events(standin: Standin) -> BenchmarkRow:
-    """Reading events in bulk."""
+    """Reads events from the ring buffer."""
     with _watching(standin, EbpfConfig(long_wait=0.0)) as (_, loaded, program):
         program.do(f"cudaDeviceSynchronize times={EVENTS}")
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a sidecar costs while its container does little: `examples/sidecar.yaml`, a node's 80 rows a second."""
+"""The cost of a sidecar with little data: `examples/sidecar.yaml` with 80 rows per second."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ LOCAL = [
 
 
 def run() -> list[BenchmarkRow]:
-    """Resident memory after a warm-up and the share of one CPU over some seconds."""
+    """Resident memory after a warm-up, and the share of one CPU over 20 seconds."""
     with tempfile.TemporaryDirectory() as folder, (EXAMPLES / "training_node.csv").open() as recording:
         path = Path(folder) / "node.csv"
         path.write_text(recording.readline())
@@ -41,7 +41,7 @@ def run() -> list[BenchmarkRow]:
             collector.terminate()
     return [
         BenchmarkRow("idle sidecar: resident memory", f"{memory:.0f} MiB"),
-        BenchmarkRow(f"idle sidecar: CPU at {ROWS_A_SECOND} rows a second", f"{share:.1%} of one"),
+        BenchmarkRow(f"idle sidecar: CPU at {ROWS_A_SECOND} rows a second", f"{share:.1%} of a CPU"),
     ]
 
 

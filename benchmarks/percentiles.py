@@ -1,4 +1,4 @@
-"""HDR percentiles with numpy against hdrhistogram's `record_value`, and the processor around them."""
+"""HDR percentiles with numpy compared with hdrhistogram's `record_value`, and the whole processor."""
 
 import time
 import tracemalloc
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 def run() -> list[BenchmarkRow]:
-    """Counts the same 100,000 latencies (about 120 us, log-normal) by both, and compares rates and percentiles."""
+    """Counts 100,000 latencies (about 120 us, log-normal) in both ways, and compares rates and percentiles."""
     seconds = np.random.default_rng(1).lognormal(-9, 1, VALUES)
     theirs, their_time = _timed(lambda: _recorded(seconds), times=1)
     ours, our_time = _timed(lambda: _counted(seconds))
@@ -52,7 +52,7 @@ def run() -> list[BenchmarkRow]:
 
 
 def _timed(work: Callable[[], T], times: int = 7) -> tuple[T, float]:
-    """What the work returns, and the seconds of its fastest run."""
+    """The result of the work, and the seconds of its fastest run."""
     best = float("inf")
     for _ in range(times):
         start = time.perf_counter()
@@ -69,7 +69,7 @@ def _recorded(seconds: Floats) -> HdrHistogram:
 
 
 def _counted(seconds: Floats) -> list[int]:
-    """From seconds to percentiles, as the processor does it."""
+    """Computes percentiles of seconds like the processor."""
     counts, slots = WindowCounts(Layout(), None, since_start=True), np.zeros(len(seconds), np.int64)
     counts.add(slots, np.rint(seconds * 1e9).astype(np.int64))
     counts.close()
@@ -78,7 +78,7 @@ def _counted(seconds: Floats) -> list[int]:
 
 
 def _process(name: str, encoded: bytes) -> BenchmarkRow:
-    """The rate of `process` on a batch as it comes from a receiver: 100,000 encoded points."""
+    """The rate of `process` on an encoded batch of 100,000 points."""
     processor = PercentilesProcessor(PercentilesProcessor.Config(), make_context("processors"))
     _, taken = _timed(lambda: list(processor.process(Batch.from_bytes(metrics=encoded))))
     return BenchmarkRow(
@@ -87,7 +87,7 @@ def _process(name: str, encoded: bytes) -> BenchmarkRow:
 
 
 def _memory(name: str, series: int, seconds: Floats) -> BenchmarkRow:
-    """What Python and numpy hold for each series when the window is full: six steps, eight attributes."""
+    """Memory of each series with a full window of six steps and eight attributes."""
     batches = (_metrics(b"".join(_points(seconds, at, attributes=8) for at in range(series))) for _ in range(6))
     tracemalloc.start()
     processor = PercentilesProcessor(PercentilesProcessor.Config(), make_context("processors"))

@@ -1,6 +1,6 @@
-"""What the ns of a counted call are spent on: sessions that do ever more of it, in turns on the same function.
+"""The parts of the cost of a counted call: programs with increasing parts of the probe, alternately on one function.
 
-Needs root, clang and Linux 6.13 to 6.19. Run it alone: the parts are tens of ns of a thousand.
+Needs root, clang and Linux 6.13 to 6.19. Run it on an idle machine: a part is some 10 ns of 1,000 ns.
 """
 
 import platform
@@ -67,7 +67,7 @@ def _loaded(folder: Path) -> Object:
 
 
 def _best(executable: Path, places: Sequence[Place], objects: dict[str, Object]) -> dict[str, float]:
-    """The ns of a call with each program, the least of several rounds in turns."""
+    """The time of a call in ns with each program: the minimum of several alternating rounds."""
     best = dict.fromkeys(objects, float("inf"))
     command = [executable]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program:

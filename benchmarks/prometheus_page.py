@@ -1,4 +1,4 @@
-"""A Prometheus page of 10,000 series with 8 labels: ours, and prometheus_client's of the same series."""
+"""A Prometheus page of 10,000 series with 8 labels, compared with prometheus_client's."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ VALUES = [series * 1.37 for series in range(SERIES)]
 
 
 def run() -> list[BenchmarkRow]:
-    """The best of some rounds, in which ours and theirs take turns."""
+    """The best of several alternating rounds."""
     page, registry, scrape = Page(), client_registry(), otlp()
     page.update(scrape, 0)
     rounds = [
@@ -57,7 +57,7 @@ def client_registry() -> CollectorRegistry:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """The duration of the work in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
