@@ -1,4 +1,4 @@
-"""Histograms in: counts go to the value range of their bucket."""
+"""Histogram input: the count of a bucket is spread over its value range."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_buckets_bounded_by_hdr_counters_are_exact(values_ns: list[int]) -> None
     layout = Layout(10**9)
     counts = layout.count(values_ns)
     used = np.flatnonzero(counts)
-    # Each used counter is a bucket from the highest value of the counter before to its own highest value.
+    # Each used counter is a bucket, from the highest value of the previous counter to its own highest value.
     edges = sorted(
         {*(layout.highest_equivalent(used[used > 0] - 1)).tolist(), *layout.highest_equivalent(used).tolist()}
     )
@@ -84,7 +84,7 @@ def test_a_wide_bucket_is_spread_evenly_within_the_known_smallest_and_largest_va
     assert quantiles(running.point()) == {q: pytest.approx(v, rel=0.06) for q, v in {0: 0.5, 0.5: 1, 1: 3}.items()}
 
 
-def test_the_open_ends_of_a_histogram_are_zero_and_its_last_bound_unless_it_says_more() -> None:
+def test_open_buckets_end_at_zero_and_the_last_bound_without_min_and_max() -> None:
     running = Running({"quantiles": []})
     running.process(of_metric(explicit([1, 1], [1.0])))
     assert quantiles(running.point()) == {0: pytest.approx(0.5, rel=1e-3), 1: pytest.approx(1, rel=1e-3)}
@@ -104,7 +104,7 @@ def test_counts_beyond_the_largest_value_are_clamped_and_counted() -> None:
     assert quantiles(running.point())[1] == pytest.approx(3600, rel=1e-3)
 
 
-def test_bounds_beyond_all_bounds_are_clamped() -> None:
+def test_huge_bounds_are_clamped() -> None:
     running = Running()
     running.process(of_metric(explicit([0, 0, 2, 3], [1.0, 1e305, float("inf")])))
     running.process(of_metric(exponential([1, 1], scale=0, offset=1022)))
@@ -127,7 +127,7 @@ def test_a_histogram_without_a_sum_gets_one_from_the_middle_of_its_buckets() -> 
     assert running.point().sum == pytest.approx(15)
 
 
-def test_a_sum_that_holds_values_below_zero_is_left_out_so_that_sums_only_grow() -> None:
+def test_a_sum_with_values_below_zero_is_ignored_so_that_sums_only_increase() -> None:
     running = Running()
     metric = explicit([3, 0, 2, 0], [-5.0, 0.0, 2.0])
     metric.histogram.data_points[0].sum = -10.0
@@ -135,13 +135,13 @@ def test_a_sum_that_holds_values_below_zero_is_left_out_so_that_sums_only_grow()
     assert running.point().sum == pytest.approx(2)
 
 
-def test_values_beyond_all_bounds_have_a_sum_too() -> None:
+def test_huge_values_have_a_sum_too() -> None:
     running = Running()
     running.process(of_metric(exponential([1], scale=-6, offset=1)))
     assert running.point().sum > 0
 
 
-def test_a_count_too_large_for_exact_ranks_has_its_quantiles_all_the_same() -> None:
+def test_a_count_too_large_for_exact_ranks_still_has_quantiles() -> None:
     running = Running({"quantiles": [0.5]})
     running.process(of_metric(exponential([1], scale=0, offset=0, zero=4191458691672016)))  # (1, 2]
     assert quantiles(running.point())[0.5] == 0
@@ -164,13 +164,13 @@ def test_negative_exponential_buckets_are_dropped_and_counted() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.integers(-10, 20), st.integers(-4000, 4000))
-def test_any_exponential_histogram_is_counted_whole(counts: list[int], scale: int, offset: int) -> None:
+def test_every_value_of_an_exponential_histogram_is_counted(counts: list[int], scale: int, offset: int) -> None:
     running = Running()
     running.process(of_metric(exponential(counts, scale=scale, offset=offset)))
     assert running.point().count == sum(counts)
 
 
-def test_a_cumulative_histogram_counts_what_it_gained() -> None:
+def test_a_cumulative_histogram_counts_its_increase() -> None:
     running = Running()
     send = [([1, 1], 1, 1.0), ([3, 1], 1, 2.5), ([3, 1], 1, 2.5), ([1, 0], running.clock.time_ns() + 1, 0.5)]
     counted = []
@@ -219,13 +219,13 @@ def test_a_decrease_is_a_reset_even_without_a_new_start() -> None:
         (exponential([1], scale=-(2**31), offset=0), "invalid"),
     ],
 )
-def test_a_histogram_that_makes_no_sense_is_dropped_and_counted(metric: Metric, reason: str) -> None:
+def test_an_invalid_histogram_is_dropped_and_counted(metric: Metric, reason: str) -> None:
     running = Running()
     running.process(of_metric(metric))
     assert running.dropped == {reason: 1}
 
 
-def test_cumulative_series_that_ended_make_room_although_their_group_lives_on() -> None:
+def test_ended_cumulative_series_free_memory_although_their_merged_series_continues() -> None:
     running = Running({"max_series": 1, "group_by": [], "idle_timeout": "15s"})
     for pod in range(3):
         metric = explicit([1], [], temporality=CUMULATIVE, sum=1)
@@ -280,7 +280,7 @@ EXPONENTIAL = st.builds(
 
 
 @given(st.lists(st.tuples(EXPLICIT | EXPONENTIAL, st.sampled_from([DELTA, CUMULATIVE])), max_size=4))
-def test_whatever_a_point_says_the_next_ones_count(
+def test_after_any_point_the_next_points_are_counted(
     sent: list[tuple[HistogramDataPoint | ExponentialHistogramDataPoint, int]],
 ) -> None:
     running = Running({"exponential_histogram": True})

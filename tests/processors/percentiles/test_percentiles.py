@@ -1,4 +1,4 @@
-"""What goes into the percentiles processor comes out as summaries."""
+"""The percentiles processor emits summaries of its input."""
 
 import re
 
@@ -44,7 +44,7 @@ def test_a_gauge_becomes_a_summary_with_its_name_unit_description_resource_and_s
     st.lists(st.lists(st.floats(0, 3600), min_size=1, max_size=50), min_size=1, max_size=5),
     st.lists(st.floats(0, 1), min_size=1, max_size=5),
 )
-def test_quantiles_are_those_that_hdrhistogram_finds(batches: list[list[float]], wanted: list[float]) -> None:
+def test_quantiles_equal_those_of_hdrhistogram(batches: list[list[float]], wanted: list[float]) -> None:
     running = Running({"quantiles": wanted, "significant_figures": 2})
     theirs = HdrHistogram(1, 3600 * SECOND, 2)
     for values in batches:
@@ -56,7 +56,7 @@ def test_quantiles_are_those_that_hdrhistogram_finds(batches: list[list[float]],
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 10)), max_size=80))
-def test_points_of_many_series_in_any_order_are_counted_each_in_its_own(points: list[tuple[int, float]]) -> None:
+def test_points_of_many_series_in_any_order_are_counted_separately(points: list[tuple[int, float]]) -> None:
     running = Running()
     metric = Metric(name="latency", unit="s")
     for series, value in points:
@@ -71,7 +71,7 @@ def test_points_of_many_series_in_any_order_are_counted_each_in_its_own(points: 
     )
 
 
-def test_sums_count_as_samples_and_integers_and_doubles_alike() -> None:
+def test_points_of_sums_are_values_whether_integer_or_double() -> None:
     running = Running()
     metric = Metric(name="size", unit="By")
     metric.sum.is_monotonic = True
@@ -86,7 +86,7 @@ def test_sums_count_as_samples_and_integers_and_doubles_alike() -> None:
     assert quantiles(point)[1] == 13
 
 
-def test_points_without_a_value_are_no_samples() -> None:
+def test_points_without_a_value_are_not_counted() -> None:
     running = Running()
     metric = Metric(name="size", unit="By")
     metric.gauge.data_points.add(as_double=0.0, flags=1)
@@ -111,7 +111,7 @@ def test_nan_and_negative_values_are_dropped_and_counted() -> None:
     assert (point.count, point.sum) == (2, 1.0)
 
 
-def test_values_out_of_range_count_as_the_largest_and_are_counted() -> None:
+def test_values_above_max_value_count_as_max_value_and_are_counted() -> None:
     running = Running()
     running.process(gauge([1.0, 7200.0, 1e305, float("inf")]))
     assert running.clamped == 3
@@ -120,13 +120,13 @@ def test_values_out_of_range_count_as_the_largest_and_are_counted() -> None:
     assert quantiles(point)[1] == pytest.approx(3600, rel=1e-3)
 
 
-def test_resolution_and_max_value_can_be_chosen() -> None:
+def test_resolution_and_max_value_are_configurable() -> None:
     running = Running({"resolution": 0.5, "max_value": 100})
     running.process(gauge([0.2, 0.3, 99, 101], unit="Cel"))
     assert quantiles(running.point()) == {0: 0, 0.5: 0.5, 0.9: 100, 0.99: 100, 0.999: 100, 1: 100}
 
 
-def test_a_window_rolls_while_count_and_sum_grow() -> None:
+def test_the_window_rolls_while_count_and_sum_increase() -> None:
     running = Running({"window": "20s"})
     running.process(gauge([1]))
     assert quantiles(running.point())[1] == pytest.approx(1, rel=1e-3)
@@ -141,7 +141,7 @@ def test_a_window_rolls_while_count_and_sum_grow() -> None:
     assert (point.count, point.sum, quantiles(point)) == (3, 7, {})
 
 
-def test_since_start_forgets_nothing() -> None:
+def test_since_start_covers_all_values() -> None:
     running = Running({"window": "since_start"})
     running.process(gauge([1]))
     for _ in range(5):
@@ -152,7 +152,7 @@ def test_since_start_forgets_nothing() -> None:
     assert quantiles(point)[0] == pytest.approx(1, rel=1e-3)
 
 
-def test_metrics_not_selected_pass_as_the_very_bytes_that_came() -> None:
+def test_other_metrics_pass_as_the_bytes_that_arrived() -> None:
     running = Running({"metrics": ["other.*"]})
     batch = gauge([1.0])
     before = batch.metrics_bytes()
@@ -161,7 +161,7 @@ def test_metrics_not_selected_pass_as_the_very_bytes_that_came() -> None:
     assert running.tick() == []
 
 
-def test_only_selected_metrics_are_taken_out_of_a_batch() -> None:
+def test_only_selected_metrics_are_removed_from_a_batch() -> None:
     running = Running({"metrics": ["a.*", "b"]})
     batch = Batch.join([gauge([1], name=name) for name in ("a.x", "b", "c", "a.y", "bb")])
     assert [metric.name for metric in metrics_of(running.process(batch))] == ["c", "bb"]
@@ -187,7 +187,7 @@ def test_summaries_and_spans_pass_through() -> None:
     assert (passed.span_count, passed.has_metrics) == (1, False)
 
 
-def test_input_passed_through_keeps_its_name_and_the_percentiles_get_another() -> None:
+def test_with_pass_through_the_input_keeps_its_name_and_the_percentiles_get_a_suffix() -> None:
     running = Running({"pass_through": True})
     batch = gauge([1.0])
     [passed] = running.process(batch)
@@ -216,7 +216,7 @@ def test_series_beyond_the_limit_are_dropped_and_counted() -> None:
     assert [point.count for point in running.points()] == [4, 3]
 
 
-def test_idle_series_are_forgotten_and_make_room() -> None:
+def test_idle_series_are_removed_and_free_their_slots() -> None:
     running = Running({"max_series": 1, "idle_timeout": "15s", "window": "since_start"})
     running.process(gauge([1.0], {"pid": 1}))
     assert running.point().count == 1
@@ -228,7 +228,7 @@ def test_idle_series_are_forgotten_and_make_room() -> None:
     assert quantiles(point)[0] == pytest.approx(2, rel=1e-3)
 
 
-def test_points_of_endless_variety_grouped_together_take_bounded_memory() -> None:
+def test_unlimited_input_series_merged_into_one_take_bounded_memory() -> None:
     running = Running({"group_by": [], "max_series": 1})
     for request in range(100):
         running.process(gauge([1.0], {"request": request}, resource={"pod": request // 10}))
@@ -236,7 +236,7 @@ def test_points_of_endless_variety_grouped_together_take_bounded_memory() -> Non
     assert sum(1 + len(slots) for _, slots in running.processor._intake._known.values()) <= 4
 
 
-def test_flush_emits_what_no_tick_has_and_only_once() -> None:
+def test_flush_emits_values_since_the_last_tick_once() -> None:
     running = Running()
     assert list(running.processor.flush()) == []
     running.process(gauge([1.0]))
@@ -248,7 +248,7 @@ def test_flush_emits_what_no_tick_has_and_only_once() -> None:
     assert list(running.processor.flush()) == []
 
 
-def test_more_series_than_fit_one_batch_are_all_emitted() -> None:
+def test_series_that_do_not_fit_into_one_batch_are_all_emitted() -> None:
     running = Running()
     for pid in range(600):
         running.process(gauge([pid], {"pid": pid}))
