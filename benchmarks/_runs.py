@@ -102,19 +102,19 @@ async def _watch(name: str, python: str) -> Run:
     config = cls.Config.model_validate({"rescan_interval": "300ms"})
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
     assert isinstance(receiver, Receiver)
-    seen, offset = Downstream(), time.time_ns() - time.monotonic_ns()
+    downstream, offset = Downstream(), time.time_ns() - time.monotonic_ns()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        watching = asyncio.create_task(receiver.run(seen))
-        await _train(name, python, folder, seen)
+        watching = asyncio.create_task(receiver.run(downstream))
+        await _train(name, python, folder, downstream)
         await asyncio.sleep(SETTLE_S)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         truths = _truths(folder)
-    return seen.batches, [_shifted(truth, offset) for truth in truths]
+    return downstream.batches, [_shifted(truth, offset) for truth in truths]
 
 
-async def _train(name: str, python: str, folder: Path, seen: Downstream) -> None:
+async def _train(name: str, python: str, folder: Path, downstream: Downstream) -> None:
     """Runs the loop, after the receiver has emitted all kinds of its spans."""
     scenario = SCENARIOS[name]
     if scenario.gpu:
@@ -123,7 +123,7 @@ async def _train(name: str, python: str, folder: Path, seen: Downstream) -> None
     training = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stderr=DEVNULL)
     patient_until = time.monotonic() + PATIENCE_S
     while training.returncode is None and time.monotonic() < patient_until:
-        if sum(scenario.intervals <= intervals for intervals in _intervals(seen, training.pid)) == scenario.ranks:
+        if sum(scenario.intervals <= intervals for intervals in _intervals(downstream, training.pid)) == scenario.ranks:
             break
         await asyncio.sleep(0.1)
     (folder / "go").touch()
@@ -131,12 +131,12 @@ async def _train(name: str, python: str, folder: Path, seen: Downstream) -> None
         raise RuntimeError(f"{' '.join(program)} failed with status {training.returncode}")
 
 
-def _intervals(seen: Downstream, pid: int) -> Iterable[set[str]]:
+def _intervals(downstream: Downstream, pid: int) -> Iterable[set[str]]:
     """The kinds of intervals in the spans of the process and of each of its children."""
     found: dict[int, set[str]] = {pid: set()}
     with suppress(psutil.NoSuchProcess):
         found |= {child.pid: set() for child in psutil.Process(pid).children(recursive=True)}
-    for batch in seen.batches:
+    for batch in downstream.batches:
         for resource in batch.spans.resource_spans if batch.spans else ():
             if _pid(resource) in found:
                 found[_pid(resource)] |= {_interval(span) for scope in resource.scope_spans for span in scope.spans}

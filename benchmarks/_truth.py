@@ -213,8 +213,8 @@ class GpuLoop(Loop):
         """Total overlap with the collectives, which never overlap each other."""
         exposed = [(start, end) for name, start, end in self.truth.marks if name == "collective"]
         pairs = product(self.gpu.in_flight, exposed)
-        seen = sum(max(0, min(end, until) - max(start, since)) for (start, end), (since, until) in pairs)
-        return sum(end - start for start, end in self.gpu.in_flight) - seen
+        visible = sum(max(0, min(end, until) - max(start, since)) for (start, end), (since, until) in pairs)
+        return sum(end - start for start, end in self.gpu.in_flight) - visible
 
 
 def _repeated(batch: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -99,9 +99,9 @@ def _series(chance: random.Random, field: str, gpu: int) -> tuple[str, str]:
     return f'"{name}","{index}","nvidia{index}","{uuid}","{model}","{host}","","","",', f'"{raw}"\n'
 
 
-def _measure(what: str, path: Path) -> dict[str, float]:
+def _measure(program: str, path: Path) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.csv_to_otlp", what, str(path)], check=True, stdout=subprocess.PIPE
+        [sys.executable, "-m", "benchmarks.csv_to_otlp", program, str(path)], check=True, stdout=subprocess.PIPE
     )
     return dict(json.loads(done.stdout))
 

@@ -56,7 +56,7 @@ def run() -> list[BenchmarkRow]:
     with tempfile.TemporaryDirectory() as folder:
         library = _build(Path(folder))
         ours, quiet, nvitop, polling = (
-            _measured(what, library) for what in ("receiver", "receiver_without_samples", "nvitop", "polling")
+            _measured(client, library) for client in ("receiver", "receiver_without_samples", "nvitop", "polling")
         )
     rows = [
         BenchmarkRow("nvml: a scrape of 8 GPUs, all defaults", str(ours)),
@@ -82,31 +82,31 @@ def _build(folder: Path) -> Path:
     return library
 
 
-def _measured(what: str, library: Path) -> ScrapeCost | None:
+def _measured(client: str, library: Path) -> ScrapeCost | None:
     """The cost of one client; None if it is not installed."""
-    command = [sys.executable, "-c", f"from benchmarks import nvml; nvml.measure({what!r}, {str(library)!r})"]
+    command = [sys.executable, "-c", f"from benchmarks import nvml; nvml.measure({client!r}, {str(library)!r})"]
     environ = {**os.environ, "NVML_STANDIN": str(SCENARIO)}
     out = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout.split()
     return ScrapeCost(*map(float, out)) if out else None
 
 
-def measure(what: str, library: str) -> None:
+def measure(client: str, library: str) -> None:
     """Prints the cost of one client; nothing if it is not installed. Runs in its own process."""
     standin = ctypes.CDLL(library)
-    free = _to_read_boards(standin) if what == "polling" else 0.0
+    free = _to_read_boards(standin) if client == "polling" else 0.0
     ways: dict[str, Callable[[], Callable[[], Count] | None]] = {
         "receiver": _receiver,
         "receiver_without_samples": _receiver,
         "nvitop": _nvitop,
         "polling": partial(_polling, Path(library).parent / "nvidia-smi"),
     }
-    scrape = ways[what]()
+    scrape = ways[client]()
     if scrape is None:
         return
     spent = 0.0
     values: Count = int
     for number in range(WARM_UP + SCRAPES):
-        if what != "receiver_without_samples":
+        if client != "receiver_without_samples":
             standin.standin_apply(_new_samples(number).encode())
         began = _cpu()
         values = scrape()

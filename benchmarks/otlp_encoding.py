@@ -74,12 +74,12 @@ def updated_in_place() -> Encode:
 
 def microseconds_a_point(encode: Encode, values: NDArray[np.float64], repeats: int) -> float:
     """The median of `repeats` scrapes."""
-    taken = []
+    seconds = []
     for _ in range(repeats):
         started = perf_counter()
         encode(values)
-        taken.append(perf_counter() - started)
-    return float(np.median(taken)) / POINTS * 1e6
+        seconds.append(perf_counter() - started)
+    return float(np.median(seconds)) / POINTS * 1e6
 
 
 def run() -> list[BenchmarkRow]:

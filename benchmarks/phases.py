@@ -65,7 +65,7 @@ class Piece:
 
     start: int
     end: int
-    what: str
+    name: str
     phase: str
 
 
@@ -159,8 +159,8 @@ def _at(points: Ints, spans: Sequence[tuple[int, int]]) -> Ints:
 
 def _edges(pieces: Sequence[Piece], marks: Sequence[Mark]) -> Iterator[tuple[str, list[float]]]:
     """The delay in us of the start and the end of the best matching interval."""
-    for name, whats in EDGES.items():
-        ours = _joined(pieces, whats)
+    for name, names in EDGES.items():
+        ours = _joined(pieces, names)
         true = [(start, end) for named, start, end in marks if named == name]
         pairs = [(min(ours, key=lambda one: abs(one[0] - s) + abs(one[1] - e)), s, e) for s, e in true if ours]
         if pairs:
@@ -168,11 +168,11 @@ def _edges(pieces: Sequence[Piece], marks: Sequence[Mark]) -> Iterator[tuple[str
             yield f"{name} ends", [(one[1] - end) / 1e3 for one, _, end in pairs]
 
 
-def _joined(pieces: Sequence[Piece], whats: set[str]) -> list[tuple[int, int]]:
+def _joined(pieces: Sequence[Piece], names: set[str]) -> list[tuple[int, int]]:
     """The intervals in which pieces of these kinds follow each other without a gap."""
     joined: list[tuple[int, int]] = []
     for piece in pieces:
-        if piece.what not in whats:
+        if piece.name not in names:
             continue
         if joined and joined[-1][1] == piece.start:
             joined[-1] = (joined[-1][0], piece.end)

@@ -88,7 +88,7 @@ class _Scope:
 
 
 def source_files() -> list[SourceFile]:
-    """All of the collector, without what only tests use."""
+    """All files of the collector, without `testing.py`, which only tests use."""
     paths = [path for root in _ROOTS for path in sorted((ROOT / root).rglob("*.py")) if path.name != "testing.py"]
     return [SourceFile(path.relative_to(ROOT), ast.parse(path.read_text("utf-8"))) for path in paths]
 
@@ -99,7 +99,7 @@ def messages(files: Iterable[SourceFile]) -> dict[Key, str]:
 
 
 class _Search:
-    """Goes through all files until no more functions turn out to get messages as arguments."""
+    """Searches all files, until it finds no more functions that get messages as arguments."""
 
     def __init__(self, files: Iterable[SourceFile]) -> None:
         self.places: defaultdict[Key, set[str]] = defaultdict(set)

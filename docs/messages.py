@@ -1,7 +1,7 @@
 """Writes the table of errors and warnings into docs/messages.md: `make docs`.
 
 The messages come from the source; the advice is written by hand into the page, and stays. A reworded message inherits
-the advice of the most similar message that is gone.
+the advice of the most similar old message.
 """
 
 import re
@@ -23,7 +23,7 @@ _ROW = re.compile(r"^\| (`.*`) \| [a-z, ]+ \| (.*?) ?\|$", re.MULTILINE)
 
 
 def advice(page: str) -> dict[Key, str]:
-    """What the page advises on each of its messages."""
+    """The advice in the page, by message."""
     found = {}
     _, *sections = _HEADING.split(page)
     for component, rows in zip(sections[::2], sections[1::2], strict=True):
@@ -38,11 +38,11 @@ def written_into(page: str, places: Mapping[Key, str]) -> str:
 
 
 def _inherited(known: Mapping[Key, str], current: Iterable[Key]) -> dict[Key, str]:
-    """The advice on current messages. One without advice gets that of a similar message that is gone."""
+    """The advice on current messages. A new message gets that of a similar old message."""
     found = {key: known[key] for key in current if key in known}
     for component, message in current:
-        gone = [text for folder, text in known if folder == component and (folder, text) not in found]
-        similar = get_close_matches(message, gone, 1, _SIMILAR)
+        old = [text for folder, text in known if folder == component and (folder, text) not in found]
+        similar = get_close_matches(message, old, 1, _SIMILAR)
         if similar and (component, message) not in found:
             found[component, message] = known[component, similar[0]]
     return found
@@ -65,13 +65,13 @@ def _plain(code: str) -> str:
 
 
 def main() -> int:
-    """Rewrites the page, and lists what is to be done by hand; the status is 1 if advice is missing."""
+    """Rewrites the page. Lists removed messages and missing advice. Returns 1 if advice is missing."""
     before, places = PAGE.read_text("utf-8"), messages(source_files())
     page = written_into(before, places)
     PAGE.write_text(page, "utf-8")
     known = advice(page)
-    gone, missing = advice(before).keys() - places.keys(), [key for key in places if not known[key]]
-    for verb, keys in (("gone", gone), ("write the advice", missing)):
+    removed, missing = advice(before).keys() - places.keys(), [key for key in places if not known[key]]
+    for verb, keys in (("removed", removed), ("write the advice", missing)):
         sys.stdout.writelines(f"{verb}: {component}: {message}\n" for component, message in sorted(keys))
     return 1 if missing else 0
 

@@ -100,13 +100,13 @@ class PercentilesProcessor(Processor):
             yield batch.only(spans=True)
 
     def _expire(self, before_ns: int) -> Iterable[PercentileSeries]:
-        gone = self._table.expire(before_ns, self._ticked_ns)
-        for slot in gone:
+        ended = self._table.expire(before_ns, self._ticked_ns)
+        for slot in ended:
             self._exemplars.pop(slot)
-        if gone:
-            self._counts.forget(np.fromiter(gone, np.int64))
-        self._intake.expire(before_ns, slots_freed=len(gone) > 0)
-        return gone.values()
+        if ended:
+            self._counts.forget(np.fromiter(ended, np.int64))
+        self._intake.expire(before_ns, slots_freed=len(ended) > 0)
+        return ended.values()
 
 
 def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three types of repeated fields without a common base

@@ -51,12 +51,12 @@ class PercentilesReport:
     def _ends(self, series: Sequence[PercentileSeries], now_ns: int) -> Batch:
         metrics: list[tuple[PercentileSeries, bytes]] = []
         for stream, group in groupby(series, key=lambda one: one.stream):
-            gone = list(group)
-            points = output.end_points(gone, now_ns, SummaryDataPoint)
-            metrics.append((gone[0], output.summary(stream.name + self._suffix, gone[0], points)))
+            ended = list(group)
+            points = output.end_points(ended, now_ns, SummaryDataPoint)
+            metrics.append((ended[0], output.summary(stream.name + self._suffix, ended[0], points)))
             if self._histograms:
-                points = output.end_points(gone, now_ns, ExponentialHistogramDataPoint)
-                metrics.append((gone[0], output.exponential_histogram(f"{stream.name}.histogram", gone[0], points)))
+                points = output.end_points(ended, now_ns, ExponentialHistogramDataPoint)
+                metrics.append((ended[0], output.exponential_histogram(f"{stream.name}.histogram", ended[0], points)))
         return output.batch(metrics, len(series) * (2 if self._histograms else 1))
 
     def _batch(self, slots: Ints, now_ns: int) -> Batch:

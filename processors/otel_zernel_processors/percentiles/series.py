@@ -87,9 +87,9 @@ class PercentileSeriesTable:
         reported (is not after `reported_ns`). Returns them by slot."""
         slots = np.fromiter(self.series, np.int64, len(self.series))
         last, ended = self.last_ns[slots], self._ended_ns[slots]
-        gone = slots[(last < before_ns) | ((ended >= last) & (last <= reported_ns))].tolist()
-        for slot in gone:
+        removed = slots[(last < before_ns) | ((ended >= last) & (last <= reported_ns))].tolist()
+        for slot in removed:
             series = self.series[slot]
             del self._slots[series.stream, series.attributes]
             self._free.append(slot)
-        return {slot: self.series.pop(slot) for slot in gone}
+        return {slot: self.series.pop(slot) for slot in removed}
