@@ -15,24 +15,16 @@ GAP = "…"
 
 _ROOTS = ("otel_zernel", "receivers", "processors", "exporters", "extensions")
 _LOG_CALLS = {"warning": "warning", "error": "error", "exception": "error", "log": "warning"}
-_CALLS = {
-    "_warn": (0, "warning"),
-    "_fail": (0, "command line"),
-    "Problem": (1, "configuration"),
-    "CannotStart": (0, "start"),
-    "Unreadable": (0, "start"),
-    "FileNotFoundError": (0, "start"),
-    "Unavailable": (0, "disabled"),
-    "PartialScrape": (0, "error"),
-    "Lost": (0, "error"),
-    "Nameless": (0, "error"),
-    "Refused": (0, "refused"),
-    "Rejected": (0, "dropped"),
-    "Permanent": (0, "dropped"),
-    "Retryable": (0, "retried"),
-    "Finding": (1, "doctor"),
-}
+_CALLS = {"_warn": (0, "warning"), "_fail": (0, "command line"), "FileNotFoundError": (0, "start")}
 """Calls that get a message: its position among the arguments, and where a user reads it."""
+_PLACES = {
+    "CannotStart": "start",
+    "Refused": "refused",
+    "Rejected": "dropped",
+    "Permanent": "dropped",
+    "Retryable": "retried",
+}
+"""Where a user reads the message of an exception."""
 _PLACEHOLDER = re.compile(r"%(?:%|[-+0#]*\d*(?:\.\d+)?[a-z])")
 _WORD = re.compile(r"[A-Za-z]{3}")
 _DEEPEST = 9
@@ -65,6 +57,20 @@ class SourceFile:
     @cached_property
     def functions(self) -> Mapping[str, Function]:
         return {node.name: node for node in ast.walk(self.tree) if isinstance(node, Function)}
+
+    def message_classes(self) -> Iterator[tuple[str, tuple[int, str]]]:
+        """The classes that get a message: its position among the arguments, and where a user reads it."""
+        for node in ast.walk(self.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            fields = [_name(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
+            if any(_name(base).endswith(("Error", "Exception")) for base in node.bases):
+                own = "disabled" if node.name.endswith("Unavailable") else "reason"
+                yield node.name, (0, _PLACES.get(node.name, own))
+            elif {"text", "ok"} <= {*fields}:
+                yield node.name, (fields.index("text"), "doctor")
+            elif {"path", "message"} <= {*fields}:
+                yield node.name, (fields.index("message"), "configuration")
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,9 @@ class _Search:
         self.places: defaultdict[Key, set[str]] = defaultdict(set)
         self._files = list(files)
         self._functions = {name: (one, node) for one in self._files for name, node in one.functions.items()}
+        classes = [one for file in self._files for one in file.message_classes()]
+        self._mistakes = {name: place for name, place in classes if place[1] == "configuration"}
+        self._calls = _CALLS | {name: place for name, place in classes if place[1] != "configuration"}
         self._forwarding: dict[tuple[SourceFile, str], tuple[int, str]] = {}
         """Functions that make a message of an argument: its position and the message's place."""
         known = -1
@@ -134,9 +143,8 @@ class _Search:
         if name == "ValueError" and file.validates:
             position, place = 0, "configuration"
         else:
-            position, place = self._forwarding.get((file, name)) or _CALLS.get(name, (0, ""))
-        if name == "Finding" and file.validates:
-            place = "configuration"
+            known = self._calls | self._mistakes if file.validates else self._mistakes | self._calls
+            position, place = self._forwarding.get((file, name)) or known.get(name, (0, ""))
         if place and not (place == "doctor" and _is_good(node)) and position < len(node.args):
             yield node.args[position], place
 

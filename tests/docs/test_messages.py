@@ -35,6 +35,9 @@ def test_a_log_call_is_a_message_with_gaps_for_its_values() -> None:
 
 def test_a_raised_sentence_is_found_through_a_name_a_choice_and_a_function() -> None:
     source = """
+class Unavailable(Exception): pass
+class CannotStart(Exception): pass
+
 _ADVICE = {"a": "mount the folder", "b": "run as root"}
 
 def cause(code):
@@ -60,6 +63,10 @@ def start(code, port):
 
 def test_a_function_that_hands_a_message_on_has_those_of_its_callers() -> None:
     source = """
+class Problem:
+    path: str
+    message: str
+
 class Check:
     def add(self, path, message):
         self.problems.append(Problem(path, message))
