@@ -192,7 +192,7 @@ class _Search:
         if isinstance(called, ast.Attribute) and _name(called.value) not in ("self", "cls"):
             return []
         known = (scope.file, scope.file.functions[name]) if name in scope.file.functions else self._functions.get(name)
-        if known is None:
+        if known is None or (isinstance(called, ast.Attribute) and known[0] is not scope.file):
             return []
         inside = _Scope(*known, scope.place, scope.depth)
         return [text for value in _returned(known[1]) for text in self._texts(value, inside)]

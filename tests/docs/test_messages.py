@@ -78,9 +78,16 @@ class Check:
 
 
 def test_only_findings_that_are_not_ok_are_messages() -> None:
-    source = (
-        'Finding("a", "version 580", ok=True); Finding("a", "is not loaded", ok=False); Finding("a", "only a fact")'
-    )
+    source = """
+class Finding:
+    topic: str
+    text: str
+    ok: bool | None = None
+
+Finding("driver", "version 580", ok=True)
+Finding("driver", "is not loaded", ok=False)
+Finding("driver", "only a fact")
+"""
     assert found(source) == {"is not loaded": "doctor"}
 
 
