@@ -15,7 +15,7 @@ class _UniqueId(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_char * 128),)
 
 
-class Gpu:
+class StandinGpu:
     """One stream for kernels and one for collectives. Calls return immediately, except waits and copies."""
 
     def __init__(self, folder: Path) -> None:

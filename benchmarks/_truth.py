@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks._gpu import Gpu
+from benchmarks._gpu import StandinGpu
 from benchmarks._scenarios import SCENARIOS, Scenario
 
 BATCH = 16
@@ -37,7 +37,7 @@ LATE_S = 0.02
 now = time.monotonic_ns
 
 
-class Samples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
+class SlowSamples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
     """Samples that take `cost` s each. Every `stall_every`th batch takes STALL_S more."""
 
     def __init__(self, batches: int, cost: float, stall_every: int = 0) -> None:
@@ -83,7 +83,7 @@ class Truth:
             yield batch
 
 
-class Loop:
+class RecordedLoop:
     """The training loop of one rank, and its true phases."""
 
     def __init__(self, scenario: Scenario, rank: int) -> None:
@@ -100,9 +100,9 @@ class Loop:
         self.optimizer = getattr(torch.optim, scenario.optimizer)(self.model.parameters(), lr=1e-3)
         self.truth = Truth()
         cost = FROM_WORKERS_S if scenario.workers else SAMPLE_S
-        samples = Samples(scenario.steps, cost, scenario.stall_every)
+        samples = SlowSamples(scenario.steps, cost, scenario.stall_every)
         self.loader = DataLoader(samples, batch_size=BATCH, num_workers=scenario.workers, worker_init_fn=_stay_away)
-        self.held_out = DataLoader(Samples(HELD_OUT, SAMPLE_S / 2), batch_size=BATCH)
+        self.held_out = DataLoader(SlowSamples(HELD_OUT, SAMPLE_S / 2), batch_size=BATCH)
 
     def warm_up(self, go: Path) -> None:
         """Trains until the file `go` exists, so that the receiver finds the process."""
@@ -168,10 +168,10 @@ class Loop:
                     nn.functional.cross_entropy(self.model(inputs), targets)
 
 
-class GpuLoop(Loop):
+class GpuLoop(RecordedLoop):
     """A loop that also computes on a GPU, and reduces gradients during the backward pass, like DDP."""
 
-    def __init__(self, scenario: Scenario, gpu: Gpu) -> None:
+    def __init__(self, scenario: Scenario, gpu: StandinGpu) -> None:
         super().__init__(scenario, 0)
         self.gpu = gpu
         layers = list(self.model.children())
@@ -233,9 +233,9 @@ def main(name: str, folder: Path) -> None:
     if scenario.workers:
         os.sched_setaffinity(0, {0})
     if scenario.gpu:
-        _run(GpuLoop(scenario, Gpu(folder)), 0, folder)
+        _run(GpuLoop(scenario, StandinGpu(folder)), 0, folder)
     elif scenario.ranks == 1:
-        _run(Loop(scenario, 0), 0, folder)
+        _run(RecordedLoop(scenario, 0), 0, folder)
     else:
         torch.multiprocessing.spawn(_rank, (scenario, folder), nprocs=scenario.ranks)
 
@@ -244,11 +244,11 @@ def _rank(rank: int, scenario: Scenario, folder: Path) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=scenario.ranks)
-    _run(Loop(scenario, rank), rank, folder)
+    _run(RecordedLoop(scenario, rank), rank, folder)
     torch.distributed.destroy_process_group()
 
 
-def _run(loop: Loop, rank: int, folder: Path) -> None:
+def _run(loop: RecordedLoop, rank: int, folder: Path) -> None:
     loop.warm_up(folder / "go")
     (folder / f"truth.{rank}.json").write_text(json.dumps(loop.run()))
 

@@ -37,7 +37,7 @@ Watching = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TimedBlock:
     """The median duration of a step in one block, in seconds."""
 
     wall: float
@@ -89,12 +89,12 @@ def _own_estimate() -> str:
     return f"{hits:.0f} hits, {seconds * 1e6:.0f} us"
 
 
-def measure(watching: Watching, pairs: int = PAIRS) -> tuple[list[Block], list[Block]]:
+def measure(watching: Watching, pairs: int = PAIRS) -> tuple[list[TimedBlock], list[TimedBlock]]:
     """Blocks of training alone and with `watching`. The nth of each are adjacent in time."""
-    alone: list[Block] = []
-    watched: list[Block] = []
+    alone: list[TimedBlock] = []
+    watched: list[TimedBlock] = []
     with training(*LONG) as long, training(*SHORT) as short:
-        turns: list[tuple[Watching, list[Block]]] = [(nullcontext, alone), (watching, watched)]
+        turns: list[tuple[Watching, list[TimedBlock]]] = [(nullcontext, alone), (watching, watched)]
         for _ in range(pairs):
             for watch, blocks in turns:
                 with watch():
@@ -103,9 +103,9 @@ def measure(watching: Watching, pairs: int = PAIRS) -> tuple[list[Block], list[B
     return alone, watched
 
 
-def _block(long: Training, short: Training) -> Block:
+def _block(long: Training, short: Training) -> TimedBlock:
     steps = long.train()
-    return Block(*map(_median, (steps.wall, steps.cpu, short.train().cpu)))
+    return TimedBlock(*map(_median, (steps.wall, steps.cpu, short.train().cpu)))
 
 
 def _median(seconds: Sequence[float]) -> float:

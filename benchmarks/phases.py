@@ -60,7 +60,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Piece:
+class TracePiece:
     """A part of a step in the traces: [start, end) in ns."""
 
     start: int
@@ -73,7 +73,7 @@ class Piece:
 class ReportedPhases:
     """The traces of a process."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TracePiece] = field(default_factory=list)
     """In order."""
     gap_ns: int = 0
     """The largest difference between a step and the sum of its pieces, in ns."""
@@ -122,7 +122,9 @@ def _read(reported: ReportedPhases, spans: Iterable[Span]) -> None:
             reported.hidden_ns += round(_value(span.attributes, "zernel.collective.overlap").double_value * 1e9)
         elif span.parent_span_id in short:
             short[span.parent_span_id] -= end - start
-            reported.pieces.append(Piece(start, end, span.name, _value(span.attributes, "zernel.phase").string_value))
+            reported.pieces.append(
+                TracePiece(start, end, span.name, _value(span.attributes, "zernel.phase").string_value)
+            )
     reported.gap_ns = max([reported.gap_ns, *map(abs, short.values())])
 
 
@@ -157,7 +159,7 @@ def _at(points: Ints, spans: Sequence[tuple[int, int]]) -> Ints:
     return np.where(inside, np.array(order, np.int64)[found], -1)
 
 
-def _edges(pieces: Sequence[Piece], marks: Sequence[Mark]) -> Iterator[tuple[str, list[float]]]:
+def _edges(pieces: Sequence[TracePiece], marks: Sequence[Mark]) -> Iterator[tuple[str, list[float]]]:
     """The delay in us of the start and the end of the best matching interval."""
     for name, names in EDGES.items():
         ours = _joined(pieces, names)
@@ -168,7 +170,7 @@ def _edges(pieces: Sequence[Piece], marks: Sequence[Mark]) -> Iterator[tuple[str
             yield f"{name} ends", [(one[1] - end) / 1e3 for one, _, end in pairs]
 
 
-def _joined(pieces: Sequence[Piece], names: set[str]) -> list[tuple[int, int]]:
+def _joined(pieces: Sequence[TracePiece], names: set[str]) -> list[tuple[int, int]]:
     """The intervals in which pieces of these kinds follow each other without a gap."""
     joined: list[tuple[int, int]] = []
     for piece in pieces:

@@ -5,7 +5,7 @@ from pathlib import Path
 from otel_zernel.engine.delivery import LocalExporterConfig
 
 
-class CsvConfig(LocalExporterConfig):
+class CsvExporterConfig(LocalExporterConfig):
     """The file to write."""
 
     path: Path

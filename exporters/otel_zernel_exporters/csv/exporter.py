@@ -8,18 +8,18 @@ from typing import Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel_exporters.csv.config import CsvConfig
+from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import HEADER, CsvRows
 
 
 class CsvExporter(Exporter):
     """Writes the metrics of GPUs to a CSV file in dcgm-exporter's long layout. The `csv` receiver replays it."""
 
-    Config = CsvConfig
+    Config = CsvExporterConfig
     stability = "beta"
     signals = frozenset({"metrics"})
 
-    def __init__(self, config: CsvConfig, context: Context) -> None:
+    def __init__(self, config: CsvExporterConfig, context: Context) -> None:
         super().__init__(config, context)
         self._file: FileIO | None = None
 

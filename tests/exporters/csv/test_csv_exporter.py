@@ -18,7 +18,7 @@ from otel_zernel.formats.dcgm import COLUMNS, FIELDS
 from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.testing import Downstream, Dropped, make_context
 from otel_zernel_exporters.csv import CsvExporter
-from otel_zernel_exporters.csv.config import CsvConfig
+from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import _number, _scaled
 from otel_zernel_receivers.csv import CsvReceiver
 from otel_zernel_receivers.csv.config import CsvConfig as ReceiverConfig
@@ -34,7 +34,7 @@ GPU: dict[str, str | int] = {"host.name": "node-1", "hw.id": "GPU-1", "zernel.gp
 
 async def write(path: Path, *batches: Batch, append: bool = False) -> Dropped:
     """The number of dropped points by reason."""
-    exporter = CsvExporter(CsvConfig(path=path, append=append), make_context("exporters"))
+    exporter = CsvExporter(CsvExporterConfig(path=path, append=append), make_context("exporters"))
     async with exporter:
         for batch in batches:
             await exporter.export(batch)
@@ -155,7 +155,7 @@ async def test_an_existing_file_is_emptied_or_appended_to(tmp_path: Path) -> Non
 
 
 async def test_a_path_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> None:
-    exporter = CsvExporter(CsvConfig(path=tmp_path / "missing" / "rows.csv"), make_context("exporters"))
+    exporter = CsvExporter(CsvExporterConfig(path=tmp_path / "missing" / "rows.csv"), make_context("exporters"))
     with pytest.raises(CannotStart, match="cannot write"):
         async with exporter:
             pass
@@ -165,7 +165,7 @@ async def test_a_batch_that_a_full_disk_refuses_leaves_no_bytes_and_is_retried(t
     path, batch = tmp_path / "rows.csv", batch_of(Descriptor("hw.power", "W"), 1.0, GPU)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    exporter = CsvExporter(CsvConfig(path=path), make_context("exporters"))
+    exporter = CsvExporter(CsvExporterConfig(path=path), make_context("exporters"))
     async with exporter:
         before = path.read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))

@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 @dataclass(frozen=True)
-class Identity:
+class CertificateFiles:
     """A certificate and its key, as files."""
 
     cert_file: str
@@ -57,7 +57,7 @@ class Authority:
         certificate = self._sign(self._name, self._key, constraints, _SIGNS_CERTIFICATES)
         self.ca_file = self._write("ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, file: str | None = None) -> Identity:
+    def issue(self, name: str, file: str | None = None) -> CertificateFiles:
         """A certificate for a host (and 127.0.0.1) or a client. The same `file` overwrites its older files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -67,7 +67,7 @@ class Authority:
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        return Identity(
+        return CertificateFiles(
             self._write(f"{file or name}.pem", certificate.public_bytes(serialization.Encoding.PEM)),
             self._write(f"{file or name}.key", private),
         )

@@ -14,14 +14,14 @@ from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
-from tests.exporters.otlp.certificates import Authority, Identity
+from tests.exporters.otlp.certificates import Authority, CertificateFiles
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch
 
 
 class SecureServer:
     """A TLS server for both exporters that records the names in its clients' certificates."""
 
-    def __init__(self, transport: str, identity: Identity, client_ca: str | None = None) -> None:
+    def __init__(self, transport: str, identity: CertificateFiles, client_ca: str | None = None) -> None:
         self.transport = transport
         self.clients: list[str] = []
         self._identity = identity

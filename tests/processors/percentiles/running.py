@@ -67,7 +67,7 @@ def quantiles(point: SummaryDataPoint) -> dict[float, float]:
 
 
 @dataclass
-class Running:
+class RunningProcessor:
     """A percentiles processor with a fake clock and its own metrics."""
 
     options: dict[str, Any] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.batch import Batch
-from tests.processors.percentiles.running import Running, of_metric
+from tests.processors.percentiles.running import RunningProcessor, of_metric
 
 NO_VALUE = 1
 CUMULATIVE = 2
@@ -29,12 +29,12 @@ def latency(pids: Sequence[int], *, ended: bool = False, kind: str = "gauge", te
     return of_metric(metric)
 
 
-def flags(running: Running) -> dict[int, int]:
+def flags(running: RunningProcessor) -> dict[int, int]:
     """The flags of each process's point in the next tick."""
     return {point.attributes[0].value.int_value: point.flags for point in running.points()}
 
 
-def kept(running: Running) -> int:
+def kept(running: RunningProcessor) -> int:
     """The number of series and counters in memory."""
     processor = running.processor
     known = sum(len(slots) for _, slots in processor._intake._known.values())
@@ -43,7 +43,7 @@ def kept(running: Running) -> int:
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
 def test_an_ended_series_emits_its_last_percentiles_and_then_a_point_without_a_value(kind: str) -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(latency([1, 2], kind=kind), latency([1], kind=kind, ended=True))
     assert flags(running) == {1: 0, 2: 0}
     assert flags(running) == {1: NO_VALUE, 2: 0}
@@ -51,7 +51,7 @@ def test_an_ended_series_emits_its_last_percentiles_and_then_a_point_without_a_v
 
 
 def test_a_series_that_continues_after_its_end_is_kept() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(latency([1]), latency([1], ended=True))
     running.tick()
     running.process(latency([1]))
@@ -60,14 +60,14 @@ def test_a_series_that_continues_after_its_end_is_kept() -> None:
 
 
 def test_with_group_by_the_end_of_one_input_series_does_not_end_the_merged_series() -> None:
-    running = Running({"group_by": []})
+    running = RunningProcessor({"group_by": []})
     running.process(latency([1, 2]), latency([1], ended=True))
     assert running.point().count == 2
     assert running.point().count == 2
 
 
 def test_the_exponential_histogram_of_a_series_ends_too() -> None:
-    running = Running({"exponential_histogram": True})
+    running = RunningProcessor({"exponential_histogram": True})
     running.process(latency([1]), latency([1], ended=True))
     running.tick()
     assert [metric.WhichOneof("data") for metric in running.tick()] == ["summary", "exponential_histogram"]
@@ -76,7 +76,7 @@ def test_the_exponential_histogram_of_a_series_ends_too() -> None:
 
 @pytest.mark.parametrize(("kind", "temporality"), [("gauge", 0), ("histogram", 1), ("histogram", CUMULATIVE)])
 def test_thousands_of_short_lived_processes_leave_no_memory(kind: str, temporality: int) -> None:
-    running = Running({"max_series": 100, "window": "20s"})
+    running = RunningProcessor({"max_series": 100, "window": "20s"})
     for first in range(0, 5000, 50):
         pids = range(first, first + 50)
         running.process(latency(pids, kind=kind, temporality=temporality))
@@ -90,7 +90,7 @@ def test_thousands_of_short_lived_processes_leave_no_memory(kind: str, temporali
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
 def test_processing_a_large_metric_yields_to_the_event_loop(kind: str) -> None:
-    running = Running()
+    running = RunningProcessor()
     turns = running.process(latency(range(2000), kind=kind))
     assert len(turns) > 2
     assert not any(batch.item_count for batch in turns)
@@ -98,7 +98,7 @@ def test_processing_a_large_metric_yields_to_the_event_loop(kind: str) -> None:
 
 
 def test_a_series_whose_last_values_were_emitted_is_removed_as_soon_as_it_ends() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(latency([1]))
     assert flags(running) == {1: 0}
     running.process(latency([1], ended=True))

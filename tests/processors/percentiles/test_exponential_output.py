@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogramDataPoint, Metric
 
-from tests.processors.percentiles.running import Running, gauge, of_metric
+from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric
 
 OPTIONS = {"exponential_histogram": True, "window": "10s"}
 
 
-def histogram(running: Running) -> ExponentialHistogramDataPoint:
+def histogram(running: RunningProcessor) -> ExponentialHistogramDataPoint:
     summary, metric = running.tick()
     assert (summary.name, metric.name) == ("latency", "latency.histogram")
     assert metric.exponential_histogram.aggregation_temporality == 2
@@ -21,7 +21,7 @@ def histogram(running: Running) -> ExponentialHistogramDataPoint:
 
 @given(st.lists(st.floats(1e-9, 3600), min_size=1, max_size=60))
 def test_every_value_lies_in_its_bucket_within_the_precision_of_the_counters(values: list[float]) -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(gauge(values, {"pid": 7}))
     point = histogram(running)
     counts = np.array(point.positive.bucket_counts, np.int64)
@@ -38,7 +38,7 @@ def test_every_value_lies_in_its_bucket_within_the_precision_of_the_counters(val
 
 
 def test_it_is_cumulative_whatever_the_window() -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(gauge([1.0]))
     first = histogram(running)
     running.process(gauge([2.0, 0.0]))
@@ -50,7 +50,7 @@ def test_it_is_cumulative_whatever_the_window() -> None:
 
 
 def test_a_single_value_is_in_one_bucket_at_the_finest_scale() -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(gauge([0.5, 0.5]))
     point = histogram(running)
     assert (list(point.positive.bucket_counts), point.scale) == ([2], 20)
@@ -68,7 +68,7 @@ def with_exemplars(*values: float, temporality: int = 1) -> Metric:
 
 
 def test_it_has_the_exemplars_since_the_last_output() -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(of_metric(with_exemplars(0.1, 0.3)), of_metric(with_exemplars(0.2)))
     assert [one.trace_id[0] for one in histogram(running).exemplars] == [1, 3, 2]
     running.process(of_metric(with_exemplars(0.4)))
@@ -76,19 +76,19 @@ def test_it_has_the_exemplars_since_the_last_output() -> None:
 
 
 def test_it_keeps_the_largest_of_many_exemplars() -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(*(of_metric(with_exemplars(n / 10)) for n in range(40)))
     assert sorted(one.trace_id[0] for one in histogram(running).exemplars) == list(range(24, 40))
 
 
 def test_a_repeated_exemplar_of_a_cumulative_histogram_is_emitted_once() -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(*(of_metric(with_exemplars(0.1, temporality=2)) for _ in range(3)))
     assert len(histogram(running).exemplars) == 1
 
 
 def test_a_new_series_in_a_reused_slot_has_no_old_exemplars() -> None:
-    running = Running({**OPTIONS, "max_series": 1, "idle_timeout": "15s"})
+    running = RunningProcessor({**OPTIONS, "max_series": 1, "idle_timeout": "15s"})
     running.process(of_metric(with_exemplars(0.1)))
     running.clock.advance(30)
     running.tick()  # removed before its exemplars were emitted

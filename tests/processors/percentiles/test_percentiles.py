@@ -13,13 +13,13 @@ from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel_processors.percentiles import PercentilesProcessor
-from tests.processors.percentiles.running import Running, gauge, metrics_of, of_metric, quantiles
+from tests.processors.percentiles.running import RunningProcessor, gauge, metrics_of, of_metric, quantiles
 
 SECOND = 1_000_000_000
 
 
 def test_a_gauge_becomes_a_summary_with_its_name_unit_description_resource_and_scope() -> None:
-    running = Running()
+    running = RunningProcessor()
     assert running.process(gauge([0.001, 0.002, 0.003], {"pid": 7, "api": "driver"})) == []
     running.clock.advance(10)
     [batch] = running.processor.tick(running.clock.time_ns())
@@ -45,7 +45,7 @@ def test_a_gauge_becomes_a_summary_with_its_name_unit_description_resource_and_s
     st.lists(st.floats(0, 1), min_size=1, max_size=5),
 )
 def test_quantiles_equal_those_of_hdrhistogram(batches: list[list[float]], wanted: list[float]) -> None:
-    running = Running({"quantiles": wanted, "significant_figures": 2})
+    running = RunningProcessor({"quantiles": wanted, "significant_figures": 2})
     theirs = HdrHistogram(1, 3600 * SECOND, 2)
     for values in batches:
         running.process(gauge(values))
@@ -57,7 +57,7 @@ def test_quantiles_equal_those_of_hdrhistogram(batches: list[list[float]], wante
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 10)), max_size=80))
 def test_points_of_many_series_in_any_order_are_counted_separately(points: list[tuple[int, float]]) -> None:
-    running = Running()
+    running = RunningProcessor()
     metric = Metric(name="latency", unit="s")
     for series, value in points:
         point = metric.gauge.data_points.add(time_unix_nano=1, as_double=value)
@@ -72,7 +72,7 @@ def test_points_of_many_series_in_any_order_are_counted_separately(points: list[
 
 
 def test_points_of_sums_are_values_whether_integer_or_double() -> None:
-    running = Running()
+    running = RunningProcessor()
     metric = Metric(name="size", unit="By")
     metric.sum.is_monotonic = True
     metric.sum.data_points.add(as_int=5)
@@ -87,7 +87,7 @@ def test_points_of_sums_are_values_whether_integer_or_double() -> None:
 
 
 def test_points_without_a_value_are_not_counted() -> None:
-    running = Running()
+    running = RunningProcessor()
     metric = Metric(name="size", unit="By")
     metric.gauge.data_points.add(as_double=0.0, flags=1)
     metric.gauge.data_points.add(time_unix_nano=3)
@@ -98,13 +98,13 @@ def test_points_without_a_value_are_not_counted() -> None:
 
 
 def test_the_order_of_attributes_does_not_matter() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(gauge([1], {"a": "x", "b": "y"}), gauge([2], {"b": "y", "a": "x"}))
     assert running.point().count == 2
 
 
 def test_nan_and_negative_values_are_dropped_and_counted() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(gauge([1.0, float("nan"), -1.0, -0.0, float("-inf")]))
     assert running.dropped == {"nan": 1, "negative": 2}
     point = running.point()
@@ -112,7 +112,7 @@ def test_nan_and_negative_values_are_dropped_and_counted() -> None:
 
 
 def test_values_above_max_value_count_as_max_value_and_are_counted() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(gauge([1.0, 7200.0, 1e305, float("inf")]))
     assert running.clamped == 3
     point = running.point()
@@ -121,13 +121,13 @@ def test_values_above_max_value_count_as_max_value_and_are_counted() -> None:
 
 
 def test_resolution_and_max_value_are_configurable() -> None:
-    running = Running({"resolution": 0.5, "max_value": 100})
+    running = RunningProcessor({"resolution": 0.5, "max_value": 100})
     running.process(gauge([0.2, 0.3, 99, 101], unit="Cel"))
     assert quantiles(running.point()) == {0: 0, 0.5: 0.5, 0.9: 100, 0.99: 100, 0.999: 100, 1: 100}
 
 
 def test_the_window_rolls_while_count_and_sum_increase() -> None:
-    running = Running({"window": "20s"})
+    running = RunningProcessor({"window": "20s"})
     running.process(gauge([1]))
     assert quantiles(running.point())[1] == pytest.approx(1, rel=1e-3)
     running.process(gauge([2]))
@@ -142,7 +142,7 @@ def test_the_window_rolls_while_count_and_sum_increase() -> None:
 
 
 def test_since_start_covers_all_values() -> None:
-    running = Running({"window": "since_start"})
+    running = RunningProcessor({"window": "since_start"})
     running.process(gauge([1]))
     for _ in range(5):
         running.tick()
@@ -153,7 +153,7 @@ def test_since_start_covers_all_values() -> None:
 
 
 def test_other_metrics_pass_as_the_bytes_that_arrived() -> None:
-    running = Running({"metrics": ["other.*"]})
+    running = RunningProcessor({"metrics": ["other.*"]})
     batch = gauge([1.0])
     before = batch.metrics_bytes()
     [after] = running.process(batch)
@@ -162,14 +162,14 @@ def test_other_metrics_pass_as_the_bytes_that_arrived() -> None:
 
 
 def test_only_selected_metrics_are_removed_from_a_batch() -> None:
-    running = Running({"metrics": ["a.*", "b"]})
+    running = RunningProcessor({"metrics": ["a.*", "b"]})
     batch = Batch.join([gauge([1], name=name) for name in ("a.x", "b", "c", "a.y", "bb")])
     assert [metric.name for metric in metrics_of(running.process(batch))] == ["c", "bb"]
     assert [metric.name for metric in running.tick()] == ["a.x", "a.y", "b"]
 
 
 def test_a_copy_of_the_batch_in_another_pipeline_keeps_its_metrics() -> None:
-    running = Running()
+    running = RunningProcessor()
     batch = gauge([1.0])
     other = batch.copy()
     running.process(batch)
@@ -177,7 +177,7 @@ def test_a_copy_of_the_batch_in_another_pipeline_keeps_its_metrics() -> None:
 
 
 def test_summaries_and_spans_pass_through() -> None:
-    running = Running()
+    running = RunningProcessor()
     summary = of_metric(Metric(name="latency", summary=Summary()))
     [passed] = running.process(summary)
     assert passed is summary
@@ -188,7 +188,7 @@ def test_summaries_and_spans_pass_through() -> None:
 
 
 def test_with_pass_through_the_input_keeps_its_name_and_the_percentiles_get_a_suffix() -> None:
-    running = Running({"pass_through": True})
+    running = RunningProcessor({"pass_through": True})
     batch = gauge([1.0])
     [passed] = running.process(batch)
     assert passed is batch
@@ -196,7 +196,7 @@ def test_with_pass_through_the_input_keeps_its_name_and_the_percentiles_get_a_su
 
 
 def test_group_by_keeps_the_named_attributes_of_points_and_resources() -> None:
-    running = Running({"group_by": ["pid", "host.name"]})
+    running = RunningProcessor({"group_by": ["pid", "host.name"]})
     running.process(
         gauge([1], {"pid": 1, "api": "x"}, resource={"host.name": "a", "gpu": 0}),
         gauge([2], {"pid": 1, "api": "y"}, resource={"host.name": "a", "gpu": 1}),
@@ -208,7 +208,7 @@ def test_group_by_keeps_the_named_attributes_of_points_and_resources() -> None:
 
 
 def test_series_beyond_the_limit_are_dropped_and_counted() -> None:
-    running = Running({"max_series": 2})
+    running = RunningProcessor({"max_series": 2})
     for pid in range(4):
         running.process(gauge([1, 2, 3], {"pid": pid}))
     running.process(gauge([1], {"pid": 0}))
@@ -217,7 +217,7 @@ def test_series_beyond_the_limit_are_dropped_and_counted() -> None:
 
 
 def test_idle_series_are_removed_and_free_their_slots() -> None:
-    running = Running({"max_series": 1, "idle_timeout": "15s", "window": "since_start"})
+    running = RunningProcessor({"max_series": 1, "idle_timeout": "15s", "window": "since_start"})
     running.process(gauge([1.0], {"pid": 1}))
     assert running.point().count == 1
     [end] = running.points()
@@ -229,7 +229,7 @@ def test_idle_series_are_removed_and_free_their_slots() -> None:
 
 
 def test_unlimited_input_series_merged_into_one_take_bounded_memory() -> None:
-    running = Running({"group_by": [], "max_series": 1})
+    running = RunningProcessor({"group_by": [], "max_series": 1})
     for request in range(100):
         running.process(gauge([1.0], {"request": request}, resource={"pod": request // 10}))
     assert running.point().count == 100
@@ -237,7 +237,7 @@ def test_unlimited_input_series_merged_into_one_take_bounded_memory() -> None:
 
 
 def test_flush_emits_values_since_the_last_tick_once() -> None:
-    running = Running()
+    running = RunningProcessor()
     assert list(running.processor.flush()) == []
     running.process(gauge([1.0]))
     running.tick()
@@ -249,7 +249,7 @@ def test_flush_emits_values_since_the_last_tick_once() -> None:
 
 
 def test_series_that_do_not_fit_into_one_batch_are_all_emitted() -> None:
-    running = Running()
+    running = RunningProcessor()
     for pid in range(600):
         running.process(gauge([pid], {"pid": pid}))
     points = running.points()
@@ -258,7 +258,7 @@ def test_series_that_do_not_fit_into_one_batch_are_all_emitted() -> None:
 
 
 def test_many_batches_are_merged_without_losing_a_value() -> None:
-    running = Running({"window": "since_start", "significant_figures": 5})
+    running = RunningProcessor({"window": "since_start", "significant_figures": 5})
     values = np.random.default_rng(0).lognormal(-8, 2, (30, 20_000))
     for some in values:
         running.process(gauge(some.tolist()))
