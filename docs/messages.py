@@ -15,7 +15,7 @@ from docs.message_texts import Key, messages, source_files
 
 PAGE = Path(__file__).with_name("messages.md")
 
-_SIMILAR = 0.6
+_SIMILAR = 0.7
 """The ratio of `difflib` from which on a new message counts as an old one reworded."""
 _FENCE = re.compile(r"(<!-- messages: [^>]*-->\n).*?(<!-- end of messages -->)", re.DOTALL)
 _HEADING = re.compile(r"^## (\S+)$", re.MULTILINE)
@@ -65,13 +65,15 @@ def _plain(code: str) -> str:
 
 
 def main() -> int:
-    """Rewrites the page. Lists removed messages and missing advice. Returns 1 if advice is missing."""
+    """Rewrites the page. Lists removed messages, and advice to check or to write. Returns 1 if advice is missing."""
     before, places = PAGE.read_text("utf-8"), messages(source_files())
     page = written_into(before, places)
     PAGE.write_text(page, "utf-8")
-    known = advice(page)
-    removed, missing = advice(before).keys() - places.keys(), [key for key in places if not known[key]]
-    for verb, keys in (("removed", removed), ("write the advice", missing)):
+    known, old = advice(page), advice(before)
+    missing = [key for key in places if not known[key]]
+    inherited = [key for key in places if key not in old and known[key]]
+    work = {"removed": old.keys() - places.keys(), "check the advice": inherited, "write the advice": missing}
+    for verb, keys in work.items():
         sys.stdout.writelines(f"{verb}: {component}: {message}\n" for component, message in sorted(keys))
     return 1 if missing else 0
 
