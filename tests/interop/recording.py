@@ -13,7 +13,7 @@ def recording() -> Path:
     """The path of the recording. Skips the test without it."""
     path = Path(__file__).parents[3] / "shared/data/dcgm_metrics_20250718_134233.csv"
     if not path.exists():
-        pytest.skip(f"the recording is not here: {path}")
+        pytest.skip(f"the recording is missing: {path}")
     return path
 
 
