@@ -1,6 +1,6 @@
-"""What the ns of a counted call are spent on: sessions that do ever more of it, in turns on the same function.
+"""The parts of the cost of a counted call: programs with increasing parts of the probe, alternately on one function.
 
-Needs root, clang and Linux 6.13 to 6.19. Run it alone: the parts are tens of ns of a thousand.
+Needs root, clang and Linux 6.13 to 6.19. Run it on an idle machine: a part is some 10 ns of 1,000 ns.
 """
 
 import platform
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from benchmarks.ebpf import compiled, time_calls
 from otel_zernel_receivers.ebpf.kernel.libbpf import Object
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, SESSION_CONTEXT
@@ -35,10 +35,10 @@ PARTS = {
 _SOURCE = Path(__file__).with_suffix(".bpf.c")
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """A row for each part."""
     if not shutil.which("clang") or not CHEAPEST <= RUNNING < SESSION_CONTEXT:
-        return [Row("eBPF: parts of a probe", "not measured: needs clang and Linux 6.13 to 6.19")]
+        return [BenchmarkRow("eBPF: parts of a probe", "not measured: needs clang and Linux 6.13 to 6.19")]
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         executable = compiled(Path(folder))
@@ -50,7 +50,7 @@ def run() -> list[Row]:
     rows, before = [], best["nothing"]
     for name, text in PARTS.items():
         added = f", {best[name] - before:+.0f} ns" if name != "nothing" else ""
-        rows.append(Row(f"eBPF: {text}", f"{best[name]:.0f} ns{added}, {best[name] / best['nothing']:.2f} x"))
+        rows.append(BenchmarkRow(f"eBPF: {text}", f"{best[name]:.0f} ns{added}, {best[name] / best['nothing']:.2f} x"))
         before = best[name]
     return rows
 
@@ -68,7 +68,7 @@ def _loaded(folder: Path) -> Object:
 
 
 def _best(executable: Path, places: Sequence[AttachPoint], objects: dict[str, Object]) -> dict[str, float]:
-    """The ns of a call with each program, the least of several rounds in turns."""
+    """The time of a call in ns with each program: the minimum of several alternating rounds."""
     best = dict.fromkeys(objects, float("inf"))
     command = [executable]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program:

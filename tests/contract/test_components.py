@@ -12,17 +12,20 @@ import yaml
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver
+from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
+from otel_zernel.engine.scraping import Scraping
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
+from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
 from tests.core.parts import batch_of
 
 REGISTRY = Registry.installed()
 COMPONENTS: list[tuple[Kind, str]] = [(kind, type_) for kind in KINDS for type_ in REGISTRY.aliases(kind)]
 EVERY = pytest.mark.parametrize(("kind", "type_"), COMPONENTS, ids=[type_ for _, type_ in COMPONENTS])
+_UNCOUNTED = ScraperMetrics(lambda points: None, lambda points: None)
 BUSY_ROWS = "timestamp,gpu_id,hostname,gpu_utilization\n" + "2026-01-01T00:00:00Z,0,node,50\n" * 1000
 
 
@@ -128,8 +131,9 @@ def test_its_configuration_is_frozen_and_documented(kind: Kind, type_: str) -> N
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("receivers"))
 async def test_a_receiver_returns_promptly_when_cancelled(type_: str, tmp_path: Path) -> None:
-    receiver = working("receivers", type_, tmp_path)
-    assert isinstance(receiver, Receiver)
+    component = working("receivers", type_, tmp_path)
+    receiver = Scraping(component, _UNCOUNTED) if isinstance(component, Scraper) else component
+    assert isinstance(receiver, Receiver | Scraping)
     downstream = Downstream()
     running = asyncio.create_task(receiver.run(downstream))
     await asyncio.sleep(0.05)
