@@ -129,7 +129,7 @@ def test_the_order_of_attributes_makes_no_new_series_and_is_not_remembered_for_e
     assert len(shown.lines()) == 1
     assert shown.lines()[0].endswith("} 7")
     [origin] = shown.page._origins.values()
-    assert [len(stream.known) for stream in origin.streams.values()] == [4]
+    assert [len(stream.series) for stream in origin.streams.values()] == [4]
 
 
 def test_points_with_exemplars_flags_or_no_attributes_are_recognised(shown: Shown) -> None:

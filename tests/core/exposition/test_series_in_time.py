@@ -35,8 +35,8 @@ def test_nothing_is_kept_of_what_has_gone(shown: Shown) -> None:
     shown.page.update(node(), 0)
     shown.page.expire(301)
     assert not shown.page._origins
-    assert not shown.page._families
-    assert not shown.page._owners
+    assert not shown.page._families.by_name
+    assert not shown.page._families.by_sample_name
 
 
 def test_a_series_that_ended_goes_now(shown: Shown) -> None:
