@@ -1,4 +1,4 @@
-"""Exponential histograms as classic buckets: no value is lost, none goes to a wrong side of a bound."""
+"""Exponential histograms as classic buckets: every value is counted, and in the right bucket."""
 
 import math
 from bisect import bisect_left
@@ -14,7 +14,7 @@ SCALES = st.integers(-4, 10)
 
 
 def filled(values: list[float], scale: int) -> ExponentialBuckets:
-    """The histogram of the values, by the data model's definition."""
+    """The buckets of the values, as the data model defines them."""
     histogram = ExponentialBuckets(scale)
     for value in values:
         if value == 0:
@@ -27,7 +27,7 @@ def filled(values: list[float], scale: int) -> ExponentialBuckets:
 
 
 def width(histogram: ExponentialBuckets) -> float:
-    """By what factor a bucket's bounds differ, with room for the rounding of logarithms."""
+    """The ratio of a bucket's bounds, with a margin for the rounding of logarithms."""
     return float(2.0 ** (2.0**-histogram.scale)) * (1 + 1e-9)
 
 
@@ -42,7 +42,7 @@ def test_buckets_count_every_value_once_and_in_order(values: list[float], scale:
 
 
 @given(VALUES, SCALES)
-def test_each_bucket_holds_what_lies_below_its_bound(values: list[float], scale: int) -> None:
+def test_each_bucket_counts_the_values_up_to_its_bound(values: list[float], scale: int) -> None:
     histogram = filled(values, scale)
     bounds, totals = histogram.classic()
     for bound, total in zip(bounds, totals, strict=False):
@@ -53,7 +53,7 @@ def test_each_bucket_holds_what_lies_below_its_bound(values: list[float], scale:
 
 
 @given(VALUES, VALUES, SCALES, SCALES)
-def test_a_sum_is_the_histogram_of_both(left: list[float], right: list[float], one: int, other: int) -> None:
+def test_a_sum_has_the_counts_of_both(left: list[float], right: list[float], one: int, other: int) -> None:
     total = filled(left, one) + filled(right, other)
     coarse = filled([*left, *right], min(one, other)).limited_to(160)
     assert total.scale == coarse.scale
@@ -68,7 +68,7 @@ def test_bounds_are_the_powers_of_the_base() -> None:
     assert totals == [0, 4, 5, 5, 7, 7, 10, 10]
 
 
-def test_fine_buckets_are_joined_until_few_are_left() -> None:
+def test_fine_buckets_are_merged_up_to_the_limit() -> None:
     shown = ExponentialBuckets(scale=8, positive=dict.fromkeys(range(1000), 1)).limited_to(MAX_SHOWN_BUCKETS)
     assert (shown.scale, len(shown.positive)) == (3, 32)
 
@@ -78,7 +78,7 @@ def test_a_zero_threshold_above_the_least_bucket_keeps_the_order() -> None:
     assert (bounds, totals) == ([1.0, 2.0], [7, 8, 8])
 
 
-def test_buckets_beyond_the_floats_count_to_infinity() -> None:
+def test_bounds_beyond_the_range_of_floats_become_infinity() -> None:
     bounds, totals = ExponentialBuckets(scale=-10, positive={0: 1, 1: 2}).classic()
     assert bounds[bisect_left(bounds, 1.0)] == 1.0
     assert totals[-1] == 3
