@@ -142,7 +142,7 @@ def test_doctor_reports_an_exception_of_a_component(
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "ok  first" in printed
-    assert "OSError: ouch; report this bug to its author" in printed
+    assert "OSError: ouch; report this bug to the component's author" in printed
 
 
 def test_doctor_prints_no_escape_sequences(fake: type[FakeExtension], capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,18 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.batch import points
-from otel_zernel.formats.dcgm import COLUMNS, FIELDS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
+from otel_zernel.formats.dcgm import (
+    COLUMNS,
+    FIELDS,
+    KUBERNETES,
+    LABELS,
+    RESOURCE,
+    TYPE,
+    TYPES,
+    UNIT,
+    Measure,
+    implied_descriptor,
+)
 from otel_zernel.otlp.points import Descriptor
 
 Texts = dict[str, str]
@@ -120,7 +131,7 @@ def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
 
 def _told(field: str, descriptor: Descriptor) -> Texts:
     """Labels for what the field's name does not say."""
-    if field in FIELDS:
+    if field in FIELDS or implied_descriptor(field) == descriptor:
         return {}
     type_ = next(name for name, kind in TYPES.items() if kind == descriptor.kind)
     return {TYPE: type_} | ({UNIT: descriptor.unit} if descriptor.unit else {})
