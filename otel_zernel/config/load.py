@@ -23,7 +23,7 @@ class LoadedConfig:
     originals: Mapping[Path, str]
     """The text of each value that came from a reference or `--set` and was read as YAML: `0123` for 123."""
     warnings: tuple[str, ...]
-    """Sentences about environment variables that are not set."""
+    """One warning for each environment variable that is not set."""
 
 
 @dataclass(frozen=True, slots=True)

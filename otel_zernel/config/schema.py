@@ -52,7 +52,7 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A valid configuration. Components are by id, including those that no pipeline uses."""
+    """A valid configuration. Each mapping has all configured components by id, also those that no pipeline uses."""
 
     receivers: Mapping[str, ComponentSettings]
     processors: Mapping[str, ComponentSettings]
@@ -231,8 +231,8 @@ class _Validation:
                 cls = self._classes.get((kind, id_))
                 if cls and pipeline.signals and not cls.signals & pipeline.signals:
                     verb = "produce" if kind == "receivers" else "accept"
-                    signals = " or ".join(sorted(pipeline.signals))
-                    self._add_mistake(path, f"{kind[:-1]} {quoted(id_)} does not {verb} {signals}; remove it from here")
+                    mismatch = f"does not {verb} {' or '.join(sorted(pipeline.signals))}"
+                    self._add_mistake(path, f"{kind[:-1]} {quoted(id_)} {mismatch}; remove it from the pipeline")
 
     def _references(self, kind: Kind, value: Any, path: Path, list_path: Path) -> tuple[str, ...]:
         """The ids in a list of references. Mistakes are reported for `path`."""
@@ -260,7 +260,8 @@ def _missing(cls: ComponentClass) -> str | None:
     try:
         return cls.missing()
     except Exception as error:  # noqa: BLE001  # a third party's check may raise anything
-        return f"its check for missing packages failed: {type(error).__name__}: {error}; report this bug to its author"
+        bug = f"{type(error).__name__}: {error}"
+        return f"the component's check for missing packages failed: {bug}; report this bug to its author"
 
 
 def _problem(mistake: Mistake, sources: Mapping[Path, str]) -> Problem:

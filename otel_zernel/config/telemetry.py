@@ -11,7 +11,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Section(ComponentConfig):
-    """A part of the `service` section. It follows the same rules as a component's configuration."""
+    """A part of the `service` section. As in a component's configuration, unknown keys are errors."""
 
 
 class LogSampling(Section):
@@ -19,11 +19,11 @@ class LogSampling(Section):
 
     enabled: bool = True
     tick: PositiveDuration = 10.0
-    """The period in which equal messages are counted, in seconds. Messages are equal if level and template are."""
+    """The period in which equal messages are counted, in seconds. Equal means the same level and template."""
     initial: Annotated[int, Field(ge=0)] = 10
     """The number of equal messages that are logged in each tick."""
     thereafter: Annotated[int, Field(ge=0)] = 100
-    """After `initial`, every message of this number is logged: 100 means every hundredth. 0 means none."""
+    """After `initial`, one message in this many is logged: 100 logs every hundredth. 0 logs none."""
 
 
 class LogSettings(Section):

@@ -2,12 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
+import pytest
 from pydantic import Field, ValidationInfo, model_validator
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Emit, Exporter, Extension, Processor, Receiver
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
+from otel_zernel.errors import ConfigError
 from otel_zernel.registry import Registry
 from otel_zernel.types import Duration, ListenAddress, Ratio, Secret
 
@@ -127,3 +129,16 @@ def settings_of(*texts: str, overrides: tuple[str, ...] = (), environ: dict[str,
 def out_config(text: str, environ: dict[str, str] | None = None) -> Any:
     """The configuration of the `out` exporter, with the options of a YAML flow mapping merged into it."""
     return settings_of(MINIMAL, f"exporters: {{out: {text}}}", environ=environ).exporters["out"].config
+
+
+def problems(*texts: str, environ: dict[str, str] | None = None) -> list[str]:
+    """The problems of YAML texts, without their sources."""
+    with pytest.raises(ConfigError) as caught:
+        settings_of(*texts, environ=environ)
+    return [f"{one.path}: {one.message}" for one in caught.value.problems]
+
+
+def exporter_problem(text: str) -> str:
+    """The single problem of the `out` exporter with these options, without the exporter's path."""
+    (only,) = problems(MINIMAL, f"exporters: {{out: {text}}}")
+    return only.removeprefix("exporters::out")
