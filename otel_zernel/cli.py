@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     print_config = commands.add_parser("print-config", help="print the configuration after merging and expansion")
     _add_config(print_config)
     modes = ("redacted", "unredacted")
-    print_config.add_argument("--mode", choices=modes, default="redacted", help="how secrets are printed")
+    print_config.add_argument("--mode", choices=modes, default="redacted", help="redacted, the default, hides secrets")
     return parser
 
 

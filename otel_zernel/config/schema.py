@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from otel_zernel.component import BOTH, ComponentConfig, Kind, Signal
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
-from otel_zernel.config.telemetry import Section, TelemetrySettings
+from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.config.yaml12 import Path
 from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.registry import KINDS, ComponentClass, Registry
 from otel_zernel.text import joined, one_line, quoted, suggestion
-from otel_zernel.types import Duration
+from otel_zernel.types import Duration, Section
 
 SECTIONS = (*KINDS, "service")
 PIPELINE_KINDS: tuple[Kind, ...] = ("receivers", "processors", "exporters")

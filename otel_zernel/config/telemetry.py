@@ -4,14 +4,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from otel_zernel.component import ComponentConfig
-from otel_zernel.types import PositiveDuration, Secret
+from otel_zernel.types import PositiveDuration, Secret, Section
 
 Port = Annotated[int, Field(ge=0, le=65535)]
-
-
-class Section(ComponentConfig):
-    """A part of the `service` section. As in a component's configuration, unknown keys are errors."""
 
 
 class LogSampling(Section):

@@ -104,7 +104,7 @@ class Instruments:
     def restarted(self, receiver: str) -> None:
         self._restarts.add(1, {"receiver": receiver})
 
-    def receiver(self, receiver: str, transport: str) -> ReceiverMetrics:
+    def receiver(self, receiver: str, transport: str = "") -> ReceiverMetrics:
         attributes = {"receiver": receiver, "transport": transport}
         accepted, refused = (self._items(f"receiver_{outcome}", attributes) for outcome in ("accepted", "refused"))
         return ReceiverMetrics(accepted, refused)
