@@ -11,12 +11,12 @@ FENCE = re.compile(r"(<!-- catalogue: [^>]*-->\n).*?(<!-- end of catalogue -->)"
 
 
 def catalogue(registry: Registry) -> str:
-    """One table per kind. Columns: type, purpose (from the docstring of the class), signals, stability."""
+    """A table for each kind: type, purpose (the docstring of the class), signals, stability."""
     return "\n".join(_table(registry, kind) for kind in KINDS)
 
 
 def written_into(readme: str, registry: Registry) -> str:
-    """The text of the README with the current catalogue."""
+    """The text of the README with the catalogue of the installed components."""
     return FENCE.sub(lambda fence: f"{fence[1]}\n{catalogue(registry)}\n{fence[2]}", readme)
 
 

@@ -131,7 +131,9 @@ def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
 
 def _told(field: str, descriptor: Descriptor) -> Texts:
     """Labels for what the field's name does not say."""
-    if field in FIELDS or implied_descriptor(field) == descriptor:
+    if field in FIELDS:
+        return {}
+    if implied_descriptor(field) == descriptor:
         return {}
     type_ = next(name for name, kind in TYPES.items() if kind == descriptor.kind)
     return {TYPE: type_} | ({UNIT: descriptor.unit} if descriptor.unit else {})
