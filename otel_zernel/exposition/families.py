@@ -1,6 +1,6 @@
 """The metric families of a page, and the names that they own."""
 
-from collections.abc import Iterator
+from collections.abc import Collection
 
 from otel_zernel.exposition.family import MetricFamily
 from otel_zernel.exposition.stream import MetricStream
@@ -10,7 +10,7 @@ TARGET_INFO = "target_info"
 
 
 class MetricFamilies:
-    """The families of a page, in the order of their creation.
+    """The families of a page.
 
     Two families must not share a sample name: a summary `a` owns `a`, `a_count` and `a_sum`. A family without series
     gives its names up to the next family that needs them.
@@ -20,8 +20,9 @@ class MetricFamilies:
         self.by_name: dict[str, MetricFamily] = {}
         self.by_sample_name: dict[str, MetricFamily] = {}
 
-    def __iter__(self) -> Iterator[MetricFamily]:
-        return iter(self.by_name.values())
+    def values(self) -> Collection[MetricFamily]:
+        """The families, in the order of their creation."""
+        return self.by_name.values()
 
     def family_of(self, stream: MetricStream) -> MetricFamily | None:
         """The family of a stream, created if it is new. None if its name belongs to another type or unit."""

@@ -81,7 +81,7 @@ class Page:
         with self._lock:
             self._expire(now)
             lines = self._target_info_lines(format_)
-            for family in self._families:
+            for family in self._families.values():
                 lines += self._family_lines(family, format_)
         return "".join([*lines, "# EOF\n" if format_.openmetrics else ""]).encode()
 
@@ -195,13 +195,14 @@ class Page:
         horizon = now - self._options.metric_expiration
         if self._oldest >= horizon:
             return
-        for family in list(self._families):
+        for family in list(self._families.values()):
             for series in [one for one in family.series.values() if one.updated < horizon]:
                 self._remove(series)
             if not family.series:
                 self._families.remove(family)
         self._remove_empty_origins()
-        self._oldest = min((one.updated for family in self._families for one in family.series.values()), default=now)
+        times = (one.updated for family in self._families.values() for one in family.series.values())
+        self._oldest = min(times, default=now)
 
     def _remove_empty_origins(self) -> None:
         """Removes the streams without a series, and the origins without a stream."""
