@@ -1,4 +1,4 @@
-"""Writes the nvml receiver's metrics and its rules for `hw.status` into its README: `make docs`."""
+"""Writes the metrics of the nvml receiver, and its rules for `hw.status`, into its README. `make docs` runs it."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def _rules() -> str:
 
 
 def main() -> None:
-    """Rewrites the README in place."""
+    """Updates the README in place."""
     README.write_text(written_into(README.read_text("utf-8")), "utf-8")
 
 

@@ -3,7 +3,14 @@
 import re
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
+
+
+class Section(BaseModel):
+    """A mapping in the configuration. An unknown key is an error, and the validated values cannot change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.service import Service, log_undelivered
 from otel_zernel.errors import CannotStart, ConfigError
-from otel_zernel.telemetry.logs import Sampling, set_up
+from otel_zernel.telemetry.logs import SamplingFilter, set_up
 
 _logger = logging.getLogger("otel_zernel.engine.service")
 
@@ -153,7 +153,9 @@ def _exempt_newer() -> None:
 def _set_up_logs(settings: Settings) -> None:
     logs = settings.telemetry.logs
     thinned = logs.sampling
-    sampling = Sampling(thinned.tick, thinned.initial, thinned.thereafter, time.monotonic) if thinned.enabled else None
+    sampling = (
+        SamplingFilter(thinned.tick, thinned.initial, thinned.thereafter, time.monotonic) if thinned.enabled else None
+    )
     set_up(logs.level, logs.encoding, sampling)
     for warning in settings.warnings:
         _logger.warning("%s", warning)

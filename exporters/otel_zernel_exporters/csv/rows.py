@@ -13,7 +13,18 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.batch import points
-from otel_zernel.formats.dcgm import COLUMNS, FIELDS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
+from otel_zernel.formats.dcgm import (
+    COLUMNS,
+    FIELDS,
+    KUBERNETES,
+    LABELS,
+    RESOURCE,
+    TYPE,
+    TYPES,
+    UNIT,
+    Measure,
+    implied_descriptor,
+)
 from otel_zernel.otlp.points import Descriptor
 from otel_zernel.otlp.staleness import has_no_value
 
@@ -116,6 +127,8 @@ def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
 def _described(field: str, descriptor: Descriptor) -> Texts:
     """Labels with the type and the unit of a metric that DCGM does not have."""
     if field in FIELDS:
+        return {}
+    if implied_descriptor(field) == descriptor:
         return {}
     type_ = next(name for name, kind in TYPES.items() if kind == descriptor.kind)
     return {TYPE: type_} | ({UNIT: descriptor.unit} if descriptor.unit else {})

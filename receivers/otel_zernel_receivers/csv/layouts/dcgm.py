@@ -3,7 +3,18 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from otel_zernel.formats.dcgm import FIELDS, INTEGERS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
+from otel_zernel.formats.dcgm import (
+    FIELDS,
+    INTEGERS,
+    KUBERNETES,
+    LABELS,
+    RESOURCE,
+    TYPE,
+    TYPES,
+    UNIT,
+    Measure,
+    implied_descriptor,
+)
 from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
 from otel_zernel_receivers.csv.layouts.labels import parse_labels
@@ -68,6 +79,8 @@ def _resource(texts: Mapping[str, str], labels: dict[str, str]) -> dict[str, Att
 def _told(name: str, labels: dict[str, str]) -> Measure:
     """What the labels say about a metric that is no field of DCGM's; they are taken out."""
     kind, unit = labels.pop(TYPE, ""), labels.pop(UNIT, "")
+    if not (kind or unit) and (implied := implied_descriptor(name)):
+        return Measure(implied)
     return Measure(Descriptor(name, unit, TYPES.get(kind, "gauge")))
 
 
