@@ -1,4 +1,4 @@
-"""The instructions with which functions return `true`, by the disassemblers of binutils.
+"""Finds the instructions with which functions return `true`, by the disassemblers of binutils.
 
 The receiver finds them by patterns of bytes. This is the other opinion: it knows where each instruction begins.
 """
@@ -18,15 +18,15 @@ OBJDUMP = {
     "x86_64": ("objdump", "--architecture=i386:x86-64"),
     "aarch64": ("aarch64-linux-gnu-objdump", "--architecture=aarch64"),
 }
-"""Debian has them in binutils-x86-64-linux-gnu and binutils-aarch64-linux-gnu."""
+"""Debian's packages are binutils-x86-64-linux-gnu and binutils-aarch64-linux-gnu."""
 
 _RETURN = re.compile(r"(repz )?ret[a-z]*$")
 _TRUE = re.compile(r"mov +(\$0x1,%e?ax|\$0x1,%al|w0, #0x1)$")
 _RESTORES = re.compile(r"pop |leave|add +\$\w+,%rsp|ldp |ldr |add sp,|autiasp")
 _UNKNOWN = re.compile(r"(jmp +\*|br |\(bad\)|\.inst|udf)")
-"""Jumps to anywhere, and bytes that are no instruction."""
+"""Indirect jumps, and bytes that are no instruction."""
 _NEVER_GOES_ON = re.compile(r"(jmp|b|call|bl|ret[a-z]*)( |$)")
-"""The last instruction of a function. A call there is of a function that throws."""
+"""Instructions that may end a function. A call at the end is of a function that throws."""
 _JUMP = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*, )?0x([0-9a-f]+)$")
 
 
@@ -34,12 +34,12 @@ _PROBED = tuple(name for probe in TORCH_CPU if probe.is_at_return for name in be
 
 
 def is_whole(name: str) -> bool:
-    """Whether the whole code of the function is kept: it has a probe on its returns, or is a part of one (`.cold`)."""
+    """Whether the function is stored whole: it has a probe on its returns, or is a part of such a function (`.cold`)."""
     return name.encode().startswith(_PROBED)
 
 
 def whole_functions(kept: Iterable[Kept]) -> list[Kept]:
-    """The functions whose whole code is kept, once each.
+    """The functions that are stored whole, once each.
 
     Without `.org.0`: BOLT leaves such a jump to the function where the function was.
     """
@@ -51,12 +51,12 @@ class Instruction(NamedTuple):
     """One line of a disassembly."""
 
     offset: int
-    """From the beginning of the function."""
+    """Bytes from the beginning of the function."""
     text: str
 
 
 def returns_of_all(functions: Iterable[Kept]) -> Iterator[Returns]:
-    """The returns of functions and of their parts (`.cold`), whose whole code is kept."""
+    """The returns of functions that are stored whole, and of their parts (`.cold`)."""
     for _, parts in groupby(functions, key=lambda one: (one.version, one.arch)):
         yield from _returns_of_parts(list(parts))
 
@@ -70,7 +70,7 @@ def _returns_of_parts(parts: Sequence[Kept]) -> Iterator[Returns]:
 
 
 def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[int]) -> None:
-    """Raises ValueError unless the code is whole: every jump leads to an instruction that is `known`.
+    """Raises ValueError unless the code is complete: every jump leads to one of the instructions `known`.
 
     Otherwise its size would be wrong, or it could return elsewhere, or the disassembler would be out of step.
     """
@@ -85,7 +85,7 @@ def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[in
 
 
 def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
-    """Where it is about to return, as the receiver means it: on x86-64 at the value, on arm64 at `ret`.
+    """The places where the receiver probes the return: on x86-64 the instruction that sets the result, on arm64 `ret`.
 
     Raises ValueError if a return is not of `true`, or if a jump leads behind the place.
     """
@@ -98,12 +98,12 @@ def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
 
 
 def _targets(instructions: Iterable[Instruction]) -> set[int]:
-    """Of jumps, but not of calls."""
+    """The targets of jumps, without calls."""
     return {int(found[1], 16) for one in instructions if (found := _JUMP.match(one.text))}
 
 
 def _value(before: Sequence[Instruction]) -> Instruction:
-    """The instruction that sets the value of a return; behind it, only the stack and registers are restored."""
+    """The instruction that sets the result of a return. After it, only stack and registers are restored."""
     value = next(dropwhile(lambda one: _RESTORES.match(one.text), reversed(before)))
     if not _TRUE.match(value.text):
         raise ValueError(f"`{value.text}` in front of a return, which is not of true")

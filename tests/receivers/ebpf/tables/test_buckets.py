@@ -1,4 +1,4 @@
-"""The bounds of a histogram's buckets tell its counters exactly."""
+"""The counters of a histogram can be computed exactly from the bounds of its buckets."""
 
 import numpy as np
 from hypothesis import given
@@ -19,7 +19,7 @@ def reading(index: list[int], counts: list[int]) -> SeriesReading:
 
 
 @given(st.lists(indexes, min_size=1, max_size=4), st.data())
-def test_every_count_can_be_found_again_from_the_bounds(series: list[list[int]], data: st.DataObject) -> None:
+def test_every_count_can_be_computed_from_the_bounds(series: list[list[int]], data: st.DataObject) -> None:
     counted = [data.draw(st.lists(st.integers(1, 2**32), min_size=len(index), max_size=len(index))) for index in series]
     found = [*buckets(list(map(reading, series, counted)), LAYOUT)]
     for index, counts, (bounds, in_bucket) in zip(series, counted, found, strict=True):
@@ -34,13 +34,13 @@ def test_every_count_can_be_found_again_from_the_bounds(series: list[list[int]],
         assert all(low == 0 or int(before) + 1 == low for low, before in zip(lowest, below, strict=True) if low)
 
 
-def test_only_what_was_counted_has_buckets() -> None:
+def test_only_used_counters_have_buckets() -> None:
     [(bounds, counts)] = buckets([reading([300, 4000], [5, 7])], LAYOUT)
     assert len(bounds) == 4
     assert counts.tolist() == [0, 5, 0, 7, 0]
 
 
 def test_series_of_one_reading_share_no_bucket() -> None:
-    """The second begins where the first one ends, and the third at the lowest counter."""
+    """The second series begins at the end of the first one, and the third at the lowest counter."""
     found = buckets([reading([300], [5]), reading([301, 302], [6, 7]), reading([0, 1], [8, 9])], LAYOUT)
     assert [counts.tolist() for _, counts in found] == [[0, 5, 0], [0, 6, 7, 0], [8, 9, 0]]

@@ -1,4 +1,4 @@
-"""What is new in counters that only grow, and that start again at 0 some day."""
+"""New calls are computed from counters that only grow and wrap around at 2^32."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +19,7 @@ from tests.receivers.ebpf.standin import Program, Standin
 
 @pytest.fixture
 def loaded(loadable: None, standin: Standin) -> Iterator[tuple[LoadedProbes, Program]]:
-    """The BPF side, and a program whose launches are counted."""
+    """The loaded probes, and a program whose launches are counted."""
     seen: list[LoadedProbes] = []
 
     def keep(limits: Limits) -> LoadedProbes:
@@ -38,7 +38,7 @@ def launches(loaded: LoadedProbes, program: Program) -> list[SeriesReading]:
     return [one for one in readings if (one.process.pid, one.operation) == (program.pid, Operation.RUNTIME_LAUNCH)]
 
 
-def test_counters_that_start_again_at_zero_lose_no_call(loaded: tuple[LoadedProbes, Program]) -> None:
+def test_counters_that_wrap_around_lose_no_call(loaded: tuple[LoadedProbes, Program]) -> None:
     bpf, program = loaded
     counters = bpf.bpf.maps["counters"].array(np.dtype("<u4"))
     counters[:] = 2**32 - 1
@@ -52,7 +52,7 @@ def test_counters_that_start_again_at_zero_lose_no_call(loaded: tuple[LoadedProb
     assert (counters < 2**31).any()
 
 
-def test_a_reading_tells_only_what_is_new(loaded: tuple[LoadedProbes, Program]) -> None:
+def test_a_reading_has_only_new_calls(loaded: tuple[LoadedProbes, Program]) -> None:
     bpf, program = loaded
     program.do("cudaLaunchKernel times=500")
     (first,) = launches(bpf, program)
@@ -64,7 +64,7 @@ def test_a_reading_tells_only_what_is_new(loaded: tuple[LoadedProbes, Program]) 
 
 
 def test_more_series_than_are_compared_at_once_are_all_read(loaded: tuple[LoadedProbes, Program]) -> None:
-    """Each fork is a process of its own, and so a series."""
+    """Each fork is a process, and so has its own series."""
     bpf, program = loaded
     program.do("cudaLaunchKernel times=20 forks=100")
     readings = [one for one in bpf.tables.series.read() if one.operation == Operation.RUNTIME_LAUNCH]
