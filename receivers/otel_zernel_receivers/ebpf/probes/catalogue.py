@@ -21,7 +21,7 @@ class Probe:
     kind: CallKind = CallKind.CALL
     arguments: tuple[int, ...] = ()
     """Positions, from 1, of the arguments that this kind of call needs. 0 for one that the function does not have."""
-    takes: tuple[str, ...] = ()
+    first_arguments: tuple[str, ...] = ()
     """For C++, the possible mangled names of its first arguments. Other arguments may follow. Empty for C."""
     is_local: bool = False
     """Whether some releases do not export it. There it is found in the full symbol table, unless that is stripped."""
@@ -29,8 +29,8 @@ class Probe:
     @property
     def beginnings(self) -> tuple[bytes, ...]:
         """The possible beginnings of its name in a symbol table; empty for C, where the whole name is known."""
-        names = beginnings(self.function) if self.takes else ()
-        return tuple(name + arguments.encode() for name in names for arguments in self.takes)
+        names = beginnings(self.function) if self.first_arguments else ()
+        return tuple(name + arguments.encode() for name in names for arguments in self.first_arguments)
 
     @property
     def cookie(self) -> int:
@@ -136,8 +136,8 @@ CUDA_DRIVER = (
 )
 
 
-def _torch(function: str, kind: CallKind, takes: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
-    return Probe(function, Operation.UNCOUNTED, kind=kind, takes=takes, is_local=is_local)
+def _torch(function: str, kind: CallKind, first_arguments: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
+    return Probe(function, Operation.UNCOUNTED, kind=kind, first_arguments=first_arguments, is_local=is_local)
 
 
 # std::string const& in GCC's old string ABI (PyTorch up to 2.6) and in the new one. Both strings begin with the pointer

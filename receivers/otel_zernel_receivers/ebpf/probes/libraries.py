@@ -84,7 +84,7 @@ def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:
     """The functions to probe: in C by name; in C++ each overload that has the arguments which the probe reads."""
-    by_name = {probe.function: probe for probe in probes if not probe.takes}
+    by_name = {probe.function: probe for probe in probes if not probe.first_arguments}
     for name, versions in elf.find(by_name).items():
         yield from ((by_name[name], symbol) for symbol in versions)
     exported = elf.find_beginning(beginning for probe in probes for beginning in probe.beginnings)

@@ -21,7 +21,7 @@ from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits, Tables
 
-_LEFT_OUT = (
+_OMITTED = (
     ("sched_switch_old",),
     ("sched_switch",),
     ("sched_switch", "sched_switch_old"),
@@ -64,7 +64,7 @@ class LoadedProbes:
 
     @property
     def not_counted(self) -> tuple[str, ...]:
-        """What cannot be counted on this kernel, in words for messages."""
+        """The quantities that cannot be counted on this kernel, in words for messages."""
         programs = self.bpf.programs
         scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else ("time off the CPU",)
         return scheduler + (() if "system_call_exit" in programs else ("reads",))
@@ -102,7 +102,7 @@ def variants(mode: Mode) -> tuple[str, ...]:
     return likely[::-1] if RUNNING >= SESSION_CONTEXT else likely
 
 
-def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _LEFT_OUT) -> LoadedProbes:
+def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequence[str]] = _OMITTED) -> LoadedProbes:
     """Loads one object with as many of its programs as this kernel accepts.
 
     Each of `trials` names the programs that it leaves out. Raises the OSError of the last trial, which leaves out the
@@ -110,13 +110,13 @@ def load_variant(limits: Limits, mode: Mode, variant: str, trials: Sequence[Sequ
     """
     refused: list[str] = []
     different = list(dict.fromkeys(tuple(name for name in trial if _has(variant, name)) for trial in trials))
-    for left_out in different[:-1]:
+    for omitted in different[:-1]:
         try:
-            loaded = _load(limits, mode, variant, left_out)
+            loaded = _load(limits, mode, variant, omitted)
         except NotLoaded as error:
             if error.errno == errno.EPERM:  # the kernel would refuse every program
                 raise
-            refused.append(f"{mode} ({variant}, without {', '.join(left_out) or 'none'}): {error}")
+            refused.append(f"{mode} ({variant}, without {', '.join(omitted) or 'none'}): {error}")
         else:
             return replace(loaded, reasons=tuple(refused) if loaded.not_counted else ())
     return replace(_load(limits, mode, variant, different[-1]), reasons=tuple(refused))
@@ -127,7 +127,7 @@ def _has(variant: str, program: str) -> bool:
     return program != "sched_switch_old" or variant == "classic"
 
 
-def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> LoadedProbes:
+def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> LoadedProbes:
     bpf = Object(Path(__file__).parents[1] / "objects" / platform.machine() / f"{variant}.bpf.o")
     try:
         limits.apply(bpf.maps)
@@ -138,7 +138,7 @@ def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> 
                 namespace.st_dev, namespace.st_ino, layout.magnitude, layout.length, round(limits.long_wait * 1e9)
             )
         )
-        for name in bpf.programs.keys() & set(left_out):
+        for name in bpf.programs.keys() & set(omitted):
             bpf.programs.pop(name).skip()
         prepare(bpf, mode)
         try:

@@ -187,9 +187,9 @@ class Scanner:
     def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> ScannedProcess | None:
         """The process, if it is selected and uses one of the libraries or a framework."""
         mappings = executable_mappings(folder.maps)
-        wanted = list(self._files.wanted(folder, mappings))
+        probed = list(self._files.probed(folder, mappings))
         frameworks = frameworks_of(mapping.path for mapping in mappings)
-        if not wanted and not frameworks:
+        if not probed and not frameworks:
             return None
         process = read_process(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
         if not self._selection.selects(process):
@@ -197,7 +197,7 @@ class Scanner:
         if reason := self._unidentifiable(process):
             skipped[reason] += 1
             return None
-        files = [self._files.located(process.id, library, mapping) for library, mapping in wanted]
+        files = [self._files.located(process.id, library, mapping) for library, mapping in probed]
         skipped[Reason.UNREACHABLE_FILE] += files.count(None)
         if folder.start_time() != process.id.start_time:
             return None  # its pid belongs to another process now
@@ -232,7 +232,7 @@ class _KnownFiles:
         self._located: _Cache[tuple[ProcessId, Mapping], UsedFile] = _Cache()
         self._exports: _Cache[tuple[str, str, int], bool] = _Cache()
 
-    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[MappedLibrary, Mapping]]:
+    def probed(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[MappedLibrary, Mapping]]:
         """The mapped files of a process that have functions to probe."""
         for mapping in mappings:
             if named := _LIBRARY.fullmatch(mapping.name):

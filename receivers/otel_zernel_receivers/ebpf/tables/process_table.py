@@ -140,7 +140,7 @@ class ProcessRows:
         """The rows of processes that have ended."""
         return frozenset(self._in(State.ENDED).tolist())
 
-    def take_slots(self, row: int) -> list[int]:
+    def remove_slots(self, row: int) -> list[int]:
         """Removes the series slots of a row and returns their numbers."""
         slots = self._rows[row]["slots"]
         numbers: list[int] = (slots[slots != UNUSED] - 1).tolist()

@@ -82,7 +82,7 @@ class SeriesTable:
 
     def free(self, row: int) -> None:
         """Frees the slots of an ended process's row."""
-        numbers = self._rows.take_slots(row)
+        numbers = self._rows.remove_slots(row)
         self._slots["highest"][numbers] = self._slots_read["highest"][numbers] = 0
         self._counters.forget(numbers)
         self._mark_free(numbers)

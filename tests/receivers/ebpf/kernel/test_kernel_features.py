@@ -58,7 +58,7 @@ def first_linux(architecture: str, mode: Mode, variant: str, programs: set[str])
     return max(FEATURES[feature].since[architecture] for feature in used)
 
 
-OPTIONAL = set(loading._LEFT_OUT[-1])
+OPTIONAL = set(loading._OMITTED[-1])
 """Programs that the loader leaves out in its last trial."""
 
 

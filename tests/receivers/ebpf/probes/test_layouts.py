@@ -95,17 +95,17 @@ def test_jobs_with_a_wheel_and_with_its_replacement_are_counted_once_each(
 ) -> None:
     package = wheel(standin, tmp_path)
     folder = install(package, environment)
-    with job(standin, folder) as old, job(standin, folder) as unseen:
+    with job(standin, folder) as old, job(standin, folder) as unscanned:
         watch.attach()
         assert install(package, environment) == folder
-        assert "/libtorch_cpu.so (deleted)\n" in Path(f"/proc/{unseen.pid}/maps").read_text()
+        assert "/libtorch_cpu.so (deleted)\n" in Path(f"/proc/{unscanned.pid}/maps").read_text()
         with job(standin, folder) as new:
             for _ in range(2):
                 watch.attach()
             old.do("cudaLaunchKernel times=10")
-            unseen.do("cudaLaunchKernel times=20")
+            unscanned.do("cudaLaunchKernel times=20")
             new.do("cudaLaunchKernel times=30")
-            assert launches(watch, old, unseen, new) == [10, 20, 30]
+            assert launches(watch, old, unscanned, new) == [10, 20, 30]
 
 
 def test_a_wheel_that_was_replaced_before_the_first_scan_is_probed(

@@ -92,13 +92,13 @@ def test_only_whole_functions_are_probed(release: Release) -> None:
 
 @pytest.mark.parametrize("group", ["cuda", "nccl"])
 def test_no_call_of_cuda_is_single_stepped_on_x86_64(group: str) -> None:
-    dear = {
+    stepped = {
         (release.version, function)
         for release in releases(group)
         for function, costs in release.costs().items()
         if release.arch == "x86_64" and TrapCost.STEPPED in costs
     }
-    assert not {function for _, function in dear if function.startswith("cuda")}
+    assert not {function for _, function in stepped if function.startswith("cuda")}
 
 
 def test_the_oldest_and_the_newest_supported_releases_are_stored() -> None:

@@ -143,7 +143,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The pid of the started process. If the wrapper forks, that is the wrapper; `log["pid"]` has the program's pid."""
+        """The pid of the started process. `log["pid"]` has that of the program, if a wrapper forks."""
         return self.process.pid
 
     def do(self, command: str) -> None:

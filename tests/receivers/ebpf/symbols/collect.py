@@ -104,9 +104,11 @@ def _read(path: Path, probes: Iterable[Probe]) -> Iterator[tuple[_Symbol, bytes]
 
 def _pattern(probes: Iterable[Probe]) -> re.Pattern[str]:
     """The names of the C functions, and of all C++ functions whose mangled names begin as a probe's."""
-    names = [rf"{re.escape(probe.function)}$" for probe in probes if not probe.takes]
+    names = [rf"{re.escape(probe.function)}$" for probe in probes if not probe.first_arguments]
     for probe in probes:
-        names += [re.escape(name.decode().removesuffix("E")) for name in beginnings(probe.function) if probe.takes]
+        names += [
+            re.escape(name.decode().removesuffix("E")) for name in beginnings(probe.function) if probe.first_arguments
+        ]
     return re.compile("|".join(names))
 
 

@@ -34,7 +34,7 @@ _PROBED = tuple(name for probe in TORCH_CPU if probe.is_at_return for name in be
 
 
 def is_whole(name: str) -> bool:
-    """Whether the function is stored whole: it has a probe on its returns, or is a part of such a function (`.cold`)."""
+    """Whether the function is stored whole: it has probes on its returns, or is a part of such a one (`.cold`)."""
     return name.encode().startswith(_PROBED)
 
 

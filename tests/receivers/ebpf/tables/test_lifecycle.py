@@ -62,7 +62,7 @@ def test_each_child_is_a_process_from_its_first_call_on(watch: Watch, standin: S
 def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
     watch = Watch(EbpfConfig(max_processes=300, max_series=300), context)
-    seen = 0
+    counted = 0
     try:
         watch.open()
         with standin.start() as program:
@@ -70,12 +70,12 @@ def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin
             watch.attach()
             for _ in range(20):
                 program.do("cudaLaunchKernel times=3 forks=100")
-                seen += calls(watch.read(), LAUNCH)
+                counted += calls(watch.read(), LAUNCH)
                 watch.taken()
         read_until_free(watch, program.pid)
     finally:
         watch.close()
-    assert seen == 6000
+    assert counted == 6000
     assert isinstance(context.drop, Dropped)
     assert not context.drop.counts, "rows and slots were reused"
 

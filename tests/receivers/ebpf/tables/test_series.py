@@ -20,17 +20,17 @@ from tests.receivers.ebpf.standin import Program, Standin
 @pytest.fixture
 def loaded(loadable: None, standin: Standin) -> Iterator[tuple[LoadedProbes, Program]]:
     """The loaded probes, and a program whose launches are counted."""
-    seen: list[LoadedProbes] = []
+    loaded_probes: list[LoadedProbes] = []
 
     def keep(limits: Limits) -> LoadedProbes:
-        seen.append(load(limits))
-        return seen[-1]
+        loaded_probes.append(load(limits))
+        return loaded_probes[-1]
 
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
         watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
-        yield seen[-1], program
+        yield loaded_probes[-1], program
 
 
 def launches(loaded: LoadedProbes, program: Program) -> list[SeriesReading]:
