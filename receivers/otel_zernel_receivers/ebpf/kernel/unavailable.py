@@ -84,8 +84,8 @@ def _no_perf(reasons: Sequence[str], release: str) -> str | None:
         return None
     if Capability.CAP_SYS_ADMIN not in held():
         return (
-            f"attaching probes on Linux {release}, which is older than 6.6, needs the capability CAP_SYS_ADMIN; this "
-            "process lacks it: run the collector as root, or grant it this capability"
+            "attaching by perf links, the only attach mode before Linux 6.6, needs the capability CAP_SYS_ADMIN; this "
+            f"process lacks it (Linux {release}): run the collector as root, or grant it this capability"
         )
     return refusal(PERF_EVENT_OPEN)
 

@@ -128,10 +128,9 @@ def test_a_kernel_with_backports_is_never_too_old(privileged: None, tmp_path: Pa
 def test_before_uprobe_multi_cap_sys_admin_is_needed(privileged: None) -> None:
     wrapper = ["setpriv", "--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all,+bpf,+perfmon"]
     code = "from otel_zernel_receivers.ebpf.kernel.unavailable import explain; print(explain(['perf: no'], '5.18.0'))"
-    sentence = (
-        "attaching probes on Linux 5.18.0, which is older than 6.6, needs the capability CAP_SYS_ADMIN; this process "
-    )
-    assert run_in(wrapper, code).stdout.startswith(f"{sentence}lacks it: run the collector as root")
+    start = "attaching by perf links, the only attach mode before Linux 6.6, needs the capability CAP_SYS_ADMIN; "
+    expected = f"{start}this process lacks it (Linux 5.18.0): run the collector as root"
+    assert run_in(wrapper, code).stdout.startswith(expected)
 
 
 def test_a_kernel_without_btf_is_reported(privileged: None, tmp_path: Path) -> None:
