@@ -14,7 +14,7 @@ _MODIFIERS = {8, 9, 10, 11, 18}  # typedef, volatile, const, restrict, type tag
 
 
 class Type(NamedTuple):
-    """`struct btf_type` and what follows it.
+    """`struct btf_type` and the data that follows it.
 
     `members` is the linkage for functions; `size` is the number of another type for kinds that refer to one.
     """

@@ -7,10 +7,11 @@
         program.do("cudaDeviceSynchronize")
     program.calls("cudaLaunchKernel")            # structured array: start, end, size, pointer, pid, tid, ...
 
-`program.c` describes the commands. What is called inside of a call is not in the log, but follows from it: a runtime
-call makes one driver call of the same kind if it succeeds (an invalid function or copy kind fails before), and libnccl,
-by its private copy of the runtime, makes one `cuLaunchKernelEx` for a collective outside of a group and one for the
-outermost `ncclGroupEnd` of a group that is not empty.
+`program.c` describes the commands. The log has no calls that libraries make, but they follow from it:
+
+- A runtime call makes one driver call of the same kind, unless it fails because of an invalid function or copy kind.
+- libnccl, with its private copy of the runtime, makes one `cuLaunchKernelEx` for each collective outside a group, and one
+  for the outermost `ncclGroupEnd` of a group that is not empty.
 """
 
 import os
@@ -110,7 +111,7 @@ class Standin:
     ) -> "Program":
         """Starts the program (by a `wrapper` such as unshare), which then waits for commands.
 
-        Its log takes `capacity` calls; a call more ends the program, so that no log is silently incomplete.
+        Its log has room for `capacity` calls. One more call ends the program, so that no log is silently incomplete.
         """
         log = self.folder / f"log-{os.urandom(6).hex()}"
         with log.open("wb") as file:
@@ -202,7 +203,7 @@ class Program:
 def build(folder: Path, prologue: Prologue = "push") -> Standin:
     """Builds everything into `folder`, with functions that begin with the given prologue. Takes two seconds.
 
-    STANDINS may name a folder with what `compile_all` has made for every prologue: it is copied then.
+    If the variable STANDINS names a folder with the results of `compile_all` for every prologue, they are copied instead.
     """
     if made := os.environ.get("STANDINS"):
         shutil.copytree(Path(made, prologue), folder, dirs_exist_ok=True)

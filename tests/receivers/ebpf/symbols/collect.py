@@ -2,11 +2,12 @@
 
     python -m tests.receivers.ebpf.symbols.collect [torch | cuda | nccl]...
 
-Of each library it keeps the names that probes concern and those that begin alike, with their addresses and first
-instructions. If a probe is on a function's returns, it keeps the whole function, and in a table of its own the returns
-that `objdump` finds. It reads by binutils (`nm`, `readelf`; for arm64 Debian's binutils-aarch64-linux-gnu), so that the
-receiver's own reading is held against another's. Nothing else of a wheel is kept. All of it takes half an hour and
-needs 3 GB of disk while it runs.
+For each library it stores the names of probed functions, and names with the same beginning, with their addresses and
+first instructions. A function with probes on its returns is stored whole, and a separate table has the returns that
+`objdump` finds. Nothing else of a wheel is stored.
+
+The symbols are read with binutils (`nm`, `readelf`; for arm64 Debian's binutils-aarch64-linux-gnu), so that tests
+compare the receiver's code with an independent one. A run takes half an hour and needs 3 GB of disk.
 """
 
 import re

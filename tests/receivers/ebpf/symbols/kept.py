@@ -1,6 +1,6 @@
 """Stored excerpts of the symbol tables of released libraries: text tables, with one row for each symbol.
 
-`collect.py` makes them. Of functions of PyTorch there are also those whose names only begin like one that is probed.
+`collect.py` makes them. For PyTorch they include functions whose names only have the same beginning as a probed one.
 """
 
 from collections.abc import Iterable, Iterator

@@ -18,7 +18,7 @@ _HEADER, _SEGMENTS = 64, 2 * 56
 def rebuilt(symbols: Iterable[Kept], arch: str = "x86_64", more: Mapping[int, bytes] | None = None) -> bytes:
     """A library for the processor `arch`. It has a full symbol table only if some symbols come from one.
 
-    `more` are further tables, by their tags in the dynamic section.
+    `more` has further tables by their tags in the dynamic section.
     """
     symbols = list(symbols)
     codes = {one.address: bytes.fromhex(one.code).ljust(CODE, b"\0") for one in symbols}

@@ -1,6 +1,6 @@
 """Finds the instructions with which functions return `true`, by the disassemblers of binutils.
 
-The receiver finds them by patterns of bytes. This is the other opinion: it knows where each instruction begins.
+The receiver finds them by patterns of bytes. This independent method knows where each instruction begins.
 """
 
 import re
@@ -41,7 +41,7 @@ def is_whole(name: str) -> bool:
 def whole_functions(kept: Iterable[Kept]) -> list[Kept]:
     """The functions that are stored whole, once each.
 
-    Without `.org.0`: BOLT leaves such a jump to the function where the function was.
+    Symbols with `.org.0` are left out: BOLT leaves a jump to the function at its original place, with that name.
     """
     whole = (one._replace(table="") for one in kept if is_whole(one.name) and ".org." not in one.name)
     return list(dict.fromkeys(whole))
@@ -72,7 +72,7 @@ def _returns_of_parts(parts: Sequence[Kept]) -> Iterator[Returns]:
 def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[int]) -> None:
     """Raises ValueError unless the code is complete: every jump leads to one of the instructions `known`.
 
-    Otherwise its size would be wrong, or it could return elsewhere, or the disassembler would be out of step.
+    Otherwise the size could be wrong, a return could be missed, or the disassembler could be misaligned.
     """
     jumps = {part.address + target for target in _targets(instructions)}
     is_open = not _NEVER_GOES_ON.match(instructions[-1].text)
@@ -87,7 +87,7 @@ def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[in
 def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
     """The places where the receiver probes the return: on x86-64 the instruction that sets the result, on arm64 `ret`.
 
-    Raises ValueError if a return is not of `true`, or if a jump leads behind the place.
+    Raises ValueError if a return is not of `true`, or if a jump leads between the place and the return.
     """
     for index, last in enumerate(instructions):
         if _RETURN.match(last.text):
