@@ -10,8 +10,8 @@
 `program.c` describes the commands. The log has no calls that libraries make, but they follow from it:
 
 - A runtime call makes one driver call of the same kind, unless it fails because of an invalid function or copy kind.
-- libnccl, with its private copy of the runtime, makes one `cuLaunchKernelEx` for each collective outside a group, and one
-  for the outermost `ncclGroupEnd` of a group that is not empty.
+- libnccl, with its private copy of the runtime, makes one `cuLaunchKernelEx` for each collective outside a group, and
+  one for the outermost `ncclGroupEnd` of a group that is not empty.
 """
 
 import os
@@ -203,7 +203,7 @@ class Program:
 def build(folder: Path, prologue: Prologue = "push") -> Standin:
     """Builds everything into `folder`, with functions that begin with the given prologue. Takes two seconds.
 
-    If the variable STANDINS names a folder with the results of `compile_all` for every prologue, they are copied instead.
+    If the variable STANDINS names a folder with the results of `compile_all` for every prologue, they are copied.
     """
     if made := os.environ.get("STANDINS"):
         shutil.copytree(Path(made, prologue), folder, dirs_exist_ok=True)

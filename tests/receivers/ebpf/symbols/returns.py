@@ -81,7 +81,7 @@ def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[in
         or any(_UNKNOWN.match(one.text) for one in instructions)
         or not {at % 2**64 for at in jumps} <= set(known)
     ):
-        raise ValueError(f"{part.name} of {part.version} for {part.arch} is not whole")
+        raise ValueError(f"{part.name} of {part.version} for {part.arch} is not complete")
 
 
 def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
