@@ -50,7 +50,7 @@ class SeriesReading:
         return self.process, self.operation, self.phase
 
 
-class SeriesTable:
+class KernelSeriesTable:
     """The series of all processes. One thread at a time may use it."""
 
     def __init__(self, maps: Mapping[str, Map], rows: ProcessRows, layout: Layout) -> None:

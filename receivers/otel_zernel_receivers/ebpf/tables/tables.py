@@ -21,7 +21,7 @@ from otel_zernel_receivers.ebpf.kernel.ring import RingBuffer
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, ProcessRows, WatchedProcess
-from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading, SeriesTable, Totals
+from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Tables:
 
     def __init__(self, maps: Mapping[str, Map], layout: Layout) -> None:
         self.rows = ProcessRows(maps)
-        self.series = SeriesTable(maps, self.rows, layout)
+        self.series = KernelSeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
         self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])

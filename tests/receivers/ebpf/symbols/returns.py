@@ -47,7 +47,7 @@ def whole_functions(kept: Iterable[Kept]) -> list[Kept]:
     return list(dict.fromkeys(whole))
 
 
-class Instruction(NamedTuple):
+class DisassembledLine(NamedTuple):
     """One line of a disassembly."""
 
     offset: int
@@ -69,7 +69,7 @@ def _returns_of_parts(parts: Sequence[Kept]) -> Iterator[Returns]:
         yield Returns(part.version, part.arch, part.name, tuple(_places(part, instructions)))
 
 
-def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[int]) -> None:
+def _check(part: Kept, instructions: Sequence[DisassembledLine], known: Collection[int]) -> None:
     """Raises ValueError unless the code is complete: every jump leads to one of the instructions `known`.
 
     Otherwise the size could be wrong, a return could be missed, or the disassembler could be misaligned.
@@ -84,7 +84,7 @@ def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[in
         raise ValueError(f"{part.name} of {part.version} for {part.arch} is not complete")
 
 
-def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
+def _places(part: Kept, instructions: Sequence[DisassembledLine]) -> Iterator[int]:
     """The places where the receiver probes the return: on x86-64 the instruction that sets the result, on arm64 `ret`.
 
     Raises ValueError if a return is not of `true`, or if a jump leads between the place and the return.
@@ -97,12 +97,12 @@ def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
             yield value.offset if part.arch == "x86_64" else last.offset
 
 
-def _targets(instructions: Iterable[Instruction]) -> set[int]:
+def _targets(instructions: Iterable[DisassembledLine]) -> set[int]:
     """The targets of jumps, without calls."""
     return {int(found[1], 16) for one in instructions if (found := _JUMP.match(one.text))}
 
 
-def _value(before: Sequence[Instruction]) -> Instruction:
+def _value(before: Sequence[DisassembledLine]) -> DisassembledLine:
     """The instruction that sets the result of a return. After it, only stack and registers are restored."""
     value = next(dropwhile(lambda one: _RESTORES.match(one.text), reversed(before)))
     if not _TRUE.match(value.text):
@@ -110,7 +110,7 @@ def _value(before: Sequence[Instruction]) -> Instruction:
     return value
 
 
-def disassembled(code: bytes, arch: str) -> list[Instruction]:
+def disassembled(code: bytes, arch: str) -> list[DisassembledLine]:
     """All instructions of the code."""
     command, option = OBJDUMP[arch]
     with tempfile.NamedTemporaryFile() as file:
@@ -121,6 +121,6 @@ def disassembled(code: bytes, arch: str) -> list[Instruction]:
     return list(_instructions(listing))
 
 
-def _instructions(listing: str) -> Iterator[Instruction]:
+def _instructions(listing: str) -> Iterator[DisassembledLine]:
     for offset, text in re.findall(r"^ *([0-9a-f]+):\t(.*)$", listing, re.MULTILINE):
-        yield Instruction(int(offset, 16), re.split(r"\s+(?://|#) ", text)[0].replace("\t", " ").rstrip())
+        yield DisassembledLine(int(offset, 16), re.split(r"\s+(?://|#) ", text)[0].replace("\t", " ").rstrip())
