@@ -12,7 +12,7 @@ struct hit {
 };
 
 /* The nth argument that this kind of call needs, counted from 0. The result is 0 if the function has no such argument. */
-static __always_inline __u64 wanted_argument(const struct hit *hit, __u32 nth)
+static __always_inline __u64 needed_argument(const struct hit *hit, __u32 nth)
 {
 	__u32 position = hit->positions >> (4 * nth) & 0xf;
 
@@ -22,8 +22,8 @@ static __always_inline __u64 wanted_argument(const struct hit *hit, __u32 nth)
 /* The entry of KEEPS_ARGUMENTS kinds. */
 static __always_inline void keep_arguments(const struct hit *hit, struct frame *frame)
 {
-	frame->arguments[0] = wanted_argument(hit, 0);
-	frame->arguments[1] = wanted_argument(hit, 1);
+	frame->arguments[0] = needed_argument(hit, 0);
+	frame->arguments[1] = needed_argument(hit, 1);
 }
 
 /* The entry of kinds whose return needs nothing from it. */

@@ -7,9 +7,9 @@
  * operation. */
 static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 {
-	__u64 kind = wanted_argument(hit, 1);
+	__u64 kind = needed_argument(hit, 1);
 
-	frame->copy.bytes = wanted_argument(hit, 0);
+	frame->copy.bytes = needed_argument(hit, 0);
 	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
 }
 
@@ -107,10 +107,10 @@ struct allocation_properties {
 static __always_inline void begin_allocation(struct hit *hit, struct frame *frame)
 {
 	struct allocation_properties properties = {};
-	__u64 properties_at = wanted_argument(hit, 2);
+	__u64 properties_at = needed_argument(hit, 2);
 
-	frame->allocation.result_at = wanted_argument(hit, 0);
-	frame->allocation.size = wanted_argument(hit, 1);
+	frame->allocation.result_at = needed_argument(hit, 0);
+	frame->allocation.size = needed_argument(hit, 1);
 	frame->allocation.device = device_of(hit->thread);
 	if (properties_at && !bpf_probe_read_user(&properties, sizeof(properties), (void *)properties_at))
 		frame->allocation.device =
@@ -146,7 +146,7 @@ static __always_inline void end_allocation(struct hit *hit, struct frame *frame)
  * this call returns. */
 static __always_inline void begin_release(struct hit *hit, struct frame *frame)
 {
-	struct address address = address_of(hit->thread, frame, wanted_argument(hit, 0));
+	struct address address = address_of(hit->thread, frame, needed_argument(hit, 0));
 	struct allocation allocation = remove_allocation(&address);
 
 	frame->release.value = address.value;

@@ -78,8 +78,8 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 /* Arguments: count, element type, communicator. */
 static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
 {
-	frame->collective.communicator = wanted_argument(hit, 2);
-	frame->collective.bytes = wanted_argument(hit, 0) * element_size(wanted_argument(hit, 1)) *
+	frame->collective.communicator = needed_argument(hit, 2);
+	frame->collective.bytes = needed_argument(hit, 0) * element_size(needed_argument(hit, 1)) *
 				  parts_of(hit, frame->collective.communicator);
 }
 
@@ -224,9 +224,9 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
  * computes the others. ncclCommInitAll (IS_ARRAY) has the first two: it creates one communicator for each device. */
 static __always_inline void begin_communicator(struct hit *hit, struct frame *frame)
 {
-	frame->communicator.result_at = wanted_argument(hit, 0);
-	frame->communicator.size = wanted_argument(hit, 1);
-	frame->communicator.rank = frame->communicator.size ? wanted_argument(hit, 2) : -1;
+	frame->communicator.result_at = needed_argument(hit, 0);
+	frame->communicator.size = needed_argument(hit, 1);
+	frame->communicator.rank = frame->communicator.size ? needed_argument(hit, 2) : -1;
 }
 
 static __always_inline __u64 communicator_at(__u64 place)
@@ -272,7 +272,7 @@ static __always_inline void end_question(struct hit *hit, struct frame *frame)
 /* ncclCommDestroy and ncclCommAbort. Argument: the communicator. */
 static __always_inline void forget_communicator(struct hit *hit)
 {
-	struct address address = address_at(hit->thread, wanted_argument(hit, 0));
+	struct address address = address_at(hit->thread, needed_argument(hit, 0));
 
 	bpf_map_delete_elem(&communicators, &address);
 }

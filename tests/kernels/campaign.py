@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from tests.kernels.arm64_root import IN_ROOT, arm64_root
 from tests.kernels.catalogue import Architecture, Kernel
-from tests.kernels.machine import Machine
+from tests.kernels.machine import EmulatedMachine
 from tests.kernels.packages import unpacked_kernel
 from tests.receivers.ebpf.standin import Prologue, compile_all
 
@@ -86,7 +86,7 @@ def run(
     root, project, python = _places(kernel)
     for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):
         compileall.compile_dir(root / project.relative_to("/") / folder, quiet=2)
-    machine = Machine(kernel.architecture, package(kernel), root, root / _BUSYBOX, arguments, image)
+    machine = EmulatedMachine(kernel.architecture, package(kernel), root, root / _BUSYBOX, arguments, image)
     for prologue in get_args(Prologue):
         compile_all(results / "standins" / prologue, prologue, kernel.architecture, _COMPILERS[kernel.architecture])
     script = _SCRIPT.format(

@@ -31,7 +31,7 @@ _COUNTING = (
 _HARDENED = "tests/receivers/ebpf/kernel/test_hardened.py"
 _PERF = (f"{_HARDENED}::test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid",)
 _FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_few_capabilities_suffice",)
-_UNPRIVILEGED = (f"{_HARDENED}::test_unprivileged_bpf_is_of_no_use_whether_or_not_the_machine_allows_it",)
+_UNPRIVILEGED = (f"{_HARDENED}::test_the_capabilities_are_needed_even_if_unprivileged_bpf_is_allowed",)
 
 
 def _lockdown(kernel: Kernel, mode: str, finding: str = "", tests: tuple[str, ...] = ()) -> Condition:
@@ -46,7 +46,7 @@ def _sysctl(kernel: Kernel, name: str, value: int, tests: tuple[str, ...]) -> Co
 CONDITIONS = (
     *(_lockdown(kernel, "integrity", tests=_COUNTING) for kernel in (_OLD, _NEW)),
     *(
-        _lockdown(kernel, "confidentiality", "the kernel is locked down in the mode confidentiality")
+        _lockdown(kernel, "confidentiality", "the kernel is in lockdown mode confidentiality")
         for kernel in (_OLD, _NEW)
     ),
     _sysctl(_OLD, "perf_event_paranoid", 2, _PERF),

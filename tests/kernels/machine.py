@@ -22,7 +22,7 @@ class BootFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class EmulatedMachine:
     """An emulated machine."""
 
     architecture: Architecture

@@ -9,7 +9,7 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import OPERATIONS, PHASES
 
 
 class Operation(IntEnum):
-    """What a call counts as; part of a series' key."""
+    """The operation that a call counts as. It is part of a series' key."""
 
     CALIBRATION = 0
     RUNTIME_LAUNCH = 1
@@ -21,7 +21,7 @@ class Operation(IntEnum):
     COPY_DEVICE_TO_HOST = 10
     COPY_DEVICE_TO_DEVICE = 11
     COPY_DEFAULT = 12
-    """Copies are numbered as `enum cudaMemcpyKind`, from the first."""
+    """Copies are numbered as in `enum cudaMemcpyKind`, from COPY_HOST_TO_HOST on."""
     DATALOADER_WAIT = 16
     FUTEX_WAIT = 17
     ALL_REDUCE = 24
@@ -31,16 +31,16 @@ class Operation(IntEnum):
     REDUCE = 28
     SEND = 29
     RECEIVE = 30
-    """Collectives; the same and 8 more until they are known to be over."""
+    """The last collective. The same number + 8 counts a collective until it is over."""
     UNCOUNTED = 63
-    """A call that is watched for what it does, not for how long it takes."""
+    """A call that is probed for its arguments or results. Its duration is not counted."""
 
 
 assert max(Operation) < OPERATIONS  # noqa: S101  # a mistake in this file
 
 
 class Phase(IntEnum):
-    """What a process is doing; part of a series' key."""
+    """The phase of training that a process is in. It is part of a series' key."""
 
     UNKNOWN = 0
     DATA_LOADING = 1
@@ -53,7 +53,7 @@ assert max(Phase) < PHASES  # noqa: S101  # a mistake in this file
 
 
 class CallKind(IntEnum):
-    """What is to be done at a call's two ends (bpf/call.bpf.h)."""
+    """The kind of a probed call: how the kernel handles its entry and return (`CALL_KINDS` in bpf/kinds.bpf.h)."""
 
     CALL = 0
     WAIT = 1
@@ -82,7 +82,7 @@ class CallKind(IntEnum):
 
 
 class Flag(IntFlag):
-    """What else the BPF side has to know of a function (bpf/call.bpf.h)."""
+    """Further facts about a probed function, for the kernel side (bpf/kinds.bpf.h)."""
 
     NONE = 0
     RUNTIME = 1 << 24
@@ -90,13 +90,13 @@ class Flag(IntFlag):
     BLOCKING = 1 << 26
     """A copy that also waits for the GPU."""
     HANDLE = 1 << 27
-    """Of memory that has a handle in place of an address."""
+    """Memory that has a handle instead of an address."""
     NCCL = 1 << 28
     PER_RANK = 1 << 29
-    """A collective whose count is for each rank."""
+    """A collective whose count is the count of one rank."""
     GROUP_END = 1 << 30
     ARRAY = 1 << 31
-    """Of communicators of all ranks at once."""
+    """Creates the communicators of all ranks at once."""
 
 
 ENTRY_ONLY = (

@@ -1,6 +1,6 @@
-"""Which functions of which libraries are probed, how, and what their calls count as.
+"""The probed functions of each library: how each is probed, and the operation that its calls count as.
 
-Signatures are those of cuda_runtime_api.h, cuda.h and nccl.h.
+Positions of arguments come from the signatures in cuda_runtime_api.h, cuda.h and nccl.h.
 """
 
 import platform
@@ -12,51 +12,51 @@ from otel_zernel_receivers.ebpf.probes.calls import ENTRY_ONLY, CallKind, Flag, 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One function, and how it is probed."""
+    """A probed function."""
 
     function: str
-    """In C++, its qualified name."""
+    """Its name; for C++, its qualified name."""
     operation: Operation
     flags: Flag = Flag.NONE
     kind: CallKind = CallKind.CALL
     arguments: tuple[int, ...] = ()
-    """Positions, from 1, of the arguments that this kind of call needs."""
-    takes: tuple[str, ...] = ()
-    """In C++, the mangled arguments that it may begin with. Any others may follow."""
+    """Positions, from 1, of the arguments that this kind of call needs. 0 for one that the function does not have."""
+    first_arguments: tuple[str, ...] = ()
+    """For C++, the possible mangled names of its first arguments. Other arguments may follow. Empty for C."""
     is_local: bool = False
-    """Some releases do not export it: there, it is in the full symbol table, if there is one."""
+    """Whether some releases do not export it. There it is found in the full symbol table, unless that is stripped."""
 
     @property
     def beginnings(self) -> tuple[bytes, ...]:
-        """Possible beginnings of its name in a symbol table; none in C, where there is only the name itself."""
-        names = beginnings(self.function) if self.takes else ()
-        return tuple(name + arguments.encode() for name in names for arguments in self.takes)
+        """The possible beginnings of its name in a symbol table; empty for C, where the whole name is known."""
+        names = beginnings(self.function) if self.first_arguments else ()
+        return tuple(name + arguments.encode() for name in names for arguments in self.first_arguments)
 
     @property
     def cookie(self) -> int:
-        """All of this in one number, which the kernel hands to the program with each hit."""
+        """All facts in one number, which the kernel passes to the program at each hit (layout: bpf/kinds.bpf.h)."""
         positions = sum(position << 4 * nth for nth, position in enumerate(self.arguments))
         number = _NUMBERS.get(self.function, 0)
         return positions << 32 | self.flags | number << 16 | self.kind << 8 | self.operation
 
     @property
     def is_hot(self) -> bool:
-        """Whether a training job calls the function thousands of times a second."""
+        """Whether a training job calls the function thousands of times per second."""
         return self.kind in (CallKind.CALL, CallKind.COPY)
 
     @property
     def has_return(self) -> bool:
-        """Whether the function's return is of interest too."""
+        """Whether the function's return is probed too."""
         return self.kind not in ENTRY_ONLY
 
     @property
     def is_at_return(self) -> bool:
-        """Whether it is on the instructions with which the function returns, which it does not reach if it throws."""
+        """Whether the probe is on the return instructions, which the function does not execute if it throws."""
         return self.kind is CallKind.WORK_WAIT_END
 
     @property
     def target(self) -> str:
-        """The function, or its returns if the probe is there."""
+        """The function, or its returns if the probe is on those."""
         return f"returns of {self.function}" if self.is_at_return else self.function
 
 
@@ -69,7 +69,7 @@ def _waits(flags: Flag, *functions: str) -> tuple[Probe, ...]:
 
 
 def _copies(flags: Flag, operation: Operation, size: int, *functions: str, kind: int = 0) -> tuple[Probe, ...]:
-    """Copies of which argument `size` is the number of bytes, and `kind`, if given, their direction."""
+    """Copies. Argument `size` is the number of bytes, and argument `kind`, unless 0, the direction."""
     return tuple(Probe(function, operation, flags, CallKind.COPY, (size, kind)) for function in functions)
 
 
@@ -86,7 +86,7 @@ def _context(function: str, kind: CallKind, *arguments: int) -> Probe:
 
 
 def _both_streams(*functions: str) -> tuple[str, ...]:
-    """The functions, and their twins for programs compiled with a default stream per thread."""
+    """The functions, and their variants for programs that are compiled with one default stream per thread."""
     return (*functions, *(f"{function}_ptsz" for function in functions))
 
 
@@ -125,7 +125,7 @@ CUDA_DRIVER = (
     Probe("cuMemCreate", Operation.UNCOUNTED, _DRIVER | Flag.HANDLE, CallKind.ALLOCATE, (1, 2, 3)),
     *_releases(_DRIVER, "cuMemFree_v2", *_both_streams("cuMemFreeAsync")),
     *_releases(_DRIVER | Flag.HANDLE, "cuMemRelease"),
-    # Of contexts, also those that the runtime makes are of interest: they have no flag that leaves them out.
+    # Contexts that the runtime creates matter too. Without Flag.DRIVER, calls inside runtime calls are counted.
     _context("cuDevicePrimaryCtxRetain", CallKind.CONTEXT, 1, 2),
     _context("cuCtxCreate_v2", CallKind.CONTEXT_CREATE, 1, 3),
     _context("cuCtxCreate_v3", CallKind.CONTEXT_CREATE, 1, 5),
@@ -136,17 +136,18 @@ CUDA_DRIVER = (
 )
 
 
-def _torch(function: str, kind: CallKind, takes: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
-    return Probe(function, Operation.UNCOUNTED, kind=kind, takes=takes, is_local=is_local)
+def _torch(function: str, kind: CallKind, first_arguments: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
+    return Probe(function, Operation.UNCOUNTED, kind=kind, first_arguments=first_arguments, is_local=is_local)
 
 
-# std::string const&, in GCC's first string ABI (PyTorch up to 2.6) and in the second. Both begin with the pointer to
-# the characters, which the kernel side reads. The string of libc++ does not.
+# std::string const& in GCC's old string ABI (PyTorch up to 2.6) and in the new one. Both strings begin with the pointer
+# to the characters, which the kernel side reads. Strings of libc++ do not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
-# c10d::Work::wait throws what a collective failed of, or returns true: the instructions of that return are probed. The
-# functions that it calls last differ: 2.5 and older call none. torch::autograd::Engine::execute is exported everywhere,
-# but it lets exceptions through: a hook on its return would end the job.
+# c10d::Work::wait returns true, or throws if a collective failed. So its return instructions are probed. The function
+# that it calls last would be no substitute: it differs between releases, and 2.5 and older call none.
+# torch::autograd::Engine::execute is exported by every release, but exceptions pass through it: a return probe would
+# end the job.
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
     _torch("at::RecordFunction::end", CallKind.SCOPE_END),
@@ -155,7 +156,7 @@ TORCH_CPU = (
     _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
     _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
 )
-# The function that CPython calls for loss.backward(). It catches every exception.
+# CPython calls this function for loss.backward(). It catches every exception.
 TORCH_PYTHON = (_torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),)
 
 _NCCL = Flag.NCCL
@@ -167,11 +168,11 @@ def _collective(function: str, operation: Operation, count: int, communicator: i
 
 
 def _communicator(function: str, *arguments: int, flags: Flag = _NCCL) -> Probe:
-    """Arguments: where the communicator is written; then, if they tell, the number of ranks and the rank."""
+    """Arguments: the place for the resulting communicator; then, if the function has them, number of ranks and rank."""
     return Probe(function, Operation.UNCOUNTED, flags, CallKind.COMMUNICATOR, arguments)
 
 
-# The id of 128 bytes in front of the rank is passed on the stack on x86-64, and by reference on arm64.
+# The id of 128 bytes before the rank is passed on the stack on x86-64, so it takes no register; on arm64 by reference.
 _RANK = 3 if platform.machine() == "x86_64" else 4
 
 NCCL = (
@@ -205,5 +206,5 @@ assert len(_FUNCTIONS) <= 256  # noqa: S101  # a mistake in this file
 
 
 def function_of(flags: int) -> str:
-    """The name of the function that an event's flags tell of."""
+    """The name of the function whose number is in an event's flags."""
     return _FUNCTIONS[flags >> 16 & 0xFF]

@@ -18,7 +18,7 @@ class FrameworkLog:
         self._logged: set[tuple[Framework, str, str]] = set()
 
     def log(self, processes: Iterable[ScannedProcess]) -> None:
-        """Logs what is new among the processes of a scan."""
+        """Logs the frameworks of a scan that were not logged before."""
         for process in processes:
             text = coverage(process.framework, {used.library for used in process.files})
             line = (process.framework, process.name, text)

@@ -1,4 +1,4 @@
-"""The kernel's tables together: sized before loading, read in one go, and given back row by row."""
+"""The kernel's tables: sized before loading, read together, and freed row by row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,21 +21,21 @@ from otel_zernel_receivers.ebpf.kernel.ring import RingBuffer
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, ProcessRows, WatchedProcess
-from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading, SeriesTable, Totals
+from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept in the kernel."""
+    """The sizes of the tables in the kernel."""
 
     max_processes: int = 256
     max_series: int = 512
     layout: HdrLayout = field(default_factory=lambda: HdrLayout(HIGHEST_NS, significant_figures=2))
     long_wait: float = 0.001
-    """Seconds from which on each wait is an event."""
+    """The shortest wait for which an event is recorded, s."""
 
     def apply(self, maps: Mapping[str, Map]) -> None:
-        """Makes room for so much; before loading."""
+        """Sets the sizes of the maps. Call it before loading."""
         for name in ("processes", "row_of_tgid", "free_rows"):
             maps[name].max_entries = self.max_processes
         for name in ("slots", "free_slots"):
@@ -47,18 +47,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class TableReadings:
-    """What is new since the last reading."""
+    """The contents of all tables, as differences from the last reading."""
 
     series: list[SeriesReading]
     memory: list[MemoryReading]
     cpu: list[CpuReading]
     failures: list[FailureReading]
     losses: dict[Loss, int]
-    """What could not be counted, by reason."""
+    """Calls and objects that could not be recorded, by reason."""
     lost_events: dict[WatchedProcess, int]
-    """Events that found no room."""
+    """Events of each process that the ring buffer had no room for."""
     events: NDArray[Any]
-    """Records of `layout.EVENT`."""
+    """Records of `kernel_structs.EVENT`."""
 
 
 class Tables:
@@ -66,7 +66,7 @@ class Tables:
 
     def __init__(self, maps: Mapping[str, Map], layout: HdrLayout) -> None:
         self.rows = ProcessRows(maps)
-        self.series = SeriesTable(maps, self.rows, layout)
+        self.series = KernelSeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
         self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
@@ -76,8 +76,10 @@ class Tables:
         self._ended: frozenset[int] = frozenset()
 
     def read(self) -> TableReadings:
-        """What is new. Then everything of processes that had ended by the reading before is given back: calls that were
-        being counted when their process ended have long been counted by then."""
+        """Reads what is new. Then frees the rows of processes that had already ended at the previous reading.
+
+        The delay lets calls that were in progress when their process ended be counted first.
+        """
         ended = self.rows.ended()
         readings = TableReadings(
             series=self.series.read(),
@@ -96,15 +98,15 @@ class Tables:
         return readings
 
     def totals(self) -> Totals:
-        """How many calls each slot of the series has ever counted."""
+        """The calls that each series slot has counted since loading."""
         return self.series.totals()
 
     def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
-        """How many calls each series has counted between two looks at the totals, without a reading in between."""
+        """The calls that each series counted between two calls of `totals`, without a reading in between."""
         return self.series.calls(since, until)
 
     def hits(self) -> dict[WatchedProcess, int]:
-        """How many probes every process has hit so far."""
+        """The hits of probes by every process so far."""
         return self.rows.hits()
 
     def _forget_addresses(self, rows: frozenset[int]) -> None:

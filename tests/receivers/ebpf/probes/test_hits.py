@@ -1,4 +1,4 @@
-"""Every hit of a probe is counted: they tell what probes cost."""
+"""Every hit of a probe is counted, since the cost of probes is estimated from hits."""
 
 from itertools import chain
 
@@ -53,11 +53,11 @@ def test_hits_are_the_calls_made(watch: Watch, standin: Standin, library: str, f
         assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 35 * hits
 
 
-def test_no_kind_of_probe_is_left_out() -> None:
+def test_every_kind_of_probe_is_tested() -> None:
     assert {kind for kind, *_ in CASES} == {probe.kind for probe in chain(*PROBES.values())}
 
 
-def test_calls_that_the_runtime_makes_of_the_driver_are_hits_too(watch: Watch, standin: Standin) -> None:
+def test_driver_calls_by_the_runtime_are_hits_too(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do(f"load {CUDART}")
         program.do(f"load {CUDA}")
@@ -66,7 +66,7 @@ def test_calls_that_the_runtime_makes_of_the_driver_are_hits_too(watch: Watch, s
         assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 20
 
 
-def test_hits_since_the_last_reading_before_the_end_of_a_process_are_told_once(watch: Watch, standin: Standin) -> None:
+def test_the_last_hits_of_an_ended_process_are_reported_once(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do(f"load {CUDART}")
         watch.attach()
@@ -74,8 +74,8 @@ def test_hits_since_the_last_reading_before_the_end_of_a_process_are_told_once(w
         watch.read()
         watch.taken()
         program.do("cudaLaunchKernel times=10")
-    told = []
+    reported = []
     for _ in range(3):
-        told += numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)
+        reported += numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)
         watch.taken()
-    assert told == [10]
+    assert reported == [10]

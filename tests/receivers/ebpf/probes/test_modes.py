@@ -1,4 +1,4 @@
-"""Every way to attach counts the same."""
+"""Every attach mode gives the same counts."""
 
 import logging
 from contextlib import closing
@@ -45,7 +45,7 @@ def test_every_mode_counts_every_call(mode: Mode, standin: Standin) -> None:
     assert readings.losses == {}
 
 
-def test_a_mode_that_is_not_the_best_is_explained_once(
+def test_a_mode_that_is_not_the_best_is_explained_in_one_log_line(
     loadable: None, standin: Standin, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused_session(limits: Limits) -> LoadedProbes:

@@ -1,4 +1,4 @@
-"""The releases whose symbols were kept, as the receiver reads them."""
+"""The stored releases, read by the receiver's code."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -35,16 +35,16 @@ class Release:
         return PROBES[self.library]
 
     def places(self) -> AttachPoints:
-        """Where its functions are, in a file with its symbols."""
+        """The places to probe, in a file with the library's symbols."""
         return self._read(find_attach_points)
 
     def costs(self) -> dict[str, list[TrapCost]]:
-        """The cost of a hit at each place, by the function or its returns."""
+        """The cost of a hit at each place, by function, or by the returns of a function."""
         points = self._read(find_points)
         return {one.target: [point.cost for probe, point in points if probe is one] for one in self.probes}
 
     def return_offsets(self) -> dict[str, set[int]]:
-        """The places on the returns of each function: bytes from its first instruction."""
+        """The places on the returns of each function, in bytes from its first instruction."""
         points = self._read(find_points)
         begins = {probe.function: point.offset for probe, point in points if not probe.is_at_return}
         found: dict[str, set[int]] = {probe.function: set() for probe in self.probes if probe.is_at_return}
@@ -64,7 +64,7 @@ class Release:
 
 @cache
 def releases(group: str) -> tuple[Release, ...]:
-    """The libraries of `torch`, `cuda` or `nccl` that probes are put on, oldest release first."""
+    """The libraries of `torch`, `cuda` or `nccl` that are probed, oldest release first."""
     return tuple(_releases(group))
 
 

@@ -1,4 +1,4 @@
-"""Processes come and go: nothing of theirs is missed, nothing leaks, nothing is mixed up."""
+"""Processes start and end: no call is missed, no row leaks, and no process is confused with another."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ LAUNCH = "zernel.cuda.launch.latency"
 
 
 def read_until_free(watch: Watch, pid: int) -> None:
-    """Reads until the rows of ended processes have been given back: two readings after the end."""
+    """Reads until the rows of ended processes are free: two readings after the end."""
     for _ in range(3):
         watch.read()
         watch.taken()
@@ -45,7 +45,7 @@ def test_the_last_counts_of_a_process_are_read_after_its_end(watch: Watch, stand
     assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 0
 
 
-def test_children_are_processes_of_their_own_from_the_first_call(watch: Watch, standin: Standin) -> None:
+def test_each_child_is_a_process_from_its_first_call_on(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
@@ -61,21 +61,21 @@ def test_children_are_processes_of_their_own_from_the_first_call(watch: Watch, s
 def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
     watch = Watch(EbpfConfig(max_processes=300, max_series=300), context)
-    seen = 0
+    counted = 0
     try:
         with standin.start() as program:
             program.do("load libcudart.so.12")
             watch.attach()
             for _ in range(20):
                 program.do("cudaLaunchKernel times=3 forks=100")
-                seen += calls(watch.read(), LAUNCH)
+                counted += calls(watch.read(), LAUNCH)
                 watch.taken()
         read_until_free(watch, program.pid)
     finally:
         watch.close()
-    assert seen == 6000
+    assert counted == 6000
     assert isinstance(context.drop, Dropped)
-    assert not context.drop.counts, "rows and slots were used again"
+    assert not context.drop.counts, "rows and slots were reused"
 
 
 def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin) -> None:
@@ -100,7 +100,7 @@ def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin
     watch.close()
 
 
-def test_a_process_that_becomes_another_program_begins_anew(watch: Watch, standin: Standin) -> None:
+def test_a_process_that_executes_another_program_starts_from_zero(watch: Watch, standin: Standin) -> None:
     launch = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); [l.cudaDeviceSynchronize() for _ in range(%d)]"
     again = f"import os; os.execv(sys.executable, [sys.executable, '-c', {launch % 4!r}, sys.argv[1]])"
     with standin.start() as program:
@@ -118,7 +118,7 @@ def test_a_process_that_becomes_another_program_begins_anew(watch: Watch, standi
 @pytest.mark.parametrize(
     ("limits", "reason"), [({"max_processes": 2}, "no_process_row"), ({"max_series": 2}, "no_series_slot")]
 )
-def test_what_finds_no_room_is_counted_as_lost(
+def test_calls_without_room_are_counted_as_lost(
     loadable: None, standin: Standin, limits: dict[str, int], reason: str
 ) -> None:
     context = make_context(clock=SystemClock())
@@ -133,13 +133,11 @@ def test_what_finds_no_room_is_counted_as_lost(
         watch.close()
     assert isinstance(context.drop, Dropped)
     extra = counted + context.drop.counts[reason] - 60
-    assert 0 <= extra <= 6, "a child may also sleep on a futex, a series that finds no room either"
+    assert 0 <= extra <= 6, "a child may also sleep on a futex, and that series finds no room either"
     assert context.drop.counts[reason] > 0
 
 
-def test_a_library_whose_first_user_ended_before_it_was_probed_is_probed_for_the_next(
-    loadable: None, standin: Standin
-) -> None:
+def test_a_library_is_probed_although_its_first_user_ended_before(loadable: None, standin: Standin) -> None:
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
@@ -161,7 +159,7 @@ def is_asleep(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
-def test_a_call_under_way_as_its_probe_is_taken_off_hides_no_call_after_it(loadable: None, standin: Standin) -> None:
+def test_a_call_in_progress_while_its_probe_is_detached_hides_no_later_call(loadable: None, standin: Standin) -> None:
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
@@ -184,7 +182,7 @@ def test_a_call_under_way_as_its_probe_is_taken_off_hides_no_call_after_it(loada
     assert memory.used == 4096
 
 
-def test_probes_are_taken_off_a_file_that_nobody_uses_for_long(loadable: None, standin: Standin) -> None:
+def test_probes_are_detached_from_a_file_that_is_unused_for_long(loadable: None, standin: Standin) -> None:
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     clock, counted = FakeClock(), []
     with (
@@ -204,7 +202,7 @@ def test_probes_are_taken_off_a_file_that_nobody_uses_for_long(loadable: None, s
     assert counted == [5, 0]
 
 
-def test_what_scans_leave_out_is_told_and_said_when_it_is_more_than_before(
+def test_skipped_processes_are_reported_and_an_increase_is_logged(
     loadable: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "otel_zernel")
@@ -215,11 +213,11 @@ def test_what_scans_leave_out_is_told_and_said_when_it_is_more_than_before(
             return Scan((), {Reason.PERMISSION: next(counts)})
 
     monkeypatch.setattr("otel_zernel_receivers.ebpf.session.Scanner", Fluctuating)
-    told = []
+    reported = []
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
         for _ in range(4):
             watch.attach()
-            told += numbers(watch.read(), "zernel.ebpf.left_out", error_type="permission")
+            reported += numbers(watch.read(), "zernel.ebpf.left_out", error_type="permission")
             watch.taken()
     assert re.findall(r"Cannot inspect (\d+)", caplog.text) == ["3", "5"]
-    assert told == [3, 2, 3, 5]
+    assert reported == [3, 2, 3, 5]

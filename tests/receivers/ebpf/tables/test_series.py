@@ -1,4 +1,4 @@
-"""What is new in counters that only grow, and that start again at 0 some day."""
+"""New calls are computed from counters that only grow and wrap around at 2^32."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,17 +19,17 @@ from tests.receivers.ebpf.watching import Watch
 
 @pytest.fixture
 def loaded(loadable: None, standin: Standin) -> Iterator[tuple[LoadedProbes, Program]]:
-    """The BPF side, and a program whose launches are counted."""
-    seen: list[LoadedProbes] = []
+    """The loaded probes, and a program whose launches are counted."""
+    loaded_probes: list[LoadedProbes] = []
 
     def keep(limits: Limits) -> LoadedProbes:
-        seen.append(load(limits))
-        return seen[-1]
+        loaded_probes.append(load(limits))
+        return loaded_probes[-1]
 
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
-        yield seen[-1], program
+        yield loaded_probes[-1], program
 
 
 def launches(loaded: LoadedProbes, program: Program) -> list[SeriesReading]:
@@ -37,7 +37,7 @@ def launches(loaded: LoadedProbes, program: Program) -> list[SeriesReading]:
     return [one for one in readings if (one.process.pid, one.operation) == (program.pid, Operation.RUNTIME_LAUNCH)]
 
 
-def test_counters_that_start_again_at_zero_lose_no_call(loaded: tuple[LoadedProbes, Program]) -> None:
+def test_counters_that_wrap_around_lose_no_call(loaded: tuple[LoadedProbes, Program]) -> None:
     bpf, program = loaded
     counters = bpf.bpf.maps["counters"].array(np.dtype("<u4"))
     counters[:] = 2**32 - 1
@@ -51,7 +51,7 @@ def test_counters_that_start_again_at_zero_lose_no_call(loaded: tuple[LoadedProb
     assert (counters < 2**31).any()
 
 
-def test_a_reading_tells_only_what_is_new(loaded: tuple[LoadedProbes, Program]) -> None:
+def test_a_reading_has_only_new_calls(loaded: tuple[LoadedProbes, Program]) -> None:
     bpf, program = loaded
     program.do("cudaLaunchKernel times=500")
     (first,) = launches(bpf, program)
@@ -63,7 +63,7 @@ def test_a_reading_tells_only_what_is_new(loaded: tuple[LoadedProbes, Program]) 
 
 
 def test_more_series_than_are_compared_at_once_are_all_read(loaded: tuple[LoadedProbes, Program]) -> None:
-    """Each fork is a process of its own, and so a series."""
+    """Each fork is a process, and so has its own series."""
     bpf, program = loaded
     program.do("cudaLaunchKernel times=20 forks=100")
     readings = [one for one in bpf.tables.series.read() if one.operation == Operation.RUNTIME_LAUNCH]
