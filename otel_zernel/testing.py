@@ -63,7 +63,7 @@ class Downstream:
     batches: list[Batch] = field(default_factory=list)
     refuse: int = 0
 
-    async def __call__(self, batch: Batch) -> None:
+    async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         if self.refuse:
             self.refuse -= 1
             raise Refused("not now")

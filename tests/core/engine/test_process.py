@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from otel_zernel.engine.process import _exempt_all
+from otel_zernel.engine.process import _freeze_all
 
 ROWS = ["timestamp,gpu_id,hostname,gpu_utilization"]
 ROWS += [f"2026-01-01T00:00:{second:02d}Z,0,node,{second}" for second in range(10)]
@@ -253,11 +253,11 @@ def test_a_reload_collects_what_the_service_before_it_left() -> None:
     earlier = Service()
     left = weakref.ref(earlier)
     try:
-        _exempt_all()
+        _freeze_all()
         del earlier
         gc.collect()
         assert left() is not None, "it was left out of this collection"
-        _exempt_all()
+        _freeze_all()
         assert left() is None
     finally:
         gc.unfreeze()
