@@ -1,4 +1,4 @@
-"""The unit of data in a pipeline: OTLP messages, parsed and encoded only when needed."""
+"""The batch: OTLP messages on their way through a pipeline, parsed and encoded only when needed."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -107,7 +107,8 @@ class Batch:
 
     Reading changes nothing and costs at most one parse. A processor that changes a batch calls `edit_metrics` or
     `edit_spans`; only then is the batch encoded again. Copies share their content until one of them is edited. The last
-    batch that holds a content edits it in place: whoever keeps a part of a message longer than its batch copies it.
+    batch that holds a content edits it in place. So code that keeps a part of a message longer than its batch must copy
+    that part.
     """
 
     __slots__ = ("__weakref__", "_metrics", "_spans")

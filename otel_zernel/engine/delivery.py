@@ -208,7 +208,7 @@ class Delivery:
                 wait = max(delay, error.after or 0.0)
                 if not self._retry.enabled or self._clock.monotonic() + wait > give_up_at:
                     return self._give_up(batch, error)
-                self._logger.warning("Exporting failed, will retry in %.1f s: %s", wait, error)
+                self._logger.warning("Export failed; retrying in %.1f s: %s", wait, error)
                 await self._pause(wait)
             except Permanent as error:
                 return self._give_up(batch, error)
@@ -233,13 +233,14 @@ class Delivery:
             async with asyncio.timeout(self._timeout):
                 await self.exporter.export(batch)
         except TimeoutError as error:
-            raise Retryable(str(error) or f"no answer within {self._timeout or 0:g} s") from error
+            limit = f"no answer within {self._timeout:g} s" if self._timeout else "the exporter timed out"
+            raise Retryable(str(error) or limit) from error
         except (Retryable, Permanent):
             raise
         except (Exception, asyncio.CancelledError) as error:  # an exporter's bug costs this batch, not the consumer
             if was_cancelled(error):
                 raise
-            self._logger.exception("The exporter failed on a batch")
+            self._logger.exception("The exporter raised an unexpected exception; dropping the batch")
             raise Permanent(f"{type(error).__name__}: {error}") from error
 
     def _give_up(self, batch: Batch, error: Exception | str) -> bool:

@@ -40,7 +40,7 @@ class Stage:
                 yield output
         except Exception as error:
             context = self.processor.context
-            context.logger.exception("The processor failed, %d items dropped: %r", at_stake, error)
+            context.logger.exception("The processor failed; dropping %d items: %r", at_stake, error)
             context.drop(at_stake, "processor_error")
 
 
@@ -177,7 +177,7 @@ class FanOut:
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         direct = await self._admit(batch, self._metrics(transport))
         if not await send_all(direct):
-            raise Rejected("an exporter without a queue gave the batch up")
+            raise Rejected("an exporter without a queue dropped the batch")
 
     async def _admit(self, batch: Batch, metrics: ReceiverMetrics) -> DirectSends:
         while True:

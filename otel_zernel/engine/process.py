@@ -85,7 +85,7 @@ class CollectorProcess:
             except CannotStart as error:
                 if previous is None:
                     raise
-                _logger.error("Reload failed, going back to the configuration before: %s", error)
+                _logger.error("Reload failed; returning to the previous configuration: %s", error)
                 settings, previous = previous, None
                 continue
             finally:
@@ -140,7 +140,7 @@ class CollectorProcess:
             self._next = self._read_settings()
         except ConfigError as error:
             problems = str(error).replace("\n", "\n  ")
-            _logger.error("Reload refused, the running configuration stays:\n  %s", problems)
+            _logger.error("Reload refused; the running configuration stays in use:\n  %s", problems)
             return
         _logger.info("Received SIGHUP, the new configuration is valid: reloading.")
         self._stop.set()

@@ -86,7 +86,9 @@ class ScrapeLoop:
                 await Insist(emit, self._context.clock)(batch)
         except (TimeoutError, Refused):
             self._context.drop(count, "refused")
-            self._context.logger.warning("Dropped a scrape of %d items: downstream is full", count)
+            self._context.logger.warning(
+                "Dropped a scrape of %d items: an exporter's queue stayed full for a whole interval", count
+            )
         except Rejected:
             return
 

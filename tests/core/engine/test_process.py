@@ -195,7 +195,7 @@ def test_a_reload_that_cannot_start_goes_back_to_the_configuration_before(config
         port = taken.getsockname()[1]
         config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % port}, "))
         process.send_signal(signal.SIGHUP)
-        assert f"cannot listen on localhost:{port}" in read_until("going back to the configuration before")
+        assert f"cannot listen on localhost:{port}" in read_until("returning to the previous configuration")
         read_until("Everything is ready")
         process.terminate()
         read_until("Stopped.")
