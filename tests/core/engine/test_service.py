@@ -1,4 +1,4 @@
-"""A service starts downstream first, survives its receivers, drains at its end and says what it could not deliver."""
+"""A service starts downstream first, restarts its receivers, drains at its end and logs undelivered items."""
 
 import asyncio
 import logging
@@ -44,8 +44,8 @@ def sink_of(service: Service, id_: str = "sink") -> Sink:
     return exporter
 
 
-class Closed(Sink):
-    """Keeps every batch waiting."""
+class Blocked(Sink):
+    """A sink that never finishes an export."""
 
     def __init__(self, config: SinkConfig, context: Context) -> None:
         super().__init__(config, context)
@@ -55,7 +55,7 @@ class Closed(Sink):
 def settings_with(
     cls: type[Component], kind: Kind = "receivers", id_: str = "source", text: str = PIPELINE
 ) -> Settings:
-    """The settings, with another class behind one of the components."""
+    """The settings, with one component replaced by another class."""
     settings = settings_of(text)
     object.__setattr__(getattr(settings, kind)[id_], "cls", cls)
     return settings
@@ -73,13 +73,13 @@ async def running(text: str) -> AsyncIterator[tuple[Service, asyncio.Event, asyn
         await task
 
 
-class Asking(Source):
-    """Keeps what it is told it may make."""
+class SignalRecorder(Source):
+    """Records the signals in its context."""
 
-    told: ClassVar[list[frozenset[Signal]]] = []
+    recorded: ClassVar[list[frozenset[Signal]]] = []
 
     async def run(self, emit: Emit) -> None:
-        self.told.append(self.context.signals)
+        self.recorded.append(self.context.signals)
 
 
 class MetricsSink(Sink):
@@ -87,7 +87,7 @@ class MetricsSink(Sink):
 
 
 @pytest.mark.parametrize(
-    ("pipelines", "exporter", "wanted"),
+    ("pipelines", "exporter", "used"),
     [
         ("{training: {receivers: [source], exporters: [sink]}}", Sink, {"metrics", "traces"}),
         ("{training: {receivers: [source], exporters: [sink]}}", MetricsSink, {"metrics"}),
@@ -101,15 +101,15 @@ class MetricsSink(Sink):
         ),
     ],
 )
-async def test_a_receiver_is_told_which_signals_something_takes(
-    pipelines: str, exporter: type[Sink], wanted: set[Signal]
+async def test_the_context_of_a_receiver_has_the_signals_that_its_pipelines_use(
+    pipelines: str, exporter: type[Sink], used: set[Signal]
 ) -> None:
     head = "receivers: {source: }\nprocessors: {doubler: }\nexporters: {sink: }\n"
-    settings = settings_with(Asking, text=f"{head}service: {{pipelines: {pipelines}}}")
+    settings = settings_with(SignalRecorder, text=f"{head}service: {{pipelines: {pipelines}}}")
     object.__setattr__(settings.exporters["sink"], "cls", exporter)
-    Asking.told.clear()
+    SignalRecorder.recorded.clear()
     await Service(settings, FakeClock()).run(asyncio.Event(), exit_when_done=True)
-    assert Asking.told == [wanted]
+    assert SignalRecorder.recorded == [used]
 
 
 SHARED = """
@@ -159,7 +159,7 @@ def test_an_extension_that_is_not_enabled_is_named_with_the_remedy() -> None:
         context.extension("storage/disk")
 
 
-async def test_a_finite_run_ends_by_itself_with_everything_delivered() -> None:
+async def test_a_finite_run_ends_by_itself_with_all_data_delivered() -> None:
     service = Service(settings_of(PIPELINE), FakeClock())
     outcome = await service.run(asyncio.Event(), exit_when_done=True)
     assert outcome.complete
@@ -178,13 +178,15 @@ async def test_without_exit_when_done_it_stays_up_after_the_last_receiver() -> N
         assert graph_of(service).health.up_since is None
 
 
-async def test_what_processors_hold_is_flushed_at_the_end() -> None:
+async def test_batches_that_processors_hold_are_flushed_at_the_end() -> None:
     service = Service(settings_of(PIPELINE.replace("doubler", "keeper")), FakeClock())
     assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
     assert sorted(values_of(sink_of(service).batches)) == [1.0, 2.0, 3.0]
 
 
-async def test_a_crashed_receiver_restarts_and_is_visible_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crashed_receiver_restarts_with_backoff_and_its_problem_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     text = PIPELINE.replace("{values: [1, 2, 3]}", "{values: [1], fail_first: 3}")
     service = Service(settings_of(text), FakeClock())
     with caplog.at_level(logging.ERROR, "otel_zernel"):
@@ -196,7 +198,7 @@ async def test_a_crashed_receiver_restarts_and_is_visible_meanwhile(caplog: pyte
     assert graph_of(service).health.problems == {}
 
 
-async def test_stopping_delivers_what_is_queued_within_the_shutdown_timeout() -> None:
+async def test_stopping_delivers_queued_batches_within_the_shutdown_timeout() -> None:
     async with running(PIPELINE) as (service, stop, task):
         sink = sink_of(service)
         sink.gate = asyncio.Event()
@@ -206,7 +208,7 @@ async def test_stopping_delivers_what_is_queued_within_the_shutdown_timeout() ->
         assert (await task).complete
 
 
-async def test_what_could_not_be_delivered_is_said_with_counts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_undelivered_items_are_logged_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
     text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
     async with running(text) as (service, stop, task):
         await until(lambda: len(sink_of(service).batches) == 3)
@@ -220,16 +222,16 @@ async def test_what_could_not_be_delivered_is_said_with_counts(caplog: pytest.Lo
         assert sink_of(service).left
 
 
-async def test_what_was_given_up_is_said_and_makes_the_outcome_incomplete(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dropped_items_are_logged_and_make_the_outcome_incomplete(caplog: pytest.LogCaptureFixture) -> None:
     text = PIPELINE.replace("{sink: }", "{sink: {fails: 1000, retry_on_failure: {max_elapsed_time: 20s}}}")
     service = Service(settings_of(text), FakeClock())
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
     assert "Exporter sink dropped 3 metric points and spans since its start." in caplog.text
 
 
-async def test_a_batch_run_that_is_told_to_stop_drains_within_the_shutdown_timeout() -> None:
+async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() -> None:
     text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
-    service, stop = Service(settings_with(Closed, "exporters", "sink", text), FakeClock()), asyncio.Event()
+    service, stop = Service(settings_with(Blocked, "exporters", "sink", text), FakeClock()), asyncio.Event()
     running = asyncio.create_task(service.run(stop, exit_when_done=True))
     await until(lambda: service.graph and service.graph.receivers[0].fan_out.accepted_points == 3)
     await until(lambda: graph_of(service).health.up_since is None)
@@ -238,7 +240,7 @@ async def test_a_batch_run_that_is_told_to_stop_drains_within_the_shutdown_timeo
     assert await running == Outcome(undelivered=3, lost=0)
 
 
-async def test_a_receiver_that_ignores_cancellation_does_not_keep_the_rest_from_being_delivered(
+async def test_a_receiver_that_ignores_cancellation_does_not_block_the_delivery_of_other_data(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifetime, "LONGEST_END", 0.02)
@@ -276,7 +278,7 @@ async def test_a_receiver_that_cancels_itself_is_restarted() -> None:
     assert sorted(values_of(sink_of(service).batches)) == [2.0, 4.0, 6.0]
 
 
-async def test_a_component_that_breaks_at_the_start_is_a_sentence_with_its_path() -> None:
+async def test_a_component_that_fails_at_the_start_is_reported_with_its_path() -> None:
     class Broken(Sink):
         async def __aenter__(self) -> Self:
             raise KeyError("endpoint")
@@ -286,7 +288,9 @@ async def test_a_component_that_breaks_at_the_start_is_a_sentence_with_its_path(
         await service.run(asyncio.Event())
 
 
-async def test_what_others_had_accepted_when_one_cannot_start_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_undelivered_items_are_logged_when_another_receiver_cannot_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Late(Receiver):
         async def run(self, emit: Emit) -> None:
             await until(lambda: sink_of(service).attempts == 3)
@@ -296,14 +300,14 @@ async def test_what_others_had_accepted_when_one_cannot_start_is_said(caplog: py
         "[source]", "[source, source/late]"
     )
     settings = settings_with(Late, id_="source/late", text=text)
-    object.__setattr__(settings.exporters["sink"], "cls", Closed)
+    object.__setattr__(settings.exporters["sink"], "cls", Blocked)
     service = Service(settings, FakeClock())
     with pytest.raises(CannotStart, match="no such file"):
         await service.run(asyncio.Event())
     assert "Exporter sink could not deliver 3 metric points and 0 spans." in caplog.text
 
 
-async def test_a_receiver_that_cannot_start_stops_the_service_with_its_sentence() -> None:
+async def test_a_receiver_that_cannot_start_stops_the_service_with_its_message() -> None:
     class Broken(Receiver):
         async def run(self, emit: Emit) -> None:
             raise CannotStart("receivers::source: no file matches /nowhere/*.csv")
