@@ -120,12 +120,10 @@ def test_the_components_of_this_project_are_registered_as_entry_points() -> None
     assert registry.aliases("exporters")["otlp_http"] == ["otlphttp"]
 
 
-def test_if_two_packages_define_a_type_the_first_on_the_path_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-
+def test_if_two_packages_define_a_type_the_first_on_the_path_wins() -> None:
     def found(group: str) -> EntryPoints:
         return EntryPoints(
             EntryPoint("x", f"otel_zernel.component:{name}", group) for name in ("Extension", "Receiver")
         )
 
-    monkeypatch.setattr("otel_zernel.registry.entry_points", found)
-    assert Registry.installed().load("extensions", "x") is Extension
+    assert Registry.installed(found).load("extensions", "x") is Extension

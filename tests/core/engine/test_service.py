@@ -2,28 +2,18 @@
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import ClassVar, Self
+from typing import Self
 
 import pytest
 
-from otel_zernel.component import BOTH, Component, Context, Emit, Extension, Kind, Receiver, Signal
-from otel_zernel.config.schema import Settings
-from otel_zernel.engine import lifetime
-from otel_zernel.engine.graph import Graph, locks_of
+from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import FakeClock, make_context, until
-from tests.core.parts import PARTS, Parts, Sink, SinkConfig, Source, batch_of, settings_of, values_of
-
-PIPELINE = """
-receivers: {source: {values: [1, 2, 3]}}
-processors: {doubler: }
-exporters: {sink: }
-service: {pipelines: {training: {receivers: [source], processors: [doubler], exporters: [sink]}}}
-"""
+from otel_zernel.testing import FakeClock, until
+from tests.core.engine.wiring import PIPELINE, graph_of, settings_with, sink_of
+from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
 
 
 @pytest.fixture(autouse=True)
@@ -33,32 +23,12 @@ def _fresh() -> Iterator[None]:
     Source.crashes = 0
 
 
-def graph_of(service: Service) -> Graph:
-    assert service.graph is not None
-    return service.graph
-
-
-def sink_of(service: Service, id_: str = "sink") -> Sink:
-    exporter = graph_of(service).deliveries[id_].exporter
-    assert isinstance(exporter, Sink)
-    return exporter
-
-
 class Blocked(Sink):
     """A sink that never finishes an export."""
 
     def __init__(self, config: SinkConfig, context: Context) -> None:
         super().__init__(config, context)
         self.gate = asyncio.Event()
-
-
-def settings_with(
-    cls: type[Component], kind: Kind = "receivers", id_: str = "source", text: str = PIPELINE
-) -> Settings:
-    """The settings, with one component replaced by another class."""
-    settings = settings_of(text)
-    object.__setattr__(getattr(settings, kind)[id_], "cls", cls)
-    return settings
 
 
 @asynccontextmanager
@@ -71,92 +41,6 @@ async def running(text: str) -> AsyncIterator[tuple[Service, asyncio.Event, asyn
     finally:
         stop.set()
         await task
-
-
-class SignalRecorder(Source):
-    """Records the signals in its context."""
-
-    recorded: ClassVar[list[frozenset[Signal]]] = []
-
-    async def run(self, emit: Emit) -> None:
-        self.recorded.append(self.context.signals)
-
-
-class MetricsSink(Sink):
-    signals = frozenset({"metrics"})
-
-
-@pytest.mark.parametrize(
-    ("pipelines", "exporter", "used"),
-    [
-        ("{training: {receivers: [source], exporters: [sink]}}", Sink, {"metrics", "traces"}),
-        ("{training: {receivers: [source], exporters: [sink]}}", MetricsSink, {"metrics"}),
-        ("{training: {receivers: [source], processors: [doubler], exporters: [sink]}}", MetricsSink, BOTH),
-        ("{metrics: {receivers: [source], exporters: [sink]}}", Sink, {"metrics"}),
-        ("{traces: {receivers: [source], exporters: [sink]}}", Sink, {"traces"}),
-        (
-            "{metrics: {receivers: [source], exporters: [sink]}, traces: {receivers: [source], exporters: [sink]}}",
-            Sink,
-            BOTH,
-        ),
-    ],
-)
-async def test_the_context_of_a_receiver_has_the_signals_that_its_pipelines_use(
-    pipelines: str, exporter: type[Sink], used: set[Signal]
-) -> None:
-    head = "receivers: {source: }\nprocessors: {doubler: }\nexporters: {sink: }\n"
-    settings = settings_with(SignalRecorder, text=f"{head}service: {{pipelines: {pipelines}}}")
-    object.__setattr__(settings.exporters["sink"], "cls", exporter)
-    SignalRecorder.recorded.clear()
-    await Service(settings, FakeClock()).run(asyncio.Event(), exit_when_done=True)
-    assert SignalRecorder.recorded == [used]
-
-
-SHARED = """
-receivers: {source/a: , source/b: , source/c: , source/d: , source/e: }
-processors: {doubler: }
-exporters: {sink/a: , sink/b: , sink/c: , sink/d: }
-service:
-  pipelines:
-    one: {receivers: [source/a], processors: [doubler], exporters: [sink/a]}
-    two: {receivers: [source/b], exporters: [sink/b]}
-    alone: {receivers: [source/c], processors: [doubler], exporters: [sink/c]}
-    joint: {receivers: [source/a, source/d], exporters: [sink/b]}
-    pair: {receivers: [source/e], exporters: [sink/d]}
-    other: {receivers: [source/e], exporters: [sink/d]}
-"""
-
-
-def test_pipelines_that_a_receiver_or_an_exporter_connects_share_one_lock() -> None:
-    locks = locks_of(settings_of(SHARED).pipelines.values())
-    groups = {frozenset(id_ for id_, lock in locks.items() if lock is one) for one in locks.values()}
-    assert groups == {frozenset({"one", "two", "joint"}), frozenset({"alone"}), frozenset({"pair", "other"})}
-
-
-class Storage(Extension):
-    """An extension that another component looks up."""
-
-
-async def test_a_component_finds_an_enabled_extension_by_its_id() -> None:
-    class Storing(Sink):
-        async def __aenter__(self) -> Self:
-            self.storage = self.context.extension("storage/disk")
-            return self
-
-    text = PIPELINE.replace("service: {", "extensions: {storage/disk: }\nservice: {extensions: [storage/disk], ")
-    parts: Parts = {**PARTS, "exporters": {"sink": Storing}, "extensions": {"storage": Storage}}
-    service = Service(settings_of(text, parts), FakeClock())
-    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
-    sink = sink_of(service)
-    assert isinstance(sink, Storing)
-    assert sink.storage is graph_of(service).extensions["storage/disk"]
-
-
-def test_an_extension_that_is_not_enabled_is_named_with_the_remedy() -> None:
-    context = make_context("exporters", "sink")
-    expected = "exporters::sink: extension storage/disk is not enabled; add it to service::extensions (enabled: none)"
-    with pytest.raises(CannotStart, match=re.escape(expected)):
-        context.extension("storage/disk")
 
 
 async def test_a_finite_run_ends_by_itself_with_all_data_delivered() -> None:
@@ -241,9 +125,8 @@ async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() 
 
 
 async def test_a_receiver_that_ignores_cancellation_does_not_block_the_delivery_of_other_data(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(lifetime, "LONGEST_END", 0.02)
     released = asyncio.Event()
 
     class Stubborn(Receiver):
@@ -316,22 +199,6 @@ async def test_a_receiver_that_cannot_start_stops_the_service_with_its_message()
     with pytest.raises(CannotStart, match="no file matches"):
         await service.run(asyncio.Event())
     assert sink_of(service).left
-
-
-async def test_a_receiver_in_several_pipelines_feeds_each() -> None:
-    text = """
-receivers: {source: , source/other: {values: [7]}}
-processors: {doubler: }
-exporters: {sink: , sink/second: }
-service:
-  pipelines:
-    first: {receivers: [source, source/other], exporters: [sink, sink/second]}
-    second: {receivers: [source], processors: [doubler], exporters: [sink/second]}
-"""
-    service = Service(settings_of(text), FakeClock())
-    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
-    assert sorted(values_of(sink_of(service).batches)) == [1.0, 2.0, 3.0, 7.0]
-    assert sorted(values_of(sink_of(service, "sink/second").batches)) == [1.0, 2.0, 2.0, 3.0, 4.0, 6.0, 7.0]
 
 
 async def test_a_scraper_is_scraped() -> None:
