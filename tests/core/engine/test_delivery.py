@@ -4,21 +4,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock, SystemClock
-from otel_zernel.engine.delivery import Delivery, backoff
-from otel_zernel.engine.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
+from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
+from tests.core.engine.wiring import RecordingQueue
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 Counts = Callable[[str], int]
@@ -213,6 +213,17 @@ async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_q
     assert values_of(delivery.queue.lease().batch for _ in range(len(delivery.queue))) == [1.0, 2.0, 3.0, 4.0]
 
 
+async def test_another_queue_may_start_with_entries_and_removes_what_is_delivered_or_dropped() -> None:
+    queue = RecordingQueue()
+    queue.put(batch_of(1.0))
+    sink = Sink(SinkConfig.model_validate({"sending_queue": {"num_consumers": 1}}), make_context("exporters", "sink"))
+    sink.failures = [Permanent("never")]
+    async with Delivery(sink, Instruments(NoOpMeter("test")).exporter("sink"), queue) as delivery:
+        delivery.put(batch_of(2.0))
+        await delivery.drain()
+    assert (values_of(sink.batches), queue.removed, delivery.lost) == ([2.0], [1.0, 2.0], 1)
+
+
 async def test_draining_ends_the_wait_for_the_next_attempt() -> None:
     clock = SystemClock()
     async with delivering(clock, retry_on_failure={"initial_interval": "1h", "max_elapsed_time": "0s"}) as it:
@@ -262,31 +273,3 @@ async def test_a_cancelled_send_without_a_queue_is_counted_as_lost() -> None:
             await sending
         assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
         assert delivery.undelivered() == (0, 0)
-
-
-def test_backoff_grows_to_its_limit_within_the_randomization() -> None:
-    delays = list(islice(backoff(RetryConfig()), 50))
-    assert 2.5 <= delays[0] <= 7.5
-    assert 3.75 <= delays[1] <= 11.25
-    assert all(15 <= delay <= 45 for delay in delays[10:])
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"sending_queue": {"batch": {"min_size": 10, "max_size": 5}}}, "max_size"),
-        ({"sending_queue": {"queue_size": 0}}, "greater than or equal to 1"),
-        ({"retry_on_failure": {"randomization_factor": 2}}, "less than or equal to 1"),
-    ],
-)
-def test_contradictory_settings_are_refused(config: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        RemoteExporterConfig.model_validate(config)
-
-
-def test_the_defaults_are_the_collectors() -> None:
-    config = RemoteExporterConfig()
-    queue, retry = config.sending_queue, config.retry_on_failure
-    assert (config.timeout, queue.num_consumers, queue.queue_size, queue.sizer) == (5.0, 10, 1000, "requests")
-    assert (retry.initial_interval, retry.multiplier, retry.max_interval, retry.max_elapsed_time) == (5, 1.5, 30, 300)
-    assert LOCAL.sending_queue.num_consumers == 1

@@ -8,15 +8,18 @@ from typing import Any
 
 from opentelemetry.metrics import NoOpMeter
 
+from otel_zernel.batch import Batch
 from otel_zernel.component import BOTH, Component, ComponentConfig, Kind, Processor, Signal
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.delivery_config import SendingQueueConfig
 from otel_zernel.engine.graph import Graph
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
+from otel_zernel.engine.queue import Lease, MemoryQueue, Request
 from otel_zernel.engine.service import Service
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
-from tests.core.parts import Sink, SinkConfig, settings_of
+from tests.core.parts import Sink, SinkConfig, settings_of, values_of
 
 PIPELINE = """
 receivers: {source: {values: [1, 2, 3]}}
@@ -58,6 +61,27 @@ class Wiring:
 async def wiring() -> AsyncIterator[Wiring]:
     async with AsyncExitStack() as stack:
         yield Wiring(stack)
+
+
+class RecordingQueue(MemoryQueue):
+    """A queue that records the values of the entries that are removed."""
+
+    def __init__(self, sizer: str = "requests", queue_size: int = 10) -> None:
+        super().__init__(SendingQueueConfig.model_validate({"sizer": sizer, "queue_size": queue_size}))
+        self.removed: list[float] = []
+
+    def remove(self, lease: Lease) -> None:
+        super().remove(lease)
+        self.removed += values_of([lease.batch])
+
+    def put_all(self, *batches: Batch) -> None:
+        for batch in batches:
+            self.put(batch)
+
+    def lease_all(self) -> list[Request]:
+        """A request for each entry."""
+        leases = [self.lease() for _ in range(len(self))]
+        return [Request(lease.batch, (lease,)) for lease in leases]
 
 
 def graph_of(service: Service) -> Graph:
