@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from otel_zernel.engine.delivery import LocalExporterConfig
+from otel_zernel.component import ComponentConfig
 
 
-class CsvExporterConfig(LocalExporterConfig):
+class CsvExporterConfig(ComponentConfig):
     """The file to write."""
 
     path: Path

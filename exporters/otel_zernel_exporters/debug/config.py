@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from otel_zernel.engine.delivery import LocalExporterConfig
+from otel_zernel.component import ComponentConfig
 
 Verbosity = Literal["basic", "normal", "detailed"]
 
 
-class DebugConfig(LocalExporterConfig):
+class DebugConfig(ComponentConfig):
     """What to print. The OpenTelemetry Collector has the same options except `metrics` and `output`."""
 
     verbosity: Verbosity = "basic"

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.engine.delivery import LocalExporterConfig
 from otel_zernel.types import PositiveDuration
 
 
@@ -32,7 +31,7 @@ class RotationConfig(ComponentConfig):
     """Use local time in the names of old files, not UTC."""
 
 
-class FileConfig(LocalExporterConfig):
+class FileConfig(ComponentConfig):
     """Where and how to write. Names and defaults are those of the OpenTelemetry Collector."""
 
     path: Path

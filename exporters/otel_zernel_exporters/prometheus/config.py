@@ -6,7 +6,6 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.engine.delivery import LocalExporterConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
@@ -31,7 +30,7 @@ class ResourceLabelsConfig(ComponentConfig):
     """Attribute names or globs to exclude. Without `included`, all others become labels."""
 
 
-class PrometheusConfig(LocalExporterConfig):
+class PrometheusConfig(ComponentConfig):
     """The address of the page, and how metrics are written there."""
 
     endpoint: ListenAddress = Address("localhost", 9091)

@@ -8,7 +8,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context
+from otel_zernel.component import PAUSE, Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import Value, Writer
@@ -125,10 +125,10 @@ class Host:
             yield Batch(metrics=told.end(self.time.now))
 
     def advance(self, until: int) -> Iterator[Batch]:
-        """Closes what is known by `until` (ns); what it yields is empty: a turn for others."""
+        """Closes what is known by `until` (ns); yields only `PAUSE`."""
         for process in self.processes.values():
             for _ in process.advance(until):
-                yield Batch()
+                yield PAUSE
 
     def end(self) -> Iterator[Batch]:
         """Everything that is still open."""
@@ -136,7 +136,7 @@ class Host:
         self.processes = {}
         for process in self._ended:
             for _ in process.end():
-                yield Batch()
+                yield PAUSE
         yield from self.report(self.time.now)
 
     def _process(self, key: Key, resource: Resource) -> Process | None:
@@ -173,7 +173,7 @@ class Host:
         process = self.processes.pop(key)
         self._departed.add(key, process.told, now, dead=process.ended > 0)
         for _ in process.end():
-            yield Batch()
+            yield PAUSE
         self._ended.append(process)
 
     def _lose(self, seen: Observation) -> None:
@@ -241,7 +241,7 @@ class Host:
             for _ in gpu.share_out(
                 [(one.history, one.spent[one.account.source]) for one in users.get(id(gpu), [])], at_latest
             ):
-                yield Batch()
+                yield PAUSE
 
     def _scheduler(self, now: int) -> Iterator[Batch]:
         """The host as a whole, under the names that a scheduler's dashboards know."""

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -37,7 +38,7 @@ class Process:
 
     def __init__(self, identity: Identity, resource: Resource, config: PhasesConfig, context: Context) -> None:
         self.identity = identity
-        self.resource = resource
+        self.resource = deepcopy(resource)  # the batch that it is a part of may be edited
         self.attributes: Scalars = scalars(resource.attributes)
         self.account = Account(round(config.window / config.interval))
         self.tally = Tally()
@@ -65,7 +66,7 @@ class Process:
     def belongs_to(self, resource: Resource) -> None:
         """Takes the resource as it is now: a rank becomes known only once the process has joined its job."""
         if resource != self.resource:
-            self.resource, self.attributes = resource, scalars(resource.attributes)
+            self.resource, self.attributes = deepcopy(resource), scalars(resource.attributes)
             self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
 
     @property

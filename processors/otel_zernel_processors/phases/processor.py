@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context, Processor
+from otel_zernel.component import PAUSE, Context, Processor
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.host import Host
 from otel_zernel_processors.phases.intake.inputs import observations, scalars
@@ -51,7 +51,7 @@ class PhasesProcessor(Processor):
             if host:
                 host.observe(seen)
             if number % _PIECE == 0:
-                yield Batch()
+                yield PAUSE
         took = self.config.source != "signals" and (yield from self._follow(batch.spans))
         rest = _without_taken(batch) if took and not self.config.pass_through else batch
         if rest is not None:
@@ -100,7 +100,7 @@ class PhasesProcessor(Processor):
             else:
                 self.context.drop(len(some), "max_processes")
             if len(some) == _PIECE or taken % _RESOURCES == 0:
-                yield Batch()
+                yield PAUSE
         return taken > 0
 
     def _host(self, name: str) -> Host | None:

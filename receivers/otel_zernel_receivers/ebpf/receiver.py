@@ -5,10 +5,11 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
+from otel_zernel.engine.threads import run_in_thread
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
@@ -17,7 +18,6 @@ if TYPE_CHECKING:  # modules that work on Linux only are imported when the recei
     from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
     from otel_zernel_receivers.ebpf.session import Session
 
-T = TypeVar("T")
 OpenSession = Callable[[EbpfConfig, Context], AbstractContextManager["Session"]]
 
 SHORTEST_INTERVAL = 0.1
@@ -72,7 +72,7 @@ class EbpfReceiver(Receiver):
                 while True:
                     if clock.monotonic() >= rescan_at:
                         rescan_at = clock.monotonic() + self.config.rescan_interval
-                        await _in_thread(session.attach)
+                        await run_in_thread(session.attach)
                     await self._pass_interval(session, process_ended)
                     await self._read(session, pending, insist)
         except asyncio.CancelledError:
@@ -89,7 +89,7 @@ class EbpfReceiver(Receiver):
         switches = session.switches()
         for switch in switches:
             await self._wait(switch.delay, session)
-            await _in_thread(switch.apply)
+            await run_in_thread(switch.apply)
         left = began + interval - clock.monotonic()
         await self._wait(min(SHORTEST_INTERVAL, left), session)
         rest = self._wait(left - SHORTEST_INTERVAL, session)
@@ -102,12 +102,12 @@ class EbpfReceiver(Receiver):
         end = clock.monotonic() + seconds
         while (left := end - clock.monotonic()) > GATHER_INTERVAL:
             await clock.sleep(GATHER_INTERVAL)
-            await _in_thread(session.gather)
+            await run_in_thread(session.gather)
         await clock.sleep(max(left, 0.0))
 
     async def _read(self, session: "Session", pending: deque[Batch], emit: Emit) -> None:
         """Reads, and emits all that is `pending`. If cancelled, the rest stays in `pending`."""
-        await _in_thread(lambda: pending.extend(session.read().batches))
+        await run_in_thread(lambda: pending.extend(session.read().batches))
         while pending:
             await self._emit(pending[0], emit)
             pending.popleft()
@@ -135,9 +135,9 @@ async def _opened(opening: AbstractContextManager["Session"]) -> "AsyncIterator[
     """Opens and closes the session in threads. A session is closed even if opening it is cancelled."""
     stack = ExitStack()
     try:
-        yield await _in_thread(lambda: stack.enter_context(opening))
+        yield await run_in_thread(lambda: stack.enter_context(opening))
     finally:
-        await _in_thread(stack.close)
+        await run_in_thread(stack.close)
 
 
 @contextmanager
@@ -167,13 +167,3 @@ async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Does the work in a thread. If cancelled, waits for the end of the work first."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.gather(working, return_exceptions=True)
-        raise

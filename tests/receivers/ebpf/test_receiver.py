@@ -96,7 +96,7 @@ async def test_batches_of_a_reading_that_is_interrupted_are_emitted_at_the_end(s
     accepted: list[int] = []
     is_blocked = asyncio.Event()
 
-    async def emit(batch: Batch) -> None:
+    async def emit(batch: Batch, *, transport: str = "") -> None:
         if len(accepted) == BATCHES + 1 and not is_blocked.is_set():
             is_blocked.set()
             await asyncio.Event().wait()
@@ -123,7 +123,7 @@ async def test_refused_batches_are_offered_again(session: CountingSession) -> No
 async def test_batches_that_are_refused_at_the_end_are_counted_as_dropped(session: CountingSession) -> None:
     context = make_context(clock=SystemClock())
 
-    async def emit(batch: Batch) -> None:
+    async def emit(batch: Batch, *, transport: str = "") -> None:
         raise Refused("always")
 
     running = asyncio.create_task(receiver_of(session, context).run(emit))
@@ -139,7 +139,7 @@ async def test_a_rejected_batch_is_logged_and_not_offered_again(
 ) -> None:
     offered: list[int] = []
 
-    async def emit(batch: Batch) -> None:
+    async def emit(batch: Batch, *, transport: str = "") -> None:
         offered.append(number_of(batch))
         if offered[-1] == 1:
             raise Rejected("no")

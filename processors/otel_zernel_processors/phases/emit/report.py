@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context
+from otel_zernel.component import PAUSE, Context
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, Value, Writer, state_set
 from otel_zernel_processors.phases.emit.traces import Candidate, Sampler, traces_data
@@ -102,7 +102,7 @@ def _traces(process: Process, sampler: Sampler, chosen: Iterable[Candidate], lab
         for span in sampler.trace_of(candidate, labels):
             spans.append(span)
             if len(spans) % _PIECE == 0:
-                yield Batch()
+                yield PAUSE
         if len(spans) >= _PIECE:
             yield Batch(spans=traces_data(process.resource, spans))
             spans = []
