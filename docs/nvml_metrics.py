@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from otel_zernel_receivers.nvml.points.metrics import METRICS, Metric
+from otel_zernel_receivers.nvml.points.metrics import METRICS, NvmlMetric
 from otel_zernel_receivers.nvml.readings.status import RULES
 
 README = Path(__file__).parent.parent / "receivers" / "otel_zernel_receivers" / "nvml" / "README.md"
@@ -24,7 +24,7 @@ def _metrics() -> str:
     return "\n".join(["| metric | unit | type | attributes | on | |", "|---|---|---|---|---|---|", *rows, ""])
 
 
-def _row(metric: Metric) -> str:
+def _row(metric: NvmlMetric) -> str:
     kind = metric.kind.replace("_", "-")
     attributes = ", ".join(metric.attributes)
     on = "yes" if metric.enabled else "no"

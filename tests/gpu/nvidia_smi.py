@@ -181,7 +181,7 @@ IDENTITY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Comparison:
     """One value of nvidia-smi's and ours, None for what one of the two does not have."""
 
     gpu: str
@@ -191,7 +191,7 @@ class Found:
     agree: bool
 
 
-def compare(xml: str, scrapes: Iterable[Batch]) -> Iterator[Found]:
+def compare(xml: str, scrapes: Iterable[Batch]) -> Iterator[Comparison]:
     """Every value that nvidia-smi or a scrape has. What moves agrees if it does with a scrape before or after."""
     said = [_ours(batch) for batch in scrapes]
     for gpu in ET.fromstring(xml).iter("gpu"):
@@ -203,16 +203,16 @@ def compare(xml: str, scrapes: Iterable[Batch]) -> Iterator[Found]:
             mine = [values[line.series] for _, values in ours if line.series in values]
             if theirs is not None or mine:
                 agree = theirs is not None and any(_agree(theirs, one, line) for one in mine)
-                yield Found(uuid, _name(line.series), theirs, mine[-1] if mine else None, agree)
+                yield Comparison(uuid, _name(line.series), theirs, mine[-1] if mine else None, agree)
 
 
-def _identity(gpu: ET.Element, uuid: str, about: Mapping[str, str]) -> Iterator[Found]:
+def _identity(gpu: ET.Element, uuid: str, about: Mapping[str, str]) -> Iterator[Comparison]:
     for attribute, path in IDENTITY.items():
         theirs, ours = _text(gpu, path), about.get(attribute)
         if theirs is not None and attribute == "zernel.gpu.device":
             theirs = f"nvidia{theirs}"
         if theirs is not None or ours is not None:
-            yield Found(uuid, attribute, theirs, ours, theirs == ours)
+            yield Comparison(uuid, attribute, theirs, ours, theirs == ours)
 
 
 def _agree(theirs: float, ours: float, line: Line) -> bool:

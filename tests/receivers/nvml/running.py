@@ -7,10 +7,10 @@ from typing import Any
 from otel_zernel.component import Context
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.driver.events import Listener, Xids
-from otel_zernel_receivers.nvml.driver.library import Library
-from otel_zernel_receivers.nvml.gpu_slot import Place
-from otel_zernel_receivers.nvml.gpus.gpu import Gpu, Maker, count, find
+from otel_zernel_receivers.nvml.driver.events import XidCounts, XidListener
+from otel_zernel_receivers.nvml.driver.library import NvmlLibrary
+from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
+from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry, count_gpus, find_gpu
 
 HOST = "node-1"
 
@@ -22,27 +22,27 @@ class Host:
         self.clock = FakeClock()
         self.context = context or make_context(id_="nvml", clock=self.clock)
         self.config = NvmlConfig.model_validate({"processes": {"proc": "/nowhere"}, **(options or {})})
-        self.xids = Xids(self.clock.time_ns)
+        self.xids = XidCounts(self.clock.time_ns)
         self.failed: list[tuple[str, str]] = []
-        self._maker = Maker(self.config, self.context, self.xids)
+        self._registry = GpuRegistry(self.config.device_options(), self.context, self.xids)
 
     @contextmanager
     def gpus(self) -> Iterator[list[Gpu]]:
         """What the driver knows now."""
-        library = Library(lambda *what: self.failed.append(what))
+        library = NvmlLibrary(lambda *what: self.failed.append(what))
         try:
-            found = (find(library, index, HOST) for index in range(count(library)))
-            yield [self._maker.make(library, one) for one in found if one]
+            found = (find_gpu(library, index, HOST) for index in range(count_gpus(library)))
+            yield [self._registry.create(library, one) for one in found if one]
         finally:
             library.close()
 
     @contextmanager
-    def place(self) -> Iterator[Place]:
+    def slot(self) -> Iterator[GpuSlot]:
         """Where the driver lists its first GPU."""
-        library = Library(lambda *what: self.failed.append(what))
-        listener = Listener(library, self.xids.count)
+        library = NvmlLibrary(lambda *what: self.failed.append(what))
+        listener = XidListener(library, self.xids.add)
         try:
-            yield Place(library, 0, listener, self._maker)
+            yield GpuSlot(library, 0, listener, self._registry, self.config.rediscover_interval)
         finally:
             listener.stop()
             assert listener.close(timeout=5)

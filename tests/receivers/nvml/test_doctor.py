@@ -14,7 +14,7 @@ def test_the_driver_and_its_boards_are_told_and_nvml_is_closed_again(driver: Cal
     machine = driver("h200")
     first, *boards = NvmlReceiver.examine()
     assert first.topic == "driver"
-    assert "for CUDA up to 1" in first.text
+    assert "supports CUDA up to 1" in first.text
     assert boards
     assert all(board.ok and "H200" in board.text and "GPU-" in board.text for board in boards)
     assert machine.users == 0
@@ -44,7 +44,7 @@ def test_a_driver_without_boards_and_one_that_does_not_work_are_told(
 
 def test_without_a_driver_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> None:
-        raise nvml.Unavailable("libnvidia-ml.so.1 was not found; install it")
+        raise nvml.NvmlUnavailable("libnvidia-ml.so.1 was not found; install it")
 
     monkeypatch.setattr(nvml, "_pynvml", absent)
     assert list(NvmlReceiver.examine()) == [Finding("driver", "libnvidia-ml.so.1 was not found; install it", ok=False)]

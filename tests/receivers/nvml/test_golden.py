@@ -69,8 +69,8 @@ def geforce() -> str:
 
 def test_every_series_that_a_board_can_have_is_in_some_machines_text() -> None:
     said = "".join(path.read_text() for path in GOLDEN.glob("*-all.txt"))
-    streams = [field.stream for field in FIELDS] + [one for query in BOARD for one in query.streams]
-    known = {(one.metric, " ".join(f"{name}={value}" for name, value in one.attributes)) for one in streams}
+    series = [field.series for field in FIELDS] + [one for query in BOARD for one in query.series]
+    known = {(one.metric, " ".join(f"{name}={value}" for name, value in one.attributes)) for one in series}
     missing = {(metric, about) for metric, about in known if not re.search(_line(metric, about), said)}
     assert not missing
 

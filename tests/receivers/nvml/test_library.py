@@ -7,10 +7,10 @@ import sys
 import pytest
 
 TRY = """
-from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
+from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
 try:
-    Library()
-except Unavailable as problem:
+    NvmlLibrary()
+except NvmlUnavailable as problem:
     print(problem)
 """
 
@@ -28,4 +28,4 @@ def test_without_the_library_the_user_is_told_how_to_get_it() -> None:
 
 def test_without_its_python_package_the_user_is_told_what_to_install() -> None:
     missing = "import sys; sys.modules['pynvml'] = None\n"
-    assert said(missing) == "the Python package nvidia-ml-py is missing; pip install nvidia-ml-py"
+    assert said(missing) == "the Python package nvidia-ml-py is not installed; pip install nvidia-ml-py"

@@ -225,7 +225,7 @@ async def test_a_driver_of_which_a_part_fails_when_opened_is_opened_again(
     controls.apply("driver", f"{function} = !{code}")
     async with running() as nvml:
         if function == "Count":
-            await until(lambda: nvml.problem == "NVIDIA's driver knows no GPU")
+            await until(lambda: nvml.problem == "NVIDIA's driver lists no GPU")
         else:
             await nvml.scraped("GPU-515034b9")
         controls.apply("driver", f"{function} -")
@@ -260,7 +260,7 @@ async def test_a_gpu_that_does_not_say_who_it_is_is_named_and_taken_up_once_it_d
     controls = driver("h100x8")
     controls.apply("gpu 4", f"{query} = !999")
     async with running() as nvml:
-        await until(lambda: nvml.problem == "GPU 4 does not say who it is (unknown)")
+        await until(lambda: nvml.problem == "GPU 4 does not return its uuid (unknown)")
         assert nvml.errors[(f"nvmlDeviceGet{query}", "unknown")] > 0
         controls.apply("gpu 4", "HandleByIndex -", f"UUID = {gpu(4)}")
         await nvml.scraped(gpu(4))
@@ -336,9 +336,9 @@ async def test_without_a_driver_it_waits_for_one(driver: Boot) -> None:
     controls = driver("none")
     controls.apply("driver", "init = !9")
     async with running() as nvml:
-        await until(lambda: nvml.problem == "no GPUs: NVIDIA's driver is not loaded")
+        await until(lambda: nvml.problem == "no GPUs: NVIDIA's driver is not loaded; load it with `modprobe nvidia`")
         controls.apply("driver", "init -")
-        await until(lambda: nvml.problem == "NVIDIA's driver knows no GPU")
+        await until(lambda: nvml.problem == "NVIDIA's driver lists no GPU")
         driver("h200")
         await nvml.scraped("GPU-515034b9")
         await until(lambda: nvml.problem == "")

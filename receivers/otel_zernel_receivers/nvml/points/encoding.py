@@ -25,7 +25,7 @@ from otel_zernel_receivers.nvml.points.histograms import (
     encode_histogram_attributes,
 )
 from otel_zernel_receivers.nvml.points.metrics import METRICS
-from otel_zernel_receivers.nvml.points.series import Stream
+from otel_zernel_receivers.nvml.points.series import NvmlSeries
 
 SCOPE = Scope("otel_zernel_receivers.nvml")
 _TEMPLATES = 16  # sets of series remembered: they change when slow queries are left out and processes come and go
@@ -49,7 +49,7 @@ class Encoder:
         self._template = lru_cache(_TEMPLATES)(self._new_template)
         self._histogram_attributes = lru_cache(1024)(self._encode_histogram_attributes)
 
-    def numbers(self, points: Mapping[Stream, Point], time_ns: int) -> Batch:
+    def numbers(self, points: Mapping[NvmlSeries, Point], time_ns: int) -> Batch:
         """The points of now."""
         known, order = self._template(tuple(points))
         values = list(points.values())
@@ -57,7 +57,7 @@ class Encoder:
         return known.batch([values[position].value for position in order], time_ns, starts)
 
     def histograms(
-        self, counted: Iterable[tuple[Stream, Distribution | Durations]], start_ns: int, time_ns: int
+        self, counted: Iterable[tuple[NvmlSeries, Distribution | Durations]], start_ns: int, time_ns: int
     ) -> Batch:
         """What was counted from `start_ns` to `time_ns`; it counts from 0 again."""
         points = [
@@ -73,16 +73,16 @@ class Encoder:
             return Batch()
         return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=len(points))
 
-    def _new_template(self, streams: Sequence[Stream]) -> tuple[KnownSeries, list[int]]:
+    def _new_template(self, streams: Sequence[NvmlSeries]) -> tuple[KnownSeries, list[int]]:
         order = sorted(range(len(streams)), key=lambda position: _ORDER[streams[position].metric])
         return KnownSeries([self._series(streams[position]) for position in order]), order
 
-    def _series(self, stream: Stream) -> Series:
+    def _series(self, stream: NvmlSeries) -> Series:
         metric = METRICS[stream.metric]
         assert metric.kind != "histogram"  # noqa: S101  # those come from `histograms`
         descriptor = Descriptor(metric.name, metric.unit, metric.kind, metric.description)
         attributes = encode_point_attributes({**self._id, **dict(stream.attributes)})
         return Series(self._resource, SCOPE, descriptor, attributes)
 
-    def _encode_histogram_attributes(self, stream: Stream) -> bytes:
+    def _encode_histogram_attributes(self, stream: NvmlSeries) -> bytes:
         return encode_histogram_attributes({**self._id, **dict(stream.attributes)})

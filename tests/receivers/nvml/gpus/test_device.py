@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_zernel.testing import FakeClock
-from otel_zernel_receivers.nvml.driver.library import Library, Lost, Unavailable
-from otel_zernel_receivers.nvml.gpus.counters import Counter
-from otel_zernel_receivers.nvml.gpus.energy import Integral
+from otel_zernel_receivers.nvml.driver.library import GpuLost, NvmlLibrary, NvmlUnavailable
+from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
+from otel_zernel_receivers.nvml.gpus.energy import PowerIntegral
 from otel_zernel_receivers.nvml.points.metrics import METRICS
-from otel_zernel_receivers.nvml.readings.polling import Asked, Questions, Readings
+from otel_zernel_receivers.nvml.readings.polling import Measurements, PolledQuery, QueryPoller
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics, values
 from tests.receivers.nvml.running import Host
@@ -43,18 +43,18 @@ def test_a_counter_that_the_driver_reset_starts_anew(driver: Boot) -> None:
 
 @given(st.lists(st.integers(0, 2**31 - 1), max_size=30), st.integers(0, 2**32 - 1))
 def test_a_wrapping_counter_adds_up_to_what_was_counted(increments: list[int], first: int) -> None:
-    counter, true = Counter(), first
-    counter.read(first, 2.0**32, 0)
+    counter, true = DriverCounter(), first
+    counter.update(first, 2.0**32, 0)
     for increment in increments:
         true += increment
-        assert counter.read(true % 2**32, 2.0**32, 0) == true
+        assert counter.update(true % 2**32, 2.0**32, 0) == true
 
 
 @given(st.lists(st.integers(1, 2**40)))
 def test_a_wide_counter_never_falls_without_a_new_start(raws: list[int]) -> None:
-    counter, before, start = Counter(), 0.0, 0
+    counter, before, start = DriverCounter(), 0.0, 0
     for now, raw in enumerate(raws, 1):
-        value = counter.read(raw, 0.0, now)
+        value = counter.update(raw, 0.0, now)
         assert value >= before or counter.start_ns > start or counter.start_ns == now - 1
         before, start = value, counter.start_ns
 
@@ -74,7 +74,7 @@ def test_what_ended_processes_had_is_forgotten(driver: Boot) -> None:
             controls.apply("gpu 0", f"ComputeRunningProcesses = {pid} 5")
             gpus[0].scrape()
         board = gpus[0].board
-        assert len(board._history.processes._known) == 1
+        assert len(board._history.processes._attributes) == 1
         assert not [one for one in board._latest if one.metric.startswith("zernel.gpu.process.")]
 
 
@@ -85,7 +85,7 @@ def test_a_serial_number_that_is_no_text_is_left_out(driver: Boot) -> None:
 
 
 def test_energy_is_power_over_time() -> None:
-    energy = Integral()
+    energy = PowerIntegral()
     energy.add([(0, 100_000), (1_000_000, 100_000)])
     energy.add([(3_000_000, 300_000)])
     assert energy.joules == 100 + 400
@@ -208,31 +208,31 @@ def test_a_slow_query_is_asked_seldom_and_the_others_always(driver: Boot) -> Non
     clock = FakeClock()
     asked: Counted[str] = Counted()
 
-    def ask(name: str, seconds: float) -> Asked:
-        def answer(nvml: object, device: object) -> Readings:
+    def ask(name: str, seconds: float) -> PolledQuery:
+        def answer(nvml: object, device: object) -> Measurements:
             asked[name] += 1
             clock.advance(seconds)
             return {}
 
-        return Asked(name, [answer])
+        return PolledQuery(name, [answer])
 
-    library = Library()
-    questions = Questions(library, None, 0.01, clock.monotonic)
-    questions.asked = [ask("slow", 0.03), ask("quick", 0.0001), ask("endless", 60)]
+    library = NvmlLibrary()
+    poller = QueryPoller(library, None, 0.01, clock.monotonic)
+    poller.queries = [ask("slow", 0.03), ask("quick", 0.0001), ask("endless", 60)]
     for _ in range(12):
-        questions.ask()
+        poller.poll()
     library.close()
     assert asked == {"slow": 4, "quick": 12, "endless": 1}
 
 
 def test_a_query_that_was_slow_for_once_recovers() -> None:
-    asked = Asked("once", [])
-    asked.took(0.1, 1, 0.01)
+    query = PolledQuery("once", [])
+    query.schedule(0.1, 1, 0.01)
     gaps = []
     for _ in range(12):
-        before = asked.due
-        asked.took(0.001, before, 0.01)
-        gaps.append(asked.due - before)
+        before = query.due
+        query.schedule(0.001, before, 0.01)
+        gaps.append(query.due - before)
     assert gaps == sorted(gaps, reverse=True)
     assert (gaps[0], gaps[-1]) == (8, 1)
 
@@ -243,7 +243,7 @@ def test_a_lost_gpu_is_told_from_a_query_that_fails(driver: Boot, code: int) -> 
     with Host().gpus() as gpus:
         gpus[0].scrape()
         controls.apply("gpu 0", f"lost = !{code}")
-        with pytest.raises(Lost):
+        with pytest.raises(GpuLost):
             gpus[0].scrape()
 
 
@@ -251,7 +251,7 @@ def test_a_driver_that_is_gone_is_told_from_a_gpu_that_is(driver: Boot) -> None:
     controls = driver("h200")
     with Host().gpus() as gpus:
         controls.apply("driver", "broken = !1")
-        with pytest.raises(Unavailable):
+        with pytest.raises(NvmlUnavailable):
             gpus[0].scrape()
 
 

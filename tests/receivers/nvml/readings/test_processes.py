@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.nvml.readings.processes import INITIAL_PID_NAMESPACE, Names
+from otel_zernel_receivers.nvml.readings.processes import INITIAL_PID_NAMESPACE, ProcessNames
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
 from tests.receivers.nvml.running import Host
@@ -29,7 +29,7 @@ def process(proc: Path, pid: str, namespace: str, *, nspid: str = "", opens: str
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """Seen from the host: 1 is init, 100 trains on the host, 200 is pid 7 in a container."""
+    """XidCount from the host: 1 is init, 100 trains on the host, 200 is pid 7 in a container."""
     process(tmp_path, "1", INITIAL_PID_NAMESPACE)
     process(tmp_path, "100", INITIAL_PID_NAMESPACE, exe="/usr/bin/python3.11 (deleted)")
     process(tmp_path, "200", INNER, nspid="200\t7", exe="/opt/train")
@@ -38,7 +38,7 @@ def host(tmp_path: Path) -> Path:
 
 def test_on_the_host_pids_are_those_of_the_driver(host: Path) -> None:
     process(host, "self", INITIAL_PID_NAMESPACE)
-    names = Names(host)
+    names = ProcessNames(host)
     assert names.attributes(100) == {"process.pid": 100, "process.executable.name": "python3.11"}
     assert names.attributes(200) == {"process.pid": 200, "process.executable.name": "train"}
     assert names.attributes(999) == {"process.pid": 999}  # gone by now
@@ -46,7 +46,7 @@ def test_on_the_host_pids_are_those_of_the_driver(host: Path) -> None:
 
 def test_with_the_hosts_proc_a_process_of_our_container_has_our_pid(host: Path) -> None:
     process(host, "self", INNER)
-    names = Names(host)
+    names = ProcessNames(host)
     assert names.attributes(200) == {"process.pid": 7, "process.executable.name": "train"}
     assert names.attributes(100) == {
         "process.pid": 100,
@@ -59,7 +59,7 @@ def test_in_a_container_a_pid_is_ours_only_if_that_process_uses_a_gpu(tmp_path: 
     process(tmp_path, "self", INNER)
     process(tmp_path, "1", INNER, exe="/bin/sh")
     process(tmp_path, "42", INNER, opens="/dev/nvidia0", exe="/opt/train")
-    names = Names(tmp_path)
+    names = ProcessNames(tmp_path)
     assert names.attributes(42) == {"process.pid": 42, "process.executable.name": "train"}
     assert names.attributes(1) == {"process.pid": 1, "zernel.process.pid_namespace": "unknown"}
 
@@ -84,7 +84,7 @@ def test_a_process_of_two_types_holds_its_memory_once(driver: Callable[[str], Dr
 
 def test_without_an_executable_the_name_is_the_commands(host: Path) -> None:
     process(host, "self", INITIAL_PID_NAMESPACE)
-    assert Names(host).attributes(1) == {"process.pid": 1, "process.executable.name": "comm"}
+    assert ProcessNames(host).attributes(1) == {"process.pid": 1, "process.executable.name": "comm"}
 
 
 def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(
