@@ -21,7 +21,9 @@ def _fenced(text: str, name: str, table: str) -> str:
 
 def _metrics() -> str:
     rows = [_row(metric) for metric in METRICS.values()]
-    return "\n".join(["| metric | unit | type | attributes | enabled | description |", "|---|---|---|---|---|---|", *rows, ""])
+    return "\n".join(
+        ["| metric | unit | type | attributes | enabled | description |", "|---|---|---|---|---|---|", *rows, ""]
+    )
 
 
 def _row(metric: NvmlMetric) -> str:

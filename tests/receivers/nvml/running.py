@@ -1,4 +1,4 @@
-"""The receiver's parts put together without its loop."""
+"""The GPUs of a host without the receiver's loop: tests call each scrape."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ HOST = "node-1"
 
 
 class Host:
-    """The GPUs of a host, to be scraped by hand, and their histories over restarts of the driver."""
+    """The GPUs of a host, and their histories over restarts of the driver."""
 
     def __init__(self, options: dict[str, Any] | None = None, context: Context | None = None) -> None:
         self.clock = FakeClock()
@@ -24,12 +24,13 @@ class Host:
         self.config = NvmlConfig.model_validate({"processes": {"proc": "/nowhere"}, **(options or {})})
         self.xids = XidCounts(self.clock.time_ns)
         self.failed: list[tuple[str, str]] = []
+        """Query and error of each failed query."""
         self._registry = GpuRegistry(self.config.device_options(), self.context, self.xids)
 
     @contextmanager
     def gpus(self) -> Iterator[list[Gpu]]:
-        """What the driver knows now."""
-        library = NvmlLibrary(lambda *what: self.failed.append(what))
+        """The GPUs that the driver lists, with the driver open."""
+        library = NvmlLibrary(lambda *error: self.failed.append(error))
         try:
             found = (find_gpu(library, index, HOST) for index in range(count_gpus(library)))
             yield [self._registry.create(library, one) for one in found if one]
@@ -38,8 +39,8 @@ class Host:
 
     @contextmanager
     def slot(self) -> Iterator[GpuSlot]:
-        """Where the driver lists its first GPU."""
-        library = NvmlLibrary(lambda *what: self.failed.append(what))
+        """The slot of the driver's first GPU, with the driver open."""
+        library = NvmlLibrary(lambda *error: self.failed.append(error))
         listener = XidListener(library, self.xids.add)
         try:
             yield GpuSlot(library, 0, listener, self._registry, self.config.rediscover_interval)

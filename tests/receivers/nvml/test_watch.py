@@ -1,4 +1,4 @@
-"""The timetable of one GPU."""
+"""Scraping one GPU: schedule, timeout, unforeseen errors."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,7 +22,9 @@ async def stopped(task: "asyncio.Task[None]") -> None:
     await asyncio.wait([task])
 
 
-async def test_sample_buffers_are_read_between_scrapes_before_they_go_round(driver: Callable[[str], Driver]) -> None:
+async def test_sample_buffers_are_read_between_scrapes_before_they_are_overwritten(
+    driver: Callable[[str], Driver],
+) -> None:
     two_seconds = (f"Samples 0 += {1_000_000 + one * 100_000} 100000" for one in range(1, 21))
     driver("h200").apply("gpu 0", *two_seconds)
     host, downstream = Host({"collection_interval": "60s"}), Downstream()
@@ -41,25 +43,25 @@ async def test_sample_buffers_are_read_between_scrapes_before_they_go_round(driv
     assert reads == [60 * 9]  # every second, and 9 buffers each time
 
 
-async def test_what_nobody_foresaw_costs_a_scrape_and_is_said(driver: Callable[[str], Driver]) -> None:
+async def test_an_unforeseen_error_costs_one_scrape_and_is_reported(driver: Callable[[str], Driver]) -> None:
     driver("h200")
     host, downstream = Host(), Downstream()
     with host.slot() as slot:
         scraping, scrape, broken = scraping_of(host), slot.scrape, [ZeroDivisionError("division by zero")]
         slot.scrape = lambda: _raised(broken.pop()) if broken else scrape()  # type: ignore[method-assign]  # a bug
-        said: list[str | None] = []
-        task = asyncio.create_task(scraping.run(slot, downstream, lambda: said.append(scraping.problem)))
+        problems: list[str | None] = []
+        task = asyncio.create_task(scraping.run(slot, downstream, lambda: problems.append(scraping.problem)))
         await until(lambda: bool(downstream.batches))
         await stopped(task)
         scraping.close()
-    assert said == ["GPU 0 cannot be scraped: ZeroDivisionError: division by zero", None]
+    assert problems == ["GPU 0 cannot be scraped: ZeroDivisionError: division by zero", None]
 
 
 def _raised(error: Exception) -> Batch:
     raise error
 
 
-async def test_a_scrape_that_was_under_way_when_the_driver_was_left_is_sent(driver: Callable[[str], Driver]) -> None:
+async def test_a_scrape_that_was_pending_when_the_session_ended_is_sent(driver: Callable[[str], Driver]) -> None:
     controls = driver("h200")
     host, downstream = Host({"timeout": "1ms"}), Downstream()
     with host.slot() as slot:
@@ -78,5 +80,5 @@ async def test_a_scrape_that_was_under_way_when_the_driver_was_left_is_sent(driv
         scraping.close()
     assert metrics(
         downstream.batches[0], "zernel.gpu.power.distribution"
-    )  # the one sample there is came with what was under way
+    )  # the only sample came with the pending scrape
     assert not metrics(downstream.batches[1], "zernel.gpu.power.distribution")
