@@ -1,4 +1,4 @@
-"""`make gpu-check`: the receiver's values beside those of `nvidia-smi -q -x` of the same moment."""
+"""`make gpu-check`: compares the nvml receiver with `nvidia-smi -q -x` at the same time."""
 
 import platform
 import shutil
@@ -22,19 +22,19 @@ REPORT = Path(__file__).parents[2] / "docs" / "gpu_check.txt"
 
 
 def main(report: Path = REPORT) -> int:
-    """Prints the comparison and keeps it. 1 if something differs, 0 if nothing does or there is no GPU."""
+    """Prints the comparison and writes it to `report`. Returns 1 if a value differs, else 0, also without a GPU."""
     if not shutil.which("nvidia-smi"):
-        print("There is nothing to check here: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
+        print("Nothing to check: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
         return 0
     try:
         library = NvmlLibrary(lambda query, error: print(f"{query}: {error}"))
     except NvmlUnavailable as problem:
-        print(f"There is nothing to check here: {problem}.")
+        print(f"Nothing to check: {problem}.")
         return 0
     xml, scrapes = measured(library)
     lines = list(table(compare(xml, scrapes)))
     text = (
-        "\n".join([f"driver {library.driver_version}, {datetime.now(UTC):%Y-%m-%d}, nvidia-smi beside ours", *lines])
+        "\n".join([f"driver {library.driver_version}, {datetime.now(UTC):%Y-%m-%d}, nvidia-smi | receiver", *lines])
         + "\n"
     )
     print(text, end="")
@@ -43,7 +43,7 @@ def main(report: Path = REPORT) -> int:
 
 
 def measured(library: NvmlLibrary) -> tuple[str, list[Batch]]:
-    """What nvidia-smi says, and a scrape before and one after it."""
+    """The XML of nvidia-smi, and the scrapes before and after it."""
     config = NvmlConfig.model_validate({"metrics": {name: {"enabled": True} for name in METRICS}})
     context = make_context(clock=SystemClock())
     registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
@@ -54,14 +54,14 @@ def measured(library: NvmlLibrary) -> tuple[str, list[Batch]]:
     return xml, [before, Batch.join([gpu.scrape() for gpu in gpus])]
 
 
-def table(found: Iterable[Comparison]) -> Iterable[str]:
-    """A line for each value, differences first."""
-    rows = sorted(found, key=lambda one: (one.agree, one.gpu))
+def table(comparisons: Iterable[Comparison]) -> Iterable[str]:
+    """A line per value, differences first."""
+    rows = sorted(comparisons, key=lambda one: (one.agree, one.gpu))
     differing = sum(not one.agree for one in rows)
     yield f"{len(rows)} values, {differing} differ"
     for one in rows:
         verdict = "ok     " if one.agree else "DIFFERS"
-        yield f"{verdict} {one.gpu[:12]} {one.what}: {_cell(one.theirs)} | {_cell(one.ours)}"
+        yield f"{verdict} {one.gpu[:12]} {one.name}: {_cell(one.theirs)} | {_cell(one.ours)}"
 
 
 def _cell(value: float | str | None) -> str:
