@@ -140,14 +140,14 @@ def _receiver() -> Callable[[], Count]:
     from otel_zernel.clock import SystemClock
     from otel_zernel.testing import make_context
     from otel_zernel_receivers.nvml.config import NvmlConfig
-    from otel_zernel_receivers.nvml.driver.events import Xids
-    from otel_zernel_receivers.nvml.driver.library import Library
-    from otel_zernel_receivers.nvml.gpus.gpu import Maker, count, find
+    from otel_zernel_receivers.nvml.driver.events import XidCounts
+    from otel_zernel_receivers.nvml.driver.library import NvmlLibrary
+    from otel_zernel_receivers.nvml.gpus.gpu import GpuRegistry, count_gpus, find_gpu
 
-    library, context = Library(), make_context(clock=SystemClock())
-    maker = Maker(NvmlConfig(), context, Xids(context.clock.time_ns))
-    found = (find(library, index, "node") for index in range(count(library)))
-    gpus = [maker.make(library, one) for one in found if one]
+    library, context = NvmlLibrary(), make_context(clock=SystemClock())
+    registry = GpuRegistry(NvmlConfig().device_options(), context, XidCounts(context.clock.time_ns))
+    found = (find_gpu(library, index, "node") for index in range(count_gpus(library)))
+    gpus = [registry.create(library, one) for one in found if one]
 
     def scrape() -> Count:
         batches = [gpu.scrape() for gpu in gpus]

@@ -6,10 +6,8 @@ from pydantic import Field, model_validator
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.otlp.histograms import LARGEST
+from otel_zernel.otlp.resolution import UNITS, default_range
 from otel_zernel.types import PositiveDuration, Ratio
-
-_DEFAULTS = {"s": (1e-9, 3600.0), "By": (1.0, 2.0**60)}  # s: from 1 ns to 1 h; By: single bytes
-_OTHER_UNITS = (1e-6, 1e12)
 
 
 class PercentilesConfig(ComponentConfig):
@@ -46,7 +44,7 @@ class PercentilesConfig(ComponentConfig):
             raise ValueError(
                 f"the window ({self.window:g} s) must not be shorter than the interval ({self.interval:g} s)"
             )
-        for unit in (*_DEFAULTS, "1"):
+        for unit in UNITS:
             resolution, max_value = self.range_of(unit)
             if not 2 <= max_value / resolution <= LARGEST:
                 raise ValueError(
@@ -57,5 +55,5 @@ class PercentilesConfig(ComponentConfig):
 
     def range_of(self, unit: str) -> tuple[float, float]:
         """The resolution and the largest value for a metric of this unit."""
-        resolution, max_value = _DEFAULTS.get(unit, _OTHER_UNITS)
+        resolution, max_value = default_range(unit)
         return self.resolution or resolution, self.max_value or max_value

@@ -21,7 +21,7 @@ from otel_zernel_exporters.csv import CsvExporter
 from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import _number, _scaled
 from otel_zernel_receivers.csv import CsvReceiver
-from otel_zernel_receivers.csv.config import CsvConfig as ReceiverConfig
+from otel_zernel_receivers.csv.config import CsvReceiverConfig as ReceiverConfig
 from otel_zernel_receivers.nvml.driver.events import Xid
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from tests.receivers.nvml.driver import driver
@@ -82,7 +82,7 @@ async def test_metrics_of_nvml_are_restored(scenario: str, tmp_path: Path) -> No
     driver().boot(scenario)
     host = Host({"metrics": {name: {"enabled": True} for name in METRICS}})
     with host.gpus() as gpus:
-        host.xids.count(gpus[0].board.identity.uuid, Xid(31))
+        host.xids.add(gpus[0].board.identity.uuid, Xid(31))
         given = Batch.join([gpu.scrape() for gpu in gpus])
     dropped = await write(tmp_path / "gpus.csv", given)
     assert said(await read(tmp_path / "gpus.csv")) == said(given)
