@@ -12,7 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_processors.phases.intake.intervals import mark_of
+from otel_zernel_processors.phases.intake.intervals import interval_of
 from otel_zernel_processors.phases.scopes.timeline import Timeline
 from tests.processors.phases.processing import dropped, in_pieces, make, run
 from tests.processors.phases.training import (
@@ -36,7 +36,7 @@ def test_a_large_batch_is_worked_on_in_pieces() -> None:
         pieces += 1
         (host,) = processor._hosts.values() or [None]
         if host:
-            closed.append(sum(process.account.steps.total() for process in host.processes.values()))
+            closed.append(sum(process.totals.steps.total() for process in host.processes.values()))
     assert pieces > 10_000 / 256 + 10_000 / 64
     assert max(after - before for before, after in pairwise(closed)) <= 64
 
@@ -50,10 +50,10 @@ def test_a_very_long_step_is_worked_on_in_pieces() -> None:
         overlapping = span_of(within, 10, 3000)
         timeline = Timeline(MS // 2, 10_000)
         for span in [*loop.load().spans, overlapping]:
-            mark = mark_of(span)
-            assert mark
-            assert timeline.add(mark) is None
-        return max(sum(1 for _ in step.settle()) for step in timeline.end())
+            interval = interval_of(span)
+            assert interval
+            assert timeline.add(interval) is None
+        return max(sum(1 for _ in step.prepare()) for step in timeline.end())
 
     assert pieces("user") >= 10
     assert pieces("backward") >= 10
@@ -161,7 +161,7 @@ SIGNALS = st.builds(
             "zernel.process.io.wait",
             "zernel.cuda.sync.wait",
             "zernel.ebpf.lost_events",
-            "zernel.probe.floor",
+            "zernel.reading.sequence",
             "hw.energy",
         ]
     ),
@@ -235,7 +235,7 @@ def test_who_does_not_say_where_it_is_stays_on_one_host(names: list[str]) -> Non
 def test_whatever_comes_the_phases_of_a_step_add_up_to_it(spans: list[Span], room: int) -> None:
     timeline = Timeline(MS // 2, room)
     for span in spans:
-        if mark := mark_of(span):
-            timeline.add(mark)
+        if interval := interval_of(span):
+            timeline.add(interval)
     for closed in timeline.end():
-        assert sum(closed.ledger.phase_ns().values()) == closed.step.end - closed.step.start >= 0
+        assert sum(closed.attribution.phase_ns().values()) == closed.step.end - closed.step.start >= 0

@@ -5,31 +5,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_zernel_processors.phases.intake.inputs import Observation
-from otel_zernel_processors.phases.results.energy import Gpu, History, Spent
+from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuEnergy, GpuUsage
 
 S = 1_000_000_000
 
 
-def history(*spells: tuple[float, float, str]) -> History:
-    made = History()
-    for start, end, phase in spells:
-        made.add_time(round(start * S), round(end * S), phase)
+def history(*periods: tuple[float, float, str]) -> EnergyHistory:
+    made = EnergyHistory()
+    for start, end, phase in periods:
+        made.add_period(round(start * S), round(end * S), phase)
     return made
 
 
-def gpu(name: str, *points: tuple[float, float]) -> Gpu:
-    made = Gpu()
+def gpu(name: str, *points: tuple[float, float]) -> GpuEnergy:
+    made = GpuEnergy()
     for time, value in points:
-        made.read(Observation(name, 0, round(time * S), value, "node", None, "0", False, Resource()))
+        made.read(InputPoint(name, 0, round(time * S), value, "node", None, "0", False, Resource()))
     return made
 
 
 HALF = (10.0, 10.5, "data_loading"), (10.5, 12.0, "gpu_compute")
 
 
-def spent(one: Gpu, *users: History, at_latest: int = 0) -> list[Spent]:
-    sums = [Spent() for _ in users]
+def spent(one: GpuEnergy, *users: EnergyHistory, at_latest: int = 0) -> list[GpuUsage]:
+    sums = [GpuUsage() for _ in users]
     list(one.share_out(list(zip(users, sums, strict=True)), at_latest))
     return sums
 
@@ -47,7 +47,7 @@ def test_without_a_counter_power_is_integrated() -> None:
 def test_power_is_ignored_where_there_is_a_counter() -> None:
     one = gpu("hw.energy", (10, 0))
     for time in (10, 11):
-        one.read(Observation("hw.power", 0, time * S, 500.0, "node", None, "0", False, Resource()))
+        one.read(InputPoint("hw.power", 0, time * S, 500.0, "node", None, "0", False, Resource()))
     assert spent(one, history(*HALF))[0].joules == {}
 
 
@@ -67,7 +67,7 @@ def test_a_sample_waits_until_its_phases_are_known() -> None:
     known = history(*HALF)
     (used,) = spent(one, known)
     assert sum(used.joules.values()) == 100
-    known.add_time(12 * S, 14 * S, "gpu_compute")
+    known.add_period(12 * S, 14 * S, "gpu_compute")
     list(one.share_out([(known, used)], 0))
     assert sum(used.joules.values()) == 300
 
@@ -84,9 +84,9 @@ def test_a_counter_that_begins_anew_and_a_long_silence_invent_nothing() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["data_loading", "gpu_compute"])), min_size=1), st.data())
 def test_no_energy_is_lost_or_made(lengths: list[tuple[int, str]], data: st.DataObject) -> None:
-    known, at = History(), 100
+    known, at = EnergyHistory(), 100
     for length, phase in lengths:
-        known.add_time(at, at + length, phase)
+        known.add_period(at, at + length, phase)
         at += length
     start = data.draw(st.integers(1, at))
     end = data.draw(st.integers(start + 1, at + 50))

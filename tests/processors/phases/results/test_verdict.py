@@ -3,9 +3,9 @@
 import pytest
 
 from otel_zernel_processors.phases.config import VerdictConfig
-from otel_zernel_processors.phases.results.ranks import JobJudge, compare
-from otel_zernel_processors.phases.results.totals import Tally
-from otel_zernel_processors.phases.results.verdict import Judge, judge
+from otel_zernel_processors.phases.results.ranks import JobVerdictTracker, compare
+from otel_zernel_processors.phases.results.totals import PhaseTotals
+from otel_zernel_processors.phases.results.verdict import VerdictTracker, verdict_of
 
 LIMITS = VerdictConfig()
 MS = 1_000_000
@@ -13,11 +13,11 @@ MS = 1_000_000
 
 def tally(
     data: float = 0, nccl: float = 0, optimizer: float = 0, compute: float = 0, *, steps: int = 10, jitter: float = 0.0
-) -> Tally:
+) -> PhaseTotals:
     """The sums of `steps` steps of 100 ms, by shares; the rest is unknown."""
     whole = steps * 100 * MS
     shares = {"data_loading": data, "nccl_collective": nccl, "optimizer_step": optimizer, "gpu_compute": compute}
-    made = Tally(duration_ns=whole, duration_squares=round(steps * (100 * MS) ** 2 * (1 + jitter**2)))
+    made = PhaseTotals(duration_ns=whole, duration_squares=round(steps * (100 * MS) ** 2 * (1 + jitter**2)))
     made.phase_ns.update({phase: round(share * whole) for phase, share in shares.items()})
     made.phase_ns["unknown"] = whole - made.phase_ns.total()
     made.steps["training"] = steps
@@ -35,27 +35,27 @@ CASES = [
     ("waiting before jitter", tally(data=0.3, compute=0.7, jitter=2.0), "input_bound"),
     ("little of all", tally(data=0.15, nccl=0.15, optimizer=0.2, compute=0.5), "none"),
     ("too few steps", tally(data=0.9, steps=2), "none"),
-    ("no time at all", Tally(), "none"),
+    ("no time at all", PhaseTotals(), "none"),
 ]
 
 
 def test_ranks_whose_steps_take_no_time_are_not_compared() -> None:
-    instant = Tally()
+    instant = PhaseTotals()
     instant.steps["training"] = 5
-    assert compare({0: instant, 1: instant}, LIMITS, "none").verdict == "none"
+    assert compare({0: instant, 1: instant}, LIMITS, "none").name == "none"
 
 
 @pytest.mark.parametrize(("sums", "verdict"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_a_process_is_bound_by(sums: Tally, verdict: str) -> None:
-    assert judge(sums, LIMITS, "none").verdict == verdict
+def test_what_a_process_is_bound_by(sums: PhaseTotals, verdict: str) -> None:
+    assert verdict_of(sums, LIMITS, "none").name == verdict
 
 
 def test_a_verdict_stands_until_it_is_clearly_over() -> None:
-    one = Judge(LIMITS)
-    changes = [one.hear(tally(data=data, compute=1 - data)) for data in (0.21, 0.21, 0.19, 0.19, 0.17, 0.17)]
+    one = VerdictTracker(LIMITS)
+    changes = [one.update(tally(data=data, compute=1 - data)) for data in (0.21, 0.21, 0.19, 0.19, 0.17, 0.17)]
     assert changes == [False, True, False, False, False, True]
-    assert one.finding.verdict == "compute_bound"
-    assert one.finding.evidence["input_bound"] == pytest.approx(0.17)
+    assert one.verdict.name == "compute_bound"
+    assert one.verdict.evidence["input_bound"] == pytest.approx(0.17)
 
 
 JOBS = [
@@ -70,26 +70,26 @@ JOBS = [
 
 @pytest.mark.parametrize(("waits", "verdict", "rank"), [case[1:] for case in JOBS], ids=[case[0] for case in JOBS])
 def test_a_late_rank_is_told_from_a_slow_link(waits: dict[int, float], verdict: str, rank: int | None) -> None:
-    finding = compare({number: tally(nccl=wait, compute=1 - wait) for number, wait in waits.items()}, LIMITS, "none")
-    assert (finding.verdict, finding.straggler) == (verdict, rank)
+    found = compare({number: tally(nccl=wait, compute=1 - wait) for number, wait in waits.items()}, LIMITS, "none")
+    assert (found.name, found.straggler) == (verdict, rank)
 
 
 def test_lateness_and_transfer_are_those_of_a_mean_step() -> None:
-    finding = compare({0: tally(nccl=0.3), 1: tally(nccl=0.05)}, LIMITS, "none")
-    assert finding.lateness_s == pytest.approx({0: 0.0, 1: 0.025})
-    assert (finding.transfer_s, finding.step_s) == pytest.approx((0.005, 0.1))
+    found = compare({0: tally(nccl=0.3), 1: tally(nccl=0.05)}, LIMITS, "none")
+    assert found.lateness_s == pytest.approx({0: 0.0, 1: 0.025})
+    assert (found.transfer_s, found.step_s) == pytest.approx((0.005, 0.1))
 
 
 def test_a_jobs_verdict_needs_two_intervals() -> None:
-    one, late = JobJudge(LIMITS), {0: tally(nccl=0.3), 1: tally(nccl=0.05)}
-    assert [one.hear(late), one.hear(late), one.hear(late)] == [False, True, False]
-    assert one.finding.straggler == 1
+    one, late = JobVerdictTracker(LIMITS), {0: tally(nccl=0.3), 1: tally(nccl=0.05)}
+    assert [one.update(late), one.update(late), one.update(late)] == [False, True, False]
+    assert one.verdict.straggler == 1
 
 
 @pytest.mark.parametrize(
     ("sums", "missing", "verdict"),
     [
-        (Tally(), {"scopes"}, "marks_missing"),
+        (PhaseTotals(), {"scopes"}, "marks_missing"),
         (tally(data=0.1), {"backward"}, "marks_missing"),
         (tally(data=0.3), {"backward"}, "input_bound"),
         (tally(compute=0.9), {"ddp_wait"}, "compute_bound"),
@@ -98,9 +98,9 @@ def test_a_jobs_verdict_needs_two_intervals() -> None:
     ],
 )
 def test_where_nothing_can_be_judged_for_want_of_marks_the_verdict_says_so(
-    sums: Tally, missing: set[str], verdict: str
+    sums: PhaseTotals, missing: set[str], verdict: str
 ) -> None:
-    one = Judge(LIMITS)
+    one = VerdictTracker(LIMITS)
     for _ in range(LIMITS.stability):
-        one.hear(sums, missing)
-    assert one.finding.verdict == verdict
+        one.update(sums, missing)
+    assert one.verdict.name == verdict

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_processors.phases.intake.intervals import Mark
-from otel_zernel_processors.phases.scopes.attribution import intersection, ledger, length, union
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.scopes.attribution import attribute
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+from otel_zernel_processors.phases.scopes.time_ranges import intersection, length, union
 
 US = 1000
 BRIDGE = 500 * US
@@ -15,24 +16,24 @@ Row = tuple[str, int, int]
 """What, and from when to when, in us."""
 
 
-def mark(kind: str, start: int, end: int, name: str = "", *, in_flight: bool = False) -> Mark:
-    return Mark(end * US, start * US, 1, kind, name or kind, in_flight)
+def interval(kind: str, start: int, end: int, name: str = "", *, in_flight: bool = False) -> ThreadInterval:
+    return ThreadInterval(end * US, start * US, 1, kind, name or kind, in_flight)
 
 
-def divided(marks: list[Mark], flights: list[tuple[int, int]] | None = None, **step: object) -> list[Row]:
+def divided(intervals: list[ThreadInterval], flights: list[tuple[int, int]] | None = None, **step: object) -> list[Row]:
     """The pieces of a step of 30 ms, in us."""
     kind: StepKind = step.get("kind", "training")  # type: ignore[assignment]  # the tests pass kinds
-    whole = Step(0, 30_000 * US, kind, marks, lossy=bool(step.get("lossy")))
-    entries = ledger(whole, [(start * US, end * US) for start, end in flights or []], BRIDGE)
-    return [(piece.what, piece.start // US, piece.end // US) for piece in entries.pieces]
+    whole = Step(0, 30_000 * US, kind, intervals, lossy=bool(step.get("lossy")))
+    entries = attribute(whole, [(start * US, end * US) for start, end in flights or []], BRIDGE)
+    return [(segment.activity, segment.start // US, segment.end // US) for segment in entries.segments]
 
 
-LOAD = mark("data_loading", 25_000, 30_000)
-BACKWARD = mark("backward", 10_000, 18_000)
-OPTIMIZER = mark("optimizer", 20_000, 23_000)
+LOAD = interval("data_loading", 25_000, 30_000)
+BACKWARD = interval("backward", 10_000, 18_000)
+OPTIMIZER = interval("optimizer", 20_000, 23_000)
 WAIT = "c10d::Work::wait"
 
-CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
+CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] = {
     "forward lies before backward, compute behind it, unknown behind the optimizer": (
         [BACKWARD, OPTIMIZER, LOAD],
         [],
@@ -46,7 +47,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "a wait for other ranks within backward is the collective's": (
-        [BACKWARD, mark("sync", 15_000, 17_000, WAIT), LOAD],
+        [BACKWARD, interval("sync", 15_000, 17_000, WAIT), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -58,7 +59,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "DDP's finalize_backward is a wait": (
-        [BACKWARD, mark("ddp", 16_000, 18_000, "c10d::Reducer::finalize_backward"), LOAD],
+        [BACKWARD, interval("ddp", 16_000, 18_000, "c10d::Reducer::finalize_backward"), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -69,7 +70,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "a CUDA sync is the collective's only while one is in flight": (
-        [BACKWARD, mark("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD],
+        [BACKWARD, interval("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD],
         [(12_000, 21_000)],
         [
             ("forward", 0, 10_000),
@@ -82,7 +83,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "a sync within the loader is loading": (
-        [mark("sync", 26_000, 27_000, "cudaStreamSynchronize"), LOAD, BACKWARD],
+        [interval("sync", 26_000, 27_000, "cudaStreamSynchronize"), LOAD, BACKWARD],
         [],
         [
             ("forward", 0, 10_000),
@@ -92,7 +93,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "backward within an optimizer's closure computes": (
-        [mark("optimizer", 5_000, 24_900), BACKWARD, LOAD],
+        [interval("optimizer", 5_000, 24_900), BACKWARD, LOAD],
         [],
         [
             ("forward", 0, 5_000),
@@ -104,7 +105,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "a short gap between two scopes of one phase is bridged, a long one is not": (
-        [BACKWARD, OPTIMIZER, mark("zero_grad", 23_300, 23_500), mark("zero_grad", 24_100, 24_200), LOAD],
+        [BACKWARD, OPTIMIZER, interval("zero_grad", 23_300, 23_500), interval("zero_grad", 24_100, 24_200), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -119,7 +120,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "calling for a collective counts where nothing else is going on": (
-        [BACKWARD, mark("collective", 17_000, 19_000, "all_reduce"), mark("sync", 19_200, 21_000, WAIT), LOAD],
+        [BACKWARD, interval("collective", 17_000, 19_000, "all_reduce"), interval("sync", 19_200, 21_000, WAIT), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -131,7 +132,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "the user's own regions decide nothing": (
-        [mark("user", 1_000, 29_000, "my step"), BACKWARD, LOAD],
+        [interval("user", 1_000, 29_000, "my step"), BACKWARD, LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -141,7 +142,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "what reaches out of the step is cut": (
-        [mark("backward", -5_000, 3_000), mark("data_loading", 28_000, 40_000)],
+        [interval("backward", -5_000, 3_000), interval("data_loading", 28_000, 40_000)],
         [],
         [("backward", 0, 3_000), ("unknown", 3_000, 28_000), ("data_loading", 28_000, 30_000)],
     ),
@@ -150,8 +151,8 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_precedence(case: str) -> None:
-    marks, flights, expected = CASES[case]
-    assert divided(marks, flights) == expected
+    intervals, flights, expected = CASES[case]
+    assert divided(intervals, flights) == expected
 
 
 def test_evaluation_is_forward_throughout() -> None:
@@ -172,31 +173,31 @@ def test_where_events_were_lost_only_what_was_seen_is_known() -> None:
 
 
 def test_the_hidden_part_of_a_collective_is_overlap() -> None:
-    marks = [BACKWARD, mark("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD]
-    entries = ledger(Step(0, 30_000 * US, "training", marks), [(12_000 * US, 21_000 * US)], BRIDGE)
+    intervals = [BACKWARD, interval("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD]
+    entries = attribute(Step(0, 30_000 * US, "training", intervals), [(12_000 * US, 21_000 * US)], BRIDGE)
     assert entries.overlap_ns == 7_000 * US
 
 
 KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user", "collective"])
 TIMES = st.integers(-1000, 31_000_000)
 KINDS_IN_A_ROW = ["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user"]
-MARKS = st.builds(
-    lambda kind, name, one, other, flying: Mark(max(one, other), min(one, other), 1, kind, name, flying),
+INTERVALS = st.builds(
+    lambda kind, name, one, other, flying: ThreadInterval(max(one, other), min(one, other), 1, kind, name, flying),
     *(KINDS, st.sampled_from([WAIT, "cudaStreamSynchronize", "x::finalize_backward"]), TIMES, TIMES, st.booleans()),
 )
 KINDS_OF_STEP = st.sampled_from(["training", "accumulation", "evaluation", "between", "unfinished"])
 
 
-@given(st.lists(MARKS, max_size=30), st.lists(st.tuples(TIMES, TIMES), max_size=5), KINDS_OF_STEP, st.booleans())
+@given(st.lists(INTERVALS, max_size=30), st.lists(st.tuples(TIMES, TIMES), max_size=5), KINDS_OF_STEP, st.booleans())
 def test_the_pieces_of_any_step_follow_each_other_from_its_start_to_its_end(
-    marks: list[Mark], flights: list[tuple[int, int]], kind: StepKind, lossy: bool
+    intervals: list[ThreadInterval], flights: list[tuple[int, int]], kind: StepKind, lossy: bool
 ) -> None:
-    step = Step(0, 30_000_000, kind, marks, lossy=lossy)
-    entries = ledger(step, flights, BRIDGE)
-    edges = [0, *(piece.end for piece in entries.pieces)]
-    assert [piece.start for piece in entries.pieces] == edges[:-1]
+    step = Step(0, 30_000_000, kind, intervals, lossy=lossy)
+    entries = attribute(step, flights, BRIDGE)
+    edges = [0, *(segment.end for segment in entries.segments)]
+    assert [segment.start for segment in entries.segments] == edges[:-1]
     assert edges[-1] == 30_000_000
-    assert all(piece.end > piece.start for piece in entries.pieces)
+    assert all(segment.end > segment.start for segment in entries.segments)
     assert 0 <= entries.overlap_ns <= 30_000_000
 
 
@@ -205,12 +206,12 @@ ORDERED = st.lists(st.tuples(st.sampled_from(KINDS_IN_A_ROW), st.integers(0, 300
 
 @given(ORDERED, KINDS_OF_STEP, st.booleans())
 def test_marks_in_a_row_are_divided_as_any_are(rows: list[tuple[str, int, int]], kind: StepKind, lossy: bool) -> None:
-    marks, at = [], 0
+    intervals, at = [], 0
     for what, gap, lasts in rows:
-        marks.append(mark(what, at + gap, at + gap + lasts))
+        intervals.append(interval(what, at + gap, at + gap + lasts))
         at += gap + lasts
-    of_no_length = mark("data_loading", 7, 7)  # decides nothing, but no step with it is in a row
-    assert divided(marks, kind=kind, lossy=lossy) == divided([*marks, of_no_length], kind=kind, lossy=lossy)
+    of_no_length = interval("data_loading", 7, 7)  # decides nothing, but no step with it is in a row
+    assert divided(intervals, kind=kind, lossy=lossy) == divided([*intervals, of_no_length], kind=kind, lossy=lossy)
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from otel_zernel_processors.phases.intake.intervals import mark_of
+from otel_zernel_processors.phases.intake.intervals import interval_of
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from tests.processors.phases.training import MS, START, Loop
@@ -15,9 +15,9 @@ WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 def closed(loop: Loop) -> list[ClosedStep]:
     timeline = Timeline(MS // 2, 10_000)
     for span in loop.spans:
-        mark = mark_of(span)
-        assert mark is not None
-        assert timeline.add(mark) is None
+        interval = interval_of(span)
+        assert interval is not None
+        assert timeline.add(interval) is None
     return list(timeline.end())
 
 
@@ -111,15 +111,14 @@ def test_an_evaluation_that_is_left_early_is_one_to_its_end() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6).load(3).wait(7)
     steps = closed(loop.steps(5).load())[1:]
     assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
-    assert [piece.what for piece in steps[7].ledger.pieces] == ["forward", "data_loading"]
+    assert [segment.activity for segment in steps[7].attribution.segments] == ["forward", "data_loading"]
 
 
 def test_what_follows_an_evaluation_that_was_left_early_is_unknown() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6 + 300)
-    pieces = [
-        (piece.what, round((piece.end - piece.start) / MS, 3)) for piece in closed(loop.steps(5))[7].ledger.pieces
-    ]
-    assert pieces == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
+    segments = closed(loop.steps(5))[7].attribution.segments
+    lengths = [(segment.activity, round((segment.end - segment.start) / MS, 3)) for segment in segments]
+    assert lengths == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
 
 
 @pytest.mark.parametrize("batch", ["the only one", "from workers"])
@@ -134,7 +133,7 @@ def test_where_an_evaluation_that_is_left_early_cannot_be_told_from_its_end_it_e
 
 def test_a_checkpoint_behind_the_optimizer_is_unknown_time_of_its_step() -> None:
     slow = closed(Loop().steps(2).steps(1, tail=300).load())[-1]
-    unknown = [piece.end - piece.start for piece in slow.ledger.pieces if piece.phase == "unknown"]
+    unknown = [segment.end - segment.start for segment in slow.attribution.segments if segment.phase == "unknown"]
     assert unknown == [300 * MS]
 
 

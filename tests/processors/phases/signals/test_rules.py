@@ -4,9 +4,9 @@ import pytest
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel_processors.phases.config import SignalsConfig
-from otel_zernel_processors.phases.intake.inputs import Observation
-from otel_zernel_processors.phases.signals.debounce import Vote
-from otel_zernel_processors.phases.signals.rules import SignalReader, Signals, Spell, phase_by_rules
+from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.signals.debounce import Debounce
+from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader, Signals, phase_by_rules
 
 MS = 1_000_000
 LIMITS = SignalsConfig()
@@ -86,21 +86,21 @@ def test_the_rule_for_collectives_can_be_turned_off() -> None:
     ],
 )
 def test_a_new_state_needs_equal_votes_in_a_row(stability: int, votes: str, states: str) -> None:
-    vote = Vote(stability, "a")
+    vote = Debounce(stability, "a")
     seen = []
     for one in votes:
-        vote.cast(one)
+        vote.update(one)
         seen.append(vote.state)
     assert "".join(seen) == states
 
 
-def point(name: str, time_ms: int, value: float, delta: bool = False) -> Observation:
-    return Observation(name, 0, 1 + time_ms * MS, value, "node", 42, "", delta, Resource())
+def point(name: str, time_ms: int, value: float, delta: bool = False) -> InputPoint:
+    return InputPoint(name, 0, 1 + time_ms * MS, value, "node", 42, "", delta, Resource())
 
 
 def test_signals_are_read_off_kernel_counters_every_100_ms() -> None:
     reader = SignalReader(SignalsConfig(stability=1))
-    spells: list[Spell | None] = []
+    spells: list[PhasePeriod | None] = []
     for at in range(0, 500, 50):
         spells.append(reader.read(point("zernel.process.io.wait", at, at * 0.4 / 1000), gpu=0.05))
         spells.append(reader.read(point("zernel.cuda.launch.latency", at, 10, delta=True), gpu=0.05))
