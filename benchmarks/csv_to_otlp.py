@@ -122,7 +122,7 @@ async def _receive(path: Path) -> dict[str, float]:
 
     total = {"points": 0, "bytes": 0}
 
-    async def count(batch: Batch) -> None:
+    async def count(batch: Batch, *, transport: str = "") -> None:
         total["points"] += batch.point_count
         total["bytes"] += len(batch.metrics_bytes())
 

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from opentelemetry.metrics import NoOpMeter
@@ -17,7 +18,7 @@ from benchmarks import Row
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Signal
-from otel_zernel.engine.pipeline import Entrance, Pipeline, Stage
+from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles.config import PercentilesConfig
@@ -141,7 +142,8 @@ async def _longest_hold_s(batches: list[Batch]) -> float:
     context = make_context("processors", clock=SystemClock())
     stage = Stage(PercentilesProcessor(PercentilesConfig(), context), instruments.processor("percentiles", "metrics"))
     signals: frozenset[Signal] = frozenset({"metrics"})
-    emit = Entrance([Pipeline("metrics", [stage], [], signals, asyncio.Lock())], instruments.receiver("ebpf", ""))
+    pipeline = Pipeline("metrics", [stage], [], signals, asyncio.Lock())
+    emit = FanOut([pipeline], partial(instruments.receiver, "ebpf"))
 
     async def hand_on() -> None:
         for batch in batches:

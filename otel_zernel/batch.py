@@ -1,7 +1,9 @@
-"""What flows through the pipelines: OTLP's own messages, parsed and encoded no more often than needed."""
+"""The batch: OTLP messages on their way through a pipeline, parsed and encoded only when needed."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+from weakref import WeakSet
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
@@ -10,44 +12,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otel_zernel.errors import DecodeError
 
 MessageT = TypeVar("MessageT", MetricsData, TracesData)
-
-
-class _Signal(Generic[MessageT]):
-    """One signal of a batch: a message, its encoding or both, the number of items, and if a copy shares the message."""
-
-    __slots__ = ("count", "encoded", "message", "shared", "type")
-
-    def __init__(self, type_: type[MessageT], message: MessageT | None, encoded: bytes | None, count: int) -> None:
-        self.type: type[MessageT] = type_
-        self.message: MessageT | None = message
-        self.encoded = encoded
-        self.count = count
-        self.shared = False
-
-    def read(self) -> MessageT:
-        message = self.message
-        if message is None:
-            message = self.message = self.type.FromString(self.encoded or b"")
-        return message
-
-    def edit(self) -> MessageT:
-        message = self.read()
-        if self.shared:
-            message = self.type()
-            message.CopyFrom(self.read())
-            self.message, self.shared = message, False
-        self.encoded = None
-        return message
-
-    def encode(self) -> bytes:
-        if self.encoded is None:
-            self.encoded = self.message.SerializeToString() if self.message is not None else b""
-        return self.encoded
-
-    def copy(self) -> "_Signal[MessageT]":
-        twin = _Signal(self.type, self.message, self.encoded, self.count)
-        self.shared = twin.shared = self.message is not None
-        return twin
 
 
 def count_points(metrics: MetricsData) -> int:
@@ -66,61 +30,126 @@ def count_spans(traces: TracesData) -> int:
 
 
 def points(metric: Metric):  # type: ignore[no-untyped-def]  # five repeated fields without a common type
-    """The data points of a metric of any type; an empty tuple for a metric without data."""
-    kind = metric.WhichOneof("data")
-    return getattr(metric, kind).data_points if kind else ()
+    """The data points of a metric of any type. An empty tuple if the metric has no data."""
+    data_type = metric.WhichOneof("data")
+    return getattr(metric, data_type).data_points if data_type else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Format(Generic[MessageT]):
+    """The message type of one signal, and the function that counts its items."""
+
+    type: type[MessageT]
+    count: Callable[[MessageT], int]
+
+
+_METRICS = _Format(MetricsData, count_points)
+_SPANS = _Format(TracesData, count_spans)
+
+
+class _Content(Generic[MessageT]):
+    """One signal of a batch: a message, its encoding, or both. A batch and its copies hold one content."""
+
+    __slots__ = ("_count", "_encoded", "_format", "_holders", "_message")
+
+    def __init__(
+        self,
+        format_: _Format[MessageT],
+        message: MessageT | None = None,
+        encoded: bytes | None = None,
+        count: int | None = None,
+    ) -> None:
+        self._format: _Format[MessageT] = format_
+        self._message: MessageT | None = message
+        self._encoded = encoded
+        self._count = count
+        self._holders: WeakSet[Batch] | None = None
+        """The batches that share this content. None if it was never shared."""
+
+    @property
+    def message(self) -> MessageT:
+        if self._message is None:
+            self._message = self._format.type.FromString(self._encoded or b"")
+        return self._message
+
+    @property
+    def encoded(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = self.message.SerializeToString()
+        return self._encoded
+
+    @property
+    def count(self) -> int:
+        if self._count is None:
+            self._count = self._format.count(self.message)
+        return self._count
+
+    def share(self, holder: "Batch", other: "Batch") -> "_Content[MessageT]":
+        """This content, which `other` holds from here on as `holder` does."""
+        if self._holders is None:
+            self._holders = WeakSet((holder,))
+        self._holders.add(other)
+        return self
+
+    def editable(self, holder: "Batch") -> "_Content[MessageT]":
+        """A content that `holder` may change: this one if no other living batch holds it, else a copy."""
+        if self._holders is not None and len(self._holders) > 1:
+            self._holders.discard(holder)
+            message = self._format.type()
+            message.CopyFrom(self.message)
+            return _Content(self._format, message)
+        self._message, self._encoded, self._count = self.message, None, None
+        return self
 
 
 class Batch:
-    """Metrics and spans on their way, as OTLP.
+    """Metrics and spans in the form of OTLP.
 
-    Reading is free and must not change anything. A processor that changes a batch asks for `edit_metrics()` or
-    `edit_spans()`; only then is it encoded anew. Copies share what they hold until one of them is edited.
+    Reading changes nothing and costs at most one parse. A processor that changes a batch calls `edit_metrics` or
+    `edit_spans`; only then is the batch encoded again. Copies share their content until one of them is edited. The last
+    batch that holds a content edits it in place. So code that keeps a part of a message longer than its batch must copy
+    that part.
     """
 
-    __slots__ = ("_metrics", "_spans")
+    __slots__ = ("__weakref__", "_metrics", "_spans")
 
     def __init__(self, metrics: MetricsData | None = None, spans: TracesData | None = None) -> None:
-        """A batch of the caller's messages, which the caller must not touch any more."""
-        self._metrics = _Signal(MetricsData, metrics, None, -1) if metrics is not None else None
-        self._spans = _Signal(TracesData, spans, None, -1) if spans is not None else None
+        """The messages belong to the batch: the caller must not change them any more."""
+        self._metrics = _Content(_METRICS, metrics) if metrics is not None else None
+        self._spans = _Content(_SPANS, spans) if spans is not None else None
 
     @classmethod
     def from_bytes(cls, *, metrics: bytes | None = None, spans: bytes | None = None) -> "Batch":
-        """A batch from untrusted bytes (`ExportMetricsServiceRequest` and `MetricsData` have one layout).
+        """A batch from untrusted bytes: an encoded `MetricsData` and `TracesData`, or the export requests of OTLP,
+        which have the same encoding.
 
-        Parses once, which validates and counts. Raises `DecodeError`.
+        Parses the bytes once, which validates them. Raises `DecodeError`.
         """
         batch = cls()
         try:
             if metrics is not None:
-                batch._metrics = _Signal(MetricsData, MetricsData.FromString(metrics), metrics, -1)
+                batch._metrics = _Content(_METRICS, MetricsData.FromString(metrics), metrics)
             if spans is not None:
-                batch._spans = _Signal(TracesData, TracesData.FromString(spans), spans, -1)
+                batch._spans = _Content(_SPANS, TracesData.FromString(spans), spans)
         except (ProtobufDecodeError, ValueError) as error:
             raise DecodeError(str(error)) from error
         return batch
 
     @classmethod
     def encoded(
-        cls,
-        *,
-        metrics: bytes | None = None,
-        point_count: int = 0,
-        spans: bytes | None = None,
-        span_count: int = 0,
+        cls, *, metrics: bytes | None = None, point_count: int = 0, spans: bytes | None = None, span_count: int = 0
     ) -> "Batch":
-        """A batch that our own code has encoded and counted; parsed only if somebody reads it."""
+        """A batch that the collector has encoded and counted itself. It is parsed only if its messages are read."""
         batch = cls()
         if metrics is not None:
-            batch._metrics = _Signal(MetricsData, None, metrics, point_count)
+            batch._metrics = _Content(_METRICS, encoded=metrics, count=point_count)
         if spans is not None:
-            batch._spans = _Signal(TracesData, None, spans, span_count)
+            batch._spans = _Content(_SPANS, encoded=spans, count=span_count)
         return batch
 
     @classmethod
     def join(cls, batches: Iterable["Batch"]) -> "Batch":
-        """One batch of all, joined byte to byte: repeated fields of concatenated messages concatenate."""
+        """One batch with the items of all, in order. Concatenated encodings are the encoding of the joined message."""
         batches = list(batches)
         if len(batches) == 1:
             return batches[0]
@@ -129,10 +158,10 @@ class Batch:
         spans = [batch for batch in batches if batch.has_spans]
         if metrics:
             data = b"".join(batch.metrics_bytes() for batch in metrics)
-            joined._metrics = _Signal(MetricsData, None, data, sum(batch.point_count for batch in metrics))
+            joined._metrics = _Content(_METRICS, encoded=data, count=sum(batch.point_count for batch in metrics))
         if spans:
             data = b"".join(batch.spans_bytes() for batch in spans)
-            joined._spans = _Signal(TracesData, None, data, sum(batch.span_count for batch in spans))
+            joined._spans = _Content(_SPANS, encoded=data, count=sum(batch.span_count for batch in spans))
         return joined
 
     @property
@@ -145,80 +174,72 @@ class Batch:
 
     @property
     def metrics(self) -> MetricsData:
-        """The metrics, to read only; empty if there are none."""
-        return self._metrics.read() if self._metrics else MetricsData()
+        """The metrics, read-only. Empty if the batch has none."""
+        return self._metrics.message if self._metrics else MetricsData()
 
     @property
     def spans(self) -> TracesData:
-        """The spans, to read only; empty if there are none."""
-        return self._spans.read() if self._spans else TracesData()
+        """The spans, read-only. Empty if the batch has none."""
+        return self._spans.message if self._spans else TracesData()
 
     def edit_metrics(self) -> MetricsData:
-        """The metrics, to change in place. Do not keep it past the next copy, encoding or count of the batch."""
-        if self._metrics is None:
-            self._metrics = _Signal(MetricsData, MetricsData(), None, -1)
-        self._metrics.count = -1
-        return self._metrics.edit()
+        """The metrics, to change in place. Call it again after the batch was copied, encoded or counted."""
+        content = self._metrics or _Content(_METRICS, MetricsData())
+        self._metrics = content.editable(self)
+        return self._metrics.message
 
     def edit_spans(self) -> TracesData:
-        """The spans, to change in place. Do not keep it past the next copy, encoding or count of the batch."""
-        if self._spans is None:
-            self._spans = _Signal(TracesData, TracesData(), None, -1)
-        self._spans.count = -1
-        return self._spans.edit()
+        """The spans, to change in place. Call it again after the batch was copied, encoded or counted."""
+        content = self._spans or _Content(_SPANS, TracesData())
+        self._spans = content.editable(self)
+        return self._spans.message
 
     def metrics_bytes(self) -> bytes:
-        """The metrics encoded as `MetricsData`: the bytes received, unless somebody edited them."""
-        return self._metrics.encode() if self._metrics else b""
+        """The metrics encoded as `MetricsData`: the received bytes, unless the batch was edited."""
+        return self._metrics.encoded if self._metrics else b""
 
     def spans_bytes(self) -> bytes:
-        """The spans encoded as `TracesData`: the bytes received, unless somebody edited them."""
-        return self._spans.encode() if self._spans else b""
+        """The spans encoded as `TracesData`: the received bytes, unless the batch was edited."""
+        return self._spans.encoded if self._spans else b""
 
     @property
     def point_count(self) -> int:
         """The number of metric data points."""
-        return _counted(self._metrics, count_points) if self._metrics else 0
+        return self._metrics.count if self._metrics else 0
 
     @property
     def span_count(self) -> int:
         """The number of spans."""
-        return _counted(self._spans, count_spans) if self._spans else 0
+        return self._spans.count if self._spans else 0
 
     @property
     def item_count(self) -> int:
-        """Data points plus spans: what `sizer: items` counts."""
+        """The number of data points and spans together, which `sizer: items` measures."""
         return self.point_count + self.span_count
 
     @property
     def byte_size(self) -> int:
-        """The encoded size in bytes: what `sizer: bytes` counts."""
+        """The encoded size in bytes, which `sizer: bytes` measures."""
         return len(self.metrics_bytes()) + len(self.spans_bytes())
 
     def copy(self) -> "Batch":
-        """A batch of its own for another pipeline; costs nothing until one of the two is edited."""
+        """An independent batch with the same content. Costs nothing until one of the two is edited."""
         return self.only(metrics=True, spans=True)
 
     def only(self, *, metrics: bool = False, spans: bool = False) -> "Batch":
-        """A copy with the named signals alone."""
-        twin = Batch()
-        twin._metrics = self._metrics.copy() if metrics and self._metrics else None
-        twin._spans = self._spans.copy() if spans and self._spans else None
-        return twin
+        """A copy with only the named signals."""
+        copy = Batch()
+        copy._metrics = self._metrics.share(self, copy) if metrics and self._metrics else None
+        copy._spans = self._spans.share(self, copy) if spans and self._spans else None
+        return copy
 
     def split(self, max_items: int) -> Iterator["Batch"]:
-        """This batch in pieces of at most `max_items` items, in order; itself if it is small enough."""
+        """Batches of at most `max_items` items each, in order: this batch itself if it is small enough."""
         if self.item_count <= max_items:
             yield self
             return
         yield from (Batch(metrics=piece) for piece in _split_metrics(self.metrics, max_items))
         yield from (Batch(spans=piece) for piece in _split_spans(self.spans, max_items))
-
-
-def _counted(signal: _Signal[MessageT], count: Callable[[MessageT], int]) -> int:
-    if signal.count < 0:
-        signal.count = count(signal.read())
-    return signal.count
 
 
 def _split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
@@ -229,9 +250,9 @@ def _split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
                 header = _without_points(metric)
                 rest = points(metric)[:]
                 while rest:
-                    taken, rest = rest[:room], rest[room:]
-                    points(_add_metric(piece, resource, scope, header)).extend(taken)
-                    room -= len(taken)
+                    moved, rest = rest[:room], rest[room:]
+                    points(_add_metric(piece, resource, scope, header)).extend(moved)
+                    room -= len(moved)
                     if room == 0:
                         yield piece
                         piece, room = MetricsData(), size
@@ -264,10 +285,10 @@ def _split_spans(traces: TracesData, size: int) -> Iterator[TracesData]:
         for scope in resource.scope_spans:
             rest = scope.spans[:]
             while rest:
-                taken, rest = rest[:room], rest[room:]
-                into = piece.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)
-                into.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=taken)
-                room -= len(taken)
+                moved, rest = rest[:room], rest[room:]
+                target = piece.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)
+                target.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=moved)
+                room -= len(moved)
                 if room == 0:
                     yield piece
                     piece, room = TracesData(), size

@@ -1,4 +1,4 @@
-"""The time, as something that is handed in: tests hand in one of their own."""
+"""The time, as a parameter: tests pass a clock of their own."""
 
 import asyncio
 import time
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where components take the time from."""
+    """The source of time for every component."""
 
     def time_ns(self) -> int:
-        """Wall-clock time, ns since 1970."""
+        """Wall-clock time in ns since 1970."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes backwards."""
 
     async def sleep(self, seconds: float) -> None:
-        """Returns after `seconds`; the event loop runs meanwhile."""
+        """Returns after `seconds`. The event loop runs meanwhile."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
     def time_ns(self) -> int:
         return time.time_ns()

@@ -1,24 +1,23 @@
-"""The contracts: what a receiver, a processor, an exporter and an extension promise, and what they get.
+"""The contracts of receivers, processors, exporters and extensions, and the context that each one gets.
 
-A component's constructor takes its frozen configuration and a `Context` and touches nothing outside; only `run`,
-`scrape` and `__aenter__` meet the world.
+The constructor of a component stores its configuration and its `Context`, and does no I/O. Only `run`, `scrape`,
+`export`, `__aenter__` and `__aexit__` do I/O.
 """
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, Self
 
 from opentelemetry.metrics import Meter
-from pydantic import BaseModel, ConfigDict
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
-from otel_zernel.errors import Refused
+from otel_zernel.errors import CannotStart, Refused, ZernelError
 from otel_zernel.health import Health
-from otel_zernel.types import Duration
+from otel_zernel.types import Duration, Section
 
 Kind = Literal["receivers", "processors", "exporters", "extensions"]
 Signal = Literal["metrics", "traces"]
@@ -26,68 +25,84 @@ BOTH: frozenset[Signal] = frozenset({"metrics", "traces"})
 Stability = Literal["development", "alpha", "beta", "stable"]
 Logger = logging.LoggerAdapter[logging.Logger]
 
-Emit = Callable[[Batch], Awaitable[None]]
-"""Hands a batch downstream. Returns when every exporter's queue has taken it, all or none; raises `Refused` (nothing
-was taken, try later) or `Rejected` (it never will be, and is counted)."""
+
+class Emit(Protocol):
+    """The function by which a receiver sends a batch downstream."""
+
+    async def __call__(self, batch: Batch, *, transport: str = "") -> None:
+        """Returns when the queue of every exporter has accepted the batch: all of them or none.
+
+        The batch belongs to the pipelines once it is accepted: the receiver must not edit it or emit it again.
+        `transport` names the server that received it (`grpc`, `http`) in the receiver's own metrics.
+        Raises `Refused` if no queue accepted it: emit the same batch again later. Raises `Rejected` if it will never be
+        accepted; it is counted as lost.
+        """
 
 
-class ComponentConfig(BaseModel):
-    """The root of every component's configuration: unknown keys are errors, and nothing changes after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+class ComponentConfig(Section):
+    """The root of a component's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a component gets from the collector."""
+    """The services that the collector gives to a component."""
 
     kind: Kind
     id: str
     """`type` or `type/name`, as configured."""
     logger: Logger
     meter: Meter
-    """For the component's own metrics about itself."""
+    """For the component's metrics about itself."""
     clock: Clock
     health: Health
     drop: Callable[[int, str], None]
-    """`drop(count, reason)` counts what this component loses, and why (`zernel.dropped_items`)."""
+    """`drop(count, reason)` counts items that this component loses, in `zernel.dropped_items`."""
     signals: frozenset[Signal] = BOTH
-    """For receivers: what a pipeline behind them has a use for; they need not make the other. For processors: what
-    their pipeline carries."""
+    """For receivers: the signals that their pipelines use; they may leave out the others. For processors: the signals
+    that their pipeline carries."""
+    extensions: Mapping[str, "Extension"] = field(default_factory=dict)
+    """The extensions in `service::extensions`, by id. They are entered before every other component."""
 
     @property
     def path(self) -> str:
-        """The component's place in the configuration: `receivers::csv`."""
+        """The component's path in the configuration: `receivers::csv`."""
         return f"{self.kind}::{self.id}"
 
     def report(self, problem: str | None) -> None:
-        """Shows one sentence of trouble in the collector's health, until it is cleared with None."""
+        """Shows a problem, one sentence, in the collector's health; None clears it."""
         self.health.report(self.path, problem)
+
+    def extension(self, id_: str) -> "Extension":
+        """The extension with this id. Raises `CannotStart` if it is not enabled."""
+        if found := self.extensions.get(id_):
+            return found
+        enabled = ", ".join(self.extensions) or "none"
+        raise CannotStart(
+            f"{self.path}: extension {id_} is not enabled; add it to service::extensions (enabled: {enabled})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a component has found on this machine, for `otel-zernel doctor`."""
+    """One result of a component's examination of this machine, for `otel-zernel doctor`."""
 
     topic: str
-    """A word or two: `driver`."""
+    """One or two words: `driver`."""
     text: str
-    """One line. Of what is missing, one sentence that says what to do."""
+    """One line. If something is missing, one sentence that says what to do."""
     ok: bool | None = None
-    """Whether the component has what it needs there; None for what is only good to know."""
+    """Whether the prerequisite is met; None for information only."""
     details: tuple[str, ...] = ()
     """Lines that `doctor --verbose` prints below, such as the end of a log."""
 
 
 class Component:
-    """What all four have in common."""
+    """The part of the contract that all four kinds share."""
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     stability: ClassVar[Stability] = "development"
-    transport: ClassVar[str] = ""
-    """For receivers: what own telemetry calls the way in (`grpc`, `http`)."""
     signals: ClassVar[frozenset[Signal]] = BOTH
-    """What it makes or takes; a pipeline whose name asks for another signal is a configuration error."""
+    """The signals that it emits or accepts. A pipeline that carries none of them is a configuration error."""
 
     def __init__(self, config: Any, context: Context) -> None:
         """`config` is an instance of `Config`."""
@@ -96,127 +111,164 @@ class Component:
 
     @classmethod
     def missing(cls) -> str | None:
-        """One sentence that says what to install, if this machine lacks a part; asked at validation already."""
+        """One sentence that says what to install if an optional package is not installed, else None.
+
+        Called when the configuration is validated.
+        """
         return None
 
     @classmethod
     def examine(cls, config: Any = None) -> Iterable[Finding]:
-        """What there is on this machine of what the component works with, or would with its defaults where there is no
-        configuration. It may block. `config`, if given, is an instance of `Config`.
+        """Reports which prerequisites this machine meets, for `otel-zernel doctor`.
 
-        It reads and tries, leaves everything as it was, and raises nothing. `missing` need not be repeated.
+        `config` is an instance of `Config`; if it is None, the defaults apply. May block. It must leave the machine as
+        it was and must not raise. It need not repeat `missing`.
         """
         return ()
 
 
 class Receiver(Component, ABC):
-    """Makes batches until cancelled; returns only when its input has ended for good."""
+    """Produces batches until it is cancelled. Returns only when its input has ended for good."""
 
     @abstractmethod
     async def run(self, emit: Emit) -> None:
-        """Works until cancelled.
+        """Runs until cancelled.
 
-        An exception restarts it with backoff. `CannotStart` before the first batch stops the collector with the
-        error's sentence. On cancellation it returns within a second; what it read and `emit` did not take is not lost
-        where the source can give it again.
+        An exception restarts the receiver with backoff. `CannotStart` before the first batch stops the collector with
+        the error's sentence. After a cancellation, `run` returns within 1 s, and data that `emit` has not accepted
+        stays available at the source where the source allows it.
         """
 
 
 class ScraperConfig(ComponentConfig):
-    """When to scrape; defaults as in the OpenTelemetry Collector's scraper helper."""
+    """The schedule of a scraper. The defaults are those of the OpenTelemetry Collector's scraper helper."""
 
     collection_interval: Duration = 60.0
     """Seconds from the start of one scrape to the start of the next."""
     initial_delay: Duration = 1.0
-    """Seconds before the first."""
+    """Seconds before the first scrape."""
     timeout: Duration = 0.0
-    """Seconds after which a scrape counts as failed; 0 for as long as the interval."""
+    """Seconds after which a scrape counts as failed. 0 means `collection_interval`."""
+
+
+class PartialScrape(ZernelError):
+    """A scrape that read the points in `batch` and failed for `errors` other points."""
+
+    def __init__(self, message: str, batch: Batch, errors: int) -> None:
+        super().__init__(message)
+        self.batch = batch
+        self.errors = errors
 
 
 class Scraper(Component, ABC):
-    """A receiver that is asked for its points at an interval. The collector does the rest."""
+    """A receiver whose `scrape` the collector calls at an interval."""
 
     Config = ScraperConfig
 
     @abstractmethod
     def scrape(self) -> Batch:
-        """The points of now. May block: it runs in a thread of its own, one call at a time.
+        """The current points. May block: it runs in a thread of its own, one call at a time.
 
-        Raises `PartialScrape` with what it got, or anything else when it got nothing: the next interval tries again.
+        Raises `PartialScrape` if only some points could be read, and any other exception if none could. The next
+        interval tries again.
         """
+
+
+class _Pause(Batch):
+    """An empty batch that cannot be edited, because all processors share it."""
+
+    __slots__ = ()
+
+    def edit_metrics(self) -> NoReturn:
+        raise TypeError("PAUSE carries no data and must not be edited")
+
+    def edit_spans(self) -> NoReturn:
+        raise TypeError("PAUSE carries no data and must not be edited")
+
+
+PAUSE: Final[Batch] = _Pause()
+"""A processor yields this between two pieces of work. The pipeline then lets other tasks run, and forwards nothing."""
 
 
 class Processor(Component, ABC):
-    """Turns batches into others: no I/O, no waiting. Called from one task only."""
+    """Turns batches into other batches: no I/O, no waiting. Only one call is active at a time."""
 
     interval: float | None = None
-    """Seconds between calls of `tick`; None for never."""
+    """Seconds between calls of `tick`; None for no calls."""
 
     @abstractmethod
     def process(self, batch: Batch) -> Iterable[Batch]:
-        """What goes on downstream in place of `batch`. It owns the batch and may edit it.
+        """The batches that replace `batch` downstream. The processor owns `batch` and may edit it.
 
-        Work of over 10 ms is done in pieces: a generator that yields between them, if need be an empty batch, lets
-        others have the event loop meanwhile.
+        Work of more than 10 ms is split: a generator yields a finished batch or `PAUSE` between two pieces.
         """
 
     def tick(self, now_ns: int) -> Iterable[Batch]:
-        """What is due by the clock, `now_ns` being its wall-clock time."""
+        """The batches that are due at wall-clock time `now_ns` (ns since 1970)."""
         return ()
 
     def flush(self) -> Iterable[Batch]:
-        """What is still inside, at the end. Safe to call twice: the second time there is nothing."""
+        """The batches that the processor still holds when the collector stops. A second call returns nothing."""
         return ()
 
 
 class Exporter(Component, ABC):
-    """Sends batches on. Entered before the first batch, left after the last; leaving without entering is safe."""
+    """Sends batches out of the collector. Entered before its first batch and left after its last one.
+
+    It must be safe to leave without entering.
+    """
+
+    delivery: ClassVar[Literal["local", "remote"]] = "local"
+    """How batches reach it. `local`: in order, by one consumer, with endless retries. `remote`: as the user configures
+    it; `Config` must then derive from `RemoteExporterConfig`."""
 
     async def __aenter__(self) -> Self:
-        """Opens what it needs; raises `CannotStart` with a sentence for the user if it can't."""
+        """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes it again."""
+        """Closes its resources."""
         return
 
     @abstractmethod
     async def export(self, batch: Batch) -> None:
-        """Delivers one batch, unchanged. Raises `Retryable` or `Permanent`; called by several consumers at once
-        unless the configuration says one. Cancelled when it takes longer than its `timeout`."""
+        """Delivers one batch and leaves it unchanged. Raises `Retryable` or `Permanent` on failure.
+
+        Called by `num_consumers` consumers at the same time, and cancelled after the configured `timeout`.
+        """
 
 
 class Extension(Component):
-    """What is no stage of a pipeline: health, storage, an API."""
+    """A service outside the pipelines, such as health checks, storage or authentication."""
 
     async def __aenter__(self) -> Self:
-        """Opens what it needs; raises `CannotStart` with a sentence for the user if it can't."""
+        """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Closes it again; safe without `__aenter__`."""
+        """Closes its resources. Safe without `__aenter__`."""
         return
 
 
 @dataclass(slots=True)
 class Insist:
-    """An `emit` that keeps offering a refused batch until it is taken: back-pressure for sources that can wait."""
+    """An `Emit` that emits a refused batch again until it is accepted: back-pressure for sources that can wait."""
 
     emit: Emit
     clock: Clock
     wait: float = field(default=0.01)
-    """Seconds before the first new offer; doubles up to `longest`."""
+    """Seconds before the first repetition; doubles up to `longest`."""
     longest: float = field(default=0.5)
 
-    async def __call__(self, batch: Batch) -> None:
+    async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         wait = self.wait
         while True:
             try:
-                return await self.emit(batch)
+                return await self.emit(batch, transport=transport)
             except Refused as refused:
                 await self.clock.sleep(max(wait, refused.after or 0.0))
                 wait = min(wait * 2, self.longest)

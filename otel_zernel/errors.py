@@ -1,21 +1,17 @@
-"""What can go wrong, named after the situation.
+"""The errors of the collector, named after situations.
 
 ZernelError
-├── ConfigError       the configuration is wrong; holds every mistake found
-├── CannotStart       the world is not as the configuration needs it (a taken port, a missing file)
-├── DecodeError       bytes that are no OTLP
-├── Refused           downstream takes nothing now; offer the same batch again later
-├── Rejected          downstream will never take this batch
+├── ConfigError       the configuration is wrong; lists every mistake
+├── CannotStart       a requirement of the configuration is not met (a port is taken, a file is missing)
+├── DecodeError       bytes are not valid OTLP
+├── Refused           downstream accepts nothing at the moment; emit the same batch again later
+├── Rejected          downstream will never accept this batch
 ├── Retryable         an export failed and may succeed later
 ├── Permanent         an export failed and always will
-└── PartialScrape     a scrape that got some of what it wanted
+└── PartialScrape     a scrape read only some of its points (in `component`)
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # batch.py raises DecodeError
-    from otel_zernel.batch import Batch
 
 
 class ZernelError(Exception):
@@ -24,11 +20,13 @@ class ZernelError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a configuration: where (joined by ``::``), what, and the file and line if YAML gave them."""
+    """One mistake in a configuration."""
 
     path: str
+    """The key, joined by `::`."""
     message: str
     source: str | None = None
+    """File and line, if the mistake is in a YAML file."""
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source else ""
@@ -36,7 +34,7 @@ class Problem:
 
 
 class ConfigError(ZernelError):
-    """A configuration that cannot be used. ``problems`` lists every mistake, in the file's order."""
+    """A configuration that cannot be used. `problems` lists every mistake, in the order of the file."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -44,15 +42,15 @@ class ConfigError(ZernelError):
 
 
 class CannotStart(ZernelError):
-    """A component cannot do its work. The message is one sentence that names the thing and what to do."""
+    """A component cannot work. The message is one sentence that names the cause and the remedy."""
 
 
 class DecodeError(ZernelError):
-    """Bytes that do not decode to the OTLP message they should be."""
+    """Bytes that do not decode to the expected OTLP message."""
 
 
 class Refused(ZernelError):
-    """Downstream takes nothing now. Nothing of the batch was taken; offer it again, after `after` s if given."""
+    """Downstream accepted no part of the batch. Emit it again, no sooner than `after` s if that is given."""
 
     def __init__(self, message: str = "", after: float | None = None) -> None:
         super().__init__(message)
@@ -60,11 +58,11 @@ class Refused(ZernelError):
 
 
 class Rejected(ZernelError):
-    """Downstream will never take this batch; it has been counted as lost."""
+    """Downstream will never accept this batch. It is counted as lost."""
 
 
 class Retryable(ZernelError):
-    """An export failed for now. The next attempt comes no sooner than `after` s, if given."""
+    """An export failed and may succeed later, no sooner than after `after` s if that is given."""
 
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
@@ -72,13 +70,4 @@ class Retryable(ZernelError):
 
 
 class Permanent(ZernelError):
-    """An export failed and would fail again: the batch is dropped and counted."""
-
-
-class PartialScrape(ZernelError):
-    """A scrape that got `batch` and failed for `errors` points."""
-
-    def __init__(self, message: str, batch: "Batch", errors: int) -> None:
-        super().__init__(message)
-        self.batch = batch
-        self.errors = errors
+    """An export failed and would fail again. The batch is dropped and counted."""

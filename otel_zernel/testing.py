@@ -1,4 +1,4 @@
-"""For tests of components, ours and yours: a clock that stands still, a context, a downstream."""
+"""Test doubles for components: a clock that stands still, a context, a downstream."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from otel_zernel.health import Health
 
 
 class FakeClock:
-    """A clock that moves only by `sleep` (which returns at once) and `advance`."""
+    """A clock that only `sleep` and `advance` move. `sleep` returns at once."""
 
     def __init__(self, time_ns: int = 1_700_000_000_000_000_000) -> None:
         self._start_ns = time_ns
@@ -39,7 +39,7 @@ class FakeClock:
 
 @dataclass
 class Dropped:
-    """What a component counted as lost, by reason."""
+    """The items that a component counted as lost, by reason."""
 
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -50,7 +50,7 @@ class Dropped:
 def make_context(
     kind: Kind = "receivers", id_: str = "test", *, clock: Clock | None = None, meter: Meter | None = None
 ) -> Context:
-    """A context that touches nothing outside. `context.drop` is a `Dropped`."""
+    """A context without side effects. `context.drop` is a `Dropped`."""
     logger = logging.LoggerAdapter(logging.getLogger(f"otel_zernel.{kind}"), {"otelcol.component.id": id_})
     meter = meter or NoOpMeter("test")
     return Context(kind, id_, logger, meter, clock or FakeClock(), Health(), Dropped())
@@ -58,15 +58,15 @@ def make_context(
 
 @dataclass
 class Downstream:
-    """An `emit` that keeps what it gets; refuses the first `refuse` offers."""
+    """An `emit` that records its batches and refuses the first `refuse` calls."""
 
     batches: list[Batch] = field(default_factory=list)
     refuse: int = 0
 
-    async def __call__(self, batch: Batch) -> None:
+    async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         if self.refuse:
             self.refuse -= 1
-            raise Refused("not now")
+            raise Refused("refused by the test")
         self.batches.append(batch)
 
     @property
@@ -75,11 +75,11 @@ class Downstream:
 
 
 PATIENCE = float(os.environ.get("ZERNEL_PATIENCE", "10"))
-"""Seconds that `until` waits at most; more on machines that are emulated."""
+"""The longest wait of `until` in seconds. Emulated machines need more."""
 
 
 async def until(condition: Callable[[], object], within: float = PATIENCE) -> None:
-    """Returns once `condition` is true; raises `TimeoutError` after `within` s."""
+    """Returns when `condition` is true. Raises `TimeoutError` after `within` s."""
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110  # any condition at all, not only an event of ours
+        while not condition():  # noqa: ASYNC110  # the condition is a function, not an event
             await asyncio.sleep(0.001)

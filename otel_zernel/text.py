@@ -1,32 +1,32 @@
-"""The sentences in which mistakes are told."""
+"""The wording of error messages."""
 
 import json
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 _LONGEST = 300
-"""Characters of one thing in a sentence."""
+"""Characters of a quoted value in a message."""
 
 
 def quoted(text: str) -> str:
-    """The text in double quotes, on one line, safe for any terminal, shortened where it is endless."""
+    """The text in double quotes, on one line, without control characters, shortened to 300 characters."""
     return json.dumps(_short(text), ensure_ascii=not text.isprintable())
 
 
-def one_line(thing: object) -> str:
-    """The thing's text on one line, shortened where it is endless."""
-    return _short(" ".join(str(thing).split()))
+def one_line(value: object) -> str:
+    """The value as text on one line, shortened to 300 characters."""
+    return _short(" ".join(str(value).split()))
 
 
 def suggestion(word: str, valid: Collection[str], noun: str) -> str:
-    """`; did you mean "csv"? valid types: csv, otlp`, as far as there is something to say."""
+    """The end of a message about an unknown word: `; did you mean "csv"? valid types: csv, otlp`."""
     close = get_close_matches(word, valid, n=1)
     guess = f"; did you mean {quoted(close[0])}?" if close else ";"
     return f"{guess} valid {noun}: {', '.join(sorted(valid)) or 'none'}"
 
 
 def joined(path: Iterable[str | int]) -> str:
-    """The path as users read it: `receivers::csv::files::0`."""
+    """A path in the configuration, as messages write it: `receivers::csv::files::0`."""
     return "::".join(_short(text) if text.isprintable() else quoted(text) for text in map(str, path))
 
 

@@ -1,18 +1,28 @@
-"""The field types of components' configurations."""
+"""The building blocks of configurations: the section model, and the types of its fields."""
 
 import re
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
+
+
+class Section(BaseModel):
+    """A mapping in the configuration. An unknown key is an error, and the validated values cannot change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 1_000_000 * 3600.0
-"""Over a century, and what Go's own durations reach; timers take no more."""
+"""Seconds in 1,000,000 h, about 114 years. Durations in Go end at 292 years, and timers accept no more."""
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of `1h30m`, `200ms`, `1.5s` (Go's notation, as in otelcol), or of a plain 0."""
+    """The seconds in `1h30m`, `200ms` or `1.5s`, the notation of Go and the OpenTelemetry Collector. 0 needs no unit.
+
+    Raises `ValueError` for any other text.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         if value == 0:
             return 0.0
@@ -22,7 +32,7 @@ def parse_duration(value: object) -> float:
     if text == "0" or (parts and "".join(parts) == text):
         seconds = sum(_part_seconds(part) for part in parts)
         if seconds > _LONGEST:
-            raise ValueError(f"a duration of more than {_LONGEST / 3600:.0f}h")
+            raise ValueError(f"a duration must not be longer than {_LONGEST / 3600:.0f}h")
         return seconds
     raise ValueError(f"not a duration: {text!r}; write 10s, 200ms or 1m30s")
 
@@ -33,7 +43,7 @@ def _part_seconds(part: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """The duration in the largest unit that keeps it whole."""
+    """The duration as a whole number of the largest possible unit: `90s`, `1500ms`."""
     for unit, size in (("h", 3600.0), ("m", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
         if seconds >= size and abs(seconds / size - round(seconds / size)) < 1e-9:
             return f"{round(seconds / size)}{unit}"
@@ -54,7 +64,7 @@ def _positive(seconds: float) -> float:
 
 
 class Address(NamedTuple):
-    """Where to listen. An empty host means every interface; port 0 lets the system choose."""
+    """An address to listen on. An empty host means every interface. Port 0 lets the system choose a port."""
 
     host: str
     port: int
@@ -64,7 +74,7 @@ class Address(NamedTuple):
 
 
 def parse_address(value: object) -> Address:
-    """`localhost:9091`, `0.0.0.0:9091`, `[::1]:9091` or `:9091`."""
+    """The address in `localhost:9091`, `0.0.0.0:9091`, `[::1]:9091` or `:9091`. Raises `ValueError` for other text."""
     if isinstance(value, Address):
         return value
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]*\]|[^:/\s\[\]]*):(\d{1,5})", str(value).strip())

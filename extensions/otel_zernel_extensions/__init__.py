@@ -1,1 +1,1 @@
-"""The extensions that come with otel-zernel, a folder each."""
+"""The extensions of otel-zernel, one folder each."""

@@ -7,19 +7,18 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
-from otel_zernel.component import ComponentConfig, Kind, Signal
+from otel_zernel.component import BOTH, ComponentConfig, Kind, Signal
 from otel_zernel.config.diagnose import Finding, check
 from otel_zernel.config.load import Loaded, load, nearest, nearest_source
-from otel_zernel.config.telemetry import Section, TelemetrySettings
+from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.config.yaml12 import Path
 from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.registry import KINDS, ComponentClass, Registry
 from otel_zernel.text import joined, one_line, quoted, suggestion
-from otel_zernel.types import Duration
+from otel_zernel.types import Duration, Section
 
 SECTIONS = (*KINDS, "service")
 PIPELINE_KINDS: tuple[Kind, ...] = ("receivers", "processors", "exporters")
-BOTH: frozenset[Signal] = frozenset({"metrics", "traces"})
 
 _TYPE = re.compile(r"[a-zA-Z][0-9a-zA-Z_]{0,62}")
 _MAX_NAME = 1024

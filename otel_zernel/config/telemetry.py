@@ -2,17 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from otel_zernel.types import PositiveDuration, Secret
+from otel_zernel.types import PositiveDuration, Secret, Section
 
 Port = Annotated[int, Field(ge=0, le=65535)]
-
-
-class Section(BaseModel):
-    """A part of the `service` section: unknown keys are errors, and nothing changes after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class LogSampling(Section):
@@ -59,7 +53,7 @@ class OtlpPush(Section):
     """The protocol's default on localhost where it is not set."""
     insecure: bool = False
     """Send without TLS."""
-    headers: dict[str, Secret] = {}
+    headers: dict[str, Secret] = Field(default_factory=dict)
 
 
 class PushExporter(Section):
@@ -101,7 +95,7 @@ class MetricSettings(Section):
     """Own metrics (`otelcol_*`)."""
 
     level: Literal["none", "basic", "normal", "detailed"] = "normal"
-    readers: list[MetricReader] = [_SERVED_LOCALLY]
+    readers: list[MetricReader] = Field(default_factory=lambda: [_SERVED_LOCALLY])
 
 
 class TelemetrySettings(Section):
@@ -109,6 +103,6 @@ class TelemetrySettings(Section):
 
     logs: LogSettings = LogSettings()
     metrics: MetricSettings = MetricSettings()
-    resource: dict[str, str] = {}
+    resource: dict[str, str] = Field(default_factory=dict)
     """Attributes of the collector as a resource, on top of `service.name`, `service.version` and
     `service.instance.id`."""

@@ -1,8 +1,10 @@
-"""Every component of a configuration that a pipeline uses, constructed and wired; nothing here starts anything."""
+"""The components that a configuration uses, constructed and connected. Nothing is started here."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from opentelemetry.metrics import MeterProvider
@@ -23,9 +25,9 @@ from otel_zernel.component import (
 from otel_zernel.config.schema import ComponentSettings, PipelineSettings, Settings
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.lifetime import starting
-from otel_zernel.engine.pipeline import Entrance, Pipeline, Stage
-from otel_zernel.engine.receivers import Supervised
-from otel_zernel.engine.scraping import Scraping
+from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
+from otel_zernel.engine.receivers import SupervisedReceiver
+from otel_zernel.engine.scraping import ScrapeLoop
 from otel_zernel.health import Health
 from otel_zernel.telemetry import Instruments
 from otel_zernel.telemetry.logs import component_logger
@@ -40,10 +42,10 @@ class Graph:
         self._meters = meters
         self._instruments = instruments
         self._clock = clock
-        self._working = asyncio.Lock()
-        self.extensions: list[Extension] = [
-            self._build("extensions", settings.extensions[id_]) for id_ in settings.extensions_enabled
-        ]
+        self._locks = locks_of(settings.pipelines.values())
+        self.extensions: dict[str, Extension] = {}
+        for id_ in settings.extensions_enabled:
+            self.extensions[id_] = self._build("extensions", settings.extensions[id_])
         exporters = _used(settings, lambda pipeline: pipeline.exporters)
         self.deliveries = {id_: self._delivery(settings.exporters[id_]) for id_ in exporters}
         self.pipelines = {id_: self._pipeline(pipeline) for id_, pipeline in settings.pipelines.items()}
@@ -60,6 +62,7 @@ class Graph:
             health=self.health,
             drop=self._instruments.dropper(kind, id_),
             signals=signals,
+            extensions=MappingProxyType(self.extensions),
         )
 
     def _build(self, kind: Kind, component: ComponentSettings, signals: frozenset[Signal] = BOTH) -> Any:
@@ -74,26 +77,42 @@ class Graph:
     def _pipeline(self, pipeline: PipelineSettings) -> Pipeline:
         stages = [self._stage(id_, pipeline) for id_ in pipeline.processors]
         deliveries = [self.deliveries[id_] for id_ in pipeline.exporters]
-        return Pipeline(pipeline.id, stages, deliveries, pipeline.signals, self._working)
+        return Pipeline(pipeline.id, stages, deliveries, pipeline.signals, self._locks[pipeline.id])
 
     def _stage(self, id_: str, pipeline: PipelineSettings) -> Stage:
         processor: Processor = self._build("processors", self._settings.processors[id_], pipeline.signals)
         return Stage(processor, self._instruments.processor(id_, pipeline.id))
 
-    def _receiver(self, component: ComponentSettings) -> Supervised:
-        metrics = self._instruments.receiver(component.id, component.cls.transport)
-        feeding = [self.pipelines[one.id] for one in self._settings.pipelines.values() if component.id in one.receivers]
-        wanted = frozenset(chain.from_iterable(pipeline.wanted for pipeline in feeding))
-        context = self._context("receivers", component.id, wanted)
+    def _receiver(self, component: ComponentSettings) -> SupervisedReceiver:
+        id_ = component.id
+        pipelines = [self.pipelines[one.id] for one in self._settings.pipelines.values() if id_ in one.receivers]
+        used = frozenset(chain.from_iterable(pipeline.used_signals for pipeline in pipelines))
+        context = self._context("receivers", id_, used)
 
         async def run(emit: Emit) -> None:
             built = component.cls(component.config, context)
             if isinstance(built, Scraper):
-                await Scraping(built, self._instruments.scraper(component.id)).run(emit)
+                await ScrapeLoop(built, self._instruments.scraper(id_)).run(emit)
             elif isinstance(built, Receiver):
                 await built.run(emit)
 
-        return Supervised(run, Entrance(feeding, metrics), context, lambda: self._instruments.restarted(component.id))
+        fan_out = FanOut(pipelines, lru_cache(maxsize=None)(partial(self._instruments.receiver, id_)))
+        return SupervisedReceiver(run, fan_out, context, partial(self._instruments.restarted, id_))
+
+
+def locks_of(pipelines: Iterable[PipelineSettings]) -> dict[str, asyncio.Lock]:
+    """A lock for each pipeline, by id. Pipelines that share a receiver or an exporter, directly or through other
+    pipelines, have the same lock. Every pipeline has its own instances of processors, so these connect nothing."""
+    groups: list[tuple[set[str], set[tuple[Kind, str]]]] = []
+    for pipeline in pipelines:
+        members: set[str] = {pipeline.id}
+        ends: set[tuple[Kind, str]] = {("receivers", id_) for id_ in pipeline.receivers}
+        ends |= {("exporters", id_) for id_ in pipeline.exporters}
+        connected = [group for group in groups if group[1] & ends]
+        groups = [group for group in groups if not group[1] & ends]
+        groups.append((members.union(*(one for one, _ in connected)), ends.union(*(other for _, other in connected))))
+    locks = [(members, asyncio.Lock()) for members, _ in groups]
+    return {id_: lock for members, lock in locks for id_ in members}
 
 
 def _used(settings: Settings, ids: Callable[[PipelineSettings], tuple[str, ...]]) -> list[str]:

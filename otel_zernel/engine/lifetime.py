@@ -1,4 +1,4 @@
-"""How components and tasks begin and end: what goes wrong becomes a sentence, and what hangs is left behind."""
+"""The start and the end of components and tasks. Errors become one sentence; a task that hangs is abandoned."""
 
 import asyncio
 import logging
@@ -9,16 +9,16 @@ from typing import Any
 from otel_zernel.errors import CannotStart
 
 LONGEST_END = 1.0
-"""Seconds that a cancelled task may take to end: what `Receiver.run` promises."""
+"""Seconds that a cancelled task may need to end, as `Receiver.run` promises."""
 LONGEST_CLOSING = 3.0
-"""Seconds that a component may take to close what it has opened."""
+"""Seconds that a component may need to close its resources."""
 
 _logger = logging.getLogger("otel_zernel.engine.service")
 
 
 @contextmanager
 def starting(path: str) -> Iterator[None]:
-    """Raises `CannotStart`, with the component's path, for whatever is raised inside."""
+    """Turns every exception inside into a `CannotStart` that names the component's path."""
     try:
         yield
     except CannotStart:
@@ -30,7 +30,7 @@ def starting(path: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def opened(component: AbstractAsyncContextManager[Any], path: str) -> AsyncIterator[None]:
-    """The component, entered. Raises `CannotStart` if it cannot be; what goes wrong on leaving is logged."""
+    """Enters the component. Raises `CannotStart` if that fails; errors while leaving are logged."""
     with starting(path):
         await component.__aenter__()
     try:
@@ -40,13 +40,13 @@ async def opened(component: AbstractAsyncContextManager[Any], path: str) -> Asyn
             async with asyncio.timeout(LONGEST_CLOSING):
                 await component.__aexit__(None, None, None)
         except TimeoutError:
-            _logger.error("%s did not close within %g s; going on without it", path, LONGEST_CLOSING)
+            _logger.error("%s did not close within %g s; continuing without it", path, LONGEST_CLOSING)
         except Exception as error:
             _logger.exception("%s failed to close: %s: %s", path, type(error).__name__, error)
 
 
-async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancels the tasks and awaits their ends; goes on without those that take too long."""
+async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Cancels the tasks and waits for them, at most `LONGEST_END`. Logs errors, and the tasks that do not end."""
     for task in tasks:
         task.cancel()
     if not tasks:
@@ -54,13 +54,13 @@ async def end(tasks: Collection[asyncio.Task[Any]]) -> None:
     done, late = await asyncio.wait(tasks, timeout=LONGEST_END)
     for task in done:
         error = None if task.cancelled() else task.exception()
-        if error and not isinstance(error, CannotStart):  # which whoever awaited the task has told
+        if error and not isinstance(error, CannotStart):  # the service reports `CannotStart` itself
             _logger.error("%s failed: %s: %s", task.get_name(), type(error).__name__, error, exc_info=error)
     for name in dict.fromkeys(task.get_name() for task in late):
-        _logger.error("%s did not stop within %g s; going on without it", name, LONGEST_END)
+        _logger.error("%s did not stop within %g s; continuing without it", name, LONGEST_END)
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Whether the error means that this task is to end, not that something inside ended for reasons of its own."""
+    """Whether the error is a cancellation of the current task, not of something that it awaited."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Wiring: from a receiver's `emit` through the processors of each of its pipelines into the exporters' queues."""
+"""The path of a batch: from a receiver's `emit` through the processors of its pipelines into the exporters' queues."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from itertools import chain
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Processor, Signal
+from otel_zernel.component import BOTH, PAUSE, Processor, Signal
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.yielding import Turns
+from otel_zernel.engine.yielding import Yielder
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel.telemetry import ProcessorMetrics, ReceiverMetrics
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A processor in its place. A batch that breaks it is counted and dropped; the pipeline goes on."""
+    """A processor in a pipeline. If it fails on a batch, the batch is dropped and counted, and the pipeline goes on."""
 
     processor: Processor
     metrics: ProcessorMetrics
@@ -34,24 +34,26 @@ class Stage:
 
     def _guard(self, call: Callable[[], Iterable[Batch]], at_stake: int = 0) -> Iterator[Batch]:
         try:
-            for made in call():
-                self.metrics.outgoing(made.item_count)
-                yield made
+            for output in call():
+                if output is not PAUSE:
+                    self.metrics.outgoing(output.item_count)
+                yield output
         except Exception as error:
             context = self.processor.context
-            context.logger.exception("The processor failed, %d items dropped: %r", at_stake, error)
+            context.logger.exception("The processor failed; dropping %d items: %r", at_stake, error)
             context.drop(at_stake, "processor_error")
 
 
-Direct = list[tuple[Delivery, Batch]]
-"""What exporters without queue have to send."""
+DirectSends = list[tuple[Delivery, Batch]]
+"""Batches for exporters without a queue."""
 
 
 class Pipeline:
-    """Processors in a row, and the exporters behind them.
+    """A row of processors, and the exporters behind them.
 
-    `working` is one lock for all pipelines of a service: a processor that pauses in the middle of a batch is not called
-    with another, and a batch for several pipelines is in all of them before the next comes.
+    Pipelines that share a receiver or an exporter share `lock`. It is held while batches move through them: a processor
+    that yields `PAUSE` is not called with another batch meanwhile, and a queue that had room for a batch still has it
+    when the batch arrives.
     """
 
     def __init__(
@@ -60,34 +62,35 @@ class Pipeline:
         stages: Sequence[Stage],
         deliveries: Sequence[Delivery],
         signals: frozenset[Signal],
-        working: asyncio.Lock,
+        lock: asyncio.Lock,
     ) -> None:
         self.name = name
-        self.working = working
+        self.lock = lock
         self.deliveries = tuple(deliveries)
         self._stages = tuple(stages)
         self._signals = signals
 
     @property
-    def wanted(self) -> frozenset[Signal]:
-        """Of the signals that it carries, those that one of its processors or exporters takes."""
+    def used_signals(self) -> frozenset[Signal]:
+        """The signals that the pipeline carries and that at least one of its processors or exporters accepts."""
         processors = (stage.processor.signals for stage in self._stages)
         exporters = (delivery.exporter.signals for delivery in self.deliveries)
         return self._signals.intersection(chain.from_iterable((*processors, *exporters)))
 
-    async def accept(self, batch: Batch, turns: Turns) -> Direct:
-        """Runs an admitted batch through and queues what comes out."""
-        return await self._run([_only(batch, self._signals)], 0, turns)
+    async def accept(self, batch: Batch, yielder: Yielder) -> DirectSends:
+        """Runs an admitted batch through the processors and queues the output. The pipeline owns the batch."""
+        carried = batch if self._signals == BOTH else _only(batch, self._signals)
+        return await self._run([carried], 0, yielder)
 
     async def run_ticks(self) -> None:
-        """Calls the processors that work by the clock, until cancelled."""
+        """Calls `tick` of each processor at its interval, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for position, stage in enumerate(self._stages):
                 if stage.processor.interval is not None:
                     group.create_task(self._tick(stage, position))
 
     async def flush(self) -> None:
-        """Brings what the processors still hold into the queues."""
+        """Queues the batches that the processors still hold."""
         for position, stage in enumerate(self._stages):
             await self._emit(stage.flush(), position + 1)
 
@@ -97,41 +100,42 @@ class Pipeline:
         while True:
             await clock.sleep(max(0.0, due - clock.monotonic()))
             due = max(due + interval, clock.monotonic())
-            await self._room()
+            await self._wait_until_not_full()
             await self._emit(stage.tick(), position + 1)
 
     async def _emit(self, batches: Iterable[Batch], position: int) -> None:
-        async with self.working:
-            with _whole(direct := []) as turns:
-                direct += await self._run(batches, position, turns)
+        async with self.lock:
+            with _uninterrupted(direct := []) as yielder:
+                direct += await self._run(batches, position, yielder)
         await send_all(direct)
 
-    async def _room(self) -> None:
+    async def _wait_until_not_full(self) -> None:
         for delivery in self.deliveries:
-            while not delivery.has_room(Batch()):
-                await delivery.room()
+            while delivery.is_full:
+                await delivery.wait_for_room()
 
-    async def _run(self, batches: Iterable[Batch], position: int, turns: Turns) -> Direct:
-        """Runs batches through the stages from `position` on; a processor is asked for one output at a time."""
-        direct: Direct = []
+    async def _run(self, batches: Iterable[Batch], position: int, yielder: Yielder) -> DirectSends:
+        """Runs batches through the stages from `position` on, one output of a processor after the other."""
+        direct: DirectSends = []
         for batch in batches:
-            if batch.item_count and position < len(self._stages):
-                direct += await self._run(self._stages[position].process(batch), position + 1, turns)
-            elif batch.item_count:
-                direct += self._queue(batch)
-            await turns.give()
+            if batch is not PAUSE and batch.item_count:
+                if position < len(self._stages):
+                    direct += await self._run(self._stages[position].process(batch), position + 1, yielder)
+                else:
+                    direct += self._queue(batch)
+            await yielder.yield_if_due()
         return direct
 
-    def _queue(self, batch: Batch) -> Direct:
-        """Queues each signal by itself: an exporter that fails on one must not repeat the other."""
-        direct: Direct = []
+    def _queue(self, batch: Batch) -> DirectSends:
+        """Queues each signal by itself, so that a retry after a failure of one signal does not repeat the other."""
+        direct: DirectSends = []
         for delivery in self.deliveries:
             for signal in delivery.exporter.signals:
-                wanted = _only(batch, frozenset({signal}))
-                if wanted.item_count and delivery.direct:
-                    direct.append((delivery, wanted))
-                elif wanted.item_count:
-                    delivery.put(wanted)
+                part = _only(batch, frozenset({signal}))
+                if part.item_count and delivery.direct:
+                    direct.append((delivery, part))
+                elif part.item_count:
+                    delivery.put(part)
         return direct
 
 
@@ -140,69 +144,70 @@ def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
 
 
 @contextmanager
-def _whole(direct: Direct) -> Iterator[Turns]:
-    """Turns during work that a cancellation does not break off; counts what then cannot be sent any more."""
+def _uninterrupted(direct: DirectSends) -> Iterator[Yielder]:
+    """A cancellation inside is raised at the end. The batches in `direct`, which are not sent then, are counted."""
     try:
-        with Turns() as turns:
-            yield turns
+        with Yielder() as yielder:
+            yield yielder
     except asyncio.CancelledError:
         for delivery, batch in direct:
             delivery.abandon(batch)
         raise
 
 
-async def send_all(direct: Iterable[tuple[Delivery, Batch]]) -> bool:
-    """Sends to the exporters that have no queue; whether all took it."""
+async def send_all(direct: DirectSends) -> bool:
+    """Sends batches to exporters without a queue. The result is whether all were delivered."""
     return all(await asyncio.gather(*(delivery.send(batch) for delivery, batch in direct)))
 
 
-class Entrance:
-    """A receiver's `emit`, into all of its pipelines.
+class FanOut:
+    """The `emit` of a receiver, into all of its pipelines.
 
-    Every queue is asked for room before the first processor sees the batch: so it goes to all exporters or to none,
-    and a batch that is offered again is new to processors that remember.
+    A batch is admitted only if every queue has room, before the first processor gets it. So a batch goes to all
+    exporters or to none, and a processor gets a batch only once even if the receiver emits it again.
     """
 
-    def __init__(self, pipelines: Sequence[Pipeline], metrics: ReceiverMetrics) -> None:
+    def __init__(self, pipelines: Sequence[Pipeline], metrics: Callable[[str], ReceiverMetrics]) -> None:
+        """`metrics` returns the receiver's metrics for one transport."""
         self._pipelines = tuple(pipelines)
         self._deliveries = {delivery for pipeline in pipelines for delivery in pipeline.deliveries}
         self._metrics = metrics
         self.accepted_points = self.accepted_spans = 0
 
-    async def __call__(self, batch: Batch) -> None:
-        direct = await self._take(batch)
+    async def __call__(self, batch: Batch, *, transport: str = "") -> None:
+        direct = await self._admit(batch, self._metrics(transport))
         if not await send_all(direct):
-            raise Rejected("an exporter without queue gave the batch up")
+            raise Rejected("an exporter without a queue dropped the batch")
 
-    async def _take(self, batch: Batch) -> Direct:
+    async def _admit(self, batch: Batch, metrics: ReceiverMetrics) -> DirectSends:
         while True:
-            await self._room(batch)
-            async with self._pipelines[0].working:
+            await self._wait_for_room(batch, metrics)
+            async with self._pipelines[0].lock:
                 if not self._full(batch):
-                    return await self._run(batch)
+                    return await self._run(batch, metrics)
 
-    async def _run(self, batch: Batch) -> Direct:
+    async def _run(self, batch: Batch, metrics: ReceiverMetrics) -> DirectSends:
         self.accepted_points += batch.point_count
         self.accepted_spans += batch.span_count
-        self._metrics.accepted(batch)
-        direct: Direct = []
-        with _whole(direct) as turns:
+        metrics.accepted(batch)
+        copies = [batch.copy() for _ in self._pipelines[1:]]
+        direct: DirectSends = []
+        with _uninterrupted(direct) as yielder:
             for pipeline in self._pipelines:
-                direct += await pipeline.accept(batch.copy(), turns)
+                direct += await pipeline.accept(copies.pop() if copies else batch, yielder)
         return direct
 
     def _full(self, batch: Batch) -> list[Delivery]:
         return [delivery for delivery in self._deliveries if not delivery.has_room(batch)]
 
-    async def _room(self, batch: Batch) -> None:
-        """Returns when every queue has room. Raises `Refused` for those that do not wait."""
+    async def _wait_for_room(self, batch: Batch, metrics: ReceiverMetrics) -> None:
+        """Returns when every queue has room. Raises `Refused` if a full queue has no `block_on_overflow`."""
         while full := self._full(batch):
             refusing = [delivery for delivery in full if not delivery.blocks]
             for delivery in refusing:
-                delivery.refuse(batch)
+                delivery.count_refused(batch)
             if refusing:
-                self._metrics.refused(batch)
-                raise Refused(
-                    "sending queue is full: " + ", ".join(sorted(one.exporter.context.id for one in refusing))
-                )
-            await full[0].room()
+                metrics.refused(batch)
+                names = ", ".join(sorted(delivery.exporter.context.id for delivery in refusing))
+                raise Refused(f"sending queue is full: {names}")
+            await full[0].wait_for_room()

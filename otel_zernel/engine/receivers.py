@@ -1,4 +1,4 @@
-"""Keeping a receiver at work: it restarts with backoff after a crash and its trouble is visible in health."""
+"""The supervision of a receiver: after a crash it restarts with backoff, and its health shows the problem."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,50 +6,58 @@ from dataclasses import dataclass
 
 from otel_zernel.component import Context, Emit
 from otel_zernel.engine.lifetime import was_cancelled
-from otel_zernel.engine.pipeline import Entrance
+from otel_zernel.engine.pipeline import FanOut
 from otel_zernel.errors import CannotStart
 
 FIRST_WAIT = 1.0
+"""Seconds between the first crash and the restart; doubles up to `LONGEST_WAIT`."""
 LONGEST_WAIT = 60.0
+"""Also the seconds after which a restarted receiver counts as healthy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Supervised:
-    """One receiver: `run_once` makes a fresh one and runs it into `entrance`."""
+class SupervisedReceiver:
+    """One receiver: `run_once` constructs it and runs it with `fan_out` as its `emit`."""
 
     run_once: Callable[[Emit], Awaitable[None]]
-    entrance: Entrance
+    fan_out: FanOut
     context: Context
-    restarted: Callable[[], None]
+    count_restart: Callable[[], None]
 
     async def run(self) -> None:
-        """Returns when the receiver has finished. Raises its `CannotStart` if nothing has come from it yet."""
-        loop = asyncio.get_running_loop()
-        wait = FIRST_WAIT
-        recovered: asyncio.TimerHandle | None = None
+        """Returns when the receiver has finished.
+
+        Raises the receiver's `CannotStart` if none of its batches was accepted yet.
+        """
+        clock, wait = self.context.clock, FIRST_WAIT
+        recovery: asyncio.Task[None] | None = None
         while True:
-            began = loop.time()
+            started = clock.monotonic()
             try:
-                await self.run_once(self.entrance)
+                await self.run_once(self.fan_out)
             except CannotStart as error:
-                if not (self.entrance.accepted_points or self.entrance.accepted_spans):
+                if not (self.fan_out.accepted_points or self.fan_out.accepted_spans):
                     raise
-                return self._trouble(f"stopped: {error}")
+                return self._report(f"stopped: {error}")
             except (Exception, asyncio.CancelledError) as error:  # a receiver's bug costs a restart, not the process
                 if was_cancelled(error):
                     raise
-                wait = FIRST_WAIT if loop.time() - began > LONGEST_WAIT else wait
-                self._trouble(f"crashed, restarts in {wait:g} s: {type(error).__name__}: {error}", error)
+                wait = FIRST_WAIT if clock.monotonic() - started > LONGEST_WAIT else wait
+                self._report(f"crashed, restarts in {wait:g} s: {type(error).__name__}: {error}", error)
             else:
                 return self.context.report(None)
             finally:
-                if recovered:
-                    recovered.cancel()
-            await self.context.clock.sleep(wait)
+                if recovery:
+                    recovery.cancel()
+            await clock.sleep(wait)
             wait = min(wait * 2, LONGEST_WAIT)
-            self.restarted()
-            recovered = loop.call_later(LONGEST_WAIT, self.context.report, None)
+            self.count_restart()
+            recovery = asyncio.create_task(self._recover(), name=f"{self.context.path} recovery")
 
-    def _trouble(self, sentence: str, error: BaseException | None = None) -> None:
-        self.context.report(sentence)
-        self.context.logger.error("The receiver %s", sentence, exc_info=error)
+    async def _recover(self) -> None:
+        await self.context.clock.sleep(LONGEST_WAIT)
+        self.context.report(None)
+
+    def _report(self, problem: str, error: BaseException | None = None) -> None:
+        self.context.report(problem)
+        self.context.logger.error("The receiver %s", problem, exc_info=error)

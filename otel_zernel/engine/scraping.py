@@ -1,4 +1,4 @@
-"""Asking a scraper for its points: interval, first delay and time-out around a `scrape()` that may block."""
+"""The schedule of a scraper: initial delay, interval and timeout around a `scrape` that may block."""
 
 import asyncio
 import threading
@@ -8,15 +8,15 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Emit, Insist, Scraper, ScraperConfig
-from otel_zernel.errors import CannotStart, PartialScrape, Refused, Rejected
+from otel_zernel.component import Emit, Insist, PartialScrape, Scraper, ScraperConfig
+from otel_zernel.errors import CannotStart, Refused, Rejected
 from otel_zernel.telemetry import ScraperMetrics
 
 T = TypeVar("T")
 
 
 class ScrapeThread:
-    """One daemon thread that runs one call at a time: a driver that hangs holds up neither loop nor exit."""
+    """A daemon thread that runs one call at a time. A call that hangs blocks neither the event loop nor the exit."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -25,18 +25,18 @@ class ScrapeThread:
 
     @property
     def busy(self) -> bool:
-        """Whether the last call has not returned yet."""
+        """Whether a call is running."""
         return self._last is not None and not self._last.done()
 
     async def call(self, function: Callable[[], T]) -> T:
-        """What the function returns or raises; must not be called while busy."""
+        """Runs the function and returns its result, or raises its exception. Must not be called while busy."""
         future: Future[T] = Future()
         self._last = future
         self._calls.put((future, function))
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Lets the thread end when its call has."""
+        """Ends the thread after the running call."""
         self._calls.put(None)
 
     def _work(self) -> None:
@@ -45,12 +45,12 @@ class ScrapeThread:
                 continue
             try:
                 future.set_result(function())
-            except BaseException as error:  # noqa: BLE001  # carried over to whoever awaits the call
+            except BaseException as error:  # noqa: BLE001  # raised again in `call`
                 future.set_exception(error)
 
 
-class Scraping:
-    """A scraper at work: what `run` is to a receiver."""
+class ScrapeLoop:
+    """Makes a receiver out of a scraper."""
 
     def __init__(self, scraper: Scraper, metrics: ScraperMetrics) -> None:
         config = scraper.config
@@ -62,7 +62,7 @@ class Scraping:
         self._timeout = config.timeout or config.collection_interval
 
     async def run(self, emit: Emit) -> None:
-        """Scrapes until cancelled."""
+        """Scrapes at the interval until cancelled."""
         clock = self._context.clock
         thread = ScrapeThread(f"scrape {self._context.id}")
         try:
@@ -76,20 +76,24 @@ class Scraping:
             thread.close()
 
     async def _scrape(self, thread: ScrapeThread, emit: Emit) -> None:
-        batch = await self._points(thread)
-        if batch is None or not batch.item_count:
+        batch = await self._result(thread)
+        count = batch.item_count
+        if not count:
             return
-        self._metrics.scraped(batch.item_count)
+        self._metrics.scraped(count)
         try:
             async with asyncio.timeout(self._config.collection_interval):
                 await Insist(emit, self._context.clock)(batch)
         except (TimeoutError, Refused):
-            self._context.drop(batch.item_count, "refused")
-            self._context.logger.warning("Dropped a scrape of %d items: downstream is full", batch.item_count)
+            self._context.drop(count, "refused")
+            self._context.logger.warning(
+                "Dropped a scrape of %d items: an exporter's queue stayed full for a whole interval", count
+            )
         except Rejected:
             return
 
-    async def _points(self, thread: ScrapeThread) -> Batch | None:
+    async def _result(self, thread: ScrapeThread) -> Batch:
+        """The points of one scrape, empty if it fails. Raises `CannotStart`."""
         try:
             if thread.busy:
                 raise TimeoutError
@@ -107,7 +111,7 @@ class Scraping:
         else:
             self._context.report(None)
             return batch
-        return None
+        return Batch()
 
     def _failed(self, reason: str, points: int = 1) -> None:
         self._metrics.errored(points)

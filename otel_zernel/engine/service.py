@@ -1,4 +1,4 @@
-"""One configuration at work: start, supervise, stop. Downstream starts first and stops last."""
+"""One running configuration: start, supervision, shutdown. Downstream starts first and stops last."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.graph import Graph
-from otel_zernel.engine.lifetime import end, opened
+from otel_zernel.engine.lifetime import cancel_and_wait, opened
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry import Instruments
 from otel_zernel.telemetry.readers import metering
@@ -19,21 +19,23 @@ _logger = logging.getLogger("otel_zernel.engine.service")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a service left behind: items that were still undelivered at its end, items given up on the way, and
-    receivers that had trouble."""
+    """The result of a service: zeros if all data was received and delivered."""
 
     undelivered: int
+    """Items that were accepted, and neither delivered nor given up."""
     lost: int
-    troubled: int = 0
+    """Items that exporters gave up."""
+    failed_receivers: int = 0
+    """Receivers with a problem at the end."""
 
     @property
     def complete(self) -> bool:
-        """Whether everything was received, and what was received has been delivered."""
-        return self.undelivered == self.lost == self.troubled == 0
+        """Whether all data was received and delivered."""
+        return self.undelivered == self.lost == self.failed_receivers == 0
 
 
 class Service:
-    """Runs a validated configuration until told to stop."""
+    """Runs a validated configuration until it is stopped."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self._settings = settings
@@ -41,36 +43,37 @@ class Service:
         self.graph: Graph | None = None
 
     async def run(self, stop: asyncio.Event, *, exit_when_done: bool = False) -> Outcome:
-        """Runs until `stop` is set or, with `exit_when_done`, every receiver has finished and the queues are empty.
+        """Runs until `stop` is set. With `exit_when_done`, also ends when all receivers have finished and all queues
+        are empty.
 
-        Raises `CannotStart` with a sentence for each component that cannot.
+        Raises `CannotStart` with one line for each component that cannot start.
         """
         async with AsyncExitStack() as stack:
             meters = await stack.enter_async_context(metering(self._settings.telemetry))
             instruments = Instruments(meters.get_meter("otel_zernel"))
             instruments.watch_process(self._clock)
             self.graph = graph = Graph(self._settings, meters, instruments, self._clock)
-            for extension in graph.extensions:
+            for extension in graph.extensions.values():
                 await stack.enter_async_context(opened(extension, extension.context.path))
             for delivery in graph.deliveries.values():
                 await stack.enter_async_context(opened(delivery, delivery.exporter.context.path))
             return await self._work(graph, stop, exit_when_done)
 
     def undelivered(self) -> dict[str, tuple[int, int]]:
-        """Metric points and spans that each exporter has not delivered yet."""
+        """The metric points and spans that each exporter has not delivered, by its id. Empty if all is delivered."""
         if self.graph is None:
             return {}
         waiting = {id_: delivery.undelivered() for id_, delivery in self.graph.deliveries.items()}
         return {id_: counts for id_, counts in waiting.items() if any(counts)}
 
     async def _work(self, graph: Graph, stop: asyncio.Event, exit_when_done: bool) -> Outcome:
-        receivers = [asyncio.create_task(one.run(), name=one.context.path) for one in graph.receivers]
+        receivers = [asyncio.create_task(receiver.run(), name=receiver.context.path) for receiver in graph.receivers]
         finished = asyncio.create_task(_finished(receivers))
         ticks = [
-            asyncio.create_task(one.run_ticks(), name=f"service::pipelines::{id_}")
-            for id_, one in graph.pipelines.items()
+            asyncio.create_task(pipeline.run_ticks(), name=f"service::pipelines::{id_}")
+            for id_, pipeline in graph.pipelines.items()
         ]
-        graph.health.available()
+        graph.health.available(self._clock.time_ns())
         _logger.info("Everything is ready. Begin running and processing data.")
         try:
             await _until(finished, stop)
@@ -82,38 +85,40 @@ class Service:
             raise
         finally:
             graph.health.unavailable()
-            await end([finished, *receivers])
-            await end(ticks)
+            await cancel_and_wait([finished, *receivers])
+            await cancel_and_wait(ticks)
         return await self._shut_down(graph, stop)
 
     async def _shut_down(self, graph: Graph, stop: asyncio.Event) -> Outcome:
-        """Delivers what is left: without a limit after the receivers' own end, until told to stop."""
-        within = self._settings.shutdown_timeout
-        _logger.info("Stopping: delivering what is queued%s.", f", for at most {within:g} s" if stop.is_set() else "")
+        """Delivers the remaining batches. If `stop` is set, or as soon as it is, `shutdown_timeout` limits the time."""
+        timeout = self._settings.shutdown_timeout
+        limit = f" for at most {timeout:g} s" if stop.is_set() else ""
+        _logger.info("Stopping: delivering the queued batches%s.", limit)
         draining = asyncio.create_task(_drain(graph), name="draining")
         await _until(draining, stop)
-        await asyncio.wait({draining}, timeout=within)
-        await end([draining])
+        await asyncio.wait({draining}, timeout=timeout)
+        await cancel_and_wait([draining])
         log_undelivered(self)
         for receiver in graph.receivers:
-            points, spans = receiver.entrance.accepted_points, receiver.entrance.accepted_spans
+            points, spans = receiver.fan_out.accepted_points, receiver.fan_out.accepted_spans
             _logger.info("Receiver %s: accepted %d metric points and %d spans.", receiver.context.id, points, spans)
         for id_, delivery in graph.deliveries.items():
             if delivery.lost:
-                _logger.error("Exporter %s gave up %d metric points and spans since its start.", id_, delivery.lost)
+                _logger.error("Exporter %s dropped %d metric points and spans since its start.", id_, delivery.lost)
         waiting = sum(sum(counts) for counts in self.undelivered().values())
-        troubled = sum(receiver.context.path in graph.health.problems for receiver in graph.receivers)
-        return Outcome(waiting, sum(delivery.lost for delivery in graph.deliveries.values()), troubled)
+        lost = sum(delivery.lost for delivery in graph.deliveries.values())
+        failed = sum(receiver.context.path in graph.health.problems for receiver in graph.receivers)
+        return Outcome(waiting, lost, failed)
 
 
 def log_undelivered(service: Service) -> None:
-    """Says, for each exporter, what it could not deliver."""
+    """Logs the number of undelivered items of each exporter."""
     for id_, (points, spans) in service.undelivered().items():
         _logger.error("Exporter %s could not deliver %d metric points and %d spans.", id_, points, spans)
 
 
 async def _finished(receivers: Sequence[asyncio.Task[None]]) -> None:
-    """Returns when all have finished. Raises `CannotStart` with the sentence of each that cannot start."""
+    """Returns when all receivers have finished. Raises one `CannotStart` for all that cannot start."""
     done, _ = await asyncio.wait(receivers, return_when=asyncio.FIRST_EXCEPTION)
     if failed := [error for task in done if (error := task.exception())]:
         raise CannotStart("\n".join(map(str, failed)))
@@ -125,7 +130,7 @@ async def _drain(graph: Graph) -> None:
 
 
 async def _until(work: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Returns when the work is done or `stop` is set. Raises what the work raised."""
+    """Returns when the work is done or `stop` is set. Raises the exception of the work."""
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,30 +1,33 @@
-"""Letting others have the event loop in the middle of long work that must not be left half done."""
+"""Sharing the event loop during long work that must not be left half done."""
 
 import asyncio
 import time
 from types import TracebackType
 from typing import Self
 
-LONGEST = 0.005
-"""Seconds of work after which others get a turn."""
+LONGEST_SLICE = 0.005
+"""Seconds of work after which other tasks run."""
 
 
-class Turns:
-    """Entered around the work, which calls `give` often. A cancellation that comes meanwhile waits for its end."""
+class Yielder:
+    """A context around long work, which calls `yield_if_due` often.
+
+    A cancellation during the work is raised when the work is complete.
+    """
 
     def __init__(self) -> None:
-        self._since = time.perf_counter()
+        self._slice_start = time.perf_counter()
         self._cancelled: asyncio.CancelledError | None = None
 
-    async def give(self) -> None:
-        """Gives the others a turn if it is time."""
-        if self._cancelled or time.perf_counter() - self._since < LONGEST:
+    async def yield_if_due(self) -> None:
+        """Lets other tasks run if the work has held the event loop for `LONGEST_SLICE`."""
+        if self._cancelled or time.perf_counter() - self._slice_start < LONGEST_SLICE:
             return
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError as cancelled:
             self._cancelled = cancelled
-        self._since = time.perf_counter()
+        self._slice_start = time.perf_counter()
 
     def __enter__(self) -> Self:
         return self

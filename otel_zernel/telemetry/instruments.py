@@ -99,7 +99,7 @@ class Instruments:
     def restarted(self, receiver: str) -> None:
         self._restarts.add(1, {"receiver": receiver})
 
-    def receiver(self, receiver: str, transport: str) -> ReceiverMetrics:
+    def receiver(self, receiver: str, transport: str = "") -> ReceiverMetrics:
         of = {"receiver": receiver, "transport": transport}
         return ReceiverMetrics(self._items("receiver_accepted", of), self._items("receiver_refused", of))
 

@@ -15,6 +15,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
+from otel_zernel.engine.delivery_config import RemoteExporterConfig
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.testing import Downstream, make_context
@@ -179,6 +180,13 @@ async def test_an_exporter_never_changes_a_batch(type_: str, tmp_path: Path) -> 
             assert type(error).__name__ == "Retryable"  # noqa: PT017
     assert batch.metrics_bytes() == before
     assert batch.metrics == Batch.from_bytes(metrics=before).metrics
+
+
+@pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
+def test_an_exporter_has_settings_for_delivery_if_it_declares_remote_delivery(type_: str) -> None:
+    cls = REGISTRY.load("exporters", type_)
+    assert issubclass(cls, Exporter)
+    assert (cls.delivery == "remote") == issubclass(cls.Config, RemoteExporterConfig)
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("extensions"))

@@ -10,7 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
-from otel_zernel.engine.delivery import RemoteExporterConfig
+from otel_zernel.engine.delivery_config import RemoteExporterConfig
 from otel_zernel.errors import Retryable
 from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.registry import Registry
@@ -118,6 +118,7 @@ class Sink(Exporter):
     """Keeps what it gets; first raises what `failures` holds, then waits for `gate` if there is one."""
 
     Config = SinkConfig
+    delivery = "remote"
 
     def __init__(self, config: SinkConfig, context: Any) -> None:
         super().__init__(config, context)
@@ -150,7 +151,10 @@ class Thermometer(Scraper):
         return batch_of(20.0)
 
 
-PARTS: Mapping[Kind, Mapping[str, type[Component]]] = {
+Parts = Mapping[Kind, Mapping[str, type[Component]]]
+"""Component classes by kind and type."""
+
+PARTS: Parts = {
     "receivers": {"source": Source, "thermometer": Thermometer},
     "processors": {"doubler": Doubler, "keeper": Keeper, "ticker": Ticker},
     "exporters": {"sink": Sink},
@@ -158,7 +162,7 @@ PARTS: Mapping[Kind, Mapping[str, type[Component]]] = {
 }
 
 
-def registry_of(parts: Mapping[Kind, Mapping[str, type[Component]]] = PARTS) -> Registry:
+def registry_of(parts: Parts = PARTS) -> Registry:
     """A registry of these classes alone."""
 
     def loader(cls: type[Component]) -> Any:
@@ -167,7 +171,7 @@ def registry_of(parts: Mapping[Kind, Mapping[str, type[Component]]] = PARTS) -> 
     return Registry({kind: {name: loader(cls) for name, cls in types.items()} for kind, types in parts.items()})
 
 
-def settings_of(text: str) -> Settings:
-    """The validated settings of a YAML text, own telemetry off."""
+def settings_of(text: str, parts: Parts = PARTS) -> Settings:
+    """The validated settings of a YAML text, without the collector's own metrics."""
     quiet = "service::telemetry::metrics::level=none"
-    return validate(load([f"yaml:{text}"], [quiet], {}), registry_of(), {})
+    return validate(load([f"yaml:{text}"], [quiet], {}), registry_of(parts), {})

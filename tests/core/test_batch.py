@@ -47,6 +47,27 @@ def test_editing_a_copy_leaves_the_other_alone() -> None:
     assert Batch.from_bytes(metrics=third.metrics_bytes()).metrics == third.metrics
 
 
+def test_copies_of_an_encoded_batch_are_parsed_and_encoded_once_together() -> None:
+    batch = batch_of(1.0)
+    copies = [batch.copy(), batch.only(metrics=True), batch.copy().copy()]
+    assert all(copy.metrics is batch.metrics for copy in copies)
+    batch.edit_metrics()
+    assert all(copy.metrics is copies[0].metrics is not batch.metrics for copy in copies)
+    assert all(copy.metrics_bytes() is copies[0].metrics_bytes() for copy in copies)
+
+
+def test_the_last_batch_that_holds_a_content_edits_it_in_place() -> None:
+    batch = batch_of(1.0)
+    copy, third = batch.copy(), batch.copy()
+    message = copy.metrics
+    del batch
+    assert third.edit_metrics() is not message
+    assert copy.edit_metrics() is message
+    points(message.resource_metrics[0].scope_metrics[0].metrics[0])[0].as_double = 9.0
+    assert (values_of([copy]), values_of([third])) == ([9.0], [1.0])
+    assert values_of([Batch.from_bytes(metrics=copy.metrics_bytes())]) == [9.0]
+
+
 def test_editing_changes_the_count() -> None:
     batch = batch_of(1.0, 2.0)
     assert batch.point_count == 2

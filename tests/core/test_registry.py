@@ -84,7 +84,7 @@ def test_a_sample_is_the_types_block_with_its_comments(plugin: str) -> None:
         ("frist", 'unknown type "frist"; did you mean "first"? valid types: '),
         ("gone", "type \"gone\" cannot be imported: ModuleNotFoundError: No module named 'strange_plugin.nowhere'"),
         ("nothing", 'type "nothing" cannot be imported: AttributeError: '),
-        ("odd", "which is none of the extensions"),
+        ("odd", "is not a class of extensions: its entry point names"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_sentence(plugin: str, type_: str, sentence: str) -> None:
@@ -97,7 +97,7 @@ def test_what_cannot_be_loaded_is_one_sentence(plugin: str, type_: str, sentence
 
 def test_a_component_of_another_kind_is_refused() -> None:
     registry = Registry({"receivers": {"health": lambda: Extension}})
-    with pytest.raises(ConfigError, match="none of the receivers"):
+    with pytest.raises(ConfigError, match="is not a class of receivers"):
         registry.load("receivers", "health")
 
 
@@ -107,7 +107,7 @@ def test_a_type_without_a_sample_says_so() -> None:
 
     registry = Registry({"extensions": {"bare": lambda: Bare}})
     for missing, read in (("sample.yaml", registry.sample), ("README.md", registry.readme)):
-        with pytest.raises(ConfigError, match=f'type "bare" comes without a {missing}'):
+        with pytest.raises(ConfigError, match=f'type "bare" has no {missing} in its package'):
             read("extensions", "bare")
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from otel_zernel.engine.delivery import LocalExporterConfig
+from otel_zernel.component import ComponentConfig
 
 
-class CsvConfig(LocalExporterConfig):
+class CsvConfig(ComponentConfig):
     """Where to write."""
 
     path: Path

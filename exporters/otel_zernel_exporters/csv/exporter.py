@@ -8,6 +8,7 @@ from typing import Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable
+from otel_zernel.files import write_whole
 from otel_zernel_exporters.csv.config import CsvConfig
 from otel_zernel_exporters.csv.rows import HEADER, Rows
 
@@ -48,24 +49,23 @@ class CsvExporter(Exporter):
     def _open(self) -> FileIO:
         file = FileIO(self.config.path, "a" if self.config.append else "w")
         if not file.tell():
-            _write_whole(file, HEADER.encode())
+            _append(file, HEADER.encode())
         return file
 
     def _write(self, batch: Batch) -> None:
         assert self._file is not None  # noqa: S101  # entered before the first batch
         rows = Rows(batch.metrics)
         if rows.text:
-            _write_whole(self._file, rows.text.encode())
+            _append(self._file, rows.text.encode())
         for reason, count in rows.lost.items():  # not before the write: a batch that fails comes again
             self.context.drop(count, reason)
 
 
-def _write_whole(file: FileIO, content: bytes) -> None:
+def _append(file: FileIO, content: bytes) -> None:
     """Appends all of it, or leaves the file as it was."""
-    end, rest = file.tell(), memoryview(content)
+    end = file.tell()
     try:
-        while rest:
-            rest = rest[file.write(rest) or 0 :]
+        write_whole(file, content)
     except OSError:
         file.truncate(end)
         file.seek(end)

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from otel_zernel.engine.delivery import LocalExporterConfig
+from otel_zernel.component import ComponentConfig
 
 Verbosity = Literal["basic", "normal", "detailed"]
 
 
-class DebugConfig(LocalExporterConfig):
+class DebugConfig(ComponentConfig):
     """What to show; names and defaults as in the OpenTelemetry Collector, which has neither `metrics` nor `output`."""
 
     verbosity: Verbosity = "basic"

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.engine.delivery import LocalExporterConfig
 from otel_zernel.types import PositiveDuration
 
 
@@ -32,7 +31,7 @@ class RotationConfig(ComponentConfig):
     """Local time in the names of old files in place of UTC."""
 
 
-class FileConfig(LocalExporterConfig):
+class FileConfig(ComponentConfig):
     """Where and how to write; names and defaults as in the OpenTelemetry Collector."""
 
     path: Path

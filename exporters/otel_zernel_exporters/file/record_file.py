@@ -9,6 +9,7 @@ from io import FileIO
 from pathlib import Path
 from threading import Lock
 
+from otel_zernel.files import write_whole
 from otel_zernel_exporters.file.config import RotationConfig
 
 _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
@@ -43,7 +44,7 @@ class RecordFile:
             file = self._file or self._open(append=True)
             self._unsynced = True
             try:
-                _write_whole(file, record)
+                write_whole(file, record)
             except OSError:
                 with contextlib.suppress(OSError):  # a pipe cannot be truncated
                     file.truncate(self._size)
@@ -130,9 +131,3 @@ class RecordFile:
 
 def _literal(text: str) -> str:
     return text.replace("%", "%%")
-
-
-def _write_whole(file: FileIO, record: bytes) -> None:
-    rest = memoryview(record)
-    while rest:
-        rest = rest[file.write(rest) or 0 :]

@@ -32,6 +32,7 @@ class OtlpGrpcExporter(Exporter):
 
     Config = OtlpGrpcConfig
     stability = "beta"
+    delivery = "remote"
     config: OtlpGrpcConfig
 
     def __init__(self, config: OtlpGrpcConfig, context: Context) -> None:

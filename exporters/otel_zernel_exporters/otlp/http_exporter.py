@@ -49,6 +49,7 @@ class OtlpHttpExporter(Exporter):
 
     Config = OtlpHttpConfig
     stability = "beta"
+    delivery = "remote"
     config: OtlpHttpConfig
 
     def __init__(self, config: OtlpHttpConfig, context: Context) -> None:

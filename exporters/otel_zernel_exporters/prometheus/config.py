@@ -6,7 +6,6 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.engine.delivery import LocalExporterConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
@@ -29,7 +28,7 @@ class ResourceLabelsConfig(ComponentConfig):
     """Those to leave out again; without `included`, all others are taken."""
 
 
-class PrometheusConfig(LocalExporterConfig):
+class PrometheusConfig(ComponentConfig):
     """Where the page is, and how it is written."""
 
     endpoint: ListenAddress = Address("localhost", 9091)

@@ -1,4 +1,4 @@
-"""Says over HTTP whether the collector works: for probes of Kubernetes and load balancers."""
+"""Serves the state of the collector over HTTP, for the probes of Kubernetes and load balancers."""
 
 from otel_zernel_extensions.health_check.extension import HealthCheckExtension
 

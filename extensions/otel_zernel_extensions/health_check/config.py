@@ -1,4 +1,4 @@
-"""The configuration of the health check."""
+"""The configuration of the health_check extension."""
 
 from typing import Annotated
 
@@ -9,9 +9,9 @@ from otel_zernel.types import Address, ListenAddress
 
 
 class HealthCheckConfig(ComponentConfig):
-    """Where to ask; names and defaults as in the OpenTelemetry Collector."""
+    """The address of the health check. Names and defaults are those of the OpenTelemetry Collector."""
 
     endpoint: ListenAddress = Address("localhost", 13133)
     """Host and port to listen on."""
     path: Annotated[str, Field(pattern="^/")] = "/"
-    """The path that answers; any other is not found."""
+    """The path to answer. Every other path returns 404."""

@@ -1,4 +1,4 @@
-"""The server behind the health check."""
+"""The HTTP server of the health_check extension."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class HealthCheckExtension(Extension):
-    """Answers 200 while the collector works and 503 while it starts or stops."""
+    """Answers 200 while the collector runs, and 503 while it starts or stops."""
 
     Config = HealthCheckConfig
     stability = "beta"
@@ -25,7 +25,7 @@ class HealthCheckExtension(Extension):
     def __init__(self, config: HealthCheckConfig, context: Context) -> None:
         super().__init__(config, context)
         self.address: Address | None = None
-        """Where it listens, once entered."""
+        """The address that it listens on, while it is entered."""
         self._serving = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -40,7 +40,7 @@ class HealthCheckExtension(Extension):
         await self._serving.aclose()
 
     async def _answer(self, request: dict[str, Any], receive: Receive, send: Send) -> None:
-        """The ASGI application: one path is not worth a framework's 10 MB."""
+        """The ASGI application. A framework would cost 10 MB of memory for a single path."""
         status, body = self._respond(request["method"], request["path"])
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         if status == 405:
@@ -76,7 +76,7 @@ def _json(state: dict[str, Any]) -> bytes:
 
 
 def go_duration(seconds: float) -> str:
-    """The duration as Go prints it, to the millisecond: `1h0m2.5s`, `1m2.345s`, `0s`."""
+    """The duration in the notation of Go, in whole milliseconds: `1h0m2.5s`, `1m2.345s`, `250ms`, `0s`."""
     milliseconds = max(0, round(seconds * 1000))
     if 0 < milliseconds < 1000:
         return f"{milliseconds}ms"

@@ -9,7 +9,7 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context, Processor
+from otel_zernel.component import PAUSE, Context, Processor
 from otel_zernel.otlp.histograms import Layout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
@@ -45,7 +45,7 @@ class PercentilesProcessor(Processor):
         self._named = lru_cache(4096)(self._is_named)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Counts what is to be counted, and passes on the rest. Between pieces of work comes an empty batch."""
+        """Counts what is to be counted, and passes on the rest. Yields `PAUSE` between pieces of work."""
         found = yield from self._count(batch.metrics)
         if not found or self.config.pass_through:
             yield batch
@@ -77,7 +77,7 @@ class PercentilesProcessor(Processor):
                 for metric in taken:
                     for _ in self._intake.take(encoded_resource, encoded_scope, metric, now_ns):
                         self._unreported |= self._intake.count(now_ns)
-                        yield Batch()
+                        yield PAUSE
         self._unreported |= self._intake.count(now_ns)
         return found
 

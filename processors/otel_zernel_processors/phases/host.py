@@ -6,7 +6,7 @@ from dataclasses import replace
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context
+from otel_zernel.component import PAUSE, Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import metrics_data
@@ -105,18 +105,17 @@ class Host:
             yield Batch(metrics=series.end_all(self.clock.now))
 
     def advance(self, until: int) -> Iterator[Batch]:
-        """Closes the steps that are complete by `until` (ns). Its batches are empty: they give others the event
-        loop."""
+        """Closes the steps that are complete by `until` (ns). Yields only `PAUSE`."""
         for process in self.processes.values():
             for _ in process.advance(until):
-                yield Batch()
+                yield PAUSE
 
     def end(self) -> Iterator[Batch]:
         """Ends all processes and makes the last report."""
         self._ended += self._registry.clear()
         for process in self._ended:
             for _ in process.end():
-                yield Batch()
+                yield PAUSE
         yield from self.report(self.clock.now)
 
     def report(self, now: int) -> Iterator[Batch]:
@@ -175,7 +174,7 @@ class Host:
     def _retire(self, key: ProcessKey, now: int) -> Iterator[Batch]:
         process = self._registry.retire(key, now)
         for _ in process.end():
-            yield Batch()
+            yield PAUSE
         self._ended.append(process)
 
     def _end_expired(self, now: int) -> Iterator[Batch]:
@@ -192,7 +191,7 @@ class Host:
         for process in processes:
             process.forget_phases(at_latest)
         for _ in self._gpus.share_out(users, at_latest):
-            yield Batch()
+            yield PAUSE
 
     def _report_tasks(self, now: int) -> Iterator[Batch]:
         """The metrics of the host as a whole."""

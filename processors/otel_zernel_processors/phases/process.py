@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -47,7 +48,7 @@ class TrainingProcess:
 
     def __init__(self, identity: ProcessIdentity, resource: Resource, config: PhasesConfig, context: Context) -> None:
         self.identity = identity
-        self.resource = resource
+        self.resource = deepcopy(resource)  # later components may edit the batch
         self.attributes: Scalars = scalars(resource.attributes)
         self.totals = Totals(round(config.window / config.interval))
         self.window = PhaseTotals()
@@ -88,7 +89,7 @@ class TrainingProcess:
     def update_resource(self, resource: Resource) -> None:
         """Replaces the resource: the rank, for example, is known only once the process has joined its job."""
         if resource != self.resource:
-            self.resource, self.attributes = resource, scalars(resource.attributes)
+            self.resource, self.attributes = deepcopy(resource), scalars(resource.attributes)
             self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
 
     def add_intervals(self, intervals: Iterable[ThreadInterval]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context, Processor
+from otel_zernel.component import PAUSE, Context, Processor
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.host import Host
@@ -52,7 +52,7 @@ class PhasesProcessor(Processor):
             if host:
                 host.add_point(point)
             if number % _PIECE == 0:
-                yield Batch()
+                yield PAUSE
         rest: Batch | None = batch
         if self.config.source != "signals":
             others = yield from self._read(batch.spans)
@@ -106,7 +106,7 @@ class PhasesProcessor(Processor):
                 used += count
                 self._add_spans(resource, read, count)
             if len(piece) == _PIECE or number % _PIECES == 0:
-                yield Batch()
+                yield PAUSE
         return others if used else None
 
     def _add_spans(self, resource: ResourceSpans, spans: SpanInput, count: int) -> None:

@@ -1,15 +1,16 @@
 """The csv receiver."""
 
-import asyncio
 import importlib.util
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
-from typing import BinaryIO, ClassVar, TypeVar, cast
+from functools import partial
+from typing import BinaryIO, ClassVar, cast
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist, Receiver, Signal
+from otel_zernel.engine.threads import run_in_thread
 from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel_receivers.csv.config import Columns, CsvConfig
 from otel_zernel_receivers.csv.conversion import Conversion
@@ -18,8 +19,6 @@ from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
 from otel_zernel_receivers.csv.layouts.layout import Layout, OwnLongLayout, OwnWideLayout
 from otel_zernel_receivers.csv.layouts.wide import WideLayout
 from otel_zernel_receivers.csv.reader import Block, Reader, Unreadable
-
-T = TypeVar("T")
 
 
 class _Ended:
@@ -59,24 +58,15 @@ class CsvReceiver(Receiver):
         try:
             # One thread for all of it: in those of asyncio's pool, memory and caches would be cold by turns.
             with ThreadPoolExecutor(1, self.context.id) as thread, closing(self._batches()) as batches:
-                await self._in(thread, self._check)
-                while not isinstance(batch := await self._in(thread, lambda: next(batches, _ENDED)), _Ended):
+                in_thread = partial(run_in_thread, executor=thread, interrupt=self._stop.set)
+                await in_thread(self._check)
+                while not isinstance(batch := await in_thread(lambda: next(batches, _ENDED)), _Ended):
                     if batch is None:
                         await self.context.clock.sleep(POLL)
                     elif batch.point_count:
                         await self._deliver(batch, insist)
         except Unreadable as problem:
             raise CannotStart(f"{self.context.path}: {problem}") from problem
-
-    async def _in(self, thread: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        """Does the work in the thread. When cancelled, it still waits for the work to end, which it soon does."""
-        working = asyncio.get_running_loop().run_in_executor(thread, work)
-        try:
-            return await asyncio.shield(working)
-        except asyncio.CancelledError:
-            self._stop.set()
-            await asyncio.gather(working, return_exceptions=True)
-            raise
 
     async def _deliver(self, batch: Batch, emit: Emit) -> None:
         try:

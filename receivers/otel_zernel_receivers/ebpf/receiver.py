@@ -4,9 +4,10 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
+from otel_zernel.engine.threads import run_in_thread
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
@@ -14,8 +15,6 @@ from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 if TYPE_CHECKING:  # what works on Linux alone is imported when it runs
     from otel_zernel_receivers.ebpf.kernel.ring import Bell
     from otel_zernel_receivers.ebpf.session import Watch
-
-T = TypeVar("T")
 
 SHORTEST_INTERVAL = 0.1
 """Seconds between readings, where processes end one after the other."""
@@ -60,11 +59,11 @@ class EbpfReceiver(Receiver):
     async def _watch(self, emit: Emit) -> None:
         watch = self._make_watch(self.config, self.context)
         try:
-            await _in_thread(watch.open)
+            await run_in_thread(watch.open)
             self.context.report(None)
             await self._follow(watch, emit)
         finally:
-            await _in_thread(watch.close)
+            await run_in_thread(watch.close)
 
     async def _follow(self, watch: "Watch", emit: Emit) -> None:
         """Attaches and reads until cancelled, then reads once more."""
@@ -75,7 +74,7 @@ class EbpfReceiver(Receiver):
                 while True:
                     if clock.monotonic() >= rescan_at:
                         rescan_at = clock.monotonic() + self.config.rescan_interval
-                        await _in_thread(watch.attach)
+                        await run_in_thread(watch.attach)
                     await self._pass_interval(watch, has_rung)
                     await self._hand_on(watch, insist)
         except asyncio.CancelledError:
@@ -90,7 +89,7 @@ class EbpfReceiver(Receiver):
         switches = watch.switches()
         for pause, switch in switches:
             await self._wait(pause, watch)
-            await _in_thread(switch)
+            await run_in_thread(switch)
         left = began + interval - clock.monotonic()
         await self._wait(min(SHORTEST_INTERVAL, left), watch)
         rest = self._wait(left - SHORTEST_INTERVAL, watch)
@@ -103,11 +102,11 @@ class EbpfReceiver(Receiver):
         end = clock.monotonic() + seconds
         while (left := end - clock.monotonic()) > GATHER_INTERVAL:
             await clock.sleep(GATHER_INTERVAL)
-            await _in_thread(watch.gather)
+            await run_in_thread(watch.gather)
         await clock.sleep(max(left, 0.0))
 
     async def _hand_on(self, watch: "Watch", emit: Emit) -> None:
-        for batch in await _in_thread(watch.read_batches):
+        for batch in await run_in_thread(watch.read_batches):
             try:
                 await emit(batch)
             except Rejected as rejected:  # who rejected it has counted it
@@ -153,13 +152,3 @@ async def _either(*waits: Coroutine[Any, Any, object]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Does the work in a thread. When cancelled, it still waits for the work to end, which it soon does."""
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(working)
-    except asyncio.CancelledError:
-        await asyncio.gather(working, return_exceptions=True)
-        raise

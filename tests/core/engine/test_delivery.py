@@ -14,15 +14,8 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock, SystemClock
-from otel_zernel.engine.delivery import (
-    LOCAL,
-    Delivery,
-    Queue,
-    RemoteExporterConfig,
-    RetryOnFailure,
-    SendingQueue,
-    backoff,
-)
+from otel_zernel.engine.delivery import Delivery, backoff
+from otel_zernel.engine.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
@@ -158,7 +151,7 @@ async def test_a_full_queue_has_no_room_until_something_moves() -> None:
         delivery.put(batch_of(3.0))
         assert not delivery.has_room(batch_of(4.0))
         assert (counted("otelcol_exporter_queue_size"), counted("otelcol_exporter_queue_capacity")) == (2, 2)
-        room = asyncio.create_task(delivery.room())
+        room = asyncio.create_task(delivery.wait_for_room())
         await asyncio.sleep(0)
         sink.gate.set()
         await room
@@ -206,6 +199,18 @@ async def test_pieces_that_were_sent_are_no_longer_undelivered() -> None:
         delivery.put(batch_of(1.0, 2.0, 3.0))
         await until(lambda: sink.attempts == 2)
         assert delivery.undelivered() == (2, 0)
+
+
+async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_queue_in_order() -> None:
+    batching = {"min_size": 2, "max_size": 2, "flush_timeout": "1h"}
+    async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
+        sink.gate = asyncio.Event()
+        for value in (1.0, 2.0, 3.0):
+            delivery.put(batch_of(value))
+        await until(lambda: sink.attempts)
+        delivery.put(batch_of(4.0))
+    assert delivery.undelivered() == (4, 0)
+    assert values_of(delivery.queue.lease().batch for _ in range(len(delivery.queue))) == [1.0, 2.0, 3.0, 4.0]
 
 
 async def test_draining_tries_at_once_what_waits_for_its_next_attempt() -> None:
@@ -260,27 +265,10 @@ async def test_what_is_cancelled_without_a_queue_is_counted_as_lost() -> None:
 
 
 def test_backoff_grows_to_its_limit_within_its_spread() -> None:
-    delays = list(islice(backoff(RetryOnFailure()), 50))
+    delays = list(islice(backoff(RetryConfig()), 50))
     assert 2.5 <= delays[0] <= 7.5
     assert 3.75 <= delays[1] <= 11.25
     assert all(15 <= delay <= 45 for delay in delays[10:])
-
-
-@pytest.mark.parametrize(("sizer", "size"), [("requests", 1), ("items", 3), ("bytes", batch_of(1, 2, 3).byte_size)])
-def test_a_queue_is_measured_by_its_sizer(sizer: str, size: int) -> None:
-    queue = Queue(SendingQueue.model_validate({"sizer": sizer}))
-    queue.put(batch_of(1, 2, 3))
-    assert queue.size == size
-    queue.take()
-    assert queue.size == 0
-
-
-def test_an_empty_queue_takes_even_a_batch_larger_than_itself() -> None:
-    queue = Queue(SendingQueue.model_validate({"sizer": "items", "queue_size": 2}))
-    large = batch_of(1, 2, 3)
-    assert queue.has_room(large)
-    queue.put(large)
-    assert not queue.has_room(batch_of(1))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from typing import Any
 
 from hypothesis import given
@@ -13,7 +14,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context, Insist
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.pipeline import Entrance, Pipeline
+from otel_zernel.engine.pipeline import FanOut, Pipeline
 from otel_zernel.errors import Permanent, Refused, Rejected, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
@@ -63,9 +64,9 @@ def whimsical(queue: dict[str, Any], number: int, seed: int) -> Whimsical:
     return Whimsical(config, make_context("exporters", f"sink/{number}", clock=SystemClock()), seed + number)
 
 
-async def emit_all(entrance: Entrance, first: int, insists: bool) -> None:
+async def emit_all(fan_out: FanOut, first: int, insists: bool) -> None:
     """Ten batches of three points, whose values are all different."""
-    emit = Insist(entrance, SystemClock(), wait=0.001) if insists else entrance
+    emit = Insist(fan_out, SystemClock(), wait=0.001) if insists else fan_out
     for value in range(first, first + 30, 3):
         with suppress(Refused, Rejected):
             await emit(batch_of(*(float(value + n) for n in range(3))))
@@ -78,8 +79,8 @@ async def _run(configs: list[dict[str, Any]], seed: int, insists: bool, stop_aft
             await stack.enter_async_context(Delivery(sink, INSTRUMENTS.exporter(sink.context.id))) for sink in sinks
         ]
         pipeline = Pipeline("p", [], deliveries, frozenset({"metrics"}), asyncio.Lock())
-        entrances = [Entrance([pipeline], INSTRUMENTS.receiver("source", "")) for _ in range(3)]
-        receivers = [asyncio.create_task(emit_all(one, 100 * n, insists)) for n, one in enumerate(entrances)]
+        fan_outs = [FanOut([pipeline], partial(INSTRUMENTS.receiver, "source")) for _ in range(3)]
+        receivers = [asyncio.create_task(emit_all(one, 100 * n, insists)) for n, one in enumerate(fan_outs)]
         await asyncio.wait(receivers, timeout=stop_after)
         for receiver in receivers:
             receiver.cancel()
@@ -87,7 +88,7 @@ async def _run(configs: list[dict[str, Any]], seed: int, insists: bool, stop_aft
         with suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 await asyncio.gather(*(delivery.drain() for delivery in deliveries))
-        accepted = sum(entrance.accepted_points for entrance in entrances)
+        accepted = sum(fan_out.accepted_points for fan_out in fan_outs)
         for delivery, sink in zip(deliveries, sinks, strict=True):
             delivered = values_of(sink.batches)
             assert len(delivered) + delivery.lost + delivery.undelivered()[0] == accepted

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from otel_zernel.engine import lifetime
-from otel_zernel.engine.lifetime import end, opened
+from otel_zernel.engine.lifetime import cancel_and_wait, opened
 from otel_zernel.errors import CannotStart
 
 
@@ -68,7 +68,7 @@ async def test_a_task_that_ignores_cancellation_is_left_behind_by_name(caplog: p
     release = asyncio.Event()
     task = asyncio.create_task(stubborn(release), name="receivers::x")
     await asyncio.sleep(0)
-    await end([task])
+    await cancel_and_wait([task])
     assert "receivers::x did not stop within" in caplog.text
     release.set()
     await task
@@ -80,5 +80,5 @@ async def test_a_task_that_failed_is_said_at_its_end(caplog: pytest.LogCaptureFi
 
     task = asyncio.create_task(broken(), name="ticks")
     await asyncio.sleep(0)
-    await end([task])
+    await cancel_and_wait([task])
     assert "ticks failed: ValueError: a bug" in caplog.text

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from otel_zernel.engine.process import _exempt_all
+from otel_zernel.engine.process import _freeze_all
 
 ROWS = ["timestamp,gpu_id,hostname,gpu_utilization"]
 ROWS += [f"2026-01-01T00:00:{second:02d}Z,0,node,{second}" for second in range(10)]
@@ -195,7 +195,7 @@ def test_a_reload_that_cannot_start_goes_back_to_the_configuration_before(config
         port = taken.getsockname()[1]
         config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % port}, "))
         process.send_signal(signal.SIGHUP)
-        assert f"cannot listen on localhost:{port}" in read_until("going back to the configuration before")
+        assert f"cannot listen on localhost:{port}" in read_until("returning to the previous configuration")
         read_until("Everything is ready")
         process.terminate()
         read_until("Stopped.")
@@ -253,11 +253,11 @@ def test_a_reload_collects_what_the_service_before_it_left() -> None:
     earlier = Service()
     left = weakref.ref(earlier)
     try:
-        _exempt_all()
+        _freeze_all()
         del earlier
         gc.collect()
         assert left() is not None, "it was left out of this collection"
-        _exempt_all()
+        _freeze_all()
         assert left() is None
     finally:
         gc.unfreeze()

@@ -9,9 +9,9 @@ import pytest
 from opentelemetry.metrics import NoOpMeter
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Scraper, ScraperConfig
-from otel_zernel.engine.scraping import Scraping
-from otel_zernel.errors import CannotStart, PartialScrape
+from otel_zernel.component import PartialScrape, Scraper, ScraperConfig
+from otel_zernel.engine.scraping import ScrapeLoop
+from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry import Instruments, ScraperMetrics
 from otel_zernel.testing import Downstream, Dropped, make_context
 from tests.core.parts import batch_of, values_of
@@ -37,8 +37,8 @@ class Bench:
         self.errored: list[int] = []
 
     async def run(self, until: Callable[[], bool]) -> None:
-        scraping = Scraping(self.scraper, ScraperMetrics(self.scraped.append, self.errored.append))
-        running = asyncio.create_task(scraping.run(self.downstream))
+        loop = ScrapeLoop(self.scraper, ScraperMetrics(self.scraped.append, self.errored.append))
+        running = asyncio.create_task(loop.run(self.downstream))
         try:
             while not until():
                 assert not running.done(), running.exception()
@@ -116,6 +116,6 @@ async def test_a_scrape_that_finds_no_room_until_the_next_is_dropped_and_counted
 
 async def test_a_scraper_that_cannot_start_says_so() -> None:
     bench = Bench([fails(CannotStart("no such file"))])
-    scraping = Scraping(bench.scraper, Instruments(NoOpMeter("test")).scraper("test"))
+    loop = ScrapeLoop(bench.scraper, Instruments(NoOpMeter("test")).scraper("test"))
     with pytest.raises(CannotStart, match="no such file"):
-        await scraping.run(bench.downstream)
+        await loop.run(bench.downstream)

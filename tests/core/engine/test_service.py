@@ -2,20 +2,21 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import ClassVar, Self
 
 import pytest
 
-from otel_zernel.component import BOTH, Component, Context, Emit, Kind, Receiver, Signal
+from otel_zernel.component import BOTH, Component, Context, Emit, Extension, Kind, Receiver, Signal
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine import lifetime
-from otel_zernel.engine.graph import Graph
+from otel_zernel.engine.graph import Graph, locks_of
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import FakeClock, until
-from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
+from otel_zernel.testing import FakeClock, make_context, until
+from tests.core.parts import PARTS, Parts, Sink, SinkConfig, Source, batch_of, settings_of, values_of
 
 PIPELINE = """
 receivers: {source: {values: [1, 2, 3]}}
@@ -111,6 +112,53 @@ async def test_a_receiver_is_told_which_signals_something_takes(
     assert Asking.told == [wanted]
 
 
+SHARED = """
+receivers: {source/a: , source/b: , source/c: , source/d: , source/e: }
+processors: {doubler: }
+exporters: {sink/a: , sink/b: , sink/c: , sink/d: }
+service:
+  pipelines:
+    one: {receivers: [source/a], processors: [doubler], exporters: [sink/a]}
+    two: {receivers: [source/b], exporters: [sink/b]}
+    alone: {receivers: [source/c], processors: [doubler], exporters: [sink/c]}
+    joint: {receivers: [source/a, source/d], exporters: [sink/b]}
+    pair: {receivers: [source/e], exporters: [sink/d]}
+    other: {receivers: [source/e], exporters: [sink/d]}
+"""
+
+
+def test_pipelines_that_a_receiver_or_an_exporter_connects_share_one_lock() -> None:
+    locks = locks_of(settings_of(SHARED).pipelines.values())
+    groups = {frozenset(id_ for id_, lock in locks.items() if lock is one) for one in locks.values()}
+    assert groups == {frozenset({"one", "two", "joint"}), frozenset({"alone"}), frozenset({"pair", "other"})}
+
+
+class Storage(Extension):
+    """An extension that another component looks up."""
+
+
+async def test_a_component_finds_an_enabled_extension_by_its_id() -> None:
+    class Storing(Sink):
+        async def __aenter__(self) -> Self:
+            self.storage = self.context.extension("storage/disk")
+            return self
+
+    text = PIPELINE.replace("service: {", "extensions: {storage/disk: }\nservice: {extensions: [storage/disk], ")
+    parts: Parts = {**PARTS, "exporters": {"sink": Storing}, "extensions": {"storage": Storage}}
+    service = Service(settings_of(text, parts), FakeClock())
+    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
+    sink = sink_of(service)
+    assert isinstance(sink, Storing)
+    assert sink.storage is graph_of(service).extensions["storage/disk"]
+
+
+def test_an_extension_that_is_not_enabled_is_named_with_the_remedy() -> None:
+    context = make_context("exporters", "sink")
+    expected = "exporters::sink: extension storage/disk is not enabled; add it to service::extensions (enabled: none)"
+    with pytest.raises(CannotStart, match=re.escape(expected)):
+        context.extension("storage/disk")
+
+
 async def test_a_finite_run_ends_by_itself_with_everything_delivered() -> None:
     service = Service(settings_of(PIPELINE), FakeClock())
     outcome = await service.run(asyncio.Event(), exit_when_done=True)
@@ -176,14 +224,14 @@ async def test_what_was_given_up_is_said_and_makes_the_outcome_incomplete(caplog
     text = PIPELINE.replace("{sink: }", "{sink: {fails: 1000, retry_on_failure: {max_elapsed_time: 20s}}}")
     service = Service(settings_of(text), FakeClock())
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
-    assert "Exporter sink gave up 3 metric points and spans since its start." in caplog.text
+    assert "Exporter sink dropped 3 metric points and spans since its start." in caplog.text
 
 
 async def test_a_batch_run_that_is_told_to_stop_drains_within_the_shutdown_timeout() -> None:
     text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
     service, stop = Service(settings_with(Closed, "exporters", "sink", text), FakeClock()), asyncio.Event()
     running = asyncio.create_task(service.run(stop, exit_when_done=True))
-    await until(lambda: service.graph and service.graph.receivers[0].entrance.accepted_points == 3)
+    await until(lambda: service.graph and service.graph.receivers[0].fan_out.accepted_points == 3)
     await until(lambda: graph_of(service).health.up_since is None)
     assert not running.done()
     stop.set()

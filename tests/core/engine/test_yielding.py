@@ -5,17 +5,17 @@ import time
 
 import pytest
 
-from otel_zernel.engine.yielding import LONGEST, Turns
+from otel_zernel.engine.yielding import LONGEST_SLICE, Yielder
 
 
 async def work(done: list[int], pieces: int) -> None:
-    with Turns() as turns:
+    with Yielder() as yielder:
         for piece in range(pieces):
-            ends = time.perf_counter() + LONGEST
+            ends = time.perf_counter() + LONGEST_SLICE
             while time.perf_counter() < ends:
                 pass
             done.append(piece)
-            await turns.give()
+            await yielder.yield_if_due()
 
 
 async def test_others_run_between_the_pieces() -> None:
@@ -42,5 +42,5 @@ async def test_a_cancellation_waits_for_the_end_of_the_work() -> None:
 
 
 async def test_an_error_in_the_work_outweighs_a_cancellation() -> None:
-    with pytest.raises(ValueError, match="broken"), Turns():
+    with pytest.raises(ValueError, match="broken"), Yielder():
         raise ValueError("broken")

@@ -41,7 +41,7 @@ async def test_a_running_collector_is_available_since_when_it_started(context: C
 async def test_a_collector_that_starts_or_stops_is_not_available(context: Context) -> None:
     async with health_check(context) as extension:
         before = await ask(extension)
-        context.health.available()
+        context.health.available(context.clock.time_ns())
         running = await ask(extension)
         context.health.unavailable()
         after = await ask(extension)
@@ -50,7 +50,7 @@ async def test_a_collector_that_starts_or_stops_is_not_available(context: Contex
 
 
 async def test_a_component_in_trouble_is_named_and_the_collector_stays_available(context: Context) -> None:
-    context.health.available()
+    context.health.available(context.clock.time_ns())
     context.health.report("receivers::csv", "restarts in 4s")
     async with health_check(context) as extension:
         in_trouble = await ask(extension)
@@ -66,7 +66,7 @@ async def test_a_component_in_trouble_is_named_and_the_collector_stays_available
     [("GET", "/health?verbose=1", 200), ("HEAD", "/health", 200), ("POST", "/health", 405), ("GET", "/", 404)],
 )
 async def test_only_reads_of_the_path_are_answered(context: Context, method: str, path: str, status: int) -> None:
-    context.health.available()
+    context.health.available(context.clock.time_ns())
     async with health_check(context, path="/health") as extension:
         assert (await ask(extension, path, method)).status_code == status
 

@@ -23,7 +23,7 @@ class Followed:
         self._downstream = Downstream()
         self._came = asyncio.Condition()
 
-    async def __call__(self, batch: Batch) -> None:
+    async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         async with self._came:
             await self._downstream(batch)
             self._came.notify_all()

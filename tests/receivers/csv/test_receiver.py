@@ -176,7 +176,7 @@ async def test_loop_starts_again_and_interval_is_the_pause_between_batches(tmp_p
     path.write_text(HEADER + rows(4))
     clock, times = FakeClock(), []
 
-    async def emit(batch: Batch) -> None:
+    async def emit(batch: Batch, *, transport: str = "") -> None:
         times.append(clock.monotonic())
         if len(times) == 5:
             raise Enough
@@ -196,7 +196,7 @@ async def test_back_pressure_loses_nothing_and_a_rejection_does_not_end_it(tmp_p
 
     offered = []
 
-    async def reject(batch: Batch) -> None:
+    async def reject(batch: Batch, *, transport: str = "") -> None:
         offered.append(batch.point_count)
         raise Rejected("no")
 
@@ -216,7 +216,7 @@ async def test_cancelled_while_it_loops_it_returns_and_closes_its_file(tmp_path:
     path.write_text(HEADER + rows(1))
     began = asyncio.Event()
 
-    async def emit(batch: Batch) -> None:
+    async def emit(batch: Batch, *, transport: str = "") -> None:
         began.set()
         await asyncio.sleep(0)
 
@@ -233,7 +233,7 @@ from tests.receivers.csv.running import points_of, receiver
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 
-async def emit(batch):
+async def emit(batch, *, transport=""):
     print(batch.point_count, flush=True)
 
 async def main():
@@ -294,7 +294,7 @@ async def test_a_loop_pauses_only_when_there_is_nothing_to_loop_over(tmp_path: P
     clock = FakeClock()
     count = 0
 
-    async def emit(batch: Batch) -> None:
+    async def emit(batch: Batch, *, transport: str = "") -> None:
         nonlocal count
         count += 1
         if count == 10:

@@ -10,6 +10,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.batch import Batch
+from otel_zernel.component import PAUSE
 from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_processors.phases.config import TracesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
@@ -113,13 +114,13 @@ class TraceSampler:
 
 
 def trace_batches(traces: Iterable[Iterator[Span]], resource: Resource) -> Iterator[Batch]:
-    """Batches of whole traces. Empty batches between them give others the event loop."""
+    """Batches of whole traces, with `PAUSE` between them."""
     spans: list[Span] = []
     for trace in traces:
         for span in trace:
             spans.append(span)
             if len(spans) % _PIECE == 0:
-                yield Batch()
+                yield PAUSE
         if len(spans) >= _PIECE:
             yield Batch(spans=traces_data(resource, spans))
             spans = []

@@ -1,0 +1,83 @@
+"""The configuration of an exporter's queue, retries and timeout.
+
+Names and defaults are those of the OpenTelemetry Collector's `exporterhelper`.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from otel_zernel.component import ComponentConfig
+from otel_zernel.types import Duration, PositiveDuration, Ratio, Section
+
+Sizer = Literal["requests", "items", "bytes"]
+Count = Annotated[int, Field(ge=0)]
+PositiveCount = Annotated[int, Field(ge=1)]
+
+
+class QueueBatchConfig(Section):
+    """How queued batches are joined into one request."""
+
+    flush_timeout: PositiveDuration = 0.2
+    """Seconds after which a request is sent even if it is smaller than `min_size`."""
+    min_size: Count = 8192
+    """A request with this many items is sent at once."""
+    max_size: Count = 0
+    """Larger requests are split; 0 for no limit."""
+    sizer: Literal["items"] = "items"
+
+    @model_validator(mode="after")
+    def _sizes_agree(self) -> Self:
+        if self.max_size and self.max_size < self.min_size:
+            raise ValueError(f"max_size ({self.max_size}) must not be less than min_size ({self.min_size})")
+        return self
+
+
+class SendingQueueConfig(Section):
+    """The queue between the pipelines and an exporter."""
+
+    enabled: bool = True
+    num_consumers: PositiveCount = 10
+    """How many requests are sent at the same time."""
+    queue_size: PositiveCount = 1000
+    """The capacity, in units of `sizer`."""
+    sizer: Sizer = "requests"
+    block_on_overflow: bool = False
+    """Whether a receiver waits for room in a full queue. If not, its batch is refused."""
+    storage: None = None
+    """Reserved for a durable queue."""
+    batch: QueueBatchConfig | None = None
+
+
+class RetryConfig(Section):
+    """When a failed attempt is repeated."""
+
+    enabled: bool = True
+    initial_interval: PositiveDuration = 5.0
+    """Seconds before the first repetition."""
+    multiplier: Annotated[float, Field(ge=1)] = 1.5
+    """The factor between two intervals."""
+    randomization_factor: Ratio = 0.5
+    """The random share by which an interval is longer or shorter."""
+    max_interval: PositiveDuration = 30.0
+    """The longest interval in seconds, before randomization."""
+    max_elapsed_time: Duration = 300.0
+    """Seconds after which a batch is dropped; 0 for never."""
+
+
+class RemoteExporterConfig(ComponentConfig):
+    """The configuration of an exporter with `delivery = "remote"`."""
+
+    timeout: Duration = 5.0
+    """Seconds for one attempt; 0 for no limit."""
+    sending_queue: SendingQueueConfig = SendingQueueConfig()
+    retry_on_failure: RetryConfig = RetryConfig()
+
+
+LOCAL = RemoteExporterConfig(
+    timeout=0.0,
+    sending_queue=SendingQueueConfig.model_construct(num_consumers=1, queue_size=16),
+    retry_on_failure=RetryConfig.model_construct(initial_interval=1.0, max_elapsed_time=0.0),
+)
+"""The settings for exporters with `delivery = "local"`: one consumer keeps the order, a short queue saves memory, and
+retries never end because a full disk may be emptied."""
