@@ -10,7 +10,7 @@ from hdrh.histogram import HdrHistogram
 
 from benchmarks import Row
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import Floats, Layout
+from otel_zernel.otlp.histograms import Floats, HdrLayout
 from otel_zernel.otlp.points import (
     Descriptor,
     Scope,
@@ -68,7 +68,7 @@ def _recorded(seconds: Floats) -> HdrHistogram:
 
 def _counted(seconds: Floats) -> list[int]:
     """From seconds to percentiles, as the processor does it."""
-    counts, slots = Counts(Layout(), None, since_start=True), np.zeros(len(seconds), np.int64)
+    counts, slots = Counts(HdrLayout(), None, since_start=True), np.zeros(len(seconds), np.int64)
     counts.add(slots, np.rint(seconds * 1e9).astype(np.int64))
     counts.close()
     _, values = counts.quantiles(counts.in_window(0, 1), slots[:1], QUANTILES)

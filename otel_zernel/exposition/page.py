@@ -5,13 +5,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    DataPointFlags,
-    Metric,
-    MetricsData,
-    ResourceMetrics,
-    ScopeMetrics,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
 from otel_zernel.exposition.family import Family, header
 from otel_zernel.exposition.formats import Format
@@ -21,8 +15,8 @@ from otel_zernel.exposition.options import Options
 from otel_zernel.exposition.origin import Origin, target_infos
 from otel_zernel.exposition.series import Malformed, Series
 from otel_zernel.exposition.stream import Stream, stream_key
+from otel_zernel.otlp.staleness import has_no_value
 
-_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _ALIASES = 4
 """Encodings remembered for one series. A sender that shuffles its attributes must not fill the memory."""
 _INFO = "target_info"
@@ -149,7 +143,7 @@ class Page:
         known, key_of, delta = stream.known, stream.key, stream.delta
         late = malformed = 0
         for point in points:
-            if point.flags & _NO_RECORDED_VALUE:
+            if has_no_value(point):
                 self._end(stream, family, point)
                 continue
             key = key_of(point)

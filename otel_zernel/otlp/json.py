@@ -1,7 +1,7 @@
-"""OTLP's JSON encoding: protobuf's, but with trace and span ids in hex and enums as integers.
+"""OTLP/JSON: protobuf's JSON encoding, but with trace and span ids in hex and enums as integers.
 
-https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding. Costs about 50 us a point to write and 100 to read:
-call it in a thread, not on the event loop.
+https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding. Writing takes about 50 us a point, and reading 100 us:
+call these functions in a thread, not on the event loop.
 """
 
 import base64
@@ -18,7 +18,7 @@ from otel_zernel.errors import DecodeError
 
 MessageT = TypeVar("MessageT", MetricsData, TracesData)
 
-# An object's key is always a field's name, and quotes inside strings are escaped: no user's text looks like this.
+# Keys of objects are always field names, and quotes inside strings are escaped. So no user's text matches.
 _BASE64_ID = re.compile(r'"(traceId|spanId|parentSpanId)":"([A-Za-z0-9+/=]*)"')
 _ID_FIELDS = frozenset({"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"})
 
@@ -57,10 +57,10 @@ def _parse(text: bytes | str, message: MessageT) -> MessageT:
     try:
         fields = json.loads(text, object_hook=_ids_in_base64)
         if not isinstance(fields, dict):
-            raise DecodeError("not a JSON object")
+            raise DecodeError("an OTLP/JSON document must be a JSON object")
         return json_format.ParseDict(fields, message, ignore_unknown_fields=True)
     except (ValueError, json_format.ParseError, RecursionError) as error:
-        raise DecodeError(f"not OTLP in JSON: {error}") from error
+        raise DecodeError(f"not valid OTLP/JSON: {error}") from error
 
 
 def _ids_in_base64(fields: dict[str, Any]) -> dict[str, Any]:
@@ -73,4 +73,4 @@ def _base64_of_hex(value: object, name: str) -> str:
     try:
         return base64.b64encode(bytes.fromhex(str(value))).decode()
     except ValueError as error:
-        raise ValueError(f"{name} is not in hex: {value!r}") from error
+        raise ValueError(f"{name} must be hexadecimal, not {value!r}") from error

@@ -1,12 +1,13 @@
-"""OTLP number points, encoded from templates.
+"""OTLP metrics, encoded by hand.
 
-Building a point with protobuf costs 5 us, most of it for attributes that never change. So what does not change is
-encoded once: a `Series` holds its attributes' bytes, and `KnownSeries` a whole message with holes for times and values,
-which numpy fills. Field numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
+Building a point with protobuf costs 5 us, most of it for attributes that never change. So the parts that do not change
+are encoded once: a `Series` holds its attributes' bytes, and `KnownSeries` a whole message with holes for times and
+values, which numpy fills. Field numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
 """
 
 import re
 import secrets
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,37 +17,63 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    HistogramDataPoint,
+    Metric,
+    NumberDataPoint,
+    Sum,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
 
 AttributeValue = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, AttributeValue]
+MetricKind = Literal["gauge", "sum", "up_down", "histogram", "exponential_histogram", "summary"]
+Temporality = Literal["cumulative", "delta"]
 
-# Time and value lie in every point as fixed 64-bit fields: start (2), time (3), as_double (4), each behind its tag.
+LARGEST_INTEGER = 2**63 - 1
+"""The largest integer that OTLP can hold."""
+RESOURCE_ATTRIBUTES = Resource.ATTRIBUTES_FIELD_NUMBER
+NUMBER_ATTRIBUTES = NumberDataPoint.ATTRIBUTES_FIELD_NUMBER
+HISTOGRAM_ATTRIBUTES = HistogramDataPoint.ATTRIBUTES_FIELD_NUMBER
+"""The fields that hold the attributes of a resource, a number point and a histogram point: see `encode_attributes`."""
+
+# Number points end with fixed 64-bit fields, each behind its tag: start (2), time (3) and as_double (4) or as_int (6).
 _HOLES = np.dtype(
     [("start_tag", "u1"), ("start", "<u8"), ("time_tag", "u1"), ("time", "<u8"), ("value_tag", "u1"), ("value", "<f8")]
 )
 _TAGS = (0x11, 0x19, 0x21)
+_DOUBLE, _INTEGER = struct.Struct("<BQBQBd"), struct.Struct("<BQBQBq")
 
-
-# The field of a metric that holds the points, and what stands behind them there: temporality (2), is_monotonic (3).
-_CUMULATIVE = bytes((2 << 3, AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE))
-_DATA = {"gauge": (5, b""), "sum": (7, _CUMULATIVE + bytes((3 << 3, 1))), "up_down": (7, _CUMULATIVE)}
+_DATA_FIELDS: dict[MetricKind, int] = {
+    "gauge": Metric.GAUGE_FIELD_NUMBER,
+    "sum": Metric.SUM_FIELD_NUMBER,
+    "up_down": Metric.SUM_FIELD_NUMBER,
+    "histogram": Metric.HISTOGRAM_FIELD_NUMBER,
+    "exponential_histogram": Metric.EXPONENTIAL_HISTOGRAM_FIELD_NUMBER,
+    "summary": Metric.SUMMARY_FIELD_NUMBER,
+}
+_TEMPORALITIES: dict[Temporality, int] = {
+    "cumulative": AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE,
+    "delta": AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What a metric is: an OpenTelemetry name, a UCUM unit, and how its points add up.
+    """Describes a metric: an OpenTelemetry name, a UCUM unit, and how its points add up.
 
-    `sum` is monotonic and cumulative, `up_down` cumulative and not monotonic.
+    A `sum` is monotonic, an `up_down` is not. The temporality is that of sums and histograms; other kinds have none.
     """
 
     name: str
     unit: str = ""
-    kind: Literal["gauge", "sum", "up_down"] = "gauge"
+    kind: MetricKind = "gauge"
     description: str = ""
+    temporality: Temporality = "cumulative"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +86,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One stream of points: where it comes from, what it is, and its own attributes, each encoded once."""
+    """A series of number points: its resource, scope, metric and attributes, each encoded once."""
 
     resource: bytes
     """An encoded `Resource`; see `encode_resource`."""
@@ -67,6 +94,14 @@ class Series:
     descriptor: Descriptor
     attributes: bytes = b""
     """Encoded attributes of a point; see `encode_point_attributes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The time that a point covers, in ns since 1970. A start of 0 means that it is not known."""
+
+    start_ns: int
+    end_ns: int
 
 
 def any_value(value: AttributeValue) -> AnyValue:
@@ -88,33 +123,48 @@ def key_values(attributes: Attributes) -> list[KeyValue]:
 
 
 def delimited(number: int, payload: bytes) -> bytes:
-    """The payload as the length-delimited field `number` of the message around it."""
+    """The payload as the length-delimited field `number` (1 to 15) of the message around it."""
     size = len(payload)
     key = number << 3 | 2
     if size < 0x80:
         return bytes((key, size)) + payload
-    if size < 0x4000:  # most of what is longer; this function decides how fast metrics are encoded
+    if size < 0x4000:  # most longer payloads; the speed of this function decides how fast metrics are encoded
         return bytes((key, size & 0x7F | 0x80, size >> 7)) + payload
-    return bytes((key,)) + _varint(size) + payload
+    return _prefix(number, size) + payload
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+def _prefix(number: int, size: int) -> bytes:
+    """The key and the length of a length-delimited field."""
+    prefix = bytearray((number << 3 | 2,))
+    while size > 0x7F:
+        prefix.append(size & 0x7F | 0x80)
+        size >>= 7
+    prefix.append(size)
+    return bytes(prefix)
+
+
+def encode_attributes(attributes: Attributes, field: int) -> bytes:
+    """The attributes as the field with the number `field` of a resource or point, ready to be joined to its others."""
+    return b"".join(delimited(field, pair.SerializeToString()) for pair in key_values(attributes))
 
 
 def encode_resource(attributes: Attributes) -> bytes:
     """An encoded `Resource` with these attributes."""
-    return b"".join(delimited(1, pair.SerializeToString()) for pair in key_values(attributes))
+    return encode_attributes(attributes, RESOURCE_ATTRIBUTES)
 
 
 def encode_point_attributes(attributes: Attributes) -> bytes:
-    """The attributes as fields of a number point, ready to be spliced in."""
-    return b"".join(delimited(7, pair.SerializeToString()) for pair in key_values(attributes))
+    """The attributes as fields of a number point."""
+    return encode_attributes(attributes, NUMBER_ATTRIBUTES)
+
+
+def encode_number_point(attributes: bytes, value: float, period: Period) -> bytes:
+    """One of the `data_points` of a gauge or sum. Integers stay integers; larger ones become the largest of OTLP."""
+    if isinstance(value, int):
+        number = _INTEGER.pack(0x11, period.start_ns, 0x19, period.end_ns, 0x31, min(value, LARGEST_INTEGER))
+    else:
+        number = _DOUBLE.pack(0x11, period.start_ns, 0x19, period.end_ns, 0x21, value)
+    return delimited(1, attributes + number)
 
 
 def encode_number_points(
@@ -126,12 +176,12 @@ def encode_number_points(
 
 
 def number_point_head(attributes: bytes) -> bytes:
-    """What all points of a series begin with. A point is its head and a tail."""
+    """The first part of every point of a series. A point is its head and a tail."""
     return delimited(1, attributes + bytes(_HOLES.itemsize))[: -_HOLES.itemsize]
 
 
 def number_point_tails(times: NDArray[np.uint64], values: NDArray[np.float64], start_ns: int = 0) -> list[bytes]:
-    """What points end with: `times` in ns and `values`, of one shape (n,), of any mix of series."""
+    """The last parts of points: `times` in ns and `values`, of one shape (n,), of any mix of series."""
     holes = np.zeros(len(values), _HOLES)
     _fill(holes, times, values, start_ns)
     tails: list[bytes] = holes.view(f"V{_HOLES.itemsize}").tolist()
@@ -149,20 +199,31 @@ def _fill(
 
 
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
-    """A metric of a `ScopeMetrics`, around its encoded points."""
-    _, trailer = _DATA[descriptor.kind]
-    return _metric_prefix(descriptor, len(data_points)) + data_points + trailer
+    """A metric of a `ScopeMetrics`, around its encoded `data_points`."""
+    head, tail = _metric_around(descriptor, len(data_points))
+    return head + data_points + tail
 
 
-@lru_cache(maxsize=8192)
-def _metric_prefix(descriptor: Descriptor, size: int) -> bytes:
-    """What stands before `size` bytes of points: of one metric there are few sizes."""
-    number, trailer = _DATA[descriptor.kind]
+@lru_cache(maxsize=4096)
+def _metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
+    """The parts of a metric before and after `size` bytes of points. Most metrics have few sizes."""
     texts = (descriptor.name, descriptor.description, descriptor.unit)
     header = b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
-    data = delimited(number, bytes(size) + trailer)
-    metric = delimited(2, header + data)
-    return metric[: len(metric) - size - len(trailer)]
+    tail = _after_points(descriptor)
+    data = _prefix(_DATA_FIELDS[descriptor.kind], size + len(tail))
+    return _prefix(2, len(header) + len(data) + size + len(tail)) + header + data, tail
+
+
+def _after_points(descriptor: Descriptor) -> bytes:
+    """The fields that follow the points: the temporality and whether a sum is monotonic."""
+    temporality = bytes((Sum.AGGREGATION_TEMPORALITY_FIELD_NUMBER << 3, _TEMPORALITIES[descriptor.temporality]))
+    match descriptor.kind:
+        case "gauge" | "summary":
+            return b""
+        case "sum":
+            return temporality + bytes((Sum.IS_MONOTONIC_FIELD_NUMBER << 3, 1))
+        case "up_down" | "histogram" | "exponential_histogram":
+            return temporality
 
 
 def encode_resource_metrics(resource: bytes, scope: Scope, metrics: Iterable[bytes]) -> bytes:
@@ -176,10 +237,10 @@ def _scope_header(scope: Scope) -> bytes:
 
 
 class KnownSeries:
-    """A scrape whose series are known: one encoded `MetricsData` with holes for the times and the values.
+    """Encodes scrapes of a fixed set of series: one encoded `MetricsData` with holes for the times and the values.
 
-    Series of one resource, scope and descriptor should stand together, else their headers repeat (which is valid, but
-    longer). Build it anew when the set of series changes.
+    Series of one resource, scope and descriptor should stand together. Otherwise their headers repeat, which is valid
+    but longer. If the set of series changes, build a new one.
     """
 
     def __init__(self, series: Sequence[Series]) -> None:
@@ -191,8 +252,10 @@ class KnownSeries:
         self._holes = np.zeros(len(series), _HOLES)
 
     def encode(self, values: NDArray[np.float64], time_ns: int, start_ns: NDArray[np.uint64] | int = 0) -> bytes:
-        """The scrape with `values`, shape (n,), in the order of the series, all of one time; `start_ns` is that of all
-        of them, or each one's, shape (n,)."""
+        """The scrape at `time_ns`, with `values` of shape (n,) in the order of the series.
+
+        `start_ns` is the start of all series, or an array of shape (n,) with the start of each.
+        """
         _fill(self._holes, time_ns, values, start_ns)
         self._message[self._at] = self._holes.view(np.uint8).reshape(-1, _HOLES.itemsize)
         return self._message.tobytes()

@@ -10,17 +10,12 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    DataPointFlags,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.batch import points
 from otel_zernel.formats.dcgm import COLUMNS, FIELDS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
 from otel_zernel.otlp.points import Descriptor
+from otel_zernel.otlp.staleness import has_no_value
 
 Texts = dict[str, str]
 
@@ -71,7 +66,7 @@ class Rows:
         labels = _resource_labels(about, columns)
         for point in points(metric):
             value = point.as_double if point.HasField("as_double") else float(point.as_int)
-            if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK or not math.isfinite(value):
+            if has_no_value(point) or not math.isfinite(value):
                 self.lost["no number"] += 1
             else:
                 yield _row(descriptor, point, value, columns, labels)

@@ -9,7 +9,6 @@ from typing import Any
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
-    DataPointFlags,
     Exemplar,
     ExponentialHistogramDataPoint,
     HistogramDataPoint,
@@ -21,6 +20,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
+from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug.attributes import plain
 
 _KINDS = {
@@ -115,7 +115,7 @@ def _point(point: Any) -> Iterator[str]:
     yield from _attributes("Data point attributes:", point.attributes)
     yield f"StartTimestamp: {_time(point.start_time_unix_nano)}"
     yield f"Timestamp: {_time(point.time_unix_nano)}"
-    if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
+    if has_no_value(point):
         yield "NoRecordedValue: true"
     match point:
         case NumberDataPoint():

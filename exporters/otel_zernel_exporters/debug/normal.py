@@ -7,20 +7,13 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    DataPointFlags,
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    SummaryDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint, SummaryDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
+from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug.attributes import texts, utc
 from otel_zernel_exporters.debug.quantity import digits, humane
-
-_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 
 LONG = 20
 """Values with more characters, such as a GPU's UUID, go unsaid where series are told apart without them."""
@@ -73,7 +66,7 @@ def _rows(metrics: MetricsData) -> tuple[list[Row], int]:
         who = texts(resource.resource.attributes)
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             for point in points(metric):
-                if point.flags & _NO_RECORDED_VALUE:
+                if has_no_value(point):
                     continue
                 labels = who | texts(point.attributes)
                 key = metric.name, frozenset(labels.items())

@@ -1,4 +1,4 @@
-"""What the two signals look like to a server, whatever the transport."""
+"""The two signals as servers expect them, over gRPC and HTTP."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,19 +18,22 @@ _COLLECTOR = "/opentelemetry.proto.collector"
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal: how a batch's part of it is encoded, where it goes and what comes back."""
+    """One signal: its encoding, its gRPC method and its response."""
 
     name: Literal["metrics", "traces"]
     items: str
+    """The unit of the signal, as log messages name it."""
     method: str
-    """The gRPC method."""
+    """The path of the gRPC method."""
     encode: Callable[[Batch], bytes]
-    """As protobuf; `MetricsData` and `ExportMetricsServiceRequest` have one wire layout."""
+    """Encodes the signal as protobuf. `MetricsData` and `ExportMetricsServiceRequest` have the same wire layout."""
     encode_json: Callable[[Batch], bytes]
+    """Encodes the signal as OTLP/JSON."""
     count: Callable[[Batch], int]
+    """Counts the data points or spans of a batch."""
     response: type[Response]
     rejected: Callable[[Any], int]
-    """The items that such a response says were rejected."""
+    """Reads the number of rejected items from a response."""
 
 
 METRICS = Signal(
@@ -56,7 +59,7 @@ TRACES = Signal(
 
 
 def signals_of(batch: Batch) -> Iterator[Signal]:
-    """The signals a batch holds: a request each."""
+    """The signals that a batch holds. Each is sent in its own request."""
     if batch.has_metrics:
         yield METRICS
     if batch.has_spans:
@@ -64,7 +67,11 @@ def signals_of(batch: Batch) -> Iterator[Signal]:
 
 
 def note_partial_success(response: Response, signal: Signal, batch: Batch, context: Context) -> None:
-    """Counts what the server took the request without. It must not be sent again."""
+    """Counts and logs the items that the server rejected from a request that it accepted.
+
+    The specification forbids to send them again:
+    https://opentelemetry.io/docs/specs/otlp/#partial-success
+    """
     if not response.HasField("partial_success"):
         return
     message = response.partial_success.error_message[:500]
@@ -73,4 +80,4 @@ def note_partial_success(response: Response, signal: Signal, batch: Batch, conte
         context.drop(rejected, "partial_success")
         context.logger.warning("The server rejected %d %s: %s", rejected, signal.items, message)
     elif message:
-        context.logger.warning("The server took everything, but says: %s", message)
+        context.logger.warning("The server accepted the whole request, with a warning: %s", message)

@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, HistogramDataPoint
 
-from otel_zernel.otlp.histograms import LARGEST, Floats, Ints, Layout
+from otel_zernel.otlp.histograms import LARGEST, Floats, HdrLayout, Ints, integers_below
 from otel_zernel_processors.percentiles.tally import Tally
 
 HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
@@ -98,8 +98,8 @@ def ranges(some: Sequence[Distribution], per_unit: Floats) -> tuple[Ints, Ints]:
         lowest, highest = np.rint(np.array([(one.lowest, one.highest) for one in some]).T * per_unit)
         low, high = (np.concatenate(ends) for ends in zip(*(one.limits() for one in some), strict=True))
         per_unit = np.repeat(per_unit, times)
-        first = np.maximum(_floor(low * per_unit) + 1, np.repeat(lowest, times))
-        last = np.minimum(_floor(high * per_unit), np.repeat(highest, times))
+        first = np.maximum(integers_below(low, per_unit) + 1, np.repeat(lowest, times))
+        last = np.minimum(integers_below(high, per_unit), np.repeat(highest, times))
     last = np.where(np.isinf(last), first - 1, last)  # the last bucket, its highest value unknown: at its bound
     last = np.clip(last, 0, LARGEST)
     return np.clip(first, 0, last).astype(np.int64), last.astype(np.int64)
@@ -157,13 +157,7 @@ def _known_limits(point: HistogramPoint) -> _Limits:
     return limits
 
 
-def _floor(values: Floats) -> Floats:
-    # A bound such as 1.023e-06 s is 1022.9999999999999 ns: what is an integer but for rounding is that integer.
-    nearest = np.rint(values)
-    return np.where(np.abs(values - nearest) <= 1e-15 * np.abs(values), nearest, np.floor(values))
-
-
-def spread(layout: Layout, first: Ints, last: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
+def spread(layout: HdrLayout, first: Ints, last: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
     """Spreads each bucket's count evenly over the integers from `first` to `last`.
 
     Returns the bucket's position, a value and how often it counts. A bucket within one counter of the layout comes

@@ -7,7 +7,6 @@ import numpy as np
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
-    DataPointFlags,
     ExponentialHistogram,
     Histogram,
     Metric,
@@ -16,8 +15,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.component import Context
-from otel_zernel.otlp.histograms import Floats, Ints, Layout
+from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
 from otel_zernel.otlp.points import delimited
+from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.cumulative import Differences
 from otel_zernel_processors.percentiles.distribution import Distribution, HistogramPoint, ranges, spread
@@ -26,7 +26,6 @@ from otel_zernel_processors.percentiles.number_points import number_runs
 from otel_zernel_processors.percentiles.series import SeriesTable, Stream, encode_attributes
 from otel_zernel_processors.percentiles.window import Counts
 
-_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _NOWHERE = -1  # the slot of points that say they have no value
 _KNOWN = 4  # forms of metrics and points remembered, for each series there may be
 
@@ -54,7 +53,7 @@ class Intake:
         self._exemplars = exemplars
         self._table = table
         self._counts = counts
-        self._layout = Layout(significant_figures=config.significant_figures)
+        self._layout = HdrLayout(significant_figures=config.significant_figures)
         self._kept = None if config.group_by is None else frozenset(config.group_by)
         self._clamped = context.meter.create_counter(
             "zernel.percentiles.clamped", "{value}", "Values above max_value, counted as max_value."
@@ -122,7 +121,7 @@ class Intake:
 
     def _find(self, stream: Stream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
         point = NumberDataPoint.FromString(rest)
-        if not _has_value(point.flags):
+        if has_no_value(point):
             self._end(stream, point.attributes, now_ns)
             return _NOWHERE
         slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
@@ -140,7 +139,7 @@ class Intake:
             return
         cumulative = key if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE else None
         for point in histogram.data_points:
-            if not _has_value(point.flags):
+            if has_no_value(point):
                 self._differences.end((key, encode_attributes(point.attributes, None)))
                 self._end(stream, point.attributes, now_ns)
                 self._pieces += 1
@@ -225,7 +224,3 @@ class Intake:
         self._counts.add(slots, units, times)
         np.add.at(self._table.count, slots, 1 if times is None else times)
         self._table.last_ns[slots] = now_ns
-
-
-def _has_value(flags: int) -> bool:
-    return not flags & _NO_RECORDED_VALUE

@@ -1,27 +1,28 @@
-"""Encodes what was counted as OTLP: summaries and exponential histograms.
+"""Encodes the counts of series as OTLP: summaries and exponential histograms.
 
-The fields of a summary point that change are fixed-width: numpy writes them for many points at once, and each is put
-behind its series' attributes. Field numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
+The changing fields of a summary point have a fixed width: numpy writes them for many points at once, and the
+attributes of each series follow. Field numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
 """
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Literal
 
 import numpy as np
-from opentelemetry.proto.metrics.v1.metrics_pb2 import (
-    AggregationTemporality,
-    DataPointFlags,
-    ExponentialHistogramDataPoint,
-    SummaryDataPoint,
-)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, SummaryDataPoint
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import Floats, Ints
-from otel_zernel.otlp.points import delimited
+from otel_zernel.otlp.histograms import Floats, Ints, encode_exponential_point
+from otel_zernel.otlp.points import Descriptor, Period, delimited, encode_metric
+from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel_processors.percentiles.series import Series
 
-_MAX_BUCKETS = 160  # the OpenTelemetry SDKs' default
-_MAX_SCALE = 20  # theirs, too
+OutputKind = Literal["summary", "exponential_histogram"]
+
+_ATTRIBUTES: dict[OutputKind, int] = {
+    "summary": SummaryDataPoint.ATTRIBUTES_FIELD_NUMBER,
+    "exponential_histogram": ExponentialHistogramDataPoint.ATTRIBUTES_FIELD_NUMBER,
+}
 _NUMBERS = [
     *(("start_tag", "u1"), ("start", "<u8"), ("time_tag", "u1"), ("time", "<u8")),
     *(("count_tag", "u1"), ("count", "<u8"), ("sum_tag", "u1"), ("sum", "<f8")),
@@ -42,79 +43,51 @@ def summary_points(
     at["tag"], at["q_tag"], at["v_tag"] = np.void(bytes((0x32, _QUANTILE.itemsize - 2))), 0x09, 0x11
     at["quantile"], at["value"] = quantiles, values
     encoded, size = points.tobytes(), point.itemsize
-    return [
-        encoded[row * size : (row + 1) * size] + b"".join(delimited(7, pair) for pair in one.attributes)
-        for row, one in enumerate(series)
-    ]
+    return [encoded[row * size : (row + 1) * size] + _attributes(one, "summary") for row, one in enumerate(series)]
 
 
-def end_points(
-    series: Iterable[Series], time_ns: int, kind: type[SummaryDataPoint] | type[ExponentialHistogramDataPoint]
-) -> list[bytes]:
-    """An encoded point of each series that says it has no value any more."""
-    flags, field = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK, kind.ATTRIBUTES_FIELD_NUMBER
-    end = kind(time_unix_nano=time_ns, flags=flags).SerializeToString()
-    return [end + b"".join(delimited(field, pair) for pair in one.attributes) for one in series]
+def staleness_points(series: Iterable[Series], time_ns: int, kind: OutputKind) -> list[bytes]:
+    """The encoded staleness point of each series."""
+    without_attributes = encode_staleness(kind, time_ns)
+    return [without_attributes + _attributes(one, kind) for one in series]
 
 
 def exponential_point(series: Series, time_ns: int, sum_: float, values: Floats, counts: Ints, zero: float) -> bytes:
-    """An encoded ExponentialHistogramDataPoint of values that were counted, as finely as 160 buckets allow.
+    """An encoded ExponentialHistogramDataPoint of the values since the series' start, as fine as 160 buckets allow.
 
-    `values` and `counts` have the shape (n,), the values ascending; those up to `zero` count as zero.
+    `values`, ascending, and `counts` have the shape (n,). Values up to `zero` go to the zero bucket.
     """
-    positive = values > zero
-    scale, indexes = _buckets(values[positive])
-    point = ExponentialHistogramDataPoint(
-        start_time_unix_nano=series.start_ns,
-        time_unix_nano=time_ns,
-        count=int(counts.sum()),
-        sum=sum_,
-        scale=scale,
-        zero_count=int(counts[~positive].sum()),
-        zero_threshold=zero,
-    )
-    if len(indexes):
-        point.positive.offset = int(indexes[0])
-        buckets = np.zeros(indexes[-1] - indexes[0] + 1, np.int64)
-        np.add.at(buckets, indexes - indexes[0], counts[positive])
-        point.positive.bucket_counts.extend(buckets.tolist())
-    return point.SerializeToString() + b"".join(delimited(1, pair) for pair in series.attributes)
+    point = encode_exponential_point(Period(series.start_ns, time_ns), values, counts, sum_, zero)
+    return point + _attributes(series, "exponential_histogram")
+
+
+def _attributes(series: Series, kind: OutputKind) -> bytes:
+    field = _ATTRIBUTES[kind]
+    return b"".join(delimited(field, pair) for pair in series.attributes)
 
 
 def encoded_exemplars(exemplars: Iterable[bytes]) -> bytes:
-    """The exemplars of an ExponentialHistogramDataPoint, to go behind its other fields."""
+    """The exemplars of an ExponentialHistogramDataPoint, to be appended to its other fields."""
     return b"".join(delimited(ExponentialHistogramDataPoint.EXEMPLARS_FIELD_NUMBER, one) for one in exemplars)
 
 
-def _buckets(values: Floats) -> tuple[int, Ints]:
-    """The finest scale at which the values need few enough buckets, and the bucket of each."""
-    if not len(values):
-        return 0, np.empty(0, np.int64)
-    exponents = np.log2(values)
-    octaves = max(float(exponents[-1] - exponents[0]), 2.0**-_MAX_SCALE)
-    scale = min(int(np.floor(np.log2((_MAX_BUCKETS - 1) / octaves))), _MAX_SCALE)
-    return scale, np.ceil(np.ldexp(exponents, scale)).astype(np.int64) - 1
-
-
 def summary(name: str, one: Series, points: Iterable[bytes]) -> bytes:
-    """An encoded Metric, a Summary of these points."""
-    return _metric(name, one, 11, b"".join(delimited(1, point) for point in points))
+    """An encoded Metric: a summary with these points. `one` is any of its series."""
+    return _metric(name, one, "summary", points)
 
 
 def exponential_histogram(name: str, one: Series, points: Iterable[bytes]) -> bytes:
-    """An encoded Metric, a cumulative ExponentialHistogram of these points."""
-    cumulative = bytes((2 << 3, AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE))
-    return _metric(name, one, 10, b"".join(delimited(1, point) for point in points) + cumulative)
+    """An encoded Metric: a cumulative exponential histogram with these points. `one` is any of its series."""
+    return _metric(name, one, "exponential_histogram", points)
 
 
-def _metric(name: str, one: Series, data_field: int, data: bytes) -> bytes:
-    stream = one.stream
-    header = delimited(1, name.encode()) + delimited(2, stream.description.encode())
-    return delimited(2, header + delimited(3, stream.unit.encode()) + delimited(data_field, data))
+def _metric(name: str, one: Series, kind: OutputKind, points: Iterable[bytes]) -> bytes:
+    descriptor = Descriptor(name, one.stream.unit, kind, one.stream.description)
+    return encode_metric(descriptor, b"".join(delimited(1, point) for point in points))
 
 
 def batch(metrics: Iterable[tuple[Series, bytes]], point_count: int) -> Batch:
-    """A batch of encoded metrics, each with a series of its stream; those of one resource and scope together."""
+    """A batch of encoded metrics, each with any of its series. Those of one resource and scope must stand together."""
     data = bytearray()
     for (resource, scope), group in groupby(metrics, lambda pair: (pair[0].stream.resource, pair[0].stream.scope)):
         body = delimited(1, scope) + b"".join(metric for _, metric in group)

@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, Context, Processor
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.intake import Intake
@@ -34,7 +34,7 @@ class PercentilesProcessor(Processor):
         self._idle_ns = round(config.idle_timeout * 1e9)
         self._table = SeriesTable(config)
         steps = None if config.window == "since_start" else math.ceil(config.window / config.interval)
-        layout = Layout(significant_figures=config.significant_figures)
+        layout = HdrLayout(significant_figures=config.significant_figures)
         self._counts = Counts(layout, steps, config.exponential_histogram)
         self._exemplars = Exemplars()
         kept = self._exemplars if config.exponential_histogram else None  # a summary has no place for them

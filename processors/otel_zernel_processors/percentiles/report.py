@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
-from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, SummaryDataPoint
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.histograms import Ints
@@ -50,10 +49,10 @@ class Report:
         metrics: list[tuple[Series, bytes]] = []
         for stream, group in groupby(series, key=lambda one: one.stream):
             gone = list(group)
-            points = output.end_points(gone, now_ns, SummaryDataPoint)
+            points = output.staleness_points(gone, now_ns, "summary")
             metrics.append((gone[0], output.summary(stream.name + self._suffix, gone[0], points)))
             if self._histograms:
-                points = output.end_points(gone, now_ns, ExponentialHistogramDataPoint)
+                points = output.staleness_points(gone, now_ns, "exponential_histogram")
                 metrics.append((gone[0], output.exponential_histogram(f"{stream.name}.histogram", gone[0], points)))
         return output.batch(metrics, len(series) * (2 if self._histograms else 1))
 

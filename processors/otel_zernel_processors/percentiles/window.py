@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otel_zernel.otlp.histograms import Floats, Ints, Layout, ranks
+from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints, ranks
 from otel_zernel_processors.percentiles.tally import Growing, Tally
 
 
 class Counts:
     """A counter of a series has the key `slot * layout.length + index`, so that a series is a range of keys."""
 
-    def __init__(self, layout: Layout, steps: int | None, since_start: bool) -> None:
+    def __init__(self, layout: HdrLayout, steps: int | None, since_start: bool) -> None:
         """A rolling window of so many steps, or none; and what was counted since the start, if wanted."""
         self.layout = layout
         self._open = Growing()

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel.otlp.points import Period
 from otel_zernel_receivers.ebpf.budget.overhead import Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.emit.encoding import Period
 from otel_zernel_receivers.ebpf.emit.metrics import batches_of
 from otel_zernel_receivers.ebpf.emit.skipped import LeftOut
 from otel_zernel_receivers.ebpf.emit.spans import SpanMaker
@@ -33,7 +33,7 @@ class Watch:
         self._config = config
         self._context = context
         self._loader = loader
-        self._layout = Layout(HIGHEST_NS, config.significant_figures)
+        self._layout = HdrLayout(HIGHEST_NS, config.significant_figures)
         self._selection = Selection(**dict(config.processes))
         self._scanner = Scanner(selection=self._selection)
         self._left_out = LeftOut(context.logger)

@@ -1,4 +1,4 @@
-"""The numpy counters against the package hdrhistogram."""
+"""The numpy counters give the same results as the package hdrhistogram."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.otlp.histograms import LARGEST, Layout
+from otel_zernel.otlp.histograms import LARGEST, HdrLayout
 
 HOUR_NS = 3_600_000_000_000
 LAYOUTS = [(10_000, 1), (10**9, 2), (HOUR_NS, 2), (HOUR_NS, 3), (2**40, 4)]
@@ -15,8 +15,8 @@ ranged_values = st.integers(0, 42).flatmap(lambda bits: st.integers(0, min(2**bi
 
 
 @pytest.mark.parametrize(("highest", "figures"), LAYOUTS)
-def test_the_layout_is_hdrhistograms_at_every_power_of_two_and_its_neighbours(highest: int, figures: int) -> None:
-    theirs, ours = HdrHistogram(1, highest, figures), Layout(highest, figures)
+def test_the_layout_equals_hdrhistogram_at_and_around_every_power_of_two(highest: int, figures: int) -> None:
+    theirs, ours = HdrHistogram(1, highest, figures), HdrLayout(highest, figures)
     values = [v for bit in range(63) for v in (2**bit - 1, 2**bit, 2**bit + 1) if v <= highest] + [highest]
     index = ours.index(values)
     assert ours.length == theirs.counts_len
@@ -26,8 +26,8 @@ def test_the_layout_is_hdrhistograms_at_every_power_of_two_and_its_neighbours(hi
 
 
 @pytest.mark.parametrize("figures", [1, 2, 3, 4, 5])
-def test_every_value_up_to_the_largest_lies_between_the_bounds_of_its_counter(figures: int) -> None:
-    layout = Layout(significant_figures=figures)
+def test_every_value_lies_between_the_limits_of_its_counter(figures: int) -> None:
+    layout = HdrLayout(significant_figures=figures)
     values = np.array([v for bit in range(63) for v in (2**bit - 1, 2**bit, 2**bit + 1) if v <= LARGEST])
     index = layout.index(values)
     low, high = layout.lowest(index), layout.highest_equivalent(index)
@@ -42,10 +42,8 @@ def test_every_value_up_to_the_largest_lies_between_the_bounds_of_its_counter(fi
     st.lists(st.floats(0, 100), min_size=1, max_size=8),
     st.sampled_from([1, 2]),
 )
-def test_percentiles_are_those_of_get_value_at_percentile(
-    values: list[int], percentiles: list[float], figures: int
-) -> None:
-    theirs, ours = HdrHistogram(1, HOUR_NS, figures), Layout(HOUR_NS, figures)
+def test_percentiles_equal_get_value_at_percentile(values: list[int], percentiles: list[float], figures: int) -> None:
+    theirs, ours = HdrHistogram(1, HOUR_NS, figures), HdrLayout(HOUR_NS, figures)
     for value in values:
         theirs.record_value(value)
     counts = ours.count(values)
@@ -54,6 +52,6 @@ def test_percentiles_are_those_of_get_value_at_percentile(
     assert ours.percentiles(counts, percentiles).tolist() == expected
 
 
-def test_an_empty_histogram_answers_zero_as_hdrhistogram_does() -> None:
-    assert Layout().percentiles([], [50, 100]).tolist() == [0, 0]
-    assert Layout().percentiles([0, 0], [0, 99]).tolist() == [0, 0]
+def test_percentiles_of_an_empty_histogram_are_zero_as_in_hdrhistogram() -> None:
+    assert HdrLayout().percentiles([], [50, 100]).tolist() == [0, 0]
+    assert HdrLayout().percentiles([0, 0], [0, 99]).tolist() == [0, 0]

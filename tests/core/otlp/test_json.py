@@ -1,4 +1,4 @@
-"""OTLP in JSON: what the specification asks for, and back again."""
+"""OTLP/JSON is written as the specification demands, and read back."""
 
 import json
 
@@ -48,13 +48,13 @@ def metrics() -> MetricsData:
     return MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[metric])])])
 
 
-def test_spans_and_links_carry_their_ids_in_hex() -> None:
+def test_ids_of_spans_and_links_are_in_hex() -> None:
     span = json.loads(spans_json(traces()))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
     assert (span["traceId"], span["spanId"], span["parentSpanId"]) == (TRACE_ID.hex(), SPAN_ID.hex(), PARENT_ID.hex())
     assert span["links"] == [{"traceId": TRACE_ID.hex(), "spanId": PARENT_ID.hex()}]
 
 
-def test_exemplars_carry_their_ids_in_hex() -> None:
+def test_ids_of_exemplars_are_in_hex() -> None:
     metric = json.loads(metrics_json(metrics()))["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
     exemplar = metric["histogram"]["dataPoints"][0]["exemplars"][0]
     assert (exemplar["traceId"], exemplar["spanId"]) == (TRACE_ID.hex(), SPAN_ID.hex())
@@ -73,20 +73,20 @@ def test_a_document_is_one_line() -> None:
     assert b"\n" not in spans_json(traces("two\nlines"))
 
 
-def test_text_that_looks_like_an_id_stays_as_it_is() -> None:
+def test_text_that_looks_like_an_id_is_unchanged() -> None:
     assert parse_spans_json(spans_json(traces(LOOKS_LIKE_AN_ID))) == traces(LOOKS_LIKE_AN_ID)
 
 
 @settings(max_examples=50)
 @given(st.text(), st.binary(max_size=16), st.binary(max_size=8))
-def test_what_is_written_reads_back_equal(text: str, trace_id: bytes, span_id: bytes) -> None:
+def test_written_spans_are_read_back_equal(text: str, trace_id: bytes, span_id: bytes) -> None:
     spans = traces(text)
     spans.resource_spans[0].scope_spans[0].spans[0].trace_id = trace_id
     spans.resource_spans[0].scope_spans[0].spans[0].span_id = span_id
     assert parse_spans_json(spans_json(spans)) == spans
 
 
-def test_metrics_with_exemplars_read_back_equal() -> None:
+def test_written_metrics_with_exemplars_are_read_back_equal() -> None:
     assert parse_metrics_json(metrics_json(metrics())) == metrics()
 
 
@@ -109,6 +109,6 @@ def test_unknown_fields_are_ignored() -> None:
         b'{"a":' * 100_000,
     ],
 )
-def test_what_is_no_otlp_is_a_decode_error(text: bytes) -> None:
+def test_invalid_otlp_raises_a_decode_error(text: bytes) -> None:
     with pytest.raises(DecodeError):
         parse_spans_json(text)

@@ -163,7 +163,7 @@ async def test_a_warning_without_rejections_is_passed_on(caplog: pytest.LogCaptu
     async with exporting(sink) as exporter:
         await exporter.export(metrics_batch())
     assert caplog.record_tuples == [
-        ("otel_zernel.exporters", logging.WARNING, "The server took everything, but says: use v2")
+        ("otel_zernel.exporters", logging.WARNING, "The server accepted the whole request, with a warning: use v2")
     ]
 
 

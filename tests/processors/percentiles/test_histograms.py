@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Metric,
 )
 
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
 from tests.processors.percentiles.running import Running, of_metric, quantiles
 
 DELTA, CUMULATIVE = 1, 2
@@ -55,7 +55,7 @@ def exponential(
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=50))
 def test_buckets_bounded_by_hdr_counters_are_exact(values_ns: list[int]) -> None:
-    layout = Layout(10**9)
+    layout = HdrLayout(10**9)
     counts = layout.count(values_ns)
     used = np.flatnonzero(counts)
     # Each used counter is a bucket from the highest value of the counter before to its own highest value.

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import yaml
 
+from otel_zernel.otlp.points import Descriptor
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit import metrics
-from otel_zernel_receivers.ebpf.emit.encoding import Family
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
@@ -21,8 +21,8 @@ def test_its_metrics_are_those_of_the_code() -> None:
         for at, name in enumerate(found):
             data, unit = pairs[0][0], pairs[min(at, len(pairs) - 1)][-1]
             told.add((name, data, unit))
-    ours = {family for family in vars(metrics).values() if isinstance(family, Family)}
-    assert told == {(family.name, family.data, family.unit) for family in ours}
+    ours = {family for family in vars(metrics).values() if isinstance(family, Descriptor)}
+    assert told == {(family.name, family.kind, family.unit) for family in ours}
 
 
 def test_its_configurations_are_valid_and_the_full_one_has_the_defaults() -> None:

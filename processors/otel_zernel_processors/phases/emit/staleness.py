@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, Metric, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
+from otel_zernel.otlp.staleness import staleness_metric
 from otel_zernel_processors.phases.emit.metrics import metrics_data
 
-_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _SeriesKey = tuple[str, bytes]
 """The name of a metric, and the encoded attributes of a point."""
 
@@ -39,7 +39,7 @@ class StalenessTracker:
         self.resource = resource
         for key, (metric, point) in series.items():
             if key not in self._stale:
-                self._stale[key] = _stale(metric, point)
+                self._stale[key] = staleness_metric(metric, point)
         return ends
 
     def end_all(self, now_ns: int) -> MetricsData:
@@ -55,13 +55,3 @@ class StalenessTracker:
 
 def _attributes(point: Any) -> bytes:
     return b"".join(pair.SerializeToString() for pair in point.attributes)
-
-
-def _stale(metric: Metric, point: Any) -> Metric:
-    """The metric with a single point, which has the same attributes and no recorded value."""
-    stale = Metric()
-    stale.CopyFrom(metric)
-    (body,) = (data for _, data in stale.ListFields() if hasattr(data, "data_points"))
-    del body.data_points[:]
-    body.data_points.add(attributes=point.attributes, flags=_NO_RECORDED_VALUE)
-    return stale

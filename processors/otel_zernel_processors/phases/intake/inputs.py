@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
+from otel_zernel.otlp.staleness import has_no_value
 
 KERNEL = frozenset(
     {
@@ -32,7 +33,6 @@ MISSING_MARKS = "zernel.ebpf.missing_marks"
 """Functions that phases are made of and that a process's PyTorch does not have; docs/spans.md lists them."""
 _KNOWN = KERNEL | NVML | GPU | {LOSSES, READING, MISSING_MARKS}
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-_NO_RECORDED_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _ENGINES = ("", "sm")
 """Values of `zernel.gpu.engine` for the use of the whole GPU."""
 _TASKS = ("", "general")
@@ -107,7 +107,7 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
 
 
 def _value(point: Any) -> float | None:
-    if point.flags & _NO_RECORDED_VALUE:  # the series has ended: it must not revive its process
+    if has_no_value(point):  # the series has ended: it must not revive its process
         return None
     if hasattr(point, "as_double"):
         kind = point.WhichOneof("value")

@@ -9,20 +9,22 @@ from operator import itemgetter
 from typing import TypeVar
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import Layout
-from otel_zernel.otlp.points import Scope, encode_resource, encode_resource_metrics
-from otel_zernel_receivers.ebpf.budget.overhead import Group
-from otel_zernel_receivers.ebpf.budget.sampling import Watched
-from otel_zernel_receivers.ebpf.emit.encoding import (
+from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel.otlp.points import (
     HISTOGRAM_ATTRIBUTES,
     NUMBER_ATTRIBUTES,
-    Family,
+    Descriptor,
     Period,
+    Scope,
     encode_attributes,
-    encode_histogram_points,
     encode_metric,
     encode_number_point,
+    encode_resource,
+    encode_resource_metrics,
 )
+from otel_zernel_receivers.ebpf.budget.overhead import Group
+from otel_zernel_receivers.ebpf.budget.sampling import Watched
+from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, metric
 from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, HOST_ENQUEUE, Flag, Operation, Phase
 from otel_zernel_receivers.ebpf.probes.loading import Cost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
@@ -36,7 +38,7 @@ from otel_zernel_receivers.ebpf.tables.tables import Readings
 
 ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, FailureReading)
 
-Tell = Callable[[int, Family, bytes], None]
+Tell = Callable[[int, Descriptor, bytes], None]
 """Takes the process, the metric and the attributes, encoded for its points, of a series that has a value."""
 
 AT_ONCE = 64
@@ -45,64 +47,64 @@ their turn on the event loop between batches."""
 
 SCOPE = Scope("otel_zernel_receivers.ebpf")
 
-LAUNCH_LATENCY = Family(
+LAUNCH_LATENCY = metric(
     "zernel.cuda.launch.latency", "s", "histogram", "Time to hand work to the GPU's queue, not to execute it."
 )
-SYNC_WAIT = Family("zernel.cuda.sync.wait", "s", "histogram", "Time that the host waits for the GPU.")
-COPY_LATENCY = Family("zernel.cuda.copy.latency", "s", "histogram", "Duration of copy calls, as the host sees it.")
-COPY_SIZE = Family("zernel.cuda.copy.size", "By", "sum", "Bytes copied by calls that succeeded.")
-CUDA_ERRORS = Family("zernel.cuda.errors", "{error}", "sum", "Calls that failed.")
-MEMORY_USED = Family("zernel.gpu.memory.used", "By", "gauge", "Memory allocated and not freed, as far as seen.")
-MEMORY_PEAK = Family("zernel.gpu.memory.peak", "By", "gauge", "The most memory used at once, as far as seen.")
-ALLOCATIONS = Family("zernel.gpu.memory.allocations", "{allocation}", "sum", "Allocations that succeeded.")
-DATALOADER_WAIT = Family(
+SYNC_WAIT = metric("zernel.cuda.sync.wait", "s", "histogram", "Time that the host waits for the GPU.")
+COPY_LATENCY = metric("zernel.cuda.copy.latency", "s", "histogram", "Duration of copy calls, as the host sees it.")
+COPY_SIZE = metric("zernel.cuda.copy.size", "By", "sum", "Bytes copied by calls that succeeded.")
+CUDA_ERRORS = metric("zernel.cuda.errors", "{error}", "sum", "Calls that failed.")
+MEMORY_USED = metric("zernel.gpu.memory.used", "By", "gauge", "Memory allocated and not freed, as far as seen.")
+MEMORY_PEAK = metric("zernel.gpu.memory.peak", "By", "gauge", "The most memory used at once, as far as seen.")
+ALLOCATIONS = metric("zernel.gpu.memory.allocations", "{allocation}", "sum", "Allocations that succeeded.")
+DATALOADER_WAIT = metric(
     "zernel.dataloader.wait", "s", "histogram", "Time that a training loop waits for its next batch of data."
 )
-COLLECTIVE_DURATION = Family(
+COLLECTIVE_DURATION = metric(
     "zernel.nccl.collective.duration",
     "s",
     "histogram",
     "Duration of collectives, as far as zernel.timing.source can tell.",
 )
-COLLECTIVE_SIZE = Family("zernel.nccl.collective.size", "By", "sum", "Bytes that collectives were asked to work on.")
-NCCL_ERRORS = Family("zernel.nccl.errors", "{error}", "sum", "Calls that failed.")
-SYNC_WAITS = Family(
+COLLECTIVE_SIZE = metric("zernel.nccl.collective.size", "By", "sum", "Bytes that collectives were asked to work on.")
+NCCL_ERRORS = metric("zernel.nccl.errors", "{error}", "sum", "Calls that failed.")
+SYNC_WAITS = metric(
     "zernel.distributed.sync.wait", "s", "histogram", "Sleeps on a futex over 1 us, of threads that make probed calls."
 )
-OFF_CPU = Family("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
-IO_WAIT = Family("zernel.process.io.wait", "s", "sum", "Of that, in uninterruptible sleep: mostly waiting for a disk.")
-CPU_BURST = Family("zernel.process.cpu.burst", "s", "gauge", "The last run of a thread until it slept; 0 if none did.")
-READ_COUNT = Family("zernel.process.read.count", "{read}", "sum", "System calls that read more than 4 KiB.")
-READ_SIZE = Family("zernel.process.read.size", "By", "sum", "Bytes that such system calls read.")
-PHASE_ELAPSED = Family(
+OFF_CPU = metric("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
+IO_WAIT = metric("zernel.process.io.wait", "s", "sum", "Of that, in uninterruptible sleep: mostly waiting for a disk.")
+CPU_BURST = metric("zernel.process.cpu.burst", "s", "gauge", "The last run of a thread until it slept; 0 if none did.")
+READ_COUNT = metric("zernel.process.read.count", "{read}", "sum", "System calls that read more than 4 KiB.")
+READ_SIZE = metric("zernel.process.read.size", "By", "sum", "Bytes that such system calls read.")
+PHASE_ELAPSED = metric(
     "zernel.phase.elapsed", "s", "gauge", "How long a process has been in the phase that it is in now."
 )
-PROBE_HITS = Family("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
-PROBE_TIME = Family(
+PROBE_HITS = metric("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
+PROBE_TIME = metric(
     "zernel.probe.time", "s", "sum", "Time that probes took: hits times what a probe was measured to take."
 )
-PROBE_SAMPLED = Family(
+PROBE_SAMPLED = metric(
     "zernel.probe.sampled", "1", "gauge", "Share of the time that calls were watched: counts are scaled by it."
 )
-PROBE_EXCESS = Family(
+PROBE_EXCESS = metric(
     "zernel.probe.excess", "1", "gauge", "What probes that are never sampled take of a CPU beyond max_overhead."
 )
-PROBE_FLOOR = Family("zernel.probe.floor", "s", "gauge", "What a call that does nothing reads: part of every latency.")
-LOST_EVENTS = Family("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
-LEFT_OUT = Family("zernel.ebpf.left_out", "{item}", "gauge", "Processes and files that the last scan had to leave out.")
-MISSING_MARKS = Family(
+PROBE_FLOOR = metric("zernel.probe.floor", "s", "gauge", "What a call that does nothing reads: part of every latency.")
+LOST_EVENTS = metric("zernel.ebpf.lost_events", "{event}", "sum", "Events that found no room in the ring buffer.")
+LEFT_OUT = metric("zernel.ebpf.left_out", "{item}", "gauge", "Processes and files that the last scan had to leave out.")
+MISSING_MARKS = metric(
     "zernel.ebpf.missing_marks", "{mark}", "gauge", "1 for each mark of PyTorch that a process's libraries lack."
 )
-FREES = Family("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
+FREES = metric("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How an operation's series are told."""
 
-    histogram: Family
+    histogram: Descriptor
     attributes: Mapping[str, str] = field(default_factory=dict)
-    size: Family | None = None
+    size: Descriptor | None = None
 
 
 def _launch(api: str) -> _Kind:
@@ -165,12 +167,12 @@ _NCCL_ERRORS = {
 class Points:
     """The points of one batch, by metric."""
 
-    def __init__(self, layout: Layout, period: Period, tell: Tell) -> None:
+    def __init__(self, layout: HdrLayout, period: Period, tell: Tell) -> None:
         self._layout = layout
         self._tell = tell
         self._resource = encode_resource({"host.name": host_name()})
         self._period = period
-        self._points: defaultdict[Family, list[bytes]] = defaultdict(list)
+        self._points: defaultdict[Descriptor, list[bytes]] = defaultdict(list)
 
     def add_series(self, readings: Iterable[SeriesReading], watched: Watched) -> None:
         told = watched.told(one for one in readings if one.operation in _KINDS)
@@ -238,15 +240,15 @@ class Points:
 
     def batch(self) -> Batch:
         """All of them."""
-        metrics = [encode_metric(family, points) for family, points in self._points.items()]
+        metrics = [encode_metric(family, b"".join(points)) for family, points in self._points.items()]
         count = sum(map(len, self._points.values()))
         return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=count)
 
-    def _add_number_of(self, process: Process, family: Family, attributes: bytes, value: float) -> None:
+    def _add_number_of(self, process: Process, family: Descriptor, attributes: bytes, value: float) -> None:
         self._tell(process.pid, family, attributes)
         self._add_number(family, attributes, value)
 
-    def _add_number(self, family: Family, attributes: bytes, value: float) -> None:
+    def _add_number(self, family: Descriptor, attributes: bytes, value: float) -> None:
         self._points[family].append(encode_number_point(attributes, value, self._period))
 
 
@@ -288,7 +290,7 @@ def _of_error(pid: int, error: str) -> bytes:
 def batches_of(
     readings: Readings,
     wanted: Callable[[Process], bool],
-    layout: Layout,
+    layout: HdrLayout,
     cost: Cost,
     period: Period,
     watched: Watched,

@@ -20,8 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import delimited, encode_resource, key_values
-from otel_zernel_receivers.ebpf.emit.encoding import HIGHEST
+from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_resource, key_values
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
 from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, Phase, function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
@@ -112,7 +111,7 @@ def _collective(what: What) -> dict[str, str | int]:
     told: dict[str, str | int] = {
         "zernel.nccl.operation": operation,
         "zernel.timing.source": timing,
-        "zernel.nccl.bytes": min(what.bytes, HIGHEST),
+        "zernel.nccl.bytes": min(what.bytes, LARGEST_INTEGER),
         "zernel.nccl.communicator": f"{what.communicator:#x}",
     }
     if what.rank >= 0:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import encode_resource, encode_resource_metrics
-from otel_zernel_receivers.ebpf.emit.encoding import Family, encode_end_point, encode_metric
+from otel_zernel.otlp.points import Descriptor, delimited, encode_metric, encode_resource, encode_resource_metrics
+from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel_receivers.ebpf.emit.metrics import SCOPE
 from otel_zernel_receivers.ebpf.processes.identities import host_name
 
@@ -24,11 +24,11 @@ class Ends:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._series: defaultdict[int, set[tuple[Family, bytes]]] = defaultdict(set)
+        self._series: defaultdict[int, set[tuple[Descriptor, bytes]]] = defaultdict(set)
         self._ended: dict[int, float] = {}
         """When each process was found gone, by pid, the earliest first."""
 
-    def tell(self, pid: int, family: Family, attributes: bytes) -> None:
+    def tell(self, pid: int, family: Descriptor, attributes: bytes) -> None:
         """Notes a series that has a value now. Its attributes are encoded for its family's points."""
         self._series[pid].add((family, attributes))
 
@@ -47,10 +47,10 @@ class Ends:
 
     def _end(self, pid: int, time_ns: int) -> Batch:
         del self._ended[pid]
-        points: defaultdict[Family, list[bytes]] = defaultdict(list)
+        points: defaultdict[Descriptor, list[bytes]] = defaultdict(list)
         series = self._series.pop(pid)
         for family, attributes in series:
-            points[family].append(encode_end_point(family, attributes, time_ns))
-        metrics = [encode_metric(family, of_family) for family, of_family in points.items()]
+            points[family].append(delimited(1, attributes + encode_staleness(family.kind, time_ns)))
+        metrics = [encode_metric(family, b"".join(of_family)) for family, of_family in points.items()]
         resource = encode_resource({"host.name": host_name()})
         return Batch.encoded(metrics=encode_resource_metrics(resource, SCOPE, metrics), point_count=len(series))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import SETTINGS
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import BpfError, missing
@@ -148,7 +148,7 @@ def _load(limits: Limits, mode: Mode, variant: str, left_out: Sequence[str]) -> 
         raise
 
 
-def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: Layout) -> Cost:
+def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Cost:
     with OwnFunction() as function:
         bare_ns = _fastest(function)
         nested_ns = _nested(bpf, mode, function) - bare_ns

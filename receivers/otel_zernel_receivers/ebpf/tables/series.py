@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.histograms import Ints, Layout
+from otel_zernel.otlp.histograms import HdrLayout, Ints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, SLOT
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
@@ -53,7 +53,7 @@ class SeriesReading:
 class SeriesTable:
     """The series of a loaded object. One thread at a time may use it."""
 
-    def __init__(self, maps: Mapping[str, Map], rows: ProcessRows, layout: Layout) -> None:
+    def __init__(self, maps: Mapping[str, Map], rows: ProcessRows, layout: HdrLayout) -> None:
         self._rows = rows
         self._free = maps["free_slots"]
         self._slots: NDArray[np.void] = maps["slots"].array(SLOT)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     ADDRESS,
     COUNTERS_PER_ELEMENT,
@@ -30,7 +30,7 @@ class Limits:
 
     max_processes: int = 256
     max_series: int = 512
-    layout: Layout = field(default_factory=lambda: Layout(HIGHEST_NS, significant_figures=2))
+    layout: HdrLayout = field(default_factory=lambda: HdrLayout(HIGHEST_NS, significant_figures=2))
     long_wait: float = 0.001
     """Seconds from which on each wait is an event."""
 
@@ -64,7 +64,7 @@ class Readings:
 class Tables:
     """The tables of a loaded object. One thread at a time may use them."""
 
-    def __init__(self, maps: Mapping[str, Map], layout: Layout) -> None:
+    def __init__(self, maps: Mapping[str, Map], layout: HdrLayout) -> None:
         self.rows = ProcessRows(maps)
         self.series = SeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)

@@ -13,7 +13,7 @@ from otel_zernel_receivers.nvml.gpus.history import History
 from otel_zernel_receivers.nvml.gpus.identity import Identity
 from otel_zernel_receivers.nvml.points import metrics as m
 from otel_zernel_receivers.nvml.points.encoding import Encoder, Point
-from otel_zernel_receivers.nvml.points.histograms import Distribution, Durations
+from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import MILLI, Stream, stream
 from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE
@@ -178,7 +178,7 @@ class Device:
 
     def _histograms(self, now: int) -> Batch:
         began, self._history.scraped_ns = self._history.scraped_ns, now
-        counted: list[tuple[Stream, Distribution | Durations]] = [*self._history.distributions.items()]
+        counted: list[tuple[Stream, SampleHistogram | DurationHistogram]] = [*self._history.distributions.items()]
         if _DURATION in self._enabled:
             durations = self._questions.durations.items()
             counted += [(stream(_DURATION, 1.0, {m.QUERY: query}), one) for query, one in durations]

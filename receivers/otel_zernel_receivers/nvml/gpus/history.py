@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.gpus.counters import Counter
 from otel_zernel_receivers.nvml.gpus.energy import Integral
-from otel_zernel_receivers.nvml.points.histograms import Distribution
+from otel_zernel_receivers.nvml.points.histograms import SampleHistogram
 from otel_zernel_receivers.nvml.points.series import Stream
 from otel_zernel_receivers.nvml.readings.processes import Names, Processes
 from otel_zernel_receivers.nvml.readings.samples import PER_UNIT, STREAMS, Ring
@@ -23,8 +23,8 @@ class History:
     processes: Processes
     counters: dict[Stream, Counter] = field(default_factory=dict)
     rings: dict[int, Ring] = field(default_factory=lambda: {kind: Ring(kind) for kind in STREAMS})
-    distributions: dict[Stream, Distribution] = field(
-        default_factory=lambda: {one: Distribution(one.scaled, PER_UNIT) for one in STREAMS.values()}
+    distributions: dict[Stream, SampleHistogram] = field(
+        default_factory=lambda: {one: SampleHistogram(one.scaled, PER_UNIT) for one in STREAMS.values()}
     )
     energy: Integral = field(default_factory=Integral)
 

@@ -1,4 +1,4 @@
-"""A scrape of one device becomes an encoded `MetricsData`."""
+"""Encodes a scrape of one device as a batch."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,39 +9,39 @@ import numpy as np
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import (
+    HISTOGRAM_ATTRIBUTES,
+    NUMBER_ATTRIBUTES,
     Attributes,
     Descriptor,
     KnownSeries,
+    Period,
     Scope,
     Series,
-    encode_point_attributes,
+    Temporality,
+    encode_attributes,
+    encode_metric,
     encode_resource,
     encode_resource_metrics,
 )
-from otel_zernel_receivers.nvml.points.histograms import (
-    Distribution,
-    Durations,
-    encode_histogram,
-    encode_histogram_attributes,
-)
+from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import Stream
 
 SCOPE = Scope("otel_zernel_receivers.nvml")
-_TEMPLATES = 16  # sets of series remembered: they change when slow queries are left out and processes come and go
+_TEMPLATES = 16  # sets of series remembered: they change when slow queries are skipped and processes come and go
 _ORDER = {name: position for position, name in enumerate(METRICS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A number, and since when it counts (ns since 1970, 0 for unknown)."""
+    """A number and the start of its count, in ns since 1970 (0 if not known)."""
 
     value: float
     start_ns: int = 0
 
 
 class Encoder:
-    """Encodes what one device says; its resource and its series are encoded once."""
+    """Encodes the points of one device. Its resource and its series are encoded once."""
 
     def __init__(self, resource: Attributes, uuid: str) -> None:
         self._resource = encode_resource(resource)
@@ -50,39 +50,45 @@ class Encoder:
         self._histogram_attributes = lru_cache(1024)(self._encode_histogram_attributes)
 
     def numbers(self, points: Mapping[Stream, Point], time_ns: int) -> Batch:
-        """The points of now."""
+        """Number points, all with the time `time_ns`."""
         known, order = self._template(tuple(points))
         values = list(points.values())
         starts = np.array([values[position].start_ns for position in order], np.uint64)
         return known.batch([values[position].value for position in order], time_ns, starts)
 
     def histograms(
-        self, counted: Iterable[tuple[Stream, Distribution | Durations]], start_ns: int, time_ns: int
+        self, counted: Iterable[tuple[Stream, SampleHistogram | DurationHistogram]], start_ns: int, time_ns: int
     ) -> Batch:
-        """What was counted from `start_ns` to `time_ns`; it counts from 0 again."""
+        """The values counted from `start_ns` to `time_ns`. The histograms then start again from 0."""
+        period = Period(start_ns, time_ns)
         points = [
-            (METRICS[stream.metric], one.take(self._histogram_attributes(stream), start_ns, time_ns))
-            for stream, one in counted
-            if one
+            (stream.metric, histogram.flush(self._histogram_attributes(stream), period))
+            for stream, histogram in counted
+            if histogram
         ]
-        metrics = [
-            encode_histogram(metric.name, metric.unit, metric.description, [point for _, point in group])
-            for metric, group in groupby(sorted(points, key=lambda one: _ORDER[one[0].name]), key=lambda one: one[0])
-        ]
-        if not metrics:
+        if not points:
             return Batch()
+        points.sort(key=lambda point: _ORDER[point[0]])
+        metrics = [
+            encode_metric(_descriptor(name), b"".join(point for _, point in group))
+            for name, group in groupby(points, key=lambda point: point[0])
+        ]
         return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=len(points))
 
     def _new_template(self, streams: Sequence[Stream]) -> tuple[KnownSeries, list[int]]:
+        """The encoder of these series in the order of the metrics, and their positions in `streams`."""
         order = sorted(range(len(streams)), key=lambda position: _ORDER[streams[position].metric])
         return KnownSeries([self._series(streams[position]) for position in order]), order
 
     def _series(self, stream: Stream) -> Series:
-        metric = METRICS[stream.metric]
-        assert metric.kind != "histogram"  # noqa: S101  # those come from `histograms`
-        descriptor = Descriptor(metric.name, metric.unit, metric.kind, metric.description)
-        attributes = encode_point_attributes({**self._id, **dict(stream.attributes)})
-        return Series(self._resource, SCOPE, descriptor, attributes)
+        attributes = encode_attributes({**self._id, **dict(stream.attributes)}, NUMBER_ATTRIBUTES)
+        return Series(self._resource, SCOPE, _descriptor(stream.metric), attributes)
 
     def _encode_histogram_attributes(self, stream: Stream) -> bytes:
-        return encode_histogram_attributes({**self._id, **dict(stream.attributes)})
+        return encode_attributes({**self._id, **dict(stream.attributes)}, HISTOGRAM_ATTRIBUTES)
+
+
+def _descriptor(name: str) -> Descriptor:
+    metric = METRICS[name]
+    temporality: Temporality = "delta" if metric.kind == "histogram" else "cumulative"
+    return Descriptor(metric.name, metric.unit, metric.kind, metric.description, temporality)

@@ -7,7 +7,7 @@ from math import ceil
 from typing import TypeVar
 
 from otel_zernel_receivers.nvml.driver.library import Handle, Library, Nvml
-from otel_zernel_receivers.nvml.points.histograms import Durations
+from otel_zernel_receivers.nvml.points.histograms import DurationHistogram
 from otel_zernel_receivers.nvml.points.series import Stream
 from otel_zernel_receivers.nvml.readings.fields import Field
 from otel_zernel_receivers.nvml.readings.queries import Ask, Query
@@ -66,7 +66,7 @@ class Questions:
     """Seconds a query may take at every scrape."""
     monotonic: Callable[[], float]
     asked: list[Asked] = field(default_factory=list)
-    durations: dict[str, Durations] = field(default_factory=dict)
+    durations: dict[str, DurationHistogram] = field(default_factory=dict)
     """By query."""
     scrape: int = 0
     silent: bool = False
@@ -92,7 +92,7 @@ class Questions:
         try:
             return call()
         finally:
-            self.durations.setdefault(name, Durations()).add(self.monotonic() - began)
+            self.durations.setdefault(name, DurationHistogram()).add(self.monotonic() - began)
 
     def _answer(self, question: Asked) -> Readings | None:
         """None for an answer that may come another time."""

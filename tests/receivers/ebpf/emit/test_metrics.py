@@ -8,9 +8,9 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, NumberDataPoint
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel.otlp.points import Descriptor, Period
 from otel_zernel_receivers.ebpf.budget.sampling import Watched
-from otel_zernel_receivers.ebpf.emit.encoding import Family, Period
 from otel_zernel_receivers.ebpf.emit.metrics import AT_ONCE, batches_of
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.catalogue import Operation
@@ -42,7 +42,7 @@ READINGS = Readings(
 )
 
 
-def ignore(pid: int, family: Family, attributes: bytes) -> None:
+def ignore(pid: int, family: Descriptor, attributes: bytes) -> None:
     return
 
 
@@ -51,7 +51,7 @@ def told(
     unwanted: frozenset[Process] = frozenset(),
     missing: Mapping[int, Collection[Mark]] | None = None,
 ) -> list[Batch]:
-    layout, watched = Layout(HIGHEST_NS, 2), Watched(1.0)
+    layout, watched = HdrLayout(HIGHEST_NS, 2), Watched(1.0)
     return batches_of(
         readings,
         lambda process: process not in unwanted,

@@ -9,12 +9,12 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import SystemClock
 from otel_zernel.exposition import Format, Page
-from otel_zernel.otlp.histograms import Layout
+from otel_zernel.otlp.histograms import HdrLayout
+from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, NUMBER_ATTRIBUTES, Period, encode_attributes
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_receivers.ebpf.budget.sampling import Watched
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.emit.encoding import HISTOGRAM_ATTRIBUTES, NUMBER_ATTRIBUTES, Period, encode_attributes
 from otel_zernel_receivers.ebpf.emit.metrics import CPU_BURST, LAUNCH_LATENCY, batches_of
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MOST_ENDED, Ends
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
@@ -109,7 +109,7 @@ class Pipeline:
             dict.fromkeys(living, 1),
             np.empty(0),
         )
-        layout, cost, period = Layout(HIGHEST_NS, 2), Cost(500, 1000, 500), Period(1, 2)
+        layout, cost, period = HdrLayout(HIGHEST_NS, 2), Cost(500, 1000, 500), Period(1, 2)
         batches = batches_of(readings, lambda _: True, layout, cost, period, Watched(1.0), self.ends.tell, {}, {})
         for batch in (*batches, *self.ends.batches({process.pid for process in living}, 3)):
             self._hand_on(self.percentiles.process(Batch.from_bytes(metrics=batch.metrics_bytes())))

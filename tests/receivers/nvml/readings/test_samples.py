@@ -6,13 +6,14 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, HistogramDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Histogram, HistogramDataPoint
 
 from otel_zernel.batch import Batch
+from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, Period, encode_attributes
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_processors.percentiles.config import PercentilesConfig
-from otel_zernel_receivers.nvml.points.histograms import Distribution, encode_histogram_attributes
+from otel_zernel_receivers.nvml.points.histograms import SampleHistogram
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics
 from tests.receivers.nvml.running import Host
@@ -26,6 +27,12 @@ def told(batch: Batch) -> tuple[int, float]:
     """Number and sum of the power samples."""
     points = [point for metric in metrics(batch, POWER) for point in metric.histogram.data_points]
     return sum(point.count for point in points), sum(point.sum for point in points)
+
+
+def point_of(encoded: bytes) -> HistogramDataPoint:
+    """The point, which is encoded as a field of its histogram."""
+    [point] = Histogram.FromString(encoded).data_points
+    return point
 
 
 def push(controls: Driver, first: int, count: int) -> None:
@@ -121,9 +128,9 @@ def test_the_percentiles_processor_answers_as_if_it_had_seen_every_sample(driver
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300))
 def test_a_distribution_says_count_sum_and_extremes_of_what_it_counted(values: list[int]) -> None:
-    counted = Distribution(lambda number: number / 1000, 1000.0)
+    counted = SampleHistogram(lambda number: number / 1000, 1000.0)
     counted.add(values)
-    point = HistogramDataPoint.FromString(counted.take(encode_histogram_attributes({"hw.id": "x"}), 1, 2))
+    point = point_of(counted.flush(encode_attributes({"hw.id": "x"}, HISTOGRAM_ATTRIBUTES), Period(1, 2)))
     assert point.count == sum(point.bucket_counts) == len(values)
     assert point.sum == pytest.approx(sum(values) / 1000)
     assert (point.min, point.max) == (min(values) / 1000, max(values) / 1000)
@@ -133,11 +140,11 @@ def test_a_distribution_says_count_sum_and_extremes_of_what_it_counted(values: l
 
 
 def test_bounds_stay_while_no_new_values_come() -> None:
-    counted = Distribution(float, 1e6)
+    counted = SampleHistogram(float, 1e6)
     bounds = []
     for values in ([0.1, 0.5, 1.0], [0.5], [1.0, 0.1]):
         counted.add(values)
-        bounds.append(list(HistogramDataPoint.FromString(counted.take(b"", 0, 1)).explicit_bounds))
+        bounds.append(list(point_of(counted.flush(b"", Period(0, 1))).explicit_bounds))
     assert bounds[0] == bounds[1] == bounds[2]
 
 
