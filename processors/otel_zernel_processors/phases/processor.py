@@ -24,7 +24,7 @@ _LIVE_NS = 300_000_000_000
 
 
 class PhasesProcessor(Processor):
-    """Finds for each training process where every second of a step went. Emits metrics, traces and a verdict."""
+    """Finds the phase of every second of a training process, and emits metrics, traces and a verdict."""
 
     Config = PhasesConfig
     stability = "alpha"

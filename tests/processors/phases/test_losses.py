@@ -31,14 +31,14 @@ def test_lost_events_make_what_was_not_seen_unknown() -> None:
 
 
 def readings(at: float, lost: float = 0.0, *, since: float = 0.0) -> Batch:
-    """A reading of the kernel's counters: its mark, and the events lost since the one before."""
-    both = gauge_batch("zernel.reading.sequence", [(at, 1e-6)]), gauge_batch("zernel.ebpf.lost_events", [(at, lost)])
-    for batch in both:
-        metric = batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0]
-        metric.gauge.data_points[0].start_time_unix_nano = START + round(since * MS)
+    """A reading of the kernel's counters: its sequence point, and the events lost since the reading before."""
+    sequence = gauge_batch("zernel.reading.sequence", [(at, at // 1000)])
+    losses = gauge_batch("zernel.ebpf.lost_events", [(at, lost)])
+    metric = losses.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0]
+    metric.gauge.data_points[0].start_time_unix_nano = START + round(since * MS)
     metric.sum.data_points.append(metric.gauge.data_points[0])
     metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-    return Batch.join(both if lost else both[:1])
+    return Batch.join([sequence, losses]) if lost else sequence
 
 
 def live(seconds: int, every: int, lost_at: int) -> Iterator[Batch]:
