@@ -1,4 +1,4 @@
-"""Late, disordered and lost spans, and memory that stays the same."""
+"""Spans that are late, out of order or lost, and the limits of memory."""
 
 import random
 
@@ -22,19 +22,19 @@ def closed(some: list[ThreadInterval], **limits: int) -> list[ClosedStep]:
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_order_in_which_spans_come_makes_no_difference(chance: random.Random) -> None:
+def test_the_order_of_arrival_makes_no_difference(chance: random.Random) -> None:
     some = intervals(Loop().steps(8).load(0.03).wait(100).steps(3).load())
     mixed = some[:]
     chance.shuffle(mixed)
     assert closed(mixed) == closed(some)
 
 
-def test_a_span_that_comes_twice_counts_once() -> None:
+def test_a_repeated_span_counts_once() -> None:
     some = intervals(Loop().steps(4).load())
     assert closed([interval for interval in some for _ in range(2)]) == closed(some)
 
 
-def test_a_span_that_comes_too_late_leaves_its_time_unknown() -> None:
+def test_the_time_of_a_late_span_is_unknown() -> None:
     timeline = Timeline(MS // 2, 100)
     *some, late = sorted(
         intervals(Loop().steps(3).load()), key=lambda interval: (interval.kind == "backward", interval.end)
@@ -49,7 +49,7 @@ def test_a_span_that_comes_too_late_leaves_its_time_unknown() -> None:
     assert "compute" not in {segment.activity for segment in steps[-1].attribution.segments}
 
 
-def test_what_there_is_no_room_for_is_refused() -> None:
+def test_intervals_beyond_the_limit_are_dropped() -> None:
     timeline = Timeline(MS // 2, 10)
     refused = [timeline.add(interval) for interval in intervals(Loop().steps(4))]
     assert refused == [None] * 10 + ["max_spans"] * 6
@@ -68,7 +68,7 @@ def test_a_step_that_grows_without_end_is_cut() -> None:
     assert len(steps[1].step.intervals) == 50
 
 
-def test_the_rest_of_a_step_that_was_cut_is_told_up_to_its_next_load() -> None:
+def test_the_rest_of_a_step_that_was_cut_ends_at_its_next_load() -> None:
     loop = Loop().steps(2).load()
     for _ in range(70):
         loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
@@ -89,7 +89,7 @@ def test_the_rest_of_a_step_that_was_cut_is_told_up_to_its_next_load() -> None:
     assert rest["gpu_compute"] - 12 * MS == rest["unknown"] - MS // 2 > 0
 
 
-def test_a_step_that_was_cut_and_never_loads_again_is_told_as_time_goes_on() -> None:
+def test_a_step_that_was_cut_and_never_loads_again_is_cut_again() -> None:
     loop = Loop().load()
     for _ in range(500):
         loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
@@ -104,7 +104,7 @@ def test_a_step_that_was_cut_and_never_loads_again_is_told_as_time_goes_on() -> 
     assert sum(one.step.end - one.step.start for one in steps) == 5 * MS + round(499.5 * MS)
 
 
-def test_a_scope_around_the_whole_epoch_does_not_hold_up_its_steps() -> None:
+def test_a_scope_around_the_whole_epoch_does_not_delay_its_steps() -> None:
     loop = Loop().steps(4).load()
     epoch = span_of("user", 0, loop.now + 1, name="epoch")
     interval = interval_of(epoch)
@@ -112,7 +112,7 @@ def test_a_scope_around_the_whole_epoch_does_not_hold_up_its_steps() -> None:
     assert [one.step.kind for one in closed([*intervals(loop), interval])].count("training") == 4
 
 
-def test_spans_that_make_no_sense_are_none() -> None:
+def test_invalid_spans_have_no_interval() -> None:
     backwards = span_of("backward", 5, 4)
     unknown = span_of("something", 1, 2)
     without = span_of("backward", 1, 2)
@@ -120,7 +120,7 @@ def test_spans_that_make_no_sense_are_none() -> None:
     assert [interval_of(span) for span in (backwards, unknown, without)] == [None, None, None]
 
 
-def test_collectives_of_other_threads_are_in_flight_for_the_training_thread() -> None:
+def test_collectives_of_other_threads_count_as_in_flight() -> None:
     loop = Loop().load().wait(10).do("backward", 12).do("sync", 4, name="cudaStreamSynchronize").load()
     flight = span_of("collective", 10, 30, name="all_reduce", thread=9, timing_source="host_upper_bound")
     interval = interval_of(flight)
