@@ -1,8 +1,8 @@
 """Makes training_node.csv: 16 seconds of an 8-GPU node in training, in dcgm-exporter's long CSV layout.
 
 Besides DCGM's fields the file has rows with CUDA launch latencies and with the waits at the end of every step, in
-seconds. It contains a stall of the data loader, a checkpoint, and a GPU that is throttled because of its temperature, so
-that all others wait for it. `python examples/make_training_node.py` writes the same bytes every time.
+seconds. It contains a stall of the data loader, a checkpoint, and a GPU that is throttled because of its temperature,
+so that all others wait for it. `python examples/make_training_node.py` writes the same bytes every time.
 """
 
 import csv
