@@ -172,7 +172,7 @@ class TrainingProcess:
 
     def _log_verdict(self) -> None:
         name, evidence = self._verdict.verdict
-        values = ", ".join(f"{what} {value:.2f}" for what, value in evidence.items())
+        values = ", ".join(f"{key} {value:.2f}" for key, value in evidence.items())
         if name == "marks_missing":
             values = f"missing: {', '.join(sorted(self._missing_marks))}"
         self._context.logger.info(
