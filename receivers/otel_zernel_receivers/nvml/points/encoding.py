@@ -81,6 +81,7 @@ class Encoder:
         return KnownSeries([self._series(streams[position]) for position in order]), order
 
     def _series(self, stream: Stream) -> Series:
+        assert METRICS[stream.metric].kind != "histogram"  # noqa: S101  # `histograms` encodes those
         attributes = encode_attributes({**self._id, **dict(stream.attributes)}, NUMBER_ATTRIBUTES)
         return Series(self._resource, SCOPE, _descriptor(stream.metric), attributes)
 

@@ -1,0 +1,173 @@
+"""The order of the rooms: imports run downwards, no component imports another, and no imports form a circle.
+
+docs/architecture.md has the picture. Imports for types only count like any other.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    "otel_zernel": ROOT / "otel_zernel",
+    **{
+        f"otel_zernel_{kind}": ROOT / kind / f"otel_zernel_{kind}"
+        for kind in ("receivers", "processors", "exporters", "extensions")
+    },
+}
+
+HOUSES: dict[str, list[set[str]]] = {
+    "otel_zernel": [
+        {"cli", "doctor", "__main__"},
+        {"engine"},
+        {"telemetry"},
+        {"config"},
+        {"exposition", "net", "formats"},
+        {"otlp"},
+        {"__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"},
+    ],
+    "otel_zernel_receivers.ebpf": [
+        {"__init__", "receiver", "session", "probed_files", "doctor"},
+        {"emit"},
+        {"budget"},
+        {"probes"},
+        {"processes"},
+        {"tables"},
+        {"binaries"},
+        {"kernel"},
+        {"config"},
+    ],
+    "otel_zernel_receivers.nvml": [
+        {"__init__", "receiver", "doctor", "watch", "gpu_slot"},
+        {"gpus"},
+        {"config"},
+        {"readings"},
+        {"points"},
+        {"driver"},
+    ],
+    "otel_zernel_processors.phases": [
+        {"__init__", "processor", "host", "jobs", "process", "ended_processes"},
+        {"emit"},
+        {"results"},
+        {"signals", "scopes"},
+        {"intake"},
+        {"config"},
+    ],
+}
+"""The floors of each house that has rooms, the highest first. The files of one floor's door are one room."""
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name; a package is `package.__init__`."""
+    found = {}
+    for package, folder in SOURCES.items():
+        for path in folder.rglob("*.py"):
+            found[".".join((package, *path.relative_to(folder).with_suffix("").parts))] = path
+    return found
+
+
+def resolved(name: str) -> str | None:
+    """The module of ours that an import of `name` loads; None for others' modules."""
+    return next((one for one in (name, f"{name}.__init__") if one in modules()), None)
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of ours that a module imports, wherever in the file, for types too."""
+    tree = ast.parse(modules()[module].read_text("utf-8"))
+    return frozenset(one for node in ast.walk(tree) for one in _imported(node)) - {module}
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    names: list[str | None] = []
+    if isinstance(node, ast.Import):
+        names = [resolved(alias.name) for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        names = [resolved(f"{node.module}.{alias.name}") or resolved(node.module) for alias in node.names]
+    yield from (name for name in names if name)
+
+
+def component_of(module: str) -> str | None:
+    """Package and component, such as `otel_zernel_receivers.csv`; None for the core and for a package's own files."""
+    package, *rest = module.split(".")
+    return f"{package}.{rest[0]}" if package != "otel_zernel" and len(rest) > 1 else None
+
+
+def floor_of(house: str, module: str) -> tuple[int, str]:
+    """The floor, 0 for the highest, and the room: the folder, or the floor's file."""
+    room = module.removeprefix(f"{house}.").split(".")[0]
+    (floor,) = (number for number, rooms in enumerate(HOUSES[house]) if room in rooms)
+    return floor, room
+
+
+def test_the_core_imports_no_component() -> None:
+    core = [module for module in modules() if module.startswith("otel_zernel.")]
+    assert {(one, other) for one in core for other in imports(one) if not other.startswith("otel_zernel.")} == set()
+
+
+def test_a_component_imports_the_core_and_itself_alone() -> None:
+    others = {
+        (one, other)
+        for one in modules()
+        for other in imports(one)
+        if component_of(one) and component_of(other) and component_of(one) != component_of(other)
+    }
+    assert others == set()
+
+
+def test_a_component_imports_nothing_of_the_engine() -> None:
+    engine = {
+        (one, other)
+        for one in modules()
+        for other in imports(one)
+        if component_of(one) and other.startswith(("otel_zernel.engine.", "otel_zernel.cli", "otel_zernel.doctor"))
+    }
+    assert engine == set()
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_every_room_has_its_floor(house: str) -> None:
+    rooms = {one.removeprefix(f"{house}.").split(".")[0] for one in modules() if one.startswith(f"{house}.")}
+    assert rooms == set().union(*HOUSES[house])
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_imports_run_downwards(house: str) -> None:
+    upwards = []
+    for one in modules():
+        for other in imports(one) if one.startswith(f"{house}.") else ():
+            if other.startswith(f"{house}."):
+                (floor, room), (its_floor, its_room) = floor_of(house, one), floor_of(house, other)
+                if its_floor < floor or (
+                    its_floor == floor and room != its_room and 0 < floor < len(HOUSES[house]) - 1
+                ):
+                    upwards.append((one, other))
+    assert upwards == []
+
+
+def test_nothing_imports_in_a_circle() -> None:
+    left = set(modules())
+    while free := {one for one in left if not imports(one) & left or not any(one in imports(other) for other in left)}:
+        left -= free
+    assert {one: sorted(imports(one) & left) for one in left} == {}
+
+
+SAME_MEANING = {
+    "CsvConfig",  # of the receiver and of the exporter
+    "Unavailable",  # what a receiver needs from the machine is missing
+}
+
+
+def test_a_class_name_stands_once_or_means_the_same() -> None:
+    names = Counter(
+        node.name
+        for path in modules().values()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, times in names.items() if times > 1} - SAME_MEANING == set()
