@@ -1,8 +1,8 @@
 """Makes training_node.csv: 16 seconds of an 8-GPU node in training, in dcgm-exporter's long CSV layout.
 
-Between DCGM's fields stand CUDA launch latencies and the waits at the end of every step, as rows of their own, in
-seconds. To be found in it: a stall of the data loader, a checkpoint, and a GPU that is throttled for its heat, so that
-all others wait for it. The same bytes come out every time: `python examples/make_training_node.py`.
+Besides DCGM's fields the file has rows with CUDA launch latencies and with the waits at the end of every step, in
+seconds. It contains a stall of the data loader, a checkpoint, and a GPU that is throttled because of its temperature,
+so that all others wait for it. `python examples/make_training_node.py` writes the same bytes every time.
 """
 
 import csv
@@ -31,14 +31,14 @@ THROTTLED = 5
 MEMORY_MIB = 81_007
 
 LAUNCHES = 20
-"""Sampled launches per GPU and second."""
+"""Sampled launches per GPU per second."""
 STEPS = 2
 """Training steps per second."""
 
 
 @dataclass(slots=True)
 class Gpu:
-    """One GPU, and what changes in it from second to second."""
+    """One GPU and its state, which changes every second."""
 
     index: int
     uuid: str
@@ -50,8 +50,8 @@ class Gpu:
     def throttled(self) -> bool:
         return self.index == THROTTLED
 
-    def live(self, second: int, random: Random) -> None:
-        """One second passes; the temperature follows the load slowly."""
+    def advance(self, second: int, random: Random) -> None:
+        """Advances by one second. The temperature follows the load slowly."""
         self.load = min(1.0, max(0.0, _load(second) + random.gauss(0, 0.015)))
         hottest = 86 if self.throttled else 64 + self.index
         self.temperature += 0.3 * (35 + (hottest - 35) * self.load - self.temperature)
@@ -59,11 +59,11 @@ class Gpu:
 
     @property
     def power(self) -> float:
-        """W; an idle H100 takes some 115, and 700 at most."""
+        """Power in W. An idle H100 uses about 115 W, a busy one at most 700 W."""
         return 115 + (430 if self.throttled else 570) * self.load
 
     def fields(self, random: Random) -> dict[str, str]:
-        """What DCGM reads, in its units: percent, MiB, degrees, W, MHz, mJ."""
+        """The fields of DCGM in its units: percent, MiB, degrees Celsius, W, MHz, mJ."""
         used = 71_400 + 40 * self.index + round(1500 * self.load)
         return {
             "DCGM_FI_DEV_GPU_UTIL": str(round(100 * self.load)),
@@ -78,12 +78,12 @@ class Gpu:
         }
 
     def launch(self, random: Random) -> float:
-        """Seconds: around 6 us, and every now and then a launch that finds the queue full."""
+        """A launch latency in s: about 6 us, but 1 % of the launches find the queue full and take longer."""
         slow = random.random() < 0.01
         return random.lognormvariate(-9.2 if slow else -12.02, 0.5 if slow else 0.25)
 
     def sync_wait(self, random: Random) -> float:
-        """Seconds at the end of a step until the slowest GPU is there too."""
+        """The wait in s at the end of a step for the slowest GPU."""
         return random.lognormvariate(-6.5 if self.throttled else -2.6, 0.2)
 
 
@@ -94,12 +94,12 @@ def _load(second: int) -> float:
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """The file's rows, in time."""
+    """The rows of the file, in the order of time."""
     random = Random(8)
     gpus = [Gpu(index, _uuid(random), random.uniform(58, 64), random.randrange(10**12)) for index in range(GPUS)]
     for second in range(SECONDS):
         for gpu in gpus:
-            gpu.live(second, random)
+            gpu.advance(second, random)
         yield from _second(START + timedelta(seconds=second), gpus, random)
 
 
@@ -137,12 +137,12 @@ def _row(time: datetime, name: str, gpu: Gpu, value: str) -> tuple[str, ...]:
         "job": "dgx_dcgm_exporter",
         "modelName": MODEL,
     }
-    text = ",".join(f'{label}="{said}"' for label, said in labels.items())
-    return (stamp, name, str(gpu.index), device, gpu.uuid, MODEL, HOST, "", "", "", value, text)
+    raw = ",".join(f'{label}="{text}"' for label, text in labels.items())
+    return (stamp, name, str(gpu.index), device, gpu.uuid, MODEL, HOST, "", "", "", value, raw)
 
 
 def training_node() -> str:
-    """The whole file. Like dcgm-exporter's, it quotes every field but those of the header."""
+    """The whole file. Like dcgm-exporter's, it quotes every field except those of the header."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(COLUMNS)
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows())

@@ -1,6 +1,6 @@
-"""Replays the spans of a training process and says where its time went; neither root nor a training job is needed.
+"""Replays the recorded spans of a training process and prints the time of each phase. It needs neither root nor a job.
 
-`python examples/replay.py [FILE]`: a file of OTLP in JSON lines, examples/training_spans.jsonl if none is given.
+`python examples/replay.py [FILE]`: a file of OTLP in JSON lines; the default is examples/training_spans.jsonl.
 """
 
 import sys
@@ -17,7 +17,7 @@ RECORDING = Path(__file__).parent / "training_spans.jsonl"
 
 
 def replayed(path: Path) -> Iterator[Batch]:
-    """What the phases processor makes of a recording; the same bytes every time."""
+    """The output of the phases processor for a recording; the same bytes every time."""
     processor = PhasesProcessor(PhasesProcessor.Config(), make_context("processors", "phases"))
     with path.open("rb") as lines:
         made = chain.from_iterable(processor.process(Batch(spans=parse_spans_json(line))) for line in lines)
@@ -25,7 +25,7 @@ def replayed(path: Path) -> Iterator[Batch]:
 
 
 def main(path: Path) -> None:
-    """Prints the time of each phase, and the steps."""
+    """Prints the time of each phase, the number of steps and the number of epochs."""
     for name, unit in (("zernel.phase.time", "s"), ("zernel.steps", ""), ("zernel.epochs", "")):
         last: dict[str, float] = {}
         for batch in replayed(path):

@@ -1,6 +1,6 @@
-"""A plain PyTorch training loop on the CPU, to try the collector on: it knows nothing of being watched.
+"""A plain PyTorch training loop on the CPU, to try the collector with. It contains no code for the collector.
 
-`python examples/train.py [EPOCHS]`, with examples/training.yaml running beside it (as root). Needs `pip install torch`.
+`python examples/train.py [EPOCHS]`, while the collector runs examples/training.yaml as root. Needs `pip install torch`.
 """
 
 import sys
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Pictures(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
-    """Random pictures that take 1 ms each to load; the first batches of an epoch come from a cold cache."""
+    """Random pictures that take 1 ms each to load, and 10 ms in the first batches of an epoch, as from a cold cache."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -27,7 +27,7 @@ class Pictures(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
 
 
 def main(epochs: int) -> None:
-    """Trains, evaluates and keeps a checkpoint, each epoch."""
+    """Trains, evaluates and saves a checkpoint in each epoch."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = nn.Sequential(

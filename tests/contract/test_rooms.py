@@ -50,7 +50,10 @@ HOUSES: dict[str, list[set[str]]] = {
         {"driver"},
     ],
     "otel_zernel_processors.phases": [
-        {"__init__", "processor", "host", "jobs", "process", "ended_processes"},
+        {
+            *("__init__", "processor", "host", "jobs", "process"),
+            *("ended_processes", "process_registry", "report_schedule"),
+        },
         {"emit"},
         {"results"},
         {"signals", "scopes"},

@@ -1,4 +1,4 @@
-"""The examples: valid, complete, and doing what they say."""
+"""The examples are valid and complete, and do what their comments promise."""
 
 import runpy
 import subprocess
@@ -28,7 +28,7 @@ def test_the_readme_names_every_example() -> None:
     assert [name for name in names if f"]({name})" not in readme] == []
 
 
-def test_the_example_data_is_what_its_script_makes() -> None:
+def test_the_example_data_equals_the_output_of_its_script() -> None:
     script = runpy.run_path(str(EXAMPLES / "make_training_node.py"))
     assert (EXAMPLES / "training_node.csv").read_bytes() == script["training_node"]().encode()
 
@@ -40,7 +40,7 @@ def test_a_batch_of_the_quickstart_is_one_second_of_the_recording() -> None:
     assert rows / script["SECONDS"] == settings.receivers["csv"].config.model_dump()["batch_size"]
 
 
-def test_the_quickstart_shows_each_gpus_percentiles_and_the_throttled_one_stands_out() -> None:
+def test_the_quickstart_shows_the_percentiles_of_each_gpu_and_the_throttled_one_differs() -> None:
     overrides = (
         *("receivers.csv.loop=false", "receivers.csv.interval=0s", "exporters.prometheus.endpoint=localhost:0"),
         *("extensions.health_check.endpoint=localhost:0", "service.telemetry.metrics.level=none"),

@@ -1,4 +1,4 @@
-"""The recorded training run: replayed without root, to the same phases byte for byte."""
+"""The recorded training run: a replay needs no root and gives the same phases, byte for byte."""
 
 import hashlib
 import runpy
@@ -14,7 +14,7 @@ EXPECTED = Path(__file__).with_name("replayed.jsonl")
 
 
 def replayed() -> bytes:
-    """What comes out, as OTLP in JSON lines; without our version, which is in every scope."""
+    """The output as OTLP in JSON lines, without the version in every scope."""
     script = runpy.run_path(str(EXAMPLES / "replay.py"))
     batches = script["replayed"](script["RECORDING"])
     lines = [metrics_json(batch.metrics) if batch.has_metrics else spans_json(batch.spans) for batch in batches]
@@ -25,7 +25,7 @@ def test_a_recording_replays_to_the_same_bytes() -> None:
     assert hashlib.sha256(replayed()).hexdigest() == hashlib.sha256(EXPECTED.read_bytes()).hexdigest()
 
 
-def test_it_tells_the_steps_that_train_py_takes() -> None:
+def test_the_replay_has_the_steps_of_train_py() -> None:
     command = [sys.executable, "examples/replay.py"]
     done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, check=True)
     steps = {line.split()[2]: float(line.split()[-1]) for line in done.stdout.splitlines() if "zernel.steps" in line}

@@ -1,4 +1,4 @@
-"""examples/training.yaml, fed with the recorded run in place of the receiver."""
+"""examples/training.yaml with the recorded run in place of the receiver."""
 
 from itertools import chain
 from pathlib import Path
@@ -14,8 +14,8 @@ from otel_zernel.testing import make_context
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def told() -> list[Batch]:
-    """What comes out of the pipeline's processors, to the last."""
+def processed() -> list[Batch]:
+    """The output of the pipeline's processors, after a flush."""
     settings = read_settings([str(EXAMPLES / "training.yaml")], [], {}, Registry.installed())
     [pipeline] = settings.pipelines.values()
     lines = (EXAMPLES / "training_spans.jsonl").read_bytes().splitlines()
@@ -27,8 +27,8 @@ def told() -> list[Batch]:
     return batches
 
 
-def test_the_page_has_phases_and_a_verdict_and_leads_from_slow_steps_to_their_traces() -> None:
-    batches = told()
+def test_the_page_has_phases_a_verdict_and_exemplars_of_slow_steps() -> None:
+    batches = processed()
     page = Page(Options(label_names={"process.pid": "pid", "zernel.phase": "phase"}, without_scope_info=True))
     for batch in batches:
         page.update(batch.metrics, 0)

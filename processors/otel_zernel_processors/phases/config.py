@@ -9,45 +9,46 @@ from otel_zernel.types import Duration, PositiveDuration, Ratio
 
 
 class SignalsConfig(ComponentConfig):
-    """The thresholds of the seven rules; see signals.py."""
+    """The thresholds of the seven rules in signals/rules.py."""
 
     interval: PositiveDuration = 0.1
-    """Seconds between evaluations."""
+    """Shortest time between two evaluations, in s."""
     stability: Annotated[int, Field(ge=0)] = 3
-    """How many equal votes in a row make a new phase; 0 or 1: the first does."""
+    """A new phase needs this many equal evaluations in a row. 0 and 1: one is enough."""
     collectives: bool = True
-    """Whether NCCL activity with futex waits counts as a collective."""
+    """Whether NCCL activity together with futex waits counts as a collective."""
     data_loading_io_wait: Ratio = 0.3
-    """Above this share of time waiting for I/O, with the GPU below `data_loading_gpu`, data is being loaded."""
+    """Data is being loaded if the share of time in I/O wait is above this and the GPU is below `data_loading_gpu`."""
     data_loading_gpu: Ratio = 0.1
+    """GPU utilization, 0 to 1."""
     compute_gpu: Ratio = 0.8
-    """Above this GPU use, without CPU bursts, the GPU computes."""
+    """The GPU computes if its utilization is above this and there are no CPU bursts."""
     optimizer_burst: PositiveDuration = 0.005
-    """A CPU burst shorter than this (s), after a GPU sync was seen, is an optimizer's step."""
+    """A CPU burst shorter than this (s) is an optimizer's step, if the process has ever waited for the GPU."""
     mixed_io_wait: Ratio = 0.15
-    """Above this share of time waiting for I/O, with the GPU between `data_loading_gpu` and `compute_gpu`, data is
-    being loaded."""
+    """Data is being loaded if the share of time in I/O wait is above this and the GPU is between `data_loading_gpu` and
+    `compute_gpu`."""
 
 
 class TracesConfig(ComponentConfig):
-    """Which steps become traces."""
+    """The choice of the steps that become traces."""
 
     sample: Annotated[int, Field(ge=0)] = 100
-    """Every how many steps; 0 for none."""
+    """Every Nth step; 0 for none."""
     slowest: Annotated[int, Field(ge=0)] = 1
-    """How many of the slowest of each interval and process, besides."""
+    """Number of slowest steps per interval and process, in addition."""
     slow_step: Duration = 0.0
-    """And all steps longer than this (s); 0 for none."""
+    """All steps longer than this (s), in addition; 0 for none."""
     long_sync: Duration = 0.001
-    """Syncs longer than this (s) get a span of their own."""
+    """Syncs longer than this (s) get a span."""
     max_steps: Annotated[int, Field(ge=1)] = 100
-    """How many steps of an interval and process at most; more are counted as dropped."""
+    """Maximum number of steps per interval and process; more are dropped and counted."""
     max_spans: Annotated[int, Field(ge=1)] = 1000
-    """How many spans a trace has at most; more are counted as dropped."""
+    """Maximum number of spans per trace; more are dropped and counted."""
 
 
 class VerdictConfig(ComponentConfig):
-    """From which share of the window's time on a process is bound by something."""
+    """The thresholds of the verdicts, as shares of the window's time unless stated otherwise."""
 
     input_bound: Ratio = 0.2
     """Data loading."""
@@ -56,48 +57,49 @@ class VerdictConfig(ComponentConfig):
     optimizer_bound: Ratio = 0.3
     """The optimizer."""
     compute_bound: Ratio = 0.7
-    """Computation, if nothing of the above."""
+    """Computation, if no other verdict applies."""
     unstable: Annotated[float, Field(ge=0)] = 0.5
-    """The coefficient of variation of the steps' durations, if nothing of the above."""
+    """The coefficient of variation of the steps' durations, if none of the first three applies."""
     straggler: Ratio = 0.1
-    """The share of a step by which a rank makes the others wait."""
+    """The lateness of a rank, as a share of a step."""
     slow_link: Ratio = 0.2
-    """The share of a step that even the last rank to arrive waits for a collective."""
+    """The shortest wait of any rank for collectives, as a share of a step."""
     margin: Ratio = 0.1
-    """A verdict stands until its value is below its threshold by this share of it."""
+    """A verdict stands until its value is below its threshold by this share of the threshold."""
     stability: Annotated[int, Field(ge=1)] = 2
-    """How many intervals in a row a new verdict has to hold before it is given."""
+    """A new verdict is given after it has held for this many intervals in a row."""
 
 
 class PhasesConfig(ComponentConfig):
-    """Where phases come from, how often they are reported, and what is made of them."""
+    """The configuration of the phases processor."""
 
     source: Literal["auto", "scopes", "signals"] = "auto"
-    """`scopes`: PyTorch's own (exact). `signals`: the kernel's counters. `auto`: scopes where a process has them."""
+    """`scopes`: PyTorch's own scopes (exact). `signals`: the kernel's counters. `auto`: scopes for processes that have
+    them, else signals."""
     interval: PositiveDuration = 10.0
-    """Seconds between reports, in the time of the spans."""
+    """Time between reports, in s, by the timestamps of the spans."""
     window: PositiveDuration = 60.0
-    """How long (s) a step counts towards fractions, rates and verdicts, in steps of the interval."""
+    """The last part of the time (s) that fractions, rates and verdicts cover, in whole intervals."""
     lateness: Duration = 2.0
-    """How long (s) to wait for spans that come late; later ones are dropped and counted."""
+    """How long (s) to wait for late spans. Spans that arrive later are dropped and counted."""
     bridge: Duration = 0.0005
     """A gap shorter than this (s) between two scopes of one phase belongs to that phase."""
     idle_timeout: PositiveDuration = 300.0
-    """Seconds without anything from a process after which it counts as ended."""
+    """A process without data for this time (s) has ended."""
     signals: SignalsConfig = SignalsConfig()
     """The rules for processes without scopes."""
     traces: TracesConfig | None = TracesConfig()
-    """Which steps become traces; null for none."""
+    """The choice of the steps that become traces; null for no traces."""
     verdict: VerdictConfig = VerdictConfig()
-    """What a process is bound by."""
+    """The thresholds of the verdicts."""
     job_by: tuple[str, ...] = ("zernel.job.id", "k8s.job.name", "service.name")
-    """Resource attributes that name the job a process belongs to, the first that is there."""
+    """Resource attributes that name the job of a process. The first one that the process has counts."""
     pass_through: bool = False
-    """Whether the spans that phases are made of go on as well."""
+    """Whether to forward the spans that phases are made of."""
     max_processes: Annotated[int, Field(ge=1)] = 1000
-    """How many processes to follow at most; spans of more are dropped and counted."""
+    """Maximum number of processes to follow. Spans of more are dropped and counted."""
     max_spans: Annotated[int, Field(ge=10)] = 10_000
-    """How many spans of a process to hold at most; more are dropped and counted."""
+    """Maximum number of spans to hold per process. More are dropped and counted."""
 
     @model_validator(mode="after")
     def _fits(self) -> "PhasesConfig":
@@ -109,5 +111,5 @@ class PhasesConfig(ComponentConfig):
 
 
 def ns(seconds: float) -> int:
-    """Whole nanoseconds of a duration in seconds."""
+    """A duration in s as whole nanoseconds."""
     return round(seconds * 1e9)

@@ -1,137 +1,195 @@
-"""One process that is followed: its timeline, its sums, its verdict."""
+"""One followed process: its timeline, its totals and its verdict."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.durations import StepDurations
-from otel_zernel_processors.phases.emit.staleness import Told
-from otel_zernel_processors.phases.emit.traces import Sampler
-from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING, NVML, Observation, Scalars, scalars
-from otel_zernel_processors.phases.intake.intervals import Mark
-from otel_zernel_processors.phases.results.energy import History, Spent
-from otel_zernel_processors.phases.results.totals import Account, Tally
-from otel_zernel_processors.phases.results.verdict import MARKS, Judge
+from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
+from otel_zernel_processors.phases.emit.report import ProcessReport
+from otel_zernel_processors.phases.emit.staleness import StalenessTracker
+from otel_zernel_processors.phases.emit.traces import TraceSampler, trace_batches
+from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING_MARKS, NVML, InputPoint, Scalars, scalars
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.intake.losses import LossPeriod
+from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuUsage
+from otel_zernel_processors.phases.results.gpus import GpuUser
+from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
+from otel_zernel_processors.phases.results.verdict import ADVICE, MARKS, VerdictTracker
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
-from otel_zernel_processors.phases.signals.rules import SignalReader, Spell
+from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader
 
-PIECE = 64
-"""Marks that are taken at a time: a few tenths of a ms."""
+_CHUNK = 64
+"""Intervals processed at a time: a few tenths of 1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Which process: a pid may come back, but not with the same creation time."""
+class ProcessIdentity:
+    """Identifies a process. A pid may be reused, but not with the same creation time."""
 
     host: str
     pid: int
     created: str
 
+    @property
+    def seed(self) -> str:
+        """The text whose hashes are the ids of traces. A change of its form would change all ids."""
+        return f"Identity(host={self.host!r}, pid={self.pid!r}, created={self.created!r})"
 
-class Process:
+
+class TrainingProcess:
     """Follows one process from its first span or point to its last."""
 
-    def __init__(self, identity: Identity, resource: Resource, config: PhasesConfig, context: Context) -> None:
+    def __init__(self, identity: ProcessIdentity, resource: Resource, config: PhasesConfig, context: Context) -> None:
         self.identity = identity
-        self.resource = deepcopy(resource)  # the batch that it is a part of may be edited
+        self.resource = deepcopy(resource)  # later components may edit the batch
         self.attributes: Scalars = scalars(resource.attributes)
-        self.account = Account(round(config.window / config.interval))
-        self.tally = Tally()
-        """The window's sums, as of the last report."""
-        self.durations = StepDurations()
-        self.sampler = Sampler(config.traces, str(identity), context.drop) if config.traces else None
-        self.judge = Judge(config.verdict)
-        self.history = History()
-        self.spent: defaultdict[str, Spent] = defaultdict(Spent)
-        """What it used of its GPU, by the source of its phases at that time."""
+        self.totals = Totals(round(config.window / config.interval))
+        self.window = PhaseTotals()
+        """The sums over the window at the last report."""
         self.gpu = str(self.attributes.get("zernel.local_rank", ""))
-        """The index of its GPU on the host: where its memory was seen, else its local rank; empty if unknown."""
-        self.since = self.reported = self.last_seen = 0
-        """When (ns) it was first seen, last reported, and last seen."""
+        """The index of its GPU on the host: the GPU with its memory, else its local rank; empty if unknown."""
+        self.first_seen = self.last_seen = 0
+        """The times (ns) of its first and its latest data."""
         self.ended = 0
-        """When (ns) it ended; 0 if that was not told."""
-        self.told = Told()
-        self.missing: frozenset[str] = frozenset()
-        """The marks of PyTorch that its libraries lack."""
+        """When (ns) it ended; 0 if no span reports its end."""
+        self.series = StalenessTracker()
         self._config = config
-        self._drop: Callable[[int, str], None] = context.drop
+        self._context = context
         self._timeline = Timeline(ns(config.bridge), config.max_spans, context.drop)
         self._signals = SignalReader(config.signals)
+        self._durations = StepDurations()
+        self._sampler = TraceSampler(config.traces, identity.seed, context.drop) if config.traces else None
+        self._verdict = VerdictTracker(config.verdict)
+        self._missing_marks: frozenset[str] = frozenset()
+        self._history = EnergyHistory()
+        self._gpu_usage: defaultdict[str, GpuUsage] = defaultdict(GpuUsage)
+        self._reported = 0
 
-    def belongs_to(self, resource: Resource) -> None:
-        """Takes the resource as it is now: a rank becomes known only once the process has joined its job."""
+    @property
+    def is_ml(self) -> bool:
+        """Whether it uses PyTorch, CUDA or NCCL."""
+        return self._timeline.has_scopes or self._signals.is_ml
+
+    @property
+    def gpu_user(self) -> GpuUser:
+        """The process as a user of its GPU. Its share goes to the current source of phases."""
+        return GpuUser(self.gpu, self._history, self._gpu_usage[self.totals.source])
+
+    def is_over(self, now: int) -> bool:
+        """Whether it ended before `now` (ns), or had no data for `idle_timeout`."""
+        return 0 < self.ended < now or self.last_seen < now - ns(self._config.idle_timeout)
+
+    def update_resource(self, resource: Resource) -> None:
+        """Replaces the resource: the rank, for example, is known only once the process has joined its job."""
         if resource != self.resource:
             self.resource, self.attributes = deepcopy(resource), scalars(resource.attributes)
             self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
 
-    @property
-    def doubtful_ns(self) -> int:
-        """How much time (ns) was told as phases before it was known that events in it had been lost."""
-        return self._timeline.doubtful_ns
+    def add_intervals(self, intervals: Iterable[ThreadInterval]) -> None:
+        """Adds intervals. Late ones, and those beyond `max_spans`, are dropped and counted."""
+        for interval in intervals:
+            if interval.end > self.last_seen:
+                self._update_times(interval.start, interval.end)
+            reason = self._timeline.add(interval)
+            if reason:
+                self._context.drop(1, reason)
 
-    @property
-    def is_ml(self) -> bool:
-        """Whether it has PyTorch's scopes, or used CUDA or NCCL."""
-        return self._timeline.has_scopes or self._signals.is_ml
+    def add_loss(self, period: LossPeriod) -> None:
+        """Records a loss of events."""
+        self._timeline.add_loss(period.start, period.end)
 
-    def add(self, marks: Iterable[Mark]) -> None:
-        """Takes marks; counts those that are too late and those for which there is no room."""
-        for mark in marks:
-            if mark.end > self.last_seen:
-                self._seen(mark.start, mark.end)
-            refused = self._timeline.add(mark)
-            if refused:
-                self._drop(1, refused)
-
-    def lose(self, start: int, end: int) -> None:
-        """Notes that events were lost between these times (ns)."""
-        self._timeline.lose(start, end)
-
-    def observe(self, seen: Observation, gpu: float) -> Spell | None:
-        """Takes a point of the process; returns what was judged by it. `gpu` is the use of its GPU, 0 to 1."""
-        self._seen(seen.time, seen.time)
-        if seen.name == MISSING:
-            named = MARKS & {seen.mark}
-            self.missing = self.missing | named if seen.value else self.missing - named
+    def add_point(self, point: InputPoint, gpu: float) -> PhasePeriod | None:
+        """Adds a point; returns the period that signals evaluated, if any. `gpu` is the utilization of its GPU, 0 to
+        1."""
+        self._update_times(point.time, point.time)
+        if point.name == MISSING_MARKS:
+            marks = MARKS & {point.mark}
+            self._missing_marks = self._missing_marks | marks if point.value else self._missing_marks - marks
             return None
-        if seen.gpu.isdecimal() and seen.name in KERNEL | NVML:
-            self.gpu = seen.gpu
-        spell = self._signals.read(seen, gpu)
+        if point.gpu.isdecimal() and point.name in KERNEL | NVML:
+            self.gpu = point.gpu
+        period = self._signals.read(point, gpu)
         by_signals = self._config.source == "signals" or not self._timeline.has_loads
-        if spell is None or not by_signals or self._config.source == "scopes":
+        if period is None or not by_signals or self._config.source == "scopes":
             return None
-        self.account.add_time(*spell)
-        self.history.add_time(*spell)
-        return spell
+        self.totals.add_period(*period)
+        self._history.add_period(*period)
+        return period
 
     def advance(self, until: int) -> Iterator[None]:
-        """Closes what is known by `until` (ns), in pieces."""
+        """Closes the steps that are complete by `until` (ns). Yields often, so that others get the event loop."""
         while self._timeline.is_behind(until):
-            yield from self._count(self._timeline.advance(until, PIECE))
+            yield from self._add_steps(self._timeline.advance(until, _CHUNK))
             yield
-        yield from self._count(self._timeline.advance(until))
+        yield from self._add_steps(self._timeline.advance(until))
 
     def end(self) -> Iterator[None]:
-        """Closes everything, in pieces: the process has ended."""
+        """Closes all steps, because the process has ended. Yields like `advance`."""
         yield from self.advance(self._timeline.last_end)
-        yield from self._count(self._timeline.end())
+        yield from self._add_steps(self._timeline.end())
 
-    def _seen(self, start: int, end: int) -> None:
-        self.since = self.since or start
+    def forget_phases(self, before: int) -> None:
+        """Removes the phases before this time (ns) that wait for samples of the GPU."""
+        self._history.forget(before)
+
+    def report(self, now: int) -> Iterator[Batch]:
+        """Ends an interval at `now` (ns): staleness points, metrics, and the traces of the chosen steps."""
+        self.window = self.totals.close_interval()
+        if self._verdict.update(self.window, self._missing_marks):
+            self._log_verdict()
+        report = self._report()
+        self._durations, self._reported = StepDurations(), now
+        metrics = report.metrics(now)
+        ends = Batch(metrics=self.series.update(self.resource, metrics, now))
+        if ends.point_count:
+            yield ends
+        yield Batch(metrics=metrics_data(self.resource, metrics))
+        if self._sampler:
+            traces = (self._sampler.trace_of(candidate, report.labels) for candidate in report.traced)
+            yield from trace_batches(traces, self.resource)
+
+    def _report(self) -> ProcessReport:
+        labels: Labels = {"process.pid": self.identity.pid}
+        return ProcessReport(
+            labels=labels,
+            first_seen=self.first_seen,
+            interval_start=self._reported or self.first_seen,
+            totals=self.totals,
+            window=self.window,
+            gpu_usage=self._gpu_usage,
+            doubtful_ns=self._timeline.doubtful_ns,
+            durations=self._durations,
+            traced=self._sampler.pop_chosen() if self._sampler else [],
+            verdict=self._verdict.verdict.name,
+        )
+
+    def _log_verdict(self) -> None:
+        name, evidence = self._verdict.verdict
+        values = ", ".join(f"{key} {value:.2f}" for key, value in evidence.items())
+        if name == "marks_missing":
+            values = f"missing: {', '.join(sorted(self._missing_marks))}"
+        self._context.logger.info(
+            "process %d on %s is %s: %s (%s)", self.identity.pid, self.identity.host, name, ADVICE[name], values
+        )
+
+    def _update_times(self, start: int, end: int) -> None:
+        self.first_seen = self.first_seen or start
         self.last_seen = max(self.last_seen, end)
 
-    def _count(self, steps: Iterable[ClosedStep]) -> Iterator[None]:
+    def _add_steps(self, steps: Iterable[ClosedStep]) -> Iterator[None]:
         for closed in steps:
-            yield from closed.settle()
-            self.account.add_step(closed)
-            if closed.is_long:
+            yield from closed.prepare()
+            self.totals.add_step(closed)
+            if closed.step.is_long:
                 yield
-            self.durations.add(closed.step.kind, closed.step.end - closed.step.start)
-            self.history.add(closed.ledger.pieces)
-            if self.sampler:
-                self.sampler.consider(closed)
+            self._durations.add(closed.step.kind, closed.step.end - closed.step.start)
+            self._history.add(closed.attribution.segments)
+            if self._sampler:
+                self._sampler.add(closed)

@@ -1,4 +1,4 @@
-"""A phases processor for the tests, and what it made."""
+"""A phases processor for the tests, and access to its output."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +18,7 @@ from tests.processors.phases.training import (
 
 def make(**settings: object) -> PhasesProcessor:
     config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
-    clock = FakeClock(START + 365 * 86_400_000 * MS)  # streams are recordings, unless a test says otherwise
+    clock = FakeClock(START + 365 * 86_400_000 * MS)  # by default, streams are recordings
     return PhasesProcessor(config, make_context("processors", "phases", clock=clock))
 
 
@@ -36,14 +36,14 @@ def dropped(processor: PhasesProcessor) -> dict[str, int]:
 
 
 def phases_of(batches: list[Batch], pid: int = 42) -> dict[str, float]:
-    """The last value of zernel.phase.time of each phase, in ms."""
+    """The last value of zernel.phase.time for each phase, in ms."""
     times = values_of(batches, "zernel.phase.time")
     of_process = [(attributes, value) for attributes, value in times if attributes["process.pid"] == pid]
     return {str(attributes["zernel.phase"]): round(value * 1000, 6) for attributes, value in of_process}
 
 
 def last(batches: list[Batch], name: str, **wanted: object) -> float:
-    """The last value of a metric, of the points that have these attributes (`_` for `.`)."""
+    """The last value of a metric among the points with these attributes (`_` stands for `.`)."""
     expected = {key.replace("_", "."): value for key, value in wanted.items()}
     found = [value for attributes, value in values_of(batches, name) if expected.items() <= attributes.items()]
     return found[-1]
@@ -55,7 +55,7 @@ def state(batches: list[Batch], name: str) -> str:
 
 
 def in_pieces(spans: list[Span], size: int = 7, **resource: object) -> Iterator[Batch]:
-    """The spans in the order they are known, some a batch."""
+    """The spans in the order of their ends, `size` per batch."""
     spans = sorted(spans, key=lambda span: span.end_time_unix_nano)
     for at in range(0, len(spans), size):
         yield batch_of(spans[at : at + size], resource_of(**resource))  # type: ignore[arg-type]  # tests pass attributes

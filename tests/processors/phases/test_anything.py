@@ -1,4 +1,4 @@
-"""Whatever comes, in whatever amounts: no exception, no sum that goes back, no more memory, no loop held."""
+"""Arbitrary input in any amount: no exception, no decreasing sum, bounded memory, a responsive event loop."""
 
 import gc
 import tracemalloc
@@ -12,7 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_processors.phases.intake.intervals import mark_of
+from otel_zernel_processors.phases.intake.intervals import interval_of
 from otel_zernel_processors.phases.scopes.timeline import Timeline
 from tests.processors.phases.processing import dropped, in_pieces, make, run
 from tests.processors.phases.training import (
@@ -28,7 +28,7 @@ from tests.processors.phases.training import (
 )
 
 
-def test_a_large_batch_is_worked_on_in_pieces() -> None:
+def test_a_large_batch_is_processed_in_pieces() -> None:
     processor = make(max_spans=20_000, interval="10s")
     batch = batch_of(Loop().steps(2_500).spans)
     pieces, closed = 0, [0]
@@ -36,31 +36,31 @@ def test_a_large_batch_is_worked_on_in_pieces() -> None:
         pieces += 1
         (host,) = processor._hosts.values() or [None]
         if host:
-            closed.append(sum(process.account.steps.total() for process in host.processes.values()))
+            closed.append(sum(process.totals.steps.total() for process in host.processes.values()))
     assert pieces > 10_000 / 256 + 10_000 / 64
     assert max(after - before for before, after in pairwise(closed)) <= 64
 
 
-def test_a_very_long_step_is_worked_on_in_pieces() -> None:
+def test_a_very_long_step_is_processed_in_pieces() -> None:
     def pieces(within: str) -> int:
-        """How often others get a turn while a step of 5,000 spans is closed, which overlap with what is `within`."""
+        """Number of pauses while a step of 5,000 spans is closed. They overlap with one span of the kind `within`."""
         loop = Loop().load()
         for _ in range(5_000):
             loop.do("sync", 0.1, name="cudaStreamSynchronize").wait(0.6)
         overlapping = span_of(within, 10, 3000)
         timeline = Timeline(MS // 2, 10_000)
         for span in [*loop.load().spans, overlapping]:
-            mark = mark_of(span)
-            assert mark
-            assert timeline.add(mark) is None
-        return max(sum(1 for _ in step.settle()) for step in timeline.end())
+            interval = interval_of(span)
+            assert interval
+            assert timeline.add(interval) is None
+        return max(sum(1 for _ in step.prepare()) for step in timeline.end())
 
     assert pieces("user") >= 10
     assert pieces("backward") >= 10
 
 
 def memory_by_hour(step_ms: int, interval: str) -> Iterator[int]:
-    """Bytes held after each hour of a day of steps; every hour a pid comes back as another process."""
+    """Bytes in use after each hour of a day of steps. Every hour a pid is reused by another process."""
     processor, loop = make(interval=interval, window="30m", idle_timeout="10m"), Loop()
     tracemalloc.start()
     try:
@@ -82,7 +82,7 @@ def memory_by_hour(step_ms: int, interval: str) -> Iterator[int]:
     ("step_ms", "interval"),
     [(20_000, "10m"), pytest.param(250, "10s", marks=[pytest.mark.soak, pytest.mark.timeout(3600)])],
 )
-def test_a_day_of_steps_takes_no_more_memory_than_some_hours(step_ms: int, interval: str) -> None:
+def test_a_day_of_steps_needs_no_more_memory_than_some_hours(step_ms: int, interval: str) -> None:
     sizes = list(memory_by_hour(step_ms, interval))
     assert max(sizes[12:]) < max(sizes[2:12]) * 1.1
 
@@ -95,7 +95,7 @@ TIMES = st.one_of(st.integers(START - 10**9, START + 10**11), st.integers(0, 2**
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(KINDS, TIMES, TIMES, st.integers(0, 3), st.integers(-1, 2)), max_size=40))
-def test_no_spans_bring_it_down(rows: list[tuple[str, int, int, int, int]]) -> None:
+def test_no_spans_raise_an_exception(rows: list[tuple[str, int, int, int, int]]) -> None:
     for kind, start, end, thread, pid in rows:
         span = span_of(kind, 0, 0, thread=thread)
         span.start_time_unix_nano, span.end_time_unix_nano = start, end
@@ -137,7 +137,7 @@ SPANS = st.builds(
 
 
 def without_host(resource: Resource) -> Resource:
-    """The resource, that does not say where it is."""
+    """The resource without `host.name`."""
     return Resource(attributes=[one for one in resource.attributes if one.key != "host.name"])
 
 
@@ -161,7 +161,7 @@ SIGNALS = st.builds(
             "zernel.process.io.wait",
             "zernel.cuda.sync.wait",
             "zernel.ebpf.lost_events",
-            "zernel.probe.floor",
+            "zernel.reading.sequence",
             "hw.energy",
         ]
     ),
@@ -181,7 +181,7 @@ SETTINGS: list[dict[str, object]] = [
 
 
 def timed(batches: Iterable[Batch]) -> Iterator[tuple[tuple[object, ...], int, int, float]]:
-    """Of each point of a sum: what it is of, its start, its time (ns) and its value."""
+    """For each point of a sum: its series, its start, its time (ns) and its value."""
     for batch in batches:
         for resource in batch.metrics.resource_metrics:
             of = resource.resource.SerializeToString(deterministic=True)
@@ -194,14 +194,14 @@ def timed(batches: Iterable[Batch]) -> Iterator[tuple[tuple[object, ...], int, i
 
 @settings(deadline=None)
 @given(st.lists(BATCHES, max_size=10), st.sampled_from(SETTINGS))
-def test_whatever_comes_no_sum_goes_back_and_traces_are_whole(batches: list[Batch], limits: dict[str, object]) -> None:
+def test_with_any_input_sums_only_grow_and_traces_are_whole(batches: list[Batch], limits: dict[str, object]) -> None:
     made = run(*batches, **limits)
-    told: dict[tuple[object, ...], tuple[int, float]] = {}
+    latest: dict[tuple[object, ...], tuple[int, float]] = {}
     for series, start, time, value in timed(made):
-        before, least = told.get((*series, start), (start, 0.0))
+        before, least = latest.get((*series, start), (start, 0.0))
         assert time >= before
         assert value >= least
-        told[*series, start] = time, value
+        latest[*series, start] = time, value
     spans = spans_of(made)
     ids = {span.span_id for span in spans}
     assert len(ids) == len(spans)
@@ -210,7 +210,7 @@ def test_whatever_comes_no_sum_goes_back_and_traces_are_whole(batches: list[Batc
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from(["", "a", "b"]), max_size=8))
-def test_who_does_not_say_where_it_is_stays_on_one_host(names: list[str]) -> None:
+def test_data_without_a_host_name_stays_on_one_host(names: list[str]) -> None:
     processor, loop, hosts = make(traces={"sample": 1}), Loop(), set()
     made: list[Batch] = []
     for name in [*names, ""]:
@@ -218,13 +218,13 @@ def test_who_does_not_say_where_it_is_stays_on_one_host(names: list[str]) -> Non
         loop.spans.clear()
         made += processor.process(batch_of(loop.steps(40).spans, resource))
         if not name:
-            (nameless,) = (
+            (unnamed,) = (
                 host
                 for host in processor._hosts.values()
                 for process in host.processes.values()
                 if process.resource == resource
             )
-            hosts.add(id(nameless))
+            hosts.add(id(unnamed))
     made += processor.flush()
     assert len(hosts) == 1
     roots = [span.trace_id for span in spans_of(made) if not span.parent_span_id]
@@ -232,10 +232,10 @@ def test_who_does_not_say_where_it_is_stays_on_one_host(names: list[str]) -> Non
 
 
 @given(st.lists(SPANS, max_size=60), st.sampled_from([10, 10_000]))
-def test_whatever_comes_the_phases_of_a_step_add_up_to_it(spans: list[Span], room: int) -> None:
+def test_with_any_input_the_phases_of_a_step_add_up_to_it(spans: list[Span], room: int) -> None:
     timeline = Timeline(MS // 2, room)
     for span in spans:
-        if mark := mark_of(span):
-            timeline.add(mark)
+        if interval := interval_of(span):
+            timeline.add(interval)
     for closed in timeline.end():
-        assert sum(closed.ledger.phase_ns().values()) == closed.step.end - closed.step.start >= 0
+        assert sum(closed.attribution.phase_ns().values()) == closed.step.end - closed.step.start >= 0

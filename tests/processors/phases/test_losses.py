@@ -1,4 +1,4 @@
-"""What is lost, late, or finds no room: unknown, and counted."""
+"""Data that is lost, late or beyond the limits: its time is unknown, and it is counted."""
 
 from collections.abc import Iterator
 
@@ -19,30 +19,30 @@ from tests.processors.phases.training import (
 )
 
 
-def test_lost_events_make_what_was_not_seen_unknown() -> None:
+def test_lost_events_make_time_without_spans_unknown() -> None:
     whole = phases_of(run(batch_of(Loop().steps(100).load().spans)))
     losses = gauge_batch("zernel.ebpf.lost_events", [(1000, 0.0), (1500, 3.0)], process_pid=42)
     made = run(losses, batch_of(Loop().steps(100).load().spans))
     phases = phases_of(made)
     lossy = last(made, "zernel.steps.lossy")
-    assert 600 / 32.1 <= lossy <= 600 / 32.1 + 2  # and what was lost while the counters were read
+    assert 600 / 32.1 <= lossy <= 600 / 32.1 + 2  # plus the time of reading the counters
     assert phases["unknown"] == pytest.approx(whole["unknown"] + lossy * 10)
     assert sum(phases.values()) == pytest.approx(sum(whole.values()))
 
 
 def readings(at: float, lost: float = 0.0, *, since: float = 0.0) -> Batch:
-    """A reading of the kernel's counters: its mark, and the events lost since the one before."""
-    both = gauge_batch("zernel.probe.floor", [(at, 1e-6)]), gauge_batch("zernel.ebpf.lost_events", [(at, lost)])
-    for batch in both:
-        metric = batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0]
-        metric.gauge.data_points[0].start_time_unix_nano = START + round(since * MS)
+    """A reading of the kernel's counters: its sequence point, and the events lost since the reading before."""
+    sequence = gauge_batch("zernel.reading.sequence", [(at, at // 1000)])
+    losses = gauge_batch("zernel.ebpf.lost_events", [(at, lost)])
+    metric = losses.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0]
+    metric.gauge.data_points[0].start_time_unix_nano = START + round(since * MS)
     metric.sum.data_points.append(metric.gauge.data_points[0])
     metric.sum.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-    return Batch.join(both if lost else both[:1])
+    return Batch.join([sequence, losses]) if lost else sequence
 
 
 def live(seconds: int, every: int, lost_at: int) -> Iterator[Batch]:
-    """A training process beside a GPU that is read each second; its spans and counters are read `every` so many."""
+    """A training process whose spans and counters are read every `every` s, and a GPU that is read every second."""
     spans = Loop().steps(seconds * 1000 // 32).spans
     for second in range(1, seconds + 1):
         yield gauge_batch("hw.power", [(second * 1000, 100.0)], zernel_gpu_index=0)
@@ -53,7 +53,7 @@ def live(seconds: int, every: int, lost_at: int) -> Iterator[Batch]:
 
 
 @pytest.mark.parametrize("every", [1, 10, 30])
-def test_steps_wait_for_the_reading_that_tells_what_was_lost(every: int) -> None:
+def test_steps_wait_for_the_reading_that_reports_losses(every: int) -> None:
     processor = make(lateness="2s")
     made = feed(processor, live(120, every, lost_at=60_000))
     assert dropped(processor) == {}
@@ -62,7 +62,7 @@ def test_steps_wait_for_the_reading_that_tells_what_was_lost(every: int) -> None
     assert phases_of(made)["unknown"] > 9.9 * every * 1000 / 32.1
 
 
-def test_where_readings_cease_steps_wait_no_longer() -> None:
+def test_steps_do_not_wait_once_readings_have_stopped() -> None:
     processor = make(lateness="2s")
     batches = list(live(40, 10, lost_at=0))
     alone = [gauge_batch("hw.power", [(at * 1000, 100.0)], zernel_gpu_index=0) for at in range(41, 80)]
@@ -70,7 +70,7 @@ def test_where_readings_cease_steps_wait_no_longer() -> None:
     assert last(made, "zernel.steps", zernel_step_kind="training") == pytest.approx(40_000 / 32.1, abs=4)
 
 
-def test_what_is_lost_and_told_too_late_is_counted_once() -> None:
+def test_losses_that_are_reported_too_late_are_counted_once() -> None:
     processor = make(lateness="1s")
     batches = [batch_of(Loop().steps(300).spans), *[readings(7000, 3.0, since=2000)] * 2]
     made = feed(processor, [*batches, readings(8000, 1.0, since=6000)])
@@ -79,7 +79,7 @@ def test_what_is_lost_and_told_too_late_is_counted_once() -> None:
     assert last(made, "zernel.steps.lossy") == 0
 
 
-def test_what_finds_no_room_is_unknown_however_scattered_it_is() -> None:
+def test_time_of_spans_beyond_the_limit_is_unknown_even_if_scattered() -> None:
     processor = make(max_spans=100)
     made = feed(processor, [batch_of(Loop().steps(500).load().spans)])
     assert dropped(processor)["max_spans"] == 1901
@@ -87,13 +87,13 @@ def test_what_finds_no_room_is_unknown_however_scattered_it_is() -> None:
     assert last(made, "zernel.phase.doubtful") == 0
 
 
-def test_spans_that_come_late_are_dropped_and_counted() -> None:
+def test_late_spans_are_dropped_and_counted() -> None:
     processor = make(lateness="100ms")
     feed(processor, [batch_of(Loop().steps(100).spans), batch_of(Loop().steps(1).spans)])
     assert dropped(processor) == {"late": 4}
 
 
-def test_collectives_beyond_those_that_are_held_for_a_step_are_counted() -> None:
+def test_collectives_beyond_the_limit_of_a_step_are_counted() -> None:
     def lost(loop: Loop) -> dict[str, int]:
         processor = make(traces=None)
         for _ in range(1500):
@@ -102,7 +102,7 @@ def test_collectives_beyond_those_that_are_held_for_a_step_are_counted() -> None
         return dropped(processor)
 
     assert lost(Loop().load()) == {"max_collectives": 1500 - 1024}
-    assert lost(Loop()) == {}  # before the first step they say nothing
+    assert lost(Loop()) == {}  # before the first step they do not matter
 
 
 def test_processes_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
@@ -111,7 +111,7 @@ def test_processes_and_spans_beyond_the_limits_are_dropped_and_counted() -> None
     assert dropped(processor) == {"max_processes": 12, "max_spans": 4}
 
 
-def test_spans_that_make_no_sense_make_no_process() -> None:
+def test_invalid_spans_create_no_report() -> None:
     nonsense = batch_of([span_of("something", 1, 2), span_of("process", 1, 2)], resource_of(1))
     made = run(nonsense, batch_of(Loop().steps(100).spans, resource_of(2)))
     assert {one["process.pid"] for one, _ in values_of(made, "zernel.verdict")} == {2}

@@ -1,4 +1,4 @@
-"""Processes that come, end, and come back; whose GPU and which rank they are."""
+"""Processes that begin, end and share a pid; their GPUs and ranks."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ from tests.processors.phases.training import (
 )
 
 
-def test_a_process_that_dies_in_a_step_is_closed_and_forgotten() -> None:
+def test_a_process_that_dies_in_a_step_is_closed_and_removed() -> None:
     processor = make(idle_timeout="5s")
     dies = Loop().steps(10).load().wait(10).do("backward", 12)
     lives = Loop().steps(500).load()
@@ -32,7 +32,7 @@ def test_a_process_that_dies_in_a_step_is_closed_and_forgotten() -> None:
     assert values_of(made, "zernel.scheduler.tasks")[-1][1] <= 1
 
 
-def test_a_pid_that_comes_back_is_another_process() -> None:
+def test_a_reused_pid_is_another_process() -> None:
     first, second = Loop().steps(10).load(), Loop(now=1000).steps(5).load()
     made = run(batch_of(first.spans, resource_of(created="A")), batch_of(second.spans, resource_of(created="B")))
     counts: dict[str, float] = {}
@@ -45,14 +45,14 @@ def test_a_pid_that_comes_back_is_another_process() -> None:
     assert counts == {"A": 10, "B": 5}
 
 
-def test_a_process_whose_rank_becomes_known_later_joins_its_job() -> None:
+def test_a_process_joins_its_job_once_its_rank_is_known() -> None:
     first = Loop().steps(3)
     before = [batch_of(first.spans, resource_of(100 + rank)) for rank in range(2)]
     made = run(*before, Batch.join(ranks(late=20, transfer=1)))
     assert state(made, "zernel.job.verdict") == "straggler"
 
 
-def test_the_span_of_a_process_that_ended_is_no_part_of_its_steps() -> None:
+def test_the_span_of_a_whole_process_is_not_part_of_its_steps() -> None:
     processor = make()
     loop = Loop().steps(10).load()
     made = feed(processor, [batch_of([*loop.spans, span_of("process", 0, 500)])])
@@ -69,8 +69,9 @@ def test_energy_of_a_gpu_goes_to_the_phases_of_its_process() -> None:
     assert joules["gpu_compute"] / sum(joules.values()) == pytest.approx(22 / 50, rel=0.02)
 
 
-def beside_one_that_dies(how: str) -> list[Batch]:
-    """What is told of 8 s of a GPU that 1 and 2 share, of which 1 ends after 3 s; its counters are read once more."""
+def output_beside_a_process_that_ends(how: str) -> list[Batch]:
+    """The output for 8 s of a GPU that processes 1 and 2 share. Process 1 ends after 3 s; its counters are read once
+    more."""
     loop = Loop().steps(94)
     ended = batch_of([*loop.spans, span_of("process", 0, loop.now, process_end=how)], resource_of(1))
     lives = batch_of(Loop().steps(300).spans, resource_of(2))
@@ -80,20 +81,20 @@ def beside_one_that_dies(how: str) -> list[Batch]:
     return [out for batch in (Batch.join([energy, ended, lives]), last_counts) for out in processor.process(batch)]
 
 
-def test_a_process_that_died_holds_back_no_energy_and_takes_none() -> None:
+def test_a_dead_process_neither_delays_energy_nor_gets_any() -> None:
     def joules(made: list[Batch], pid: int) -> float:
-        told = values_of(made, "zernel.phase.energy")
-        return sum({str(one): value for one, value in told if one["process.pid"] == pid}.values())
+        energy = values_of(made, "zernel.phase.energy")
+        return sum({str(one): value for one, value in energy if one["process.pid"] == pid}.values())
 
     for how in ("exit", "signal"):
-        made = beside_one_that_dies(how)
+        made = output_beside_a_process_that_ends(how)
         assert joules(made, 1) == pytest.approx(150)
         assert joules(made, 2) == pytest.approx(150 + 550)
         assert last(made, "zernel.scheduler.tasks", type="total") == 1
-    assert joules(beside_one_that_dies("exec"), 2) == pytest.approx(125)  # what is known of 1's phases
+    assert joules(output_beside_a_process_that_ends("exec"), 2) == pytest.approx(125)  # 1 stays a user of the GPU
 
 
-def test_what_is_told_of_a_process_after_its_end_makes_no_new_one() -> None:
+def test_late_data_does_not_revive_an_ended_process() -> None:
     processor = make(lateness="500ms")
     spans = [*Loop().steps(90).spans, span_of("process", 0, 3000, process_end="signal")]
     lives = (batch_of(Loop(now=at).steps(100).spans, resource_of(2)) for at in (3000, 7000))
@@ -101,7 +102,7 @@ def test_what_is_told_of_a_process_after_its_end_makes_no_new_one() -> None:
     assert dropped(processor) == {"late": 5}
 
 
-def test_a_worker_takes_no_share_of_the_energy() -> None:
+def test_a_dataloader_worker_gets_no_share_of_the_energy() -> None:
     energy = gauge_batch("hw.energy", [(at, 500.0 * at / 1000) for at in range(500, 4001, 500)], zernel_gpu_index=3)
     waits = gauge_batch("zernel.process.io.wait", [(at, at / 2000) for at in range(0, 5000, 100)])
     waits.edit_metrics().resource_metrics[0].resource.CopyFrom(resource_of(7, zernel_local_rank=3))
@@ -111,7 +112,7 @@ def test_a_worker_takes_no_share_of_the_energy() -> None:
     assert sum(value for _, value in spent[-4:]) == pytest.approx(1750)
 
 
-def test_a_verdict_is_given_once_it_has_held() -> None:
+def test_a_verdict_is_given_once_it_is_stable() -> None:
     made = run(batch_of(Loop().steps(200).load(100).steps(200, forward=60).load().spans))
     assert state(made, "zernel.verdict") == "compute_bound"
     assert state(run(batch_of(Loop().steps(5).load().spans)), "zernel.verdict") == "none"
@@ -130,7 +131,7 @@ def ranks(late: float, transfer: float, hosts: tuple[str, str] = ("node", "node"
         yield batch_of(loop.load().spans, resource)
 
 
-def test_a_verdict_is_logged_with_its_evidence(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_verdict_is_logged_with_its_values(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     run(batch_of(Loop().steps(200, forward=60).load().spans))
     (line,) = [record.getMessage() for record in caplog.records if "is compute_bound" in record.getMessage()]
@@ -150,26 +151,26 @@ def test_ranks_of_a_job_are_compared(late: float, transfer: float, verdict: str,
     assert last(made, "zernel.job.collective.transfer") == pytest.approx(transfer / 1000)
 
 
-def test_who_is_met_first_by_its_use_of_the_gpu_is_known_by_its_own_resource_and_host() -> None:
-    met = gauge_batch("zernel.gpu.process.utilization", [(0, 0.5)], process_pid=100, zernel_gpu_index=0)
+def test_a_process_first_known_by_its_gpu_utilization_gets_its_own_resource_and_host() -> None:
+    first = gauge_batch("zernel.gpu.process.utilization", [(0, 0.5)], process_pid=100, zernel_gpu_index=0)
     other = gauge_batch("zernel.gpu.process.utilization", [(0, 0.5)], process_pid=101, zernel_gpu_index=1)
-    for batch in (met, other):
+    for batch in (first, other):
         batch.edit_metrics().resource_metrics[0].ClearField("resource")
-    made = run(met, other, Batch.join(ranks(late=20, transfer=1)))
+    made = run(first, other, Batch.join(ranks(late=20, transfer=1)))
     assert state(made, "zernel.job.verdict") == "straggler"
     waits = gauge_batch("zernel.process.io.wait", [(at, at / 2000) for at in range(0, 3000, 100)])
     waits.edit_metrics().resource_metrics[0].resource.CopyFrom(resource_of(100))
-    told = [
+    resources = [
         resource.resource
-        for batch in run(met, waits)
+        for batch in run(first, waits)
         for resource in batch.metrics.resource_metrics
         if any(metric.name == "zernel.phase.time" for metric in resource.scope_metrics[0].metrics)
     ]
-    assert told
-    assert all(resource == resource_of(100) for resource in told)
+    assert resources
+    assert all(resource == resource_of(100) for resource in resources)
 
 
-def test_a_worker_that_inherits_the_rank_of_its_trainer_is_no_rank() -> None:
+def test_a_worker_with_the_rank_of_its_trainer_is_ignored() -> None:
     inherited = {"zernel_world_size": 2, "zernel_rank": 1, "k8s_job_name": "bert"}
     worker = gauge_batch("zernel.process.io.wait", [(at, at / 1000) for at in range(100)])
     worker.edit_metrics().resource_metrics[0].resource.CopyFrom(resource_of(7, **inherited))  # type: ignore[arg-type]

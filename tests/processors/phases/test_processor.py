@@ -1,4 +1,4 @@
-"""The whole path: spans and points of training processes in, their phases out."""
+"""The whole path: from spans and points of training processes to their phases."""
 
 from itertools import pairwise
 
@@ -33,7 +33,7 @@ def test_every_nanosecond_of_a_step_has_its_phase() -> None:
     assert {str(one["zernel.phase.source"]) for one, _ in values_of(made, "zernel.phase.time")} == {"scopes"}
 
 
-def test_sums_only_grow_and_reports_come_at_whole_intervals() -> None:
+def test_sums_only_grow_and_reports_are_made_at_whole_intervals() -> None:
     made = run(*in_pieces(Loop().steps(200).load().spans))
     points = [point for metric in metrics_of(made, "zernel.phase.time") for point in metric.sum.data_points]
     of_gpu = [p for p in points if attributes_of(p.attributes)["zernel.phase"] == "gpu_compute"]
@@ -42,7 +42,7 @@ def test_sums_only_grow_and_reports_come_at_whole_intervals() -> None:
     assert all(point.time_unix_nano % (1000 * MS) == 0 for point in of_gpu[:-1])
 
 
-def test_fractions_are_those_of_the_window() -> None:
+def test_fractions_cover_the_window() -> None:
     loop = Loop().steps(100, forward=1, backward=2, optimizer=1, tail=0)
     loop.steps(200, forward=20, backward=30, optimizer=4, tail=0)
     made = run(batch_of(loop.load().spans), window="5s")
@@ -50,17 +50,17 @@ def test_fractions_are_those_of_the_window() -> None:
     assert last(made, "zernel.step.rate") == pytest.approx(1000 / 60, rel=0.02)
 
 
-def test_where_nothing_was_closed_in_the_window_no_fractions_are_told() -> None:
+def test_without_a_closed_step_in_the_window_there_are_no_fractions() -> None:
     loop = Loop().do("user", 1).wait(4000).steps(50).load()
     processor, later = make(window="2s"), gauge_batch("hw.power", [(12_000, 100.0)])
     made = [out for batch in (batch_of(loop.spans), later) for out in processor.process(batch)]
-    told: dict[int, list[float | None]] = {}
+    shares: dict[int, list[float | None]] = {}
     for point in (point for metric in metrics_of(made, "zernel.phase.fraction") for point in metric.gauge.data_points):
         second = (point.time_unix_nano - START) // (1000 * MS)
-        told.setdefault(second, []).append(None if point.flags else point.as_double)
-    assert list(told) == [5, 6, 7, 8]
-    assert [sum(value or 0.0 for value in told[second]) for second in (5, 6, 7)] == pytest.approx([1.0] * 3)
-    assert told[8] == [None] * 5
+        shares.setdefault(second, []).append(None if point.flags else point.as_double)
+    assert list(shares) == [5, 6, 7, 8]
+    assert [sum(value or 0.0 for value in shares[second]) for second in (5, 6, 7)] == pytest.approx([1.0] * 3)
+    assert shares[8] == [None] * 5
     assert state(made, "zernel.verdict") == "none"
 
 
@@ -76,7 +76,7 @@ WHOLE = batches_of(run(*in_pieces(LOOP.spans)))
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 400))
-def test_however_a_stream_is_cut_into_batches_the_output_is_the_same(size: int) -> None:
+def test_the_output_is_the_same_for_any_size_of_batches(size: int) -> None:
     assert batches_of(run(*in_pieces(LOOP.spans, size))) == WHOLE
 
 
@@ -107,11 +107,11 @@ def test_percentiles_of_step_durations_are_those_of_the_steps() -> None:
         if attributes_of(point.attributes)["zernel.step.kind"] == "training"
     ]
     quantiles = {one.quantile: one.value for one in summaries[-1].quantile_values}
-    durations = {0.5: 0.0721, 0.99: 0.1211, 1.0: 0.1221}  # 22.1 ms besides the forward pass
+    durations = {0.5: 0.0721, 0.99: 0.1211, 1.0: 0.1221}  # 22.1 ms plus the forward pass
     assert {quantile: quantiles[quantile] for quantile in durations} == pytest.approx(durations, rel=1e-3)
 
 
-def test_other_spans_and_all_metrics_go_on() -> None:
+def test_other_spans_and_all_metrics_pass() -> None:
     foreign = batch_of([Span(name="request")])
     foreign.edit_spans().resource_spans[0].scope_spans[0].scope.name = "my.app"
     assert run(foreign)[0].span_count == 1
@@ -122,7 +122,7 @@ def test_other_spans_and_all_metrics_go_on() -> None:
     assert sum(batch.span_count for batch in passed) == 12
 
 
-def test_transitions_epochs_and_idle_time_are_told() -> None:
+def test_transitions_epochs_and_idle_time_are_emitted() -> None:
     loop = Loop().steps(50).load(0.03).wait(200).steps(50).load()
     idle = gauge_batch("hw.gpu.utilization", [(at, 0.75) for at in range(0, 3001, 100)], zernel_gpu_index=0)
     made = run(batch_of(loop.spans), idle)
@@ -135,7 +135,7 @@ def test_transitions_epochs_and_idle_time_are_told() -> None:
     assert seconds["gpu_compute"] == pytest.approx(0.25 * 3 * 2200 / 3410, rel=0.1)
 
 
-def test_the_host_tells_the_tasks_and_the_time_of_each_phase() -> None:
+def test_a_host_has_the_tasks_and_the_time_of_each_phase() -> None:
     idle = gauge_batch("zernel.process.io.wait", [(at, 0.0) for at in range(0, 3000, 100)], process_pid=7)
     loops = (batch_of(Loop().steps(200).load().spans, resource_of(pid)) for pid in (1, 2))
     processor = make()

@@ -1,4 +1,4 @@
-"""The README's tables list every metric, with its unit and its attributes."""
+"""The tables of the README list every metric with its unit and attributes."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.processors.phases.training import Loop, attributes_of, batch_of, gaug
 README = Path(otel_zernel_processors.phases.__file__).with_name("README.md")
 ROW = re.compile(r"^\| `(zernel\.[a-z_.]+)` \| ([^|]+) \|([^|]*)\|[^|]+\|$", re.MULTILINE)
 STATES = {"total", "ml"}
-"""Values in the tables, not attributes."""
+"""Values in the tables that are not names of attributes."""
 OF_ALL = {"process.pid", "zernel.phase.source"}
 
 

@@ -1,4 +1,4 @@
-"""Real training on the versions of PyTorch that fleets have: the phases seen live are those of the loops."""
+"""Real training on common versions of PyTorch: the live phases agree with the records of the loops."""
 
 import shutil
 
@@ -11,12 +11,12 @@ from tests.receivers.ebpf.jobs.torches import OLD, python_of, versions
 from tests.receivers.ebpf.watching import require_ebpf
 
 SHORT = ("AdamW", "gloo, DDP", "asynchronous streams")
-"""What every run in CI can afford."""
+"""The scenarios that are short enough for every run."""
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SHORT)
-def test_phases_of_an_old_pytorch_are_the_true_ones(name: str) -> None:
+def test_phases_of_an_old_pytorch_are_true(name: str) -> None:
     assert_true(OLD, name)
 
 
@@ -24,26 +24,26 @@ def test_phases_of_an_old_pytorch_are_the_true_ones(name: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("version", versions())
-def test_phases_of_every_pytorch_are_the_true_ones(version: str, name: str) -> None:
+def test_phases_of_every_pytorch_are_true(version: str, name: str) -> None:
     assert_true(version, name)
 
 
 def assert_true(version: str, name: str) -> None:
-    """Trains, and holds what was seen of it against what the loop says."""
+    """Trains, and compares the live phases with the record of the loop."""
     require_ebpf()
     python, scenario = python_of(version), SCENARIOS[name]
     if scenario.gpu and not shutil.which("cc"):
-        pytest.skip("cc is not installed, which builds the stand-in of a GPU")
+        pytest.skip("cc is not installed: it builds the simulated GPU")
     for last in (False, False, True):
         found = scores(*live(name, python), scenario)
         assert all(score.gap_ns == 0 for score in found)
         if last or all(score.agreement >= bar(scenario) and is_hidden(score) for score in found):
-            break  # else others on this machine came between the loop's own clock and a probe
+            break  # else other work on this machine ran between the loop's own clock and a probe
     assert [score.agreement for score in found if score.agreement < bar(scenario)] == []
     assert all(map(is_hidden, found))
 
 
 def is_hidden(score: Score) -> bool:
-    """Whether collectives behind compute are seen as long as they were."""
-    seen, true = score.hidden_ns
-    return seen == pytest.approx(true, rel=OVERLAP)
+    """Whether the measured time of hidden collectives is the true one."""
+    measured, true = score.hidden_ns
+    return measured == pytest.approx(true, rel=OVERLAP)

@@ -1,4 +1,4 @@
-"""By scopes or by signals: what each process is judged by."""
+"""The source of the phases of each process: scopes or signals."""
 
 from collections.abc import Iterable, Iterator
 
@@ -16,12 +16,12 @@ from tests.processors.phases.training import (
 )
 
 
-def test_with_the_source_signals_spans_are_left_alone() -> None:
+def test_with_the_source_signals_spans_pass() -> None:
     made = run(batch_of(Loop().steps(3).spans), source="signals")
     assert (len(made), made[0].span_count) == (1, 12)
 
 
-def test_a_process_without_scopes_is_judged_by_signals() -> None:
+def test_a_process_without_scopes_has_phases_by_signals() -> None:
     points = [(at, 0.5 * at / 1000) for at in range(0, 5000, 100)]
     launches = [(at, at / 10) for at in range(0, 5000, 100)]
     batches = [
@@ -38,22 +38,22 @@ def test_a_process_without_scopes_is_judged_by_signals() -> None:
 
 
 def counters(every: int, until: int = 5000) -> Iterator[Batch]:
-    """The counters of a process that waits for its disk half of the time, read `every` so many ms."""
+    """The counters of a process that waits for its disk half of the time, read every `every` ms."""
     for at in range(0, until, every):
         yield gauge_batch("zernel.process.io.wait", [(at, 0.5 * at / 1000)], process_pid=42)
         yield gauge_batch("zernel.cuda.launch.latency", [(at, at / 10)], process_pid=42)
 
 
 def sources_of(batches: Iterable[Batch]) -> set[str]:
-    """By what phases were told."""
+    """The sources of the phases."""
     return {str(attributes["zernel.phase.source"]) for attributes, _ in values_of(batches, "zernel.phase.time")}
 
 
 @pytest.mark.parametrize(
-    ("source", "told_by"), [("auto", {"scopes"}), ("scopes", {"scopes"}), ("signals", {"signals"})]
+    ("source", "sources"), [("auto", {"scopes"}), ("scopes", {"scopes"}), ("signals", {"signals"})]
 )
-def test_of_a_process_with_scopes_and_counters_the_source_decides(source: str, told_by: set[str]) -> None:
-    assert sources_of(run(batch_of(Loop().steps(100).load().spans), *counters(100), source=source)) == told_by
+def test_the_setting_decides_for_a_process_with_scopes_and_counters(source: str, sources: set[str]) -> None:
+    assert sources_of(run(batch_of(Loop().steps(100).load().spans), *counters(100), source=source)) == sources
 
 
 def time_of(batches: Iterable[Batch]) -> dict[tuple[str, ...], float]:
@@ -64,22 +64,22 @@ def time_of(batches: Iterable[Batch]) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_what_signals_told_of_before_the_scopes_came_counts_once() -> None:
+def test_time_by_signals_before_the_first_scopes_counts_once() -> None:
     first = Loop(now=3000).load(1500).steps(20).load()
     processor = make()
     made = [out for batch in (*counters(100), batch_of(first.spans)) for out in processor.process(batch)]
-    told = time_of([*made, *processor.flush()])
-    judged = sum(lasted for (source, _), lasted in told.items() if source == "signals")
-    assert judged == 4800
-    assert sum(told.values()) == pytest.approx(first.now)
+    times = time_of([*made, *processor.flush()])
+    by_signals = sum(lasted for (source, _), lasted in times.items() if source == "signals")
+    assert by_signals == 4800
+    assert sum(times.values()) == pytest.approx(first.now)
 
 
-@pytest.mark.parametrize(("source", "told_by"), [("auto", {"signals"}), ("scopes", set()), ("signals", {"signals"})])
-def test_of_a_process_without_scopes_the_source_decides(source: str, told_by: set[str]) -> None:
-    assert sources_of(run(*counters(100), source=source)) == told_by
+@pytest.mark.parametrize(("source", "sources"), [("auto", {"signals"}), ("scopes", set()), ("signals", {"signals"})])
+def test_the_setting_decides_for_a_process_without_scopes(source: str, sources: set[str]) -> None:
+    assert sources_of(run(*counters(100), source=source)) == sources
 
 
-def test_a_process_that_trains_without_a_loader_has_no_steps_and_is_judged_by_signals() -> None:
+def test_a_process_that_trains_without_a_loader_has_no_steps_and_phases_by_signals() -> None:
     loop = Loop()
     for _ in range(100):
         loop.train()
@@ -89,7 +89,7 @@ def test_a_process_that_trains_without_a_loader_has_no_steps_and_is_judged_by_si
 
 
 @pytest.mark.parametrize(("every", "lines"), [(100, 0), (1000, 1)])
-def test_who_is_judged_by_counters_read_too_rarely_is_told_once(
+def test_counters_that_are_read_too_rarely_are_logged_once(
     every: int, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = run(*counters(every, 9000), signals={"stability": 1}, window="5s")
@@ -97,12 +97,12 @@ def test_who_is_judged_by_counters_read_too_rarely_is_told_once(
     assert sum("set the ebpf receiver's interval" in record.getMessage() for record in caplog.records) == lines
 
 
-def test_who_has_scopes_a_little_later_is_not_told_of_counters(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_whose_scopes_arrive_a_little_later_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     run(*counters(1000, 4000), batch_of(Loop(now=4000).steps(10).spans), *counters(1000, 90_000))
     assert not caplog.records
 
 
-def test_every_result_of_a_process_says_by_what_it_is_known() -> None:
+def test_every_point_of_a_process_has_the_source_of_its_phases() -> None:
     energy = gauge_batch("hw.energy", [(at, 500.0 * at / 1000) for at in range(500, 4001, 500)], zernel_gpu_index=0)
     for made in (run(batch_of(Loop().steps(200).load().spans), energy), run(*counters(100), energy)):
         for name in names_of(made):

@@ -1,4 +1,4 @@
-"""Recorded training loops, held against what the loops themselves wrote down; `make bench` does the same live."""
+"""Recorded training loops, compared with their own records; `make bench` does the same live."""
 
 from itertools import chain
 
@@ -11,15 +11,15 @@ from benchmarks.phases import BOUNDARY_US, OVERLAP, bar, scores
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_phases_are_the_true_ones(name: str) -> None:
+def test_phases_are_true(name: str) -> None:
     scenario = SCENARIOS[name]
     for score in scores(*recorded(name), scenario):
         assert score.agreement >= bar(scenario)
         assert score.gap_ns == 0
         for kind in score.edges_us:
             assert np.median(np.abs(score.edges_us[kind])) <= BOUNDARY_US, kind
-        told, true = score.hidden_ns
-        assert told == pytest.approx(true, rel=OVERLAP)
+        measured, true = score.hidden_ns
+        assert measured == pytest.approx(true, rel=OVERLAP)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_every_kind_of_edge_was_compared(name: str, more: tuple[str, ...]) -> No
 def test_collectives_of_asynchronous_streams_are_both_hidden_and_waited_for() -> None:
     name = "asynchronous streams"
     (truth,) = recorded(name)[1]
-    (told,) = scores(*recorded(name), SCENARIOS[name])
+    (score,) = scores(*recorded(name), SCENARIOS[name])
     exposed = sum(end - start for what, start, end in truth["marks"] if what == "collective")
-    assert told.hidden_ns[0] > 100_000_000
+    assert score.hidden_ns[0] > 100_000_000
     assert exposed > 100_000_000

@@ -30,7 +30,7 @@ NAMES = {
 
 
 def dotted(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """Names as OpenTelemetry writes them: `process_pid` is `process.pid`, `world_size` stays."""
+    """Names in the form of OpenTelemetry: `process_pid` becomes `process.pid`, `world_size` stays."""
     return {
         name.replace("_", ".").replace("world.size", "world_size").replace("local.rank", "local_rank"): value
         for name, value in attributes.items()
@@ -55,7 +55,7 @@ def span_of(kind: str, start: float, end: float, *, name: str = "", thread: int 
 
 
 def batch_of(spans: Iterable[Span], resource: Resource | None = None) -> Batch:
-    """A batch as the eBPF receiver emits it."""
+    """A batch in the form of the ebpf receiver."""
     scope = ScopeSpans(scope=InstrumentationScope(name="otel_zernel_receivers.ebpf"), spans=spans)
     return Batch(
         spans=TracesData(resource_spans=[ResourceSpans(resource=resource or resource_of(), scope_spans=[scope])])
@@ -64,19 +64,19 @@ def batch_of(spans: Iterable[Span], resource: Resource | None = None) -> Batch:
 
 @dataclass
 class Loop:
-    """A training loop that writes down what it does; times in ms."""
+    """A training loop that records its spans; times in ms."""
 
     now: float = 0.0
     thread: int = 1
     spans: list[Span] = field(default_factory=list)
 
     def do(self, kind: str, lasts: float, **more: Any) -> "Loop":
-        """Spends time on something that has a span."""
+        """Spends time in a span."""
         self.spans.append(span_of(kind, self.now, self.now + lasts, thread=self.thread, **more))
         return self.wait(lasts)
 
     def wait(self, lasts: float) -> "Loop":
-        """Spends time on something that has none."""
+        """Spends time outside any span."""
         self.now += lasts
         return self
 
@@ -84,7 +84,7 @@ class Loop:
         return self.do("data_loading", lasts)
 
     def train(self, forward: float = 10.0, backward: float = 12.0, optimizer: float = 4.0, tail: float = 0.1) -> "Loop":
-        """A step's work behind its load: forward, backward, optimizer, zero_grad (1 ms) and a little Python."""
+        """A step's work after its load: forward, backward, optimizer, zero_grad (1 ms), and other code (`tail`)."""
         self.wait(forward).do("backward", backward)
         return self.do("optimizer", optimizer).do("zero_grad", 1.0).wait(tail)
 
@@ -124,7 +124,7 @@ def attributes_of(attributes: Iterable[Any]) -> dict[str, AttributeValue]:
 
 
 def gauge_batch(name: str, values: Iterable[tuple[float, float]], **attributes: AttributeValue) -> Batch:
-    """A gauge's points: times in ms since START, values."""
+    """A batch with the points of a gauge: times in ms since START, and values."""
     named = key_values(dotted(attributes))
     points = [
         NumberDataPoint(time_unix_nano=START + round(at * MS), as_double=value, attributes=named)

@@ -10,7 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, ScopeMe
 from otel_zernel.otlp.histograms import LARGEST, HdrLayout, encode_buckets, encode_histogram_point, hdr_buckets
 from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, Descriptor, Period, encode_attributes, encode_metric
 from otel_zernel_processors.phases.emit.metrics import Labels
-from otel_zernel_processors.phases.emit.traces import Candidate
+from otel_zernel_processors.phases.emit.traces import TraceCandidate
 
 _DESCRIPTOR = Descriptor("zernel.step.duration", "s", "histogram", temporality="delta")
 _LAYOUT = HdrLayout(significant_figures=3)
@@ -50,7 +50,7 @@ class StepHistogram:
 
 
 class StepDurations:
-    """The durations of the steps of an interval, by kind of step."""
+    """The durations of the steps in one interval, by kind of step."""
 
     def __init__(self) -> None:
         self._histograms: defaultdict[str, StepHistogram] = defaultdict(StepHistogram)
@@ -59,11 +59,11 @@ class StepDurations:
         """Counts a step."""
         self._histograms[kind].add(duration_ns)
 
-    def metric(self, traces: Iterable[Candidate], common: Labels, start_ns: int, now_ns: int) -> Metric:
-        """The metric. Its exemplars are the steps that have traces; `common` are the attributes of all points."""
+    def metric(self, traced: Iterable[TraceCandidate], common: Labels, start_ns: int, now_ns: int) -> Metric:
+        """The metric. Its exemplars are the steps with a trace. `common` are attributes of every point."""
         exemplars: defaultdict[str, list[Exemplar]] = defaultdict(list)
-        for one in traces:
-            exemplars[one.closed.step.kind].append(_exemplar(one))
+        for candidate in traced:
+            exemplars[candidate.closed.step.kind].append(_exemplar(candidate))
         histograms, period = sorted(self._histograms.items()), Period(start_ns, now_ns)
         points = [histogram.encode({**common, "zernel.step.kind": kind}, period) for kind, histogram in histograms]
         metric = ScopeMetrics.FromString(encode_metric(_DESCRIPTOR, b"".join(points))).metrics[0]
@@ -72,7 +72,7 @@ class StepDurations:
         return metric
 
 
-def _exemplar(candidate: Candidate) -> Exemplar:
+def _exemplar(candidate: TraceCandidate) -> Exemplar:
     return Exemplar(
         time_unix_nano=candidate.closed.step.end,
         as_double=candidate.duration_ns / _NS,

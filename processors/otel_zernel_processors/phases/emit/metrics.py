@@ -1,4 +1,4 @@
-"""The metrics of a process, as OTLP messages."""
+"""Builds metrics as OTLP messages."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,40 +19,39 @@ from otel_zernel.otlp.points import AttributeValue, key_values
 SCOPE = InstrumentationScope(name="otel_zernel_processors.phases", version=__version__)
 
 Labels = Mapping[str, AttributeValue]
+"""Attributes of a point."""
 Value = tuple[Labels, float]
+"""The attributes of a point besides the common ones, and its value."""
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 
-class Writer:
-    """Makes the metrics of one resource and one moment. `common` are attributes that every point has."""
+class MetricWriter:
+    """Builds the metrics of one resource at one time. A metric without points is skipped."""
 
     def __init__(self, common: Labels, start_ns: int, now_ns: int) -> None:
+        """`common` are attributes of every point. Cumulative sums start at `start_ns`."""
         self._common = common
         self._start_ns = start_ns
         self._now_ns = now_ns
         self.metrics: list[Metric] = []
 
     def sum(self, name: str, unit: str, values: Iterable[Value]) -> None:
-        """A cumulative, monotonic sum."""
+        """Adds a cumulative, monotonic sum."""
         metric = Metric(name=name, unit=unit)
         metric.sum.aggregation_temporality, metric.sum.is_monotonic = _CUMULATIVE, True
         metric.sum.data_points.extend(self._points(values, self._start_ns))
-        self._keep(metric, len(metric.sum.data_points))
+        self._add(metric, len(metric.sum.data_points))
 
     def gauge(self, name: str, unit: str, values: Iterable[Value]) -> None:
-        """A gauge."""
+        """Adds a gauge."""
         metric = Metric(name=name, unit=unit)
         metric.gauge.data_points.extend(self._points(values, 0))
-        self._keep(metric, len(metric.gauge.data_points))
+        self._add(metric, len(metric.gauge.data_points))
 
     def histogram(self, metric: Metric) -> None:
-        """A histogram made elsewhere."""
-        self._keep(metric, len(metric.histogram.data_points))
-
-    def data(self, resource: Resource) -> MetricsData:
-        """All of them."""
-        return data_of(resource, self.metrics)
+        """Adds a complete histogram."""
+        self._add(metric, len(metric.histogram.data_points))
 
     def _points(self, values: Iterable[Value], start_ns: int) -> Iterator[NumberDataPoint]:
         for labels, value in values:
@@ -64,13 +63,13 @@ class Writer:
                 point.as_double = value
             yield point
 
-    def _keep(self, metric: Metric, points: int) -> None:
+    def _add(self, metric: Metric, points: int) -> None:
         if points:
             self.metrics.append(metric)
 
 
-def data_of(resource: Resource, metrics: Iterable[Metric]) -> MetricsData:
-    """Metrics of one resource."""
+def metrics_data(resource: Resource, metrics: Iterable[Metric]) -> MetricsData:
+    """Metrics of one resource as a message."""
     scope = ScopeMetrics(scope=SCOPE, metrics=metrics)
     return MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])])
 

@@ -1,4 +1,4 @@
-"""Steps as traces: a span for the step, a child for each piece of its ledger, collectives and long syncs below."""
+"""Traces of steps: a span for the step, a child for each segment, and below those the collectives and long syncs."""
 
 import hashlib
 import heapq
@@ -9,54 +9,63 @@ from dataclasses import dataclass
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
+from otel_zernel.batch import Batch
+from otel_zernel.component import PAUSE
 from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_processors.phases.config import TracesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
-from otel_zernel_processors.phases.intake.intervals import Mark
-from otel_zernel_processors.phases.scopes.attribution import PHASES, Piece
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.scopes.attribution import PHASES, Segment
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
+
+_PIECE = 256
+"""Spans of one batch of traces, at least: they take about 2 ms to build."""
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class TraceCandidate:
     """A step that may become a trace."""
 
     number: int
-    """Of the step, counted from 1 in its process."""
+    """The number of the step in its process, from 1."""
     closed: ClosedStep
     seed: str
-    """What ids are made of: the process and the step."""
+    """The text of process and step whose hashes are the ids."""
 
     @property
     def trace_id(self) -> bytes:
+        """16 bytes."""
         return identifier(self.seed, 16)
 
     @property
     def span_id(self) -> bytes:
+        """8 bytes: the id of the step's span."""
         return identifier(self.seed, 8)
 
     @property
     def duration_ns(self) -> int:
+        """The duration of the step."""
         return self.closed.step.end - self.closed.step.start
 
 
-class Sampler:
-    """Chooses among the steps of one process and interval: every Nth, the slow, and the slowest.
+class TraceSampler:
+    """Chooses among the steps of one process and interval: every Nth step, slow steps, and the slowest ones.
 
-    Ids are hashes of the process and the step, so that the same spans give the same traces again.
+    Ids are hashes of process and step, so the same spans always give the same traces.
     """
 
-    def __init__(self, config: TracesConfig, identity: str, drop: Callable[[int, str], None]) -> None:
+    def __init__(self, config: TracesConfig, seed: str, drop: Callable[[int, str], None]) -> None:
+        """`seed` identifies the process. `drop` counts steps and spans beyond the limits."""
         self._config = config
         self._drop = drop
         self._slow_ns = ns(config.slow_step)
-        self._identity = identity
+        self._seed = seed
         self._number = 0
-        self._chosen: list[Candidate] = []
-        self._slowest: list[tuple[int, int, Candidate]] = []
+        self._chosen: list[TraceCandidate] = []
+        self._slowest: list[tuple[int, int, TraceCandidate]] = []
 
-    def consider(self, closed: ClosedStep) -> None:
-        """Takes a step into account; counts it if there is no room for it."""
+    def add(self, closed: ClosedStep) -> None:
+        """Considers the next step. A chosen step beyond `max_steps` is dropped and counted."""
         self._number += 1
         lasted = closed.step.end - closed.step.start
         sampled = self._config.sample and self._number % self._config.sample == 0
@@ -70,17 +79,18 @@ class Sampler:
         elif self._slowest and lasted > self._slowest[0][0]:
             heapq.heapreplace(self._slowest, (lasted, -self._number, self._candidate(closed)))
 
-    def chosen(self) -> list[Candidate]:
+    def pop_chosen(self) -> list[TraceCandidate]:
         """The steps chosen since the last call, in order."""
         chosen = [*self._chosen, *(candidate for _, _, candidate in self._slowest)]
         self._chosen, self._slowest = [], []
         return sorted(chosen, key=lambda candidate: candidate.number)
 
-    def _candidate(self, closed: ClosedStep) -> Candidate:
-        return Candidate(self._number, closed, f"{self._identity} {closed.step.start} {self._number}")
+    def _candidate(self, closed: ClosedStep) -> TraceCandidate:
+        return TraceCandidate(self._number, closed, f"{self._seed} {closed.step.start} {self._number}")
 
-    def trace_of(self, candidate: Candidate, common: Attributes) -> Iterator[Span]:
-        """The spans of a step's trace, the step itself first; what does not fit is counted."""
+    def trace_of(self, candidate: TraceCandidate, common: Attributes) -> Iterator[Span]:
+        """The spans of a step's trace; the span of the step is the first. `common` are attributes of that span. Spans
+        beyond `max_spans` are dropped and counted."""
         step, room = candidate.closed.step, self._config.max_spans - 1
         root = Span(
             trace_id=candidate.trace_id,
@@ -89,84 +99,101 @@ class Sampler:
             kind=Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=step.start,
             end_time_unix_nano=step.end,
-            attributes=key_values({**common, **_described(candidate)}),
+            attributes=key_values({**common, **_attributes(candidate)}),
         )
         yield root
-        pieces = candidate.closed.ledger.pieces
+        segments = candidate.closed.attribution.segments
         children = []
-        for position, piece in enumerate(pieces[:room]):
-            children.append(_child(root, position, piece))
+        for position, segment in enumerate(segments[:room]):
+            children.append(_child(root, position, segment))
             yield children[-1]
-        marks = _shown(candidate.closed, ns(self._config.long_sync))
-        yield from _below(root, children, pieces, marks[: room - len(children)])
-        if len(pieces) + len(marks) > room:
-            self._drop(len(pieces) + len(marks) - room, "max_trace_spans")
+        intervals = _repeated(candidate.closed, ns(self._config.long_sync))
+        yield from _below(root, children, segments, intervals[: room - len(children)])
+        if len(segments) + len(intervals) > room:
+            self._drop(len(segments) + len(intervals) - room, "max_trace_spans")
+
+
+def trace_batches(traces: Iterable[Iterator[Span]], resource: Resource) -> Iterator[Batch]:
+    """Batches of whole traces, with `PAUSE` between them."""
+    spans: list[Span] = []
+    for trace in traces:
+        for span in trace:
+            spans.append(span)
+            if len(spans) % _PIECE == 0:
+                yield PAUSE
+        if len(spans) >= _PIECE:
+            yield Batch(spans=traces_data(resource, spans))
+            spans = []
+    if spans:
+        yield Batch(spans=traces_data(resource, spans))
 
 
 def identifier(seed: str, size: int) -> bytes:
-    """An id of `size` bytes, always the same for a seed, and never all zero."""
+    """An id of `size` bytes, always the same for a seed."""
     return hashlib.blake2b(seed.encode(), digest_size=size).digest()
 
 
 def traces_data(resource: Resource, spans: Iterable[Span]) -> TracesData:
-    """The spans as a message."""
+    """Spans of one resource as a message."""
     return TracesData(
         resource_spans=[ResourceSpans(resource=resource, scope_spans=[ScopeSpans(scope=SCOPE, spans=spans)])]
     )
 
 
-def _described(candidate: Candidate) -> Attributes:
-    step, entries = candidate.closed.step, candidate.closed.ledger
-    spent = entries.phase_ns()
+def _attributes(candidate: TraceCandidate) -> Attributes:
+    step, attribution = candidate.closed.step, candidate.closed.attribution
+    spent = attribution.phase_ns()
     return {
         "zernel.step.number": candidate.number,
         "zernel.step.kind": step.kind,
         "zernel.step.lossy": step.lossy,
         "zernel.phase.source": "scopes",
-        "zernel.collective.overlap": entries.overlap_ns / 1e9,
+        "zernel.collective.overlap": attribution.overlap_ns / 1e9,
         **{f"zernel.phase.{phase}": spent.get(phase, 0) / 1e9 for phase in PHASES},
     }
 
 
-def _child(parent: Span, position: int, piece: Piece) -> Span:
+def _child(parent: Span, position: int, segment: Segment) -> Span:
     return Span(
         trace_id=parent.trace_id,
-        span_id=identifier(f"{parent.span_id.hex()} {position} {piece.start}", 8),
+        span_id=identifier(f"{parent.span_id.hex()} {position} {segment.start}", 8),
         parent_span_id=parent.span_id,
-        name=piece.what,
+        name=segment.activity,
         kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=piece.start,
-        end_time_unix_nano=piece.end,
-        attributes=key_values({"zernel.phase": piece.phase}),
+        start_time_unix_nano=segment.start,
+        end_time_unix_nano=segment.end,
+        attributes=key_values({"zernel.phase": segment.phase}),
     )
 
 
-def _shown(closed: ClosedStep, long_sync: int) -> list[Mark]:
-    """The collectives that began in the step and its long syncs, in order."""
-    syncs = [mark for mark in closed.step.marks if mark.kind == "sync" and mark.end - mark.start > long_sync]
+def _repeated(closed: ClosedStep, long_sync_ns: int) -> list[ThreadInterval]:
+    """The collectives and the long syncs that began in the step, in order: the trace repeats their spans."""
+    syncs = [one for one in closed.step.intervals if one.kind == "sync" and one.end - one.start > long_sync_ns]
     begin, end = closed.step.start, closed.step.end
-    marks = [mark for mark in (*closed.collectives, *syncs) if mark.span and begin <= mark.start < end]
-    return sorted(marks, key=lambda mark: mark[:5])
+    repeated = [one for one in (*closed.collectives, *syncs) if one.span and begin <= one.start < end]
+    return sorted(repeated, key=lambda interval: interval[:5])
 
 
-def _below(root: Span, children: Sequence[Span], pieces: Sequence[Piece], marks: Iterable[Mark]) -> Iterator[Span]:
-    """The marks, each under the piece in which it began; under the step, where that found no room."""
-    starts = [piece.start for piece in pieces]
-    for mark in marks:
-        position = bisect_right(starts, mark.start) - 1
+def _below(
+    root: Span, children: Sequence[Span], segments: Sequence[Segment], intervals: Iterable[ThreadInterval]
+) -> Iterator[Span]:
+    """The intervals, each below the segment in which it began, or below the step if that segment has no span."""
+    starts = [segment.start for segment in segments]
+    for interval in intervals:
+        position = bisect_right(starts, interval.start) - 1
         parent = children[position] if position < len(children) else root
-        yield _again(root, parent, mark, mark.span or Span())
+        yield _repeat(root, parent, interval, interval.span or Span())
 
 
-def _again(root: Span, parent: Span, mark: Mark, span: Span) -> Span:
+def _repeat(root: Span, parent: Span, interval: ThreadInterval, span: Span) -> Span:
     return Span(
         trace_id=root.trace_id,
-        span_id=identifier(f"{root.span_id.hex()} {mark[:5]}", 8),
+        span_id=identifier(f"{root.span_id.hex()} {interval[:5]}", 8),
         parent_span_id=parent.span_id,
-        name=mark.name,
+        name=interval.name,
         kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=mark.start,
-        end_time_unix_nano=mark.end,
+        start_time_unix_nano=interval.start,
+        end_time_unix_nano=interval.end,
         attributes=span.attributes,
         status=span.status,
     )

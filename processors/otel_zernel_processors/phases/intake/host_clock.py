@@ -1,41 +1,42 @@
-"""The time of a host: that of the latest thing seen of it, not that of the collector's clock."""
+"""The time on one host: the latest timestamp in its data, not the time of the collector's clock."""
 
 from otel_zernel.clock import Clock
 
 _AHEAD_NS = 60_000_000_000
-"""Times further ahead of the host's time and of the collector's clock are wrong: they would make all that follows late.
-Where the host was ahead of that clock from the first, it may stay so; where by more than a day, the clock says nothing
-of it, and a day is the bound."""
+"""How far a timestamp may be ahead of the host's time and of the collector's clock. One wrong timestamp in the future
+would make all later data late. If the first timestamp of the host is ahead of the collector's clock, the host may stay
+that far ahead."""
 _DAY_NS = 86_400_000_000_000
+"""If the host is ahead by more than a day, its clock is unrelated to the collector's, and this is the bound."""
 
 
-class HostTime:
-    """Goes on with what is seen. All times are ns since 1970."""
+class HostClock:
+    """Advances with the timestamps in the data of one host. All times are ns since 1970."""
 
     def __init__(self, clock: Clock, patience_ns: int) -> None:
-        """`clock` is the collector's. What nothing but times too far ahead has come of for `patience_ns` is there."""
+        """`clock` is the collector's. If every timestamp is too far ahead for `patience_ns`, accept them."""
         self._clock = clock
         self._patience_ns = patience_ns
         self.now = self.since = 0
-        """The latest and the first time seen."""
+        """The latest and the first accepted timestamp."""
         self._latest = self._ahead = self._refused_since = self._quiet_since = 0
 
-    def sees(self, start: int, end: int) -> bool:
-        """Lets time go on to what is seen; whether it is believed. Of the first thing seen, any time is."""
+    def accept(self, start: int, end: int) -> bool:
+        """Advances to `end`; False, without an effect, if `end` is too far ahead. The first timestamp is always
+        accepted, and `start` becomes the host's first time."""
         if end > self.now:
-            if end > self._latest and not self._believes(end):
+            if end > self._latest and not self._is_plausible(end):
                 return False
             self.since, self.now, self._refused_since = self.since or start, end, 0
         self._quiet_since = 0
         return True
 
     def quiet_ns(self, wall: int) -> int:
-        """For how long nothing was seen, since first asked, by the collector's time `wall`: this one stands still
-        meanwhile."""
+        """How long no data has arrived, by the collector's time `wall`, counted from the first such question."""
         self._quiet_since = self._quiet_since or wall
         return wall - self._quiet_since
 
-    def _believes(self, time: int) -> bool:
+    def _is_plausible(self, time: int) -> bool:
         wall = self._clock.time_ns()
         if not self.now:
             self._latest, self._ahead = time, max(time - wall, 0)

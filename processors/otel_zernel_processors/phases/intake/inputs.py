@@ -1,11 +1,11 @@
-"""What metrics say of processes and GPUs, whoever measured it: the points that phases are joined with."""
+"""Reads the points of metrics that phases use, whichever receiver measured them."""
 
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import points
@@ -22,54 +22,58 @@ KERNEL = frozenset(
         "zernel.gpu.memory.used",
     }
 )
-"""Of the eBPF receiver: the signals of processes; see docs/spans.md."""
+"""Signals of processes that the kernel counts; docs/spans.md defines them."""
 NVML = frozenset({"zernel.gpu.process.utilization", "zernel.gpu.process.memory.usage"})
+"""Signals of processes that NVML reports."""
 GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"})
 LOSSES = "zernel.ebpf.lost_events"
-READING = "zernel.probe.floor"
-"""Comes with every reading of the eBPF receiver's counters."""
-MISSING = "zernel.ebpf.missing_marks"
-"""The functions of PyTorch that phases are made of and a process's libraries lack; see docs/spans.md."""
-_KNOWN = KERNEL | NVML | GPU | {LOSSES, READING, MISSING}
+READING = "zernel.reading.sequence"
+"""One point comes with every reading of the receiver's counters."""
+MISSING_MARKS = "zernel.ebpf.missing_marks"
+"""Functions that phases are made of and that a process's PyTorch does not have; docs/spans.md lists them."""
+_KNOWN = KERNEL | NVML | GPU | {LOSSES, READING, MISSING_MARKS}
+_DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
+"""Values of `zernel.gpu.engine` for the use of the whole GPU."""
 _TASKS = ("", "general")
+"""Values of `hw.gpu.task` for the use of the whole GPU."""
 
 Scalars = Mapping[str, str | int | float]
 
 
-class Observation(NamedTuple):
-    """One point: `value` is a number point's value, or a histogram's count."""
+class InputPoint(NamedTuple):
+    """One point of a metric. `value` is the value of a number point, or the count of a histogram point."""
 
     name: str
     start: int
-    """Since when the value counts, ns since 1970; 0 if the point does not say."""
+    """The start of the point, ns since 1970; 0 if it has none."""
     time: int
     """ns since 1970."""
     value: float
     host: str
     pid: int | None
     gpu: str
-    """The GPU's index on its host; empty if unknown."""
+    """The index of the GPU on its host; empty if unknown."""
     delta: bool
-    """Whether the value counts since the last point, rather than since the start."""
+    """Whether the temporality is delta; else it is cumulative, or the point is a gauge's."""
     resource: Resource
     mark: str = ""
-    """Of PyTorch: which one is missing."""
+    """`zernel.mark` of a point of `zernel.ebpf.missing_marks`."""
 
 
-def observations(metrics: MetricsData) -> Iterator[Observation]:
-    """The points that say something about phases."""
+def input_points(metrics: MetricsData) -> Iterator[InputPoint]:
+    """The points of the metrics that phases use. Points without a recorded or finite value are skipped."""
     for resource in metrics.resource_metrics:
         named = None
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
                 if metric.name in _KNOWN:
                     named = scalars(resource.resource.attributes) if named is None else named
-                    yield from _observed(metric, named, resource.resource)
+                    yield from _points_of(metric, named, resource.resource)
 
 
 def scalars(attributes: Any) -> dict[str, str | int | float]:
-    """The attributes that are text or numbers."""
+    """OTLP attributes as a dict. A value that is neither text nor a number becomes the empty string."""
     return {pair.key: _scalar(pair) for pair in attributes}
 
 
@@ -78,17 +82,17 @@ def _scalar(pair: KeyValue) -> str | int | float:
     return getattr(pair.value, kind) if kind in ("string_value", "int_value", "double_value") else ""
 
 
-def _observed(metric: Any, resource: Scalars, origin: Resource) -> Iterator[Observation]:
+def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterator[InputPoint]:
     data = getattr(metric, metric.WhichOneof("data") or "gauge")
-    delta = getattr(data, "aggregation_temporality", 2) == 1
+    delta = getattr(data, "aggregation_temporality", None) == _DELTA
     for point in points(metric):
-        named = {**resource, **scalars(point.attributes)}
-        of_whole = named.get("zernel.gpu.engine", "") in _ENGINES and named.get("hw.gpu.task", "") in _TASKS
+        named = {**of_resource, **scalars(point.attributes)}
+        of_whole_gpu = named.get("zernel.gpu.engine", "") in _ENGINES and named.get("hw.gpu.task", "") in _TASKS
         value = _value(point)
-        if value is None or not of_whole:
+        if value is None or not of_whole_gpu:
             continue
         pid, index = named.get("process.pid"), named.get("zernel.gpu.index", "")
-        yield Observation(
+        yield InputPoint(
             metric.name,
             point.start_time_unix_nano,
             point.time_unix_nano,
@@ -97,13 +101,13 @@ def _observed(metric: Any, resource: Scalars, origin: Resource) -> Iterator[Obse
             pid if isinstance(pid, int) else None,
             str(index),
             delta,
-            origin,
+            resource,
             str(named.get("zernel.mark", "")),
         )
 
 
 def _value(point: Any) -> float | None:
-    if has_no_value(point):  # the series has ended; its process is not to be met anew
+    if has_no_value(point):  # the series has ended: it must not revive its process
         return None
     if hasattr(point, "as_double"):
         kind = point.WhichOneof("value")

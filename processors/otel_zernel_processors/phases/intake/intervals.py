@@ -1,19 +1,29 @@
-"""What was seen of a process: its spans, reduced to what the timeline needs."""
+"""Reads the intervals of threads from spans in the form of docs/spans.md."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-Kind = Literal["data_loading", "optimizer", "zero_grad", "backward", "ddp", "user", "sync", "collective"]
-"""`zernel.interval` of docs/spans.md."""
-KINDS = frozenset(get_args(Kind))
+IntervalKind = Literal["data_loading", "optimizer", "zero_grad", "backward", "ddp", "user", "sync", "collective"]
+"""The values of `zernel.interval` that make up steps; docs/spans.md defines them."""
+KINDS = frozenset(get_args(IntervalKind))
 
 WORK = frozenset({"backward", "optimizer"})
-"""What only a training step does."""
+"""The kinds that occur only in a training step."""
+
+_PROCESS = "process"
+"""The value of `zernel.interval` for the span that covers a whole process."""
+_ENDS = frozenset({"exit", "signal"})
+"""The values of `zernel.process.end` after which the process is gone. After `exec` it runs another program."""
+_WITH_MORE = frozenset({"collective", _PROCESS})
+"""Kinds for which attributes other than `zernel.interval` and `thread.id` matter."""
 
 
-class Mark(NamedTuple):
-    """An interval on a thread. Times are ns since 1970. Ordered by end, the order in which marks are known."""
+class ThreadInterval(NamedTuple):
+    """One interval of one thread. Times are ns since 1970. Intervals sort by their end: they become known in that
+    order."""
 
     end: int
     start: int
@@ -21,50 +31,78 @@ class Mark(NamedTuple):
     kind: str
     name: str
     in_flight: bool = False
-    """Of a collective: whether the interval reaches to its completion, rather than only covering the call."""
+    """For a collective: True if the interval lasts until the collective completed, False if it covers only the call."""
     span: Span | None = None
-    """Kept of what traces show again: collectives and syncs."""
+    """The span itself, for the kinds that traces repeat: collectives and syncs."""
 
     @property
     def waits_for_collective(self) -> bool:
-        """Whether the thread does nothing here but wait for other ranks.
+        """Whether the thread only waits for other ranks.
 
-        `finalize_backward` is where DDP's reducer waits for its buckets.
+        DDP's reducer waits for its buckets in `finalize_backward`.
         """
         return self.name.startswith("c10d::") if self.kind == "sync" else self.name.endswith("::finalize_backward")
 
 
-def mark_of(span: Span) -> Mark | None:
-    """The mark of a span in the form of docs/spans.md; None if it has none or makes no sense."""
-    kind, thread, source = "", 0, ""
+@dataclass(slots=True)
+class SpanInput:
+    """Spans of one process, sorted by their use."""
+
+    intervals: list[ThreadInterval] = field(default_factory=list)
+    process_end: int = 0
+    """When (ns since 1970) the process exited or was killed; 0 if no span reports it."""
+    invalid: int = 0
+    """Number of spans with an unknown `zernel.interval` or impossible times."""
+    others: list[Span] = field(default_factory=list)
+    """Spans without the attribute `zernel.interval`."""
+
+
+def read_spans(spans: Iterable[Span]) -> SpanInput:
+    """Reads the spans of one resource and scope."""
+    read = SpanInput()
+    for span in spans:
+        kind, thread, source, end = _attributes_of(span)
+        if kind is None:
+            read.others.append(span)
+        elif kind == _PROCESS:
+            if end in _ENDS:
+                read.process_end = max(read.process_end, span.end_time_unix_nano)
+        elif interval := _interval(span, kind, thread, source):
+            read.intervals.append(interval)
+        else:
+            read.invalid += 1
+    return read
+
+
+def interval_of(span: Span) -> ThreadInterval | None:
+    """The interval of a span; None if its kind is unknown or its times are impossible."""
+    kind, thread, source, _ = _attributes_of(span)
+    return _interval(span, kind or "", thread, source)
+
+
+def _attributes_of(span: Span) -> tuple[str | None, int, str, str]:
+    """`zernel.interval` (None if absent), `thread.id`, `zernel.timing.source` and `zernel.process.end`."""
+    kind, thread, source, end = None, 0, "", ""
     for attribute in span.attributes:
-        key = attribute.key  # reading a message's field costs more than all else here
+        key = attribute.key  # reading a field of a message dominates the cost of this function
         if key == "zernel.interval":
             kind = attribute.value.string_value
-            if thread and kind != "collective":
+            if thread and kind not in _WITH_MORE:
                 break
         elif key == "thread.id":
             thread = attribute.value.int_value
-            if kind and kind != "collective":
+            if kind and kind not in _WITH_MORE:
                 break
         elif key == "zernel.timing.source":
             source = attribute.value.string_value
+        elif key == "zernel.process.end":
+            end = attribute.value.string_value
+    return kind, thread, source, end
+
+
+def _interval(span: Span, kind: str, thread: int, source: str) -> ThreadInterval | None:
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     if kind not in KINDS or not 0 < start <= end:
         return None
     kept = span if kind in ("sync", "collective") else None
-    return Mark(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)
-
-
-_DEATHS = frozenset({"exit", "signal"})
-"""`zernel.process.end` of a process that is no more; after `exec` it goes on as another program."""
-
-
-def tells_death(span: Span) -> bool:
-    """Whether it covers a process that is no more."""
-    return any(one.key == "zernel.process.end" and one.value.string_value in _DEATHS for one in span.attributes)
-
-
-def covers_process(span: Span) -> bool:
-    """Whether it covers a process as a whole, which is part of no step."""
-    return any(one.key == "zernel.interval" and one.value.string_value == "process" for one in span.attributes)
+    return ThreadInterval(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)

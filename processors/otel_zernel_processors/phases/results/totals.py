@@ -1,16 +1,16 @@
-"""What a process's phases add up to: since the start, and over the window."""
+"""Sums up the phases and steps of one process: since it was first seen, and over the window."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel_processors.phases.scopes.attribution import PHASE_OF, PHASES, after
+from otel_zernel_processors.phases.scopes.attribution import PHASE_OF, PHASES, segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 
 @dataclass(slots=True)
-class Tally:
-    """Sums over one interval, or over the window."""
+class PhaseTotals:
+    """Sums over one interval or over the window."""
 
     phase_ns: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
@@ -18,8 +18,10 @@ class Tally:
     duration_ns: int = 0
     """Of training steps and accumulations."""
     duration_squares: int = 0
+    """Sum of the squares of these durations, in ns²."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "PhaseTotals") -> None:
+        """Adds the sums of another interval."""
         self.phase_ns.update(other.phase_ns)
         self.steps.update(other.steps)
         self.duration_ns += other.duration_ns
@@ -27,11 +29,11 @@ class Tally:
 
     @property
     def trained(self) -> int:
-        """How many steps had a backward pass."""
+        """Number of steps with a backward pass."""
         return self.steps["training"] + self.steps["accumulation"]
 
     def fraction(self, phase: str) -> float:
-        """The phase's share of all time, 0 to 1; 0 if there is none."""
+        """The phase's share of all time, 0 to 1; 0 without any time."""
         total = self.phase_ns.total()
         return self.phase_ns[phase] / total if total else 0.0
 
@@ -45,75 +47,81 @@ class Tally:
         return float(max(variance, 0.0) ** 0.5 / mean)
 
 
-class Account:
+class Totals:
     """The sums of one process. Times are whole ns, so that they add up exactly."""
 
     def __init__(self, window_intervals: int) -> None:
         self.phase_ns: Counter[tuple[str, str]] = Counter()
         """By phase and source."""
         self.steps: Counter[str] = Counter()
+        """By kind."""
         self.epochs = 0
         self.lossy_steps = 0
         self.transitions: Counter[str] = Counter()
         """By source."""
         self.overlap_ns = 0
+        """How long collectives were in flight while the training thread did something else."""
         self.phase = "unknown"
-        """The last one known."""
+        """The latest phase."""
         self.source = "scopes"
-        self.open = Tally()
-        self._told_until = 0
-        self._window: deque[Tally] = deque(maxlen=window_intervals)
+        """The source of the latest phase."""
+        self._interval = PhaseTotals()
+        self._counted_until = 0
+        self._window: deque[PhaseTotals] = deque(maxlen=window_intervals)
 
     def add_step(self, closed: ClosedStep) -> None:
-        """Adds a step by scopes; its time counts once, whatever has told of it before."""
-        step = closed.step
-        spent: dict[str, int] = {}
-        changes, last = 0, self.phase
-        for start, end, what in after(closed.ledger.pieces, self._told_until):
-            phase = PHASE_OF[what]
-            spent[phase] = spent.get(phase, 0) + end - start
-            changes += phase != last
-            last = phase
-        self._add(spent, "scopes")
-        self._change(changes, last, "scopes")
-        self._told_until = max(self._told_until, step.end)
-        self.overlap_ns += closed.ledger.overlap_ns
+        """Adds a step by scopes. Time that signals have already counted is not counted again."""
+        step, attribution = closed.step, closed.attribution
+        self._add_segments(closed)
+        self._counted_until = max(self._counted_until, step.end)
+        self.overlap_ns += attribution.overlap_ns
         self.steps[step.kind] += 1
         self.epochs += step.ends_epoch
         self.lossy_steps += step.lossy
-        self.open.steps[step.kind] += 1
+        self._interval.steps[step.kind] += 1
         if step.trains and step.kind != "unfinished":
             duration = step.end - step.start
-            self.open.duration_ns += duration
-            self.open.duration_squares += duration**2
+            self._interval.duration_ns += duration
+            self._interval.duration_squares += duration**2
 
-    def add_time(self, start: int, end: int, phase: str) -> None:
-        """Adds a stretch of one phase (ns) by signals; one that differs from the last is a transition."""
-        self._add({phase: end - start}, "signals")
-        self._change(int(phase != self.phase), phase, "signals")
-        self._told_until = end
+    def add_period(self, start: int, end: int, phase: str) -> None:
+        """Adds a period (ns) in one phase by signals. A change of the phase counts as a transition."""
+        self._add_time({phase: end - start}, "signals")
+        self._add_transitions(int(phase != self.phase), phase, "signals")
+        self._counted_until = end
 
-    def _add(self, spent: Mapping[str, int], source: str) -> None:
-        of_window = self.open.phase_ns
+    def close_interval(self) -> PhaseTotals:
+        """Ends an interval; returns the sums over the window."""
+        self._window.append(self._interval)
+        self._interval = PhaseTotals()
+        return sum_of(self._window)
+
+    def _add_segments(self, closed: ClosedStep) -> None:
+        spent: dict[str, int] = {}
+        changes, last = 0, self.phase
+        for start, end, activity in segments_after(closed.attribution.segments, self._counted_until):
+            phase = PHASE_OF[activity]
+            spent[phase] = spent.get(phase, 0) + end - start
+            changes += phase != last
+            last = phase
+        self._add_time(spent, "scopes")
+        self._add_transitions(changes, last, "scopes")
+
+    def _add_time(self, spent: Mapping[str, int], source: str) -> None:
+        of_interval = self._interval.phase_ns
         for phase, duration_ns in spent.items():
             self.phase_ns[phase, source] += duration_ns
-            of_window[phase] += duration_ns
+            of_interval[phase] += duration_ns
 
-    def _change(self, count: int, phase: str, source: str) -> None:
-        """Counts transitions, the last of them to this phase."""
+    def _add_transitions(self, count: int, phase: str, source: str) -> None:
+        """Counts transitions. The last one leads to `phase`."""
         self.transitions[source] += count
         self.phase, self.source = phase, source
 
-    def close(self) -> Tally:
-        """Ends an interval: the sums over the window."""
-        self._window.append(self.open)
-        self.open = Tally()
-        return total(self._window)
 
-
-def total(tallies: Iterable[Tally]) -> Tally:
-    """The sum of tallies."""
-    whole = Tally(phase_ns=Counter(dict.fromkeys(PHASES, 0)))
-    for tally in tallies:
-        whole.add(tally)
+def sum_of(totals: Iterable[PhaseTotals]) -> PhaseTotals:
+    """The sum over several intervals, with an entry for every phase."""
+    whole = PhaseTotals(phase_ns=Counter(dict.fromkeys(PHASES, 0)))
+    for one in totals:
+        whole.add(one)
     return whole

@@ -1,11 +1,11 @@
-"""What a process is bound by: a verdict one can act on, and its evidence."""
+"""The verdict on a process: what limits its training, with the evidence."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.config import VerdictConfig
-from otel_zernel_processors.phases.results.totals import Tally
-from otel_zernel_processors.phases.signals.debounce import Vote
+from otel_zernel_processors.phases.results.totals import PhaseTotals
+from otel_zernel_processors.phases.signals.debounce import Debounce
 
 VERDICTS = (
     "none",
@@ -16,75 +16,77 @@ VERDICTS = (
     "compute_bound",
     "marks_missing",
 )
-"""`none`: too few steps, or none of the others. `marks_missing`: likewise, and PyTorch's marks are not all there."""
+"""`none`: too few steps, or no other verdict applies. `marks_missing` replaces `none` for a process whose PyTorch does
+not have an essential mark."""
 
 MARKS = frozenset({"scopes", "backward", "collective_wait", "ddp_wait"})
-"""`zernel.mark` of docs/spans.md."""
+"""The values of `zernel.mark` in docs/spans.md."""
 _ESSENTIAL = frozenset({"scopes", "backward"})
-"""Marks without which no training step can be judged. The others are of distributed jobs alone."""
+"""The marks that every training step needs. The others only matter to distributed jobs."""
 
 ADVICE = {
-    "none": "nothing stands out",
-    "input_bound": "the GPU waits for data: more DataLoader workers, faster storage, or less preprocessing",
-    "communication_bound": "ranks wait for collectives: larger batches, gradient accumulation, or a faster network",
-    "optimizer_bound": "the optimizer takes long: a fused or foreach implementation, or fewer optimizer steps",
-    "unstable": "steps differ in length: see the slowest ones' traces",
+    "none": "no phase stands out",
+    "input_bound": "the GPU waits for data: add DataLoader workers, use faster storage, or preprocess less",
+    "communication_bound": "ranks wait for collectives: use larger batches, gradient accumulation, or a faster network",
+    "optimizer_bound": "the optimizer takes long: use a fused or foreach implementation, or fewer optimizer steps",
+    "unstable": "the durations of steps vary: look at the traces of the slowest steps",
     "compute_bound": "the GPU computes most of the time: only faster kernels or lower precision help",
-    "marks_missing": "time is unknown, since the PyTorch of this process lacks functions that phases are made of; "
-    "`otel-zernel doctor` names them",
+    "marks_missing": "its time is unknown, because its PyTorch does not have functions that phases are made of: "
+    "run `otel-zernel doctor`, which names them",
 }
+"""What each verdict means and what to do; it is logged with the verdict."""
 _FEWEST = 3
-"""Fewer training steps in the window say nothing."""
+"""The fewest training steps in the window for a verdict."""
+_WAITS = ("input_bound", "communication_bound", "optimizer_bound")
 
 
-class Finding(NamedTuple):
-    """A verdict, and the values it rests on, 0 to 1 but for the jitter."""
+class Verdict(NamedTuple):
+    """A verdict and the values it is based on: shares of 0 to 1, and the coefficient of variation of steps."""
 
-    verdict: str
+    name: str
     evidence: Mapping[str, float]
 
 
-def judge(tally: Tally, config: VerdictConfig, standing: str) -> Finding:
-    """The verdict on the window's sums, `standing` being the one so far.
+def verdict_of(window: PhaseTotals, config: VerdictConfig, current: str) -> Verdict:
+    """The verdict on the sums of a window. `current` is the verdict so far: its threshold is lower by `margin`.
 
-    Of input, communication and optimizer the one that is furthest above its threshold counts; only if none is,
-    instability does, and then computation.
+    Of input, communication and optimizer the one furthest above its threshold counts. If none of them is above it, the
+    order is: `unstable`, `compute_bound`, `none`.
     """
     values = {
-        "input_bound": tally.fraction("data_loading"),
-        "communication_bound": tally.fraction("nccl_collective"),
-        "optimizer_bound": tally.fraction("optimizer_step"),
-        "unstable": tally.jitter,
-        "compute_bound": tally.fraction("gpu_compute"),
+        "input_bound": window.fraction("data_loading"),
+        "communication_bound": window.fraction("nccl_collective"),
+        "optimizer_bound": window.fraction("optimizer_step"),
+        "unstable": window.jitter,
+        "compute_bound": window.fraction("gpu_compute"),
     }
-    if tally.trained < _FEWEST:
-        return Finding("none", values)
-    limits = {name: _limit(config, name, standing) for name in values}
+    if window.trained < _FEWEST:
+        return Verdict("none", values)
+    limits = {name: _limit(config, name, current) for name in values}
     excess = {name: value / limits[name] if limits[name] else 1.0 + value for name, value in values.items()}
-    waits = ("input_bound", "communication_bound", "optimizer_bound")
-    worst = max(waits, key=lambda name: excess[name])
+    worst = max(_WAITS, key=lambda name: excess[name])
     order = (worst, "unstable", "compute_bound")
-    return Finding(next((name for name in order if excess[name] >= 1.0), "none"), values)
+    return Verdict(next((name for name in order if excess[name] >= 1.0), "none"), values)
 
 
-def _limit(config: VerdictConfig, name: str, standing: str) -> float:
+def _limit(config: VerdictConfig, name: str, current: str) -> float:
     limit = float(getattr(config, name))
-    return limit * (1 - config.margin) if name == standing else limit
+    return limit * (1 - config.margin) if name == current else limit
 
 
-class Judge:
-    """Judges each interval, and keeps to a verdict until another has held for some."""
+class VerdictTracker:
+    """Evaluates each interval. A new verdict replaces the old one after `stability` intervals in a row."""
 
     def __init__(self, config: VerdictConfig) -> None:
         self._config = config
-        self._vote = Vote(config.stability, "none")
-        self.finding = Finding("none", {})
+        self._name = Debounce(config.stability, "none")
+        self.verdict = Verdict("none", {})
 
-    def hear(self, tally: Tally, missing: Collection[str] = ()) -> bool:
-        """Judges the window's sums, of a process that lacks these marks; whether the verdict is a new one."""
-        finding = judge(tally, self._config, self._vote.state)
-        if finding.verdict == "none" and not _ESSENTIAL.isdisjoint(missing):
-            finding = Finding("marks_missing", finding.evidence)
-        changed = self._vote.cast(finding.verdict)
-        self.finding = Finding(self._vote.state, finding.evidence)
+    def update(self, window: PhaseTotals, missing_marks: Collection[str] = ()) -> bool:
+        """Evaluates the sums of the window; returns whether the verdict changed."""
+        verdict = verdict_of(window, self._config, self._name.state)
+        if verdict.name == "none" and not _ESSENTIAL.isdisjoint(missing_marks):
+            verdict = Verdict("marks_missing", verdict.evidence)
+        changed = self._name.update(verdict.name)
+        self.verdict = Verdict(self._name.state, verdict.evidence)
         return changed

@@ -1,28 +1,29 @@
-"""The ledger of a step: every nanosecond belongs to exactly one phase.
+"""Attributes each nanosecond of a step to exactly one phase.
 
-Where marks overlap, the first of these that applies wins:
+Where intervals overlap, the first of these that applies wins:
 
-1. `collective`: the thread waits for other ranks (a wait of c10d, or a CUDA sync while a collective is in flight)
-2. `data_loading`: it waits for a batch
+1. `collective`: the thread waits for other ranks (in a wait of c10d, or in a CUDA sync while a collective is in flight)
+2. `data_loading`: the thread waits for a batch
 3. `backward`
 4. `optimizer`, `zero_grad`
-5. `sync`, `ddp`: it waits for the GPU, or runs DDP's forward; `enqueue`: it calls for a collective
-6. nothing: `forward` before the first backward pass, `compute` from there to the last work of the step (gradient
-   clipping, loss scaling), `unknown` after it (logging, checkpoints), between loops, and where events were lost; in an
-   evaluation `forward`, `unknown` once a loop that was left early must have been left
+5. `enqueue`: the thread enqueues a collective; `sync`, `ddp`: it waits for the GPU, or runs DDP's forward
+6. no interval: `forward` before the first backward pass; `compute` from there to the last work of the step (gradient
+   clipping, loss scaling); `unknown` after that work (logging, checkpoints), between loops, and if events were lost.
+   In an evaluation: `forward`, and `unknown` after a loop that was left early
 
-The user's own regions (`record_function`) may enclose anything, so they decide nothing.
+The user's own regions (`record_function`) may enclose anything, so they are ignored.
 
-An uncovered gap shorter than `bridge` between two pieces of one phase is Python's own way from one to the next, and
-belongs to that phase.
+A gap shorter than `bridge` between two segments of one phase is the time Python needs between two calls. It belongs to
+that phase.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from otel_zernel_processors.phases.intake.intervals import Mark
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.steps import Step
+from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, intersection, length, union
 
 PHASES = ("data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown")
 
@@ -39,154 +40,175 @@ PHASE_OF = {
     "compute": "gpu_compute",
     "unknown": "unknown",
 }
-_WHAT = ("collective", "data_loading", "backward", "optimizer", "zero_grad", "enqueue", "sync", "ddp")
-_RANK = {what: rank for rank, what in enumerate(_WHAT) if what not in ("collective", "enqueue")}
-_COLLECTIVE, _ENQUEUE, _SYNC = (_WHAT.index(what) for what in ("collective", "enqueue", "sync"))
-_FIRST = ["", *(_WHAT[(mask & -mask).bit_length() - 1] for mask in range(1, 1 << len(_WHAT)))]
-"""What wins among those whose bits are set; nothing for none."""
+"""The phase of each activity."""
+_ACTIVITIES = ("collective", "data_loading", "backward", "optimizer", "zero_grad", "enqueue", "sync", "ddp")
+"""The activities that intervals show, in the order of precedence."""
+_PRECEDENCE = {name: at for at, name in enumerate(_ACTIVITIES) if name not in ("collective", "enqueue")}
+_COLLECTIVE, _ENQUEUE, _SYNC = (_ACTIVITIES.index(name) for name in ("collective", "enqueue", "sync"))
+_WINNER = ["", *(_ACTIVITIES[(mask & -mask).bit_length() - 1] for mask in range(1, 1 << len(_ACTIVITIES)))]
+"""By a bit mask of activities that overlap: the one that wins; empty for no activity."""
 _UNCOVERED = frozenset({"forward", "compute", "unknown"})
-_PIECE = 1024
-"""Cuts of a step after which others get a turn."""
+"""The activities of time without an interval."""
+_CHUNK = 1024
+"""Cuts or segments after which a pause is due."""
 _NO_WORK = frozenset({"data_loading", "collective", "user"})
 
-Span = tuple[int, int]
-"""[start, end) in ns."""
 Cut = tuple[int, int, str]
-"""The same, and what the thread did."""
+"""[start, end) in ns, and the activity of the thread."""
 Cover = tuple[int, int, int]
-"""The same, and the rank of what the thread did."""
+"""[start, end) in ns, and the precedence of the activity."""
 Edge = tuple[int, int, int]
-"""A time (ns), whether something begins (1), ends (-1) or neither (0) there, and its rank."""
+"""A time (ns), whether an interval begins (1), ends (-1) or neither (0) there, and its precedence."""
 
 
-class Piece(NamedTuple):
-    """A stretch of a step in which its thread did one thing: [start, end) in ns."""
+class Segment(NamedTuple):
+    """A part of a step with one activity of its thread: [start, end) in ns."""
 
     start: int
     end: int
-    what: str
+    activity: str
 
     @property
     def phase(self) -> str:
-        return PHASE_OF[self.what]
+        """The phase of the activity."""
+        return PHASE_OF[self.activity]
 
 
-_piece: Callable[[Cut], Piece] = partial(tuple.__new__, Piece)
-"""Makes one in half the time that its class takes."""
+_segment: Callable[[Cut], Segment] = partial(tuple.__new__, Segment)
+"""Makes a segment in half the time that its class needs."""
 
 
-class Ledger(NamedTuple):
-    """A step's pieces, which follow each other from its start to its end, and the time of hidden collectives."""
+class Attribution(NamedTuple):
+    """The segments of a step, which follow each other from its start to its end without a gap."""
 
-    pieces: list[Piece]
+    segments: list[Segment]
     overlap_ns: int
     """How long collectives were in flight while the thread did something else."""
 
     def phase_ns(self) -> dict[str, int]:
-        """How long each phase lasted, of those there were."""
+        """The time in each phase that occurs in the step."""
         spent: dict[str, int] = {}
-        for start, end, what in self.pieces:
-            phase = PHASE_OF[what]
+        for start, end, activity in self.segments:
+            phase = PHASE_OF[activity]
             spent[phase] = spent.get(phase, 0) + end - start
         return spent
 
 
-def ledger(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Ledger:
-    """The ledger of a step, `collectives` being when collectives of the process were in flight."""
-    return next(made for made in ledger_in_turns(step, collectives, bridge_ns) if made is not None)
+def attribute(step: Step, in_flight: Sequence[TimeRange], bridge_ns: int) -> Attribution:
+    """The attribution of a step. `in_flight` are the times of the process's collectives."""
+    work = attribute_in_chunks(step, in_flight, bridge_ns)
+    try:
+        while True:
+            next(work)
+    except StopIteration as done:
+        attribution: Attribution = done.value
+        return attribution
 
 
-def ledger_in_turns(step: Step, collectives: Sequence[Span], bridge_ns: int) -> Iterator[Ledger | None]:
-    """The ledger of a step, at last; before that None, several times, so that others get a turn while a long one is
-    made."""
-    flights = union([(max(start, step.start), min(end, step.end)) for start, end in collectives])
-    covered = [(mark.start, mark.end, rank) for mark in step.marks if (rank := _rank(mark)) is not None]
+def attribute_in_chunks(
+    step: Step, in_flight: Sequence[TimeRange], bridge_ns: int
+) -> Generator[None, None, Attribution]:
+    """Returns the attribution of a step. For a long step it yields every few ms, so that others get the event loop."""
+    flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight])
+    covered = [(one.start, one.end, at) for one in step.intervals if (at := _precedence(one)) is not None]
     if flights:
-        waits = union((start, end) for start, end, rank in covered if rank == _SYNC)
+        waits = union((start, end) for start, end, at in covered if at == _SYNC)
         covered += [(start, end, _COLLECTIVE) for start, end in intersection(waits, flights)]
-    yield None
+    if step.is_long:
+        yield
     bounds = _work(step)
     covered.sort()
-    yield None
-    cuts = _in_a_row(step, covered, bounds) if step.works_until is None else None
-    if cuts is None:
-        cuts, edges = [], _edges(step, covered, bounds)
-        for cut in _swept(step, edges, bounds):
-            cuts.append(cut)
-            if len(cuts) % _PIECE == 1:
-                yield None
-    pieces = []
-    for piece in _joined(cuts, bridge_ns):
-        pieces.append(piece)
-        if len(pieces) % _PIECE == 0:
-            yield None
-    exposed = [(start, end) for start, end, what in pieces if what == "collective"] if flights else []
-    yield Ledger(pieces, length(flights) - length(intersection(flights, exposed)))
+    if step.is_long:
+        yield
+    cuts = yield from _cuts(step, covered, bounds)
+    segments = []
+    for segment in _joined(cuts, bridge_ns):
+        segments.append(segment)
+        if len(segments) % _CHUNK == 0:
+            yield
+    exposed = [(start, end) for start, end, activity in segments if activity == "collective"] if flights else []
+    return Attribution(segments, length(flights) - length(intersection(flights, exposed)))
 
 
-def _rank(mark: Mark) -> int | None:
-    """Its place in the order of precedence; None for what decides nothing."""
-    kind = mark.kind
+def _precedence(interval: ThreadInterval) -> int | None:
+    """The precedence of an interval; None if it is ignored."""
+    kind = interval.kind
     if kind == "collective":
-        return None if mark.in_flight else _ENQUEUE
-    if kind in ("sync", "ddp") and mark.waits_for_collective:
+        return None if interval.in_flight else _ENQUEUE
+    if kind in ("sync", "ddp") and interval.waits_for_collective:
         return _COLLECTIVE
-    return _RANK.get(kind)
+    return _PRECEDENCE.get(kind)
 
 
-def _in_a_row(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Cut] | None:
-    """The cuts of a step whose marks follow each other, as most do; None if they overlap."""
+def _cuts(step: Step, covered: Sequence[Cover], bounds: TimeRange) -> Generator[None, None, list[Cut]]:
+    """Cuts the step where its activity changes. `covered` is sorted."""
+    cuts = _cuts_in_a_row(step, covered, bounds) if step.works_until is None else None
+    if cuts is not None:
+        return cuts
+    cuts, edges = [], _edges(step, covered, bounds)
+    if step.is_long:
+        yield
+    for cut in _swept(step, edges, bounds):
+        cuts.append(cut)
+        if len(cuts) % _CHUNK == 0:
+            yield
+    return cuts
+
+
+def _cuts_in_a_row(step: Step, covered: Iterable[Cover], bounds: TimeRange) -> list[Cut] | None:
+    """The cuts of a step whose intervals follow each other, as in most steps; None if they overlap."""
     cuts: list[Cut] = []
     at = step.start
-    for start, end, rank in covered:
+    for start, end, precedence in covered:
         if not at <= start < end <= step.end:
             return None
         if at < start:
             cuts.append((at, start, _uncovered(step, at, bounds)))
-        cuts.append((start, end, _WHAT[rank]))
+        cuts.append((start, end, _ACTIVITIES[precedence]))
         at = end
     if at < step.end:
         cuts.append((at, step.end, _uncovered(step, at, bounds)))
     return cuts
 
 
-def _edges(step: Step, covered: Iterable[Cover], bounds: Span) -> list[Edge]:
+def _edges(step: Step, covered: Iterable[Cover], bounds: TimeRange) -> list[Edge]:
     begin, finish = step.start, step.end
     edges = [(at, 0, 0) for at in bounds if begin < at < finish]
-    for start, end, rank in covered:
+    for start, end, precedence in covered:
         if start < finish and begin < end and start < end:
-            edges.append((max(start, begin), 1, rank))
-            edges.append((min(end, finish), -1, rank))
+            edges.append((max(start, begin), 1, precedence))
+            edges.append((min(end, finish), -1, precedence))
     edges.sort()
     edges.append((finish, 0, 0))
     return edges
 
 
-def _swept(step: Step, edges: Iterable[Edge], bounds: Span) -> Iterator[Cut]:
-    """The cuts of any step: what wins between two edges among all that goes on there."""
-    active, mask, at = [0] * len(_WHAT), 0, step.start
-    for edge, change, rank in edges:
+def _swept(step: Step, edges: Iterable[Edge], bounds: TimeRange) -> Iterator[Cut]:
+    """The cuts of any step: between two edges, the activity with the highest precedence."""
+    active, mask, at = [0] * len(_ACTIVITIES), 0, step.start
+    for edge, change, precedence in edges:
         if edge > at:
-            yield at, edge, _FIRST[mask] or _uncovered(step, at, bounds)
+            yield at, edge, _WINNER[mask] or _uncovered(step, at, bounds)
             at = edge
-        active[rank] += change
-        mask = mask | 1 << rank if active[rank] else mask & ~(1 << rank)
+        active[precedence] += change
+        mask = mask | 1 << precedence if active[precedence] else mask & ~(1 << precedence)
 
 
-def _work(step: Step) -> Span:
-    """When the first backward pass begins, and when the last work of the step ends."""
+def _work(step: Step) -> TimeRange:
+    """From the start of the first backward pass to the end of the last work of the step."""
     if step.kind == "evaluation":
         return step.end, step.end if step.works_until is None else step.works_until
     backward, work_end = step.end, step.start
-    for mark in step.marks:
-        if mark.kind not in _NO_WORK:
-            work_end = max(work_end, mark.end)
-            if mark.kind == "backward":
-                backward = min(backward, mark.start)
+    for interval in step.intervals:
+        if interval.kind not in _NO_WORK:
+            work_end = max(work_end, interval.end)
+            if interval.kind == "backward":
+                backward = min(backward, interval.start)
     return backward, work_end
 
 
-def _uncovered(step: Step, at: int, bounds: Span) -> str:
+def _uncovered(step: Step, at: int, bounds: TimeRange) -> str:
+    """The activity of time without an interval."""
     backward, work_end = bounds
     if step.lossy or step.kind in ("between", "unfinished"):
         return "unknown"
@@ -195,56 +217,24 @@ def _uncovered(step: Step, at: int, bounds: Span) -> str:
     return "forward" if at < backward else "compute"
 
 
-def _joined(cuts: Sequence[Cut], bridge_ns: int) -> Iterator[Piece]:
-    """The cuts as pieces: short gaps bridged, and neighbours of one kind joined."""
-    begin, last, doing = 0, len(cuts) - 1, ""
-    for position, (start, end, what) in enumerate(cuts):
-        if end - start < bridge_ns and what in _UNCOVERED and 0 < position < last:
+def _joined(cuts: Sequence[Cut], bridge_ns: int) -> Iterator[Segment]:
+    """The cuts as segments: short gaps are bridged, neighbours with one activity are joined."""
+    begin, last, current = 0, len(cuts) - 1, ""
+    for position, (start, end, activity) in enumerate(cuts):
+        if end - start < bridge_ns and activity in _UNCOVERED and 0 < position < last:
             before, after = cuts[position - 1][2], cuts[position + 1][2]
             if PHASE_OF[before] == PHASE_OF[after]:
-                what = before
-        if what != doing:
-            if doing:
-                yield _piece((begin, start, doing))
-            begin, doing = start, what
-    if doing:
-        yield _piece((begin, cuts[-1][1], doing))
+                activity = before
+        if activity != current:
+            if current:
+                yield _segment((begin, start, current))
+            begin, current = start, activity
+    if current:
+        yield _segment((begin, cuts[-1][1], current))
 
 
-def after(pieces: Sequence[Piece], time: int) -> Sequence[Piece]:
-    """What of the pieces, which follow each other, lies after a time (ns)."""
-    if not pieces or pieces[0].start >= time:
-        return pieces
-    return [piece._replace(start=max(piece.start, time)) for piece in pieces if piece.end > time]
-
-
-def union(spans: Iterable[Span]) -> list[Span]:
-    """The time that any of the spans covers, in order and without overlap."""
-    joined: list[Span] = []
-    for start, end in sorted(spans):
-        if start >= end:
-            continue
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def intersection(left: Sequence[Span], right: Sequence[Span]) -> list[Span]:
-    """The time that both cover; each in order and without overlap."""
-    both, i, j = [], 0, 0
-    while i < len(left) and j < len(right):
-        start, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
-        if start < end:
-            both.append((start, end))
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
-    return both
-
-
-def length(spans: Iterable[Span]) -> int:
-    """How long spans without overlap are together, in ns."""
-    return sum(end - start for start, end in spans)
+def segments_after(segments: Sequence[Segment], time: int) -> Sequence[Segment]:
+    """The part of the segments, which follow each other, after a time (ns)."""
+    if not segments or segments[0].start >= time:
+        return segments
+    return [segment._replace(start=max(segment.start, time)) for segment in segments if segment.end > time]

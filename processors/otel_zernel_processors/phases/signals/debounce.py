@@ -1,21 +1,21 @@
-"""Keeps a state steady: a new one has to win several votes in a row."""
+"""Keeps a state stable: a new state replaces the old one only after several equal values in a row."""
 
 
-class Vote:
-    """A state, and how often in a row another has been seen."""
+class Debounce:
+    """A state that ignores short changes."""
 
     def __init__(self, stability: int, state: str) -> None:
-        """A new state is taken after `stability` equal votes in a row; 0 or 1: at once."""
+        """A new state needs `stability` equal values in a row; 0 or 1: the first value is enough."""
         self.state = state
         self._stability = stability
         self._candidate = state
-        self._votes = 0
+        self._count = 0
 
-    def cast(self, state: str) -> bool:
-        """Counts a vote; whether the state is a new one now."""
-        self._votes = self._votes + 1 if state == self._candidate else 1
-        self._candidate = state
-        if state == self.state or self._votes < self._stability:
+    def update(self, value: str) -> bool:
+        """Adds a value; returns whether the state changed."""
+        self._count = self._count + 1 if value == self._candidate else 1
+        self._candidate = value
+        if value == self.state or self._count < self._stability:
             return False
-        self.state = state
+        self.state = value
         return True

@@ -1,6 +1,6 @@
-"""Phases by signals: the seven rules for processes that have no PyTorch scopes.
+"""Phases from signals: seven rules for processes without PyTorch's scopes.
 
-The rules are those of a scheduler's task states. The first that matches decides, and every comparison is strict.
+The first rule that matches decides. Every comparison is strict.
 """
 
 from collections import defaultdict
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.config import SignalsConfig, ns
-from otel_zernel_processors.phases.intake.inputs import Observation
-from otel_zernel_processors.phases.signals.debounce import Vote
+from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.signals.debounce import Debounce
 
-_LEVELS = frozenset({"zernel.gpu.process.utilization", "zernel.process.cpu.burst"})
-"""Read as they are; of all others it counts what they gained."""
+_GAUGES = frozenset({"zernel.gpu.process.utilization", "zernel.process.cpu.burst"})
+"""Metrics whose last value counts. For all others the increase counts."""
 
 
-class Spell(NamedTuple):
-    """A stretch of time in one phase: [start, end) in ns."""
+class PhasePeriod(NamedTuple):
+    """A period in one phase: [start, end) in ns."""
 
     start: int
     end: int
@@ -25,102 +25,108 @@ class Spell(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the kernel and the GPU say of a process, for one evaluation."""
+    """The signals of one process for one evaluation."""
 
     is_ml: bool = False
-    """Whether it uses CUDA or NCCL at all."""
+    """Whether the process has ever used CUDA or NCCL."""
     nccl_active: bool = False
     futex_waits: int = 0
-    """Since the last evaluation."""
+    """Number since the last evaluation."""
     io_wait: float = 0.0
-    """Share of the time, 0 to 1."""
+    """Share of the time in I/O wait, 0 to 1."""
     gpu: float = 0.0
-    """Use of the process's own GPU, 0 to 1."""
+    """Utilization of the process's GPU, 0 to 1."""
     cpu_burst_ns: int = 0
-    """The last stretch of uninterrupted CPU time; 0 for none."""
+    """The last uninterrupted run on a CPU; 0 for none."""
     gpu_synced: bool = False
-    """Whether a GPU sync was ever seen."""
+    """Whether the process has ever waited for the GPU."""
 
 
-def phase_by_rules(seen: Signals, limits: SignalsConfig) -> str:
+def phase_by_rules(signals: Signals, limits: SignalsConfig) -> str:
     """The phase by the seven rules."""
-    if not seen.is_ml:
+    if not signals.is_ml:
         return "unknown"
-    if limits.collectives and seen.nccl_active and seen.futex_waits > 0:
+    if limits.collectives and signals.nccl_active and signals.futex_waits > 0:
         return "nccl_collective"
-    if seen.io_wait > limits.data_loading_io_wait and seen.gpu < limits.data_loading_gpu:
+    if signals.io_wait > limits.data_loading_io_wait and signals.gpu < limits.data_loading_gpu:
         return "data_loading"
-    if seen.gpu > limits.compute_gpu and seen.cpu_burst_ns == 0:
+    if signals.gpu > limits.compute_gpu and signals.cpu_burst_ns == 0:
         return "gpu_compute"
-    if 0 < seen.cpu_burst_ns < ns(limits.optimizer_burst) and seen.gpu_synced:
+    if 0 < signals.cpu_burst_ns < ns(limits.optimizer_burst) and signals.gpu_synced:
         return "optimizer_step"
-    if seen.io_wait > limits.mixed_io_wait and limits.data_loading_gpu < seen.gpu < limits.compute_gpu:
+    if signals.io_wait > limits.mixed_io_wait and limits.data_loading_gpu < signals.gpu < limits.compute_gpu:
         return "data_loading"
     return "unknown"
 
 
 class SignalReader:
-    """Reads the signals of one process off its metrics, and evaluates the rules at an interval of their time.
+    """Reads the signals of one process from its metrics and evaluates the rules.
 
-    The points of one time are evaluated together, when a later one comes.
+    Points with the same time are one reading. A reading is evaluated when a later point arrives, and at most once per
+    `signals.interval` of the points' time.
     """
 
     def __init__(self, config: SignalsConfig) -> None:
         self._config = config
-        self._vote = Vote(config.stability, "unknown")
-        self._totals: dict[str, float] = {}
-        self._gained: defaultdict[str, float] = defaultdict(float)
-        self._ever: set[str] = set()
-        self._now = self._last = 0
+        self._phase = Debounce(config.stability, "unknown")
+        self._values: dict[str, float] = {}
+        """The last value of gauges, the running total of all others."""
+        self._increases: defaultdict[str, float] = defaultdict(float)
+        """Since the last evaluation."""
+        self._names: set[str] = set()
+        self._now = self._evaluated = 0
 
     @property
     def phase(self) -> str:
-        """The phase the process is in."""
-        return self._vote.state
+        """The current phase of the process."""
+        return self._phase.state
 
     @property
     def is_ml(self) -> bool:
-        """Whether the process ever used CUDA or NCCL."""
-        return any(name.startswith(("zernel.cuda.", "zernel.nccl.", "zernel.gpu.")) for name in self._ever)
+        """Whether the process has ever used CUDA or NCCL."""
+        return any(name.startswith(("zernel.cuda.", "zernel.nccl.", "zernel.gpu.")) for name in self._names)
 
-    def read(self, seen: Observation, gpu: float) -> Spell | None:
-        """Takes a point of the process; what was evaluated because of it.
+    def read(self, point: InputPoint, gpu: float) -> PhasePeriod | None:
+        """Adds a point of the process; returns the period that it completes, if any.
 
-        `gpu` is the use of the process's GPU, 0 to 1, for where its own share of it is not known.
+        `gpu` is the utilization of the process's GPU, 0 to 1. It counts if the process's own utilization is unknown.
         """
-        spell = None
-        if seen.time > self._now:
-            if not self._last:
-                self._last = seen.time
-            elif self._now - self._last >= ns(self._config.interval):
-                spell = self._evaluate(gpu)
-            self._now = seen.time
-        self._ever.add(seen.name)
-        if seen.name in _LEVELS:
-            self._totals[seen.name] = seen.value
+        period = None
+        if point.time > self._now:
+            if not self._evaluated:
+                self._evaluated = point.time
+            elif self._now - self._evaluated >= ns(self._config.interval):
+                period = self._evaluate(gpu)
+            self._now = point.time
+        self._names.add(point.name)
+        if point.name in _GAUGES:
+            self._values[point.name] = point.value
         else:
-            before = self._totals.get(seen.name, 0.0 if seen.delta else seen.value)
-            total = before + seen.value if seen.delta else seen.value
-            self._gained[seen.name] += max(total - before, 0.0)
-            self._totals[seen.name] = total
-        return spell
+            self._add_increase(point)
+        return period
 
-    def _evaluate(self, gpu: float) -> Spell:
-        """The time since the last evaluation belongs to the phase so far; then a vote is cast."""
-        spell = Spell(self._last, self._now, self._vote.state)
-        signals = self._signals((self._now - self._last) / 1e9, gpu)
-        self._vote.cast(phase_by_rules(signals, self._config))
-        self._gained.clear()
-        self._last = self._now
-        return spell
+    def _add_increase(self, point: InputPoint) -> None:
+        before = self._values.get(point.name, 0.0 if point.delta else point.value)
+        total = before + point.value if point.delta else point.value
+        self._increases[point.name] += max(total - before, 0.0)
+        self._values[point.name] = total
+
+    def _evaluate(self, gpu: float) -> PhasePeriod:
+        """Gives the time since the last evaluation to the phase so far, then evaluates the rules for the time after."""
+        period = PhasePeriod(self._evaluated, self._now, self._phase.state)
+        signals = self._signals((self._now - self._evaluated) / 1e9, gpu)
+        self._phase.update(phase_by_rules(signals, self._config))
+        self._increases.clear()
+        self._evaluated = self._now
+        return period
 
     def _signals(self, elapsed_s: float, gpu: float) -> Signals:
         return Signals(
             is_ml=self.is_ml,
-            nccl_active=self._gained["zernel.nccl.collective.duration"] > 0,
-            futex_waits=int(self._gained["zernel.distributed.sync.wait"]),
-            io_wait=min(self._gained["zernel.process.io.wait"] / elapsed_s, 1.0),
-            gpu=self._totals.get("zernel.gpu.process.utilization", gpu),
-            cpu_burst_ns=ns(self._totals.get("zernel.process.cpu.burst", 0.0)),
-            gpu_synced=self._totals.get("zernel.cuda.sync.wait", 0.0) > 0,
+            nccl_active=self._increases["zernel.nccl.collective.duration"] > 0,
+            futex_waits=int(self._increases["zernel.distributed.sync.wait"]),
+            io_wait=min(self._increases["zernel.process.io.wait"] / elapsed_s, 1.0),
+            gpu=self._values.get("zernel.gpu.process.utilization", gpu),
+            cpu_burst_ns=ns(self._values.get("zernel.process.cpu.burst", 0.0)),
+            gpu_synced=self._values.get("zernel.cuda.sync.wait", 0.0) > 0,
         )

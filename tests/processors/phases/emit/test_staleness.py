@@ -1,4 +1,4 @@
-"""Series end with their process, and with the resource that it had."""
+"""Series end with their process, or if its resource changes."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ def pieces(spans: list[Span], **resource: object) -> Iterator[Batch]:
 
 
 def beside(seconds: int) -> Iterator[Batch]:
-    """Another process, that lets time go on."""
+    """Another process, whose data advances the time."""
     return pieces([span for at in range(0, seconds * 1000, 500) for span in Loop(now=at).steps(1).spans], pid=2)
 
 
@@ -40,7 +40,7 @@ def shown(page: Page) -> list[str]:
     return [line for line in page.render(Format(), 0).decode().splitlines() if 'pid="' in line]
 
 
-def test_a_rank_that_becomes_known_ends_the_series_without_it_before_those_with_it() -> None:
+def test_once_a_rank_is_known_the_series_without_it_end_before_those_with_it() -> None:
     dropped = Dropped()
     page, processor, loop = Page(PID, dropped), make(), Loop()
     alone = list(pieces(loop.steps(100).spans))
@@ -51,7 +51,7 @@ def test_a_rank_that_becomes_known_ends_the_series_without_it_before_those_with_
     assert any("zernel_verdict" in line for line in shown(page))
 
 
-def test_a_process_whose_end_was_told_has_its_series_for_a_minute_more() -> None:
+def test_the_series_of_an_ended_process_stay_for_a_minute() -> None:
     page, processor = Page(PID), make()
     ended = Loop().steps(100)
     spans = [*ended.spans, span_of("process", 0, ended.now, process_end="exit")]
@@ -62,11 +62,11 @@ def test_a_process_whose_end_was_told_has_its_series_for_a_minute_more() -> None
         if any('pid="1"' in line for line in shown(page)):
             last_shown = _end(batch)
     seconds = (last_shown - START) / 1e9 - ended.now / 1000
-    assert 60 <= seconds <= 65  # a minute, and what waits for spans that come late
+    assert 60 <= seconds <= 65  # a minute, plus the wait for late spans
     assert any('pid="2"' in line for line in shown(page))
 
 
-def test_a_process_that_became_another_program_may_be_quiet_as_long_as_any() -> None:
+def test_a_process_that_runs_another_program_has_the_idle_timeout_of_any() -> None:
     before = Loop().steps(100)
     after = Loop(now=before.now + 5000).steps(500)
     later = Loop(now=after.now + 20_000).steps(100)
@@ -75,10 +75,10 @@ def test_a_process_that_became_another_program_may_be_quiet_as_long_as_any() -> 
     batches = sorted((*pieces(spans, pid=1), *beside(60)), key=_end)
     out = [Batch(metrics=metrics) for metrics in made(make(), *batches)]
     steps = [value for labels, value in values_of(out, "zernel.steps") if labels["process.pid"] == 1]
-    assert max(steps) >= 690  # 5 s, 16 s, 20 s and 3 s, counted on throughout
+    assert max(steps) >= 690  # 5 s, 16 s, 20 s and 3 s, in one count
 
 
-def test_the_series_of_a_process_that_is_back_are_not_ended() -> None:
+def test_a_process_that_is_active_again_keeps_its_series() -> None:
     before = Loop().steps(100)
     after = Loop(now=before.now + 15_000).steps(3000)
     spans = [*before.spans, span_of("process", 0, before.now, process_end="exec"), *after.spans]
@@ -86,7 +86,7 @@ def test_the_series_of_a_process_that_is_back_are_not_ended() -> None:
     assert not [time for metrics in made(make(), *batches) for time in _times_of_ends(metrics)]
 
 
-def test_a_source_of_phases_that_gives_way_to_another_has_its_gauges_ended() -> None:
+def test_a_change_of_the_source_ends_the_gauges_of_the_old_source() -> None:
     page, processor, loop = Page(PID), make(), Loop(now=5000)
     launches = [gauge_batch("zernel.process.cpu.burst", [(at, 0.02)], process_pid=42) for at in range(0, 5000, 100)]
     for metrics in made(processor, *launches):
@@ -100,13 +100,13 @@ def test_a_source_of_phases_that_gives_way_to_another_has_its_gauges_ended() -> 
     }
 
 
-def test_nothing_is_ended_because_the_collector_ends() -> None:
+def test_series_do_not_end_with_the_collector() -> None:
     processor = make()
     list(made(processor, *pieces(Loop().steps(100).spans)))
     assert not [time for batch in processor.flush() for time in _times_of_ends(batch.metrics)]
 
 
-def test_a_host_without_processes_is_forgotten_with_its_series_and_leaves_room_for_others() -> None:
+def test_a_host_without_processes_is_removed_with_its_series_and_makes_room() -> None:
     page, processor, loop = Page(PID), make(max_processes=1, idle_timeout="5s"), Loop().steps(100)
     dies = span_of("process", 0, loop.now, process_end="exit")
     power = (gauge_batch("hw.power", [(at, 100.0)], zernel_gpu_index=0) for at in (4000, 8000))
@@ -125,7 +125,7 @@ def test_a_host_without_processes_is_forgotten_with_its_series_and_leaves_room_f
     assert dict(processor.context.drop.counts) == {"max_processes": 4}
 
 
-def test_a_host_that_is_heard_of_is_not_forgotten_for_having_no_processes() -> None:
+def test_a_host_with_data_is_kept_without_processes() -> None:
     processor = make(idle_timeout="5s")
     power = [gauge_batch("hw.power", [(at * 1000, 100.0)], zernel_gpu_index=0) for at in range(300)]
     for at, batch in enumerate(power):

@@ -1,4 +1,4 @@
-"""Steps as traces: whole trees, chosen by tail and sample, with ids that stay."""
+"""Traces of steps: whole trees with stable ids, of sampled and of slow steps."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ def traced(loop: Loop, *more: Span, **traces: object) -> tuple[list[Batch], Drop
 
 
 def trees(spans: list[Span]) -> dict[bytes, list[Span]]:
-    """The spans by trace, after checking that each trace is one tree within its step."""
+    """The spans by trace. Checks that each trace is one tree with the step as its root."""
     by_trace: dict[bytes, list[Span]] = {}
     for span in spans:
         assert (len(span.trace_id), len(span.span_id)) == (16, 8)
@@ -46,17 +46,17 @@ def test_a_step_is_a_tree_whose_children_fill_it() -> None:
         assert {child.parent_span_id for child in children} == {root.span_id}
 
 
-def test_a_trace_has_the_resource_of_its_process_and_says_what_the_step_was() -> None:
+def test_a_trace_has_the_resource_of_its_process_and_the_attributes_of_its_step() -> None:
     made, _ = traced(Loop().steps(3).load(), sample=2, slowest=0)
     resources = [resource for batch in made for resource in batch.spans.resource_spans]
     assert [resource.resource for resource in resources] == [resource_of()]
     root = spans_of(made)[0]
-    said = attributes_of(root.attributes)
-    assert said["zernel.step.kind"] == "training"
-    assert said["zernel.phase.optimizer_step"] == pytest.approx(0.005)
+    attributes = attributes_of(root.attributes)
+    assert attributes["zernel.step.kind"] == "training"
+    assert attributes["zernel.phase.optimizer_step"] == pytest.approx(0.005)
 
 
-def test_collectives_and_long_syncs_lie_below_the_piece_they_began_in() -> None:
+def test_collectives_and_long_syncs_are_children_of_the_segment_in_which_they_began() -> None:
     loop = Loop().load().wait(10).do("backward", 12).do("sync", 0.4, name="cudaEventSynchronize")
     loop.do("sync", 4, name="cudaStreamSynchronize").do("optimizer", 3).load()
     reduce = span_of("collective", 20, 31, name="all_reduce", thread=7, nccl_bytes=1024, timing_source="host_enqueue")
@@ -91,7 +91,7 @@ def test_steps_and_spans_beyond_the_limits_are_dropped_and_counted() -> None:
     assert dropped.counts["max_trace_spans"] > 0
 
 
-def test_a_step_of_no_length_has_no_trace_problems() -> None:
+def test_a_step_of_no_length_has_a_valid_trace() -> None:
     loop = Loop().load().load(0)
     made, _ = traced(loop, sample=1)
     assert all(span.end_time_unix_nano - span.start_time_unix_nano <= 5 * MS for span in spans_of(made))

@@ -1,4 +1,4 @@
-"""Clocks of hosts and of the collector, which differ, jump and stand."""
+"""Clocks of hosts that differ from the collector's clock, jump or stop."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.processors.phases.training import (
 )
 
 
-def test_times_in_the_future_do_not_make_everything_else_late() -> None:
+def test_timestamps_in_the_future_make_no_other_data_late() -> None:
     processor = make()
     right, wrong = Loop().steps(10).load(), Loop(now=367 * 86_400_000).steps(1)
     made = feed(processor, [batch_of(right.spans[:8]), batch_of(wrong.spans), batch_of(right.spans[8:])])
@@ -25,7 +25,7 @@ def test_times_in_the_future_do_not_make_everything_else_late() -> None:
 
 
 def live_clock(**settings: object) -> tuple[PhasesProcessor, FakeClock]:
-    """A processor whose clock is that of the spans."""
+    """A processor whose clock shows the time of the spans."""
     clock = FakeClock(START)
     config = PhasesProcessor.Config.model_validate({"interval": "1s", **settings})
     return PhasesProcessor(config, make_context("processors", "phases", clock=clock)), clock
@@ -33,7 +33,7 @@ def live_clock(**settings: object) -> tuple[PhasesProcessor, FakeClock]:
 
 @pytest.mark.parametrize("ahead", [0, 600_000])
 @pytest.mark.parametrize("silence", [0, 400_000])
-def test_what_is_minutes_ahead_of_the_collectors_clock_makes_nothing_else_late(ahead: int, silence: int) -> None:
+def test_timestamps_minutes_ahead_of_the_collectors_clock_make_no_other_data_late(ahead: int, silence: int) -> None:
     processor, clock = live_clock()
     right, wrong = Loop(now=ahead + silence).steps(10).load(), Loop(now=ahead + silence + 120_000).steps(1)
     rogue = gauge_batch("hw.power", [(ahead + silence + 90_000, 100.0)], zernel_gpu_index=0)
@@ -44,7 +44,7 @@ def test_what_is_minutes_ahead_of_the_collectors_clock_makes_nothing_else_late(a
     assert last(made, "zernel.steps", zernel_step_kind="training") == 10
 
 
-def test_a_host_whose_clock_was_set_ahead_is_believed_once_nothing_else_is_heard_of_it() -> None:
+def test_a_clock_that_was_set_ahead_is_accepted_after_the_idle_timeout() -> None:
     processor, clock = live_clock(idle_timeout="10s")
     for at in range(1, 31):
         clock.advance(1.0)
@@ -53,14 +53,14 @@ def test_a_host_whose_clock_was_set_ahead_is_believed_once_nothing_else_is_heard
     assert dropped(processor) == {"invalid": 11}
 
 
-def test_a_recording_may_pause_as_long_as_it_likes() -> None:
+def test_a_recording_may_pause_for_any_time() -> None:
     for processor in (make(), live_clock()[0]):
         loops = Loop(now=86_400_000 * 2).steps(10), Loop(now=86_400_000 * 2 + 7_200_000).steps(10)
         feed(processor, map(batch_of, (loop.spans for loop in loops)))
         assert dropped(processor) == {}
 
 
-def test_a_clock_that_goes_back_takes_no_time_back() -> None:
+def test_a_clock_that_is_set_back_decreases_no_sum() -> None:
     processor = make()
     loops = [Loop(now=at).steps(100).load() for at in (60_000, 20_000, 70_000)]
     made = feed(processor, (batch_of(loop.spans) for loop in loops))
@@ -76,14 +76,14 @@ def test_a_clock_that_goes_back_takes_no_time_back() -> None:
         assert sums == sorted(sums)
 
 
-def test_a_live_host_that_falls_silent_shows_its_last_steps() -> None:
+def test_the_last_steps_of_a_live_host_without_data_are_closed() -> None:
     processor = make()
     list(processor.process(batch_of(Loop().steps(10).load().spans)))
     made = list(processor.tick(START + 60_000 * MS))
     assert last(made, "zernel.steps", zernel_step_kind="training") == 9
 
 
-def test_a_recording_is_not_hurried_by_the_wall_clock() -> None:
+def test_the_wall_clock_does_not_advance_a_recording() -> None:
     processor = make()
     first, second = Loop().steps(10), Loop(now=321).steps(10).load()
     made = list(processor.process(batch_of(first.spans)))

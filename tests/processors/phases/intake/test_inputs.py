@@ -1,11 +1,11 @@
-"""What of metrics says something about phases."""
+"""The points of metrics that phases use."""
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
-from otel_zernel_processors.phases.intake.inputs import observations
+from otel_zernel_processors.phases.intake.inputs import input_points
 
 
-def test_the_end_of_a_series_is_no_observation() -> None:
+def test_a_point_without_a_recorded_value_is_skipped() -> None:
     metrics = MetricsData()
     scope = metrics.resource_metrics.add().scope_metrics.add()
     histogram = Metric(name="zernel.cuda.launch.latency")
@@ -15,4 +15,4 @@ def test_the_end_of_a_series_is_no_observation() -> None:
     histogram.histogram.data_points.add(count=3)
     burst.gauge.data_points.add(as_double=0.5)
     scope.metrics.extend([histogram, burst])
-    assert [seen.value for seen in observations(metrics)] == [3, 0.5]
+    assert [point.value for point in input_points(metrics)] == [3, 0.5]

@@ -1,4 +1,4 @@
-"""The verdict on a process whose PyTorch lacks marks names the marks."""
+"""Missing marks: the verdict on a process whose PyTorch does not have them names them."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.processors.phases.processing import feed, make, run, state
 from tests.processors.phases.training import Loop, batch_of, gauge_batch
 
 
-def test_a_process_without_scopes_has_a_verdict_that_says_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_verdict_on_a_process_without_scopes_names_the_missing_marks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     seconds = [(at * 1000, 1.0) for at in range(6)]
     marks = [
@@ -18,10 +18,10 @@ def test_a_process_without_scopes_has_a_verdict_that_says_why(caplog: pytest.Log
     assert state(made, "zernel.verdict") == "marks_missing"
     (line,) = [record.getMessage() for record in caplog.records if "marks_missing" in record.getMessage()]
     assert "process 42 on node" in line
-    assert "missing: backward, scopes)" in line, "an unknown mark is no word for the log"
+    assert "missing: backward, scopes)" in line, "an unknown mark is not logged"
 
 
-def test_what_the_other_marks_show_is_still_told() -> None:
+def test_the_other_marks_still_give_a_verdict() -> None:
     processor = make()
     missing = gauge_batch("zernel.ebpf.missing_marks", [(0, 1.0)], process_pid=42, zernel_mark="backward")
     spans = [span for span in Loop().steps(300, forward=1.0, backward=1.0).load().spans if span.name != "backward"]

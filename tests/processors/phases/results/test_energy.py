@@ -1,40 +1,40 @@
-"""Energy and idle time, shared out over phases."""
+"""Energy and idle time, divided among phases."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from otel_zernel_processors.phases.intake.inputs import Observation
-from otel_zernel_processors.phases.results.energy import Gpu, History, Spent
+from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuEnergy, GpuUsage
 
 S = 1_000_000_000
 
 
-def history(*spells: tuple[float, float, str]) -> History:
-    made = History()
-    for start, end, phase in spells:
-        made.add_time(round(start * S), round(end * S), phase)
+def history(*periods: tuple[float, float, str]) -> EnergyHistory:
+    made = EnergyHistory()
+    for start, end, phase in periods:
+        made.add_period(round(start * S), round(end * S), phase)
     return made
 
 
-def gpu(name: str, *points: tuple[float, float]) -> Gpu:
-    made = Gpu()
+def gpu(name: str, *points: tuple[float, float]) -> GpuEnergy:
+    made = GpuEnergy()
     for time, value in points:
-        made.read(Observation(name, 0, round(time * S), value, "node", None, "0", False, Resource()))
+        made.read(InputPoint(name, 0, round(time * S), value, "node", None, "0", False, Resource()))
     return made
 
 
 HALF = (10.0, 10.5, "data_loading"), (10.5, 12.0, "gpu_compute")
 
 
-def spent(one: Gpu, *users: History, at_latest: int = 0) -> list[Spent]:
-    sums = [Spent() for _ in users]
+def spent(one: GpuEnergy, *users: EnergyHistory, at_latest: int = 0) -> list[GpuUsage]:
+    sums = [GpuUsage() for _ in users]
     list(one.share_out(list(zip(users, sums, strict=True)), at_latest))
     return sums
 
 
-def test_a_counters_energy_goes_to_the_phases_by_their_time() -> None:
+def test_energy_of_a_counter_is_divided_by_the_time_of_the_phases() -> None:
     (used,) = spent(gpu("hw.energy", (10, 1000), (11, 1300), (12, 1900)), history(*HALF))
     assert used.joules == pytest.approx({"data_loading": 150, "gpu_compute": 750, "unknown": 0})
 
@@ -44,49 +44,49 @@ def test_without_a_counter_power_is_integrated() -> None:
     assert used.joules == pytest.approx({"data_loading": 100, "gpu_compute": 400, "unknown": 0})
 
 
-def test_power_is_ignored_where_there_is_a_counter() -> None:
+def test_power_is_ignored_beside_a_counter() -> None:
     one = gpu("hw.energy", (10, 0))
     for time in (10, 11):
-        one.read(Observation("hw.power", 0, time * S, 500.0, "node", None, "0", False, Resource()))
+        one.read(InputPoint("hw.power", 0, time * S, 500.0, "node", None, "0", False, Resource()))
     assert spent(one, history(*HALF))[0].joules == {}
 
 
-def test_idle_time_is_what_is_not_used() -> None:
+def test_idle_time_is_the_time_without_utilization() -> None:
     (used,) = spent(gpu("hw.gpu.utilization", (10, 0.5), (11, 0.25), (12, 1.0)), history(*HALF))
     assert used.idle_s == pytest.approx({"data_loading": 0.375, "gpu_compute": 0.375, "unknown": 0})
 
 
-def test_processes_on_one_gpu_share_alike() -> None:
+def test_processes_on_one_gpu_share_equally() -> None:
     one = gpu("hw.energy", (10, 0), (11, 100))
     both = spent(one, history(*HALF), history((9.0, 12.0, "optimizer_step")))
     assert [sum(used.joules.values()) for used in both] == [50, 50]
 
 
-def test_a_sample_waits_until_its_phases_are_known() -> None:
+def test_a_sample_waits_until_the_phases_of_its_time_are_known() -> None:
     one = gpu("hw.energy", (10, 0), (11, 100), (13, 300))
     known = history(*HALF)
     (used,) = spent(one, known)
     assert sum(used.joules.values()) == 100
-    known.add_time(12 * S, 14 * S, "gpu_compute")
+    known.add_period(12 * S, 14 * S, "gpu_compute")
     list(one.share_out([(known, used)], 0))
     assert sum(used.joules.values()) == 300
 
 
-def test_what_is_never_known_is_unknown() -> None:
+def test_time_without_phases_is_unknown_in_the_end() -> None:
     (used,) = spent(gpu("hw.energy", (10, 0), (14, 400)), history(*HALF), at_latest=20 * S)
     assert used.joules == pytest.approx({"data_loading": 50, "gpu_compute": 150, "unknown": 200})
 
 
-def test_a_counter_that_begins_anew_and_a_long_silence_invent_nothing() -> None:
+def test_a_counter_reset_and_a_long_gap_add_no_energy() -> None:
     assert spent(gpu("hw.energy", (10, 1000), (11, 5)), history(*HALF))[0].joules == {}
     assert spent(gpu("hw.energy", (10, 0), (1000, 5)), history(*HALF), at_latest=2000 * S)[0].joules == {}
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["data_loading", "gpu_compute"])), min_size=1), st.data())
-def test_no_energy_is_lost_or_made(lengths: list[tuple[int, str]], data: st.DataObject) -> None:
-    known, at = History(), 100
+def test_shares_always_add_up_to_one(lengths: list[tuple[int, str]], data: st.DataObject) -> None:
+    known, at = EnergyHistory(), 100
     for length, phase in lengths:
-        known.add_time(at, at + length, phase)
+        known.add_period(at, at + length, phase)
         at += length
     start = data.draw(st.integers(1, at))
     end = data.draw(st.integers(start + 1, at + 50))

@@ -1,39 +1,42 @@
-"""The ledger: a step's time, divided without a rest."""
+"""The attribution of a step: every nanosecond belongs to one phase."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_processors.phases.intake.intervals import Mark
-from otel_zernel_processors.phases.scopes.attribution import intersection, ledger, length, union
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.scopes.attribution import attribute
 from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+from otel_zernel_processors.phases.scopes.time_ranges import intersection, length, union
 
 US = 1000
 BRIDGE = 500 * US
 
 Row = tuple[str, int, int]
-"""What, and from when to when, in us."""
+"""An activity, its start and its end in us."""
 
 
-def mark(kind: str, start: int, end: int, name: str = "", *, in_flight: bool = False) -> Mark:
-    return Mark(end * US, start * US, 1, kind, name or kind, in_flight)
+def interval(kind: str, start: int, end: int, name: str = "", *, in_flight: bool = False) -> ThreadInterval:
+    return ThreadInterval(end * US, start * US, 1, kind, name or kind, in_flight)
 
 
-def divided(marks: list[Mark], flights: list[tuple[int, int]] | None = None, **step: object) -> list[Row]:
-    """The pieces of a step of 30 ms, in us."""
+def attributed(
+    intervals: list[ThreadInterval], flights: list[tuple[int, int]] | None = None, **step: object
+) -> list[Row]:
+    """The segments of a step of 30 ms, in us."""
     kind: StepKind = step.get("kind", "training")  # type: ignore[assignment]  # the tests pass kinds
-    whole = Step(0, 30_000 * US, kind, marks, lossy=bool(step.get("lossy")))
-    entries = ledger(whole, [(start * US, end * US) for start, end in flights or []], BRIDGE)
-    return [(piece.what, piece.start // US, piece.end // US) for piece in entries.pieces]
+    whole = Step(0, 30_000 * US, kind, intervals, lossy=bool(step.get("lossy")))
+    attribution = attribute(whole, [(start * US, end * US) for start, end in flights or []], BRIDGE)
+    return [(segment.activity, segment.start // US, segment.end // US) for segment in attribution.segments]
 
 
-LOAD = mark("data_loading", 25_000, 30_000)
-BACKWARD = mark("backward", 10_000, 18_000)
-OPTIMIZER = mark("optimizer", 20_000, 23_000)
+LOAD = interval("data_loading", 25_000, 30_000)
+BACKWARD = interval("backward", 10_000, 18_000)
+OPTIMIZER = interval("optimizer", 20_000, 23_000)
 WAIT = "c10d::Work::wait"
 
-CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
-    "forward lies before backward, compute behind it, unknown behind the optimizer": (
+CASES: dict[str, tuple[list[ThreadInterval], list[tuple[int, int]], list[Row]]] = {
+    "forward before backward, compute after it, unknown after the optimizer": (
         [BACKWARD, OPTIMIZER, LOAD],
         [],
         [
@@ -45,8 +48,8 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
             ("data_loading", 25_000, 30_000),
         ],
     ),
-    "a wait for other ranks within backward is the collective's": (
-        [BACKWARD, mark("sync", 15_000, 17_000, WAIT), LOAD],
+    "a wait for other ranks within backward is a collective": (
+        [BACKWARD, interval("sync", 15_000, 17_000, WAIT), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -58,7 +61,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "DDP's finalize_backward is a wait": (
-        [BACKWARD, mark("ddp", 16_000, 18_000, "c10d::Reducer::finalize_backward"), LOAD],
+        [BACKWARD, interval("ddp", 16_000, 18_000, "c10d::Reducer::finalize_backward"), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -68,8 +71,8 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
             ("data_loading", 25_000, 30_000),
         ],
     ),
-    "a CUDA sync is the collective's only while one is in flight": (
-        [BACKWARD, mark("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD],
+    "a CUDA sync is a collective only while one is in flight": (
+        [BACKWARD, interval("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD],
         [(12_000, 21_000)],
         [
             ("forward", 0, 10_000),
@@ -82,7 +85,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "a sync within the loader is loading": (
-        [mark("sync", 26_000, 27_000, "cudaStreamSynchronize"), LOAD, BACKWARD],
+        [interval("sync", 26_000, 27_000, "cudaStreamSynchronize"), LOAD, BACKWARD],
         [],
         [
             ("forward", 0, 10_000),
@@ -91,8 +94,8 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
             ("data_loading", 25_000, 30_000),
         ],
     ),
-    "backward within an optimizer's closure computes": (
-        [mark("optimizer", 5_000, 24_900), BACKWARD, LOAD],
+    "backward within an optimizer's closure is backward": (
+        [interval("optimizer", 5_000, 24_900), BACKWARD, LOAD],
         [],
         [
             ("forward", 0, 5_000),
@@ -104,7 +107,7 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
         ],
     ),
     "a short gap between two scopes of one phase is bridged, a long one is not": (
-        [BACKWARD, OPTIMIZER, mark("zero_grad", 23_300, 23_500), mark("zero_grad", 24_100, 24_200), LOAD],
+        [BACKWARD, OPTIMIZER, interval("zero_grad", 23_300, 23_500), interval("zero_grad", 24_100, 24_200), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -118,8 +121,8 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
             ("data_loading", 25_000, 30_000),
         ],
     ),
-    "calling for a collective counts where nothing else is going on": (
-        [BACKWARD, mark("collective", 17_000, 19_000, "all_reduce"), mark("sync", 19_200, 21_000, WAIT), LOAD],
+    "the call that enqueues a collective counts only without another activity": (
+        [BACKWARD, interval("collective", 17_000, 19_000, "all_reduce"), interval("sync", 19_200, 21_000, WAIT), LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -130,8 +133,8 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
             ("data_loading", 25_000, 30_000),
         ],
     ),
-    "the user's own regions decide nothing": (
-        [mark("user", 1_000, 29_000, "my step"), BACKWARD, LOAD],
+    "the user's own regions are ignored": (
+        [interval("user", 1_000, 29_000, "my step"), BACKWARD, LOAD],
         [],
         [
             ("forward", 0, 10_000),
@@ -140,8 +143,8 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
             ("data_loading", 25_000, 30_000),
         ],
     ),
-    "what reaches out of the step is cut": (
-        [mark("backward", -5_000, 3_000), mark("data_loading", 28_000, 40_000)],
+    "intervals are cut at the edges of the step": (
+        [interval("backward", -5_000, 3_000), interval("data_loading", 28_000, 40_000)],
         [],
         [("backward", 0, 3_000), ("unknown", 3_000, 28_000), ("data_loading", 28_000, 30_000)],
     ),
@@ -150,20 +153,20 @@ CASES: dict[str, tuple[list[Mark], list[tuple[int, int]], list[Row]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_precedence(case: str) -> None:
-    marks, flights, expected = CASES[case]
-    assert divided(marks, flights) == expected
+    intervals, flights, expected = CASES[case]
+    assert attributed(intervals, flights) == expected
 
 
 def test_evaluation_is_forward_throughout() -> None:
-    assert divided([LOAD], kind="evaluation") == [("forward", 0, 25_000), ("data_loading", 25_000, 30_000)]
+    assert attributed([LOAD], kind="evaluation") == [("forward", 0, 25_000), ("data_loading", 25_000, 30_000)]
 
 
-def test_nothing_is_assumed_of_what_lies_between_loops() -> None:
-    assert divided([LOAD], kind="between") == [("unknown", 0, 25_000), ("data_loading", 25_000, 30_000)]
+def test_time_between_loops_is_unknown() -> None:
+    assert attributed([LOAD], kind="between") == [("unknown", 0, 25_000), ("data_loading", 25_000, 30_000)]
 
 
-def test_where_events_were_lost_only_what_was_seen_is_known() -> None:
-    assert divided([BACKWARD, LOAD], lossy=True) == [
+def test_if_events_were_lost_time_without_intervals_is_unknown() -> None:
+    assert attributed([BACKWARD, LOAD], lossy=True) == [
         ("unknown", 0, 10_000),
         ("backward", 10_000, 18_000),
         ("unknown", 18_000, 25_000),
@@ -172,52 +175,56 @@ def test_where_events_were_lost_only_what_was_seen_is_known() -> None:
 
 
 def test_the_hidden_part_of_a_collective_is_overlap() -> None:
-    marks = [BACKWARD, mark("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD]
-    entries = ledger(Step(0, 30_000 * US, "training", marks), [(12_000 * US, 21_000 * US)], BRIDGE)
-    assert entries.overlap_ns == 7_000 * US
+    intervals = [BACKWARD, interval("sync", 19_000, 24_000, "cudaStreamSynchronize"), LOAD]
+    attribution = attribute(Step(0, 30_000 * US, "training", intervals), [(12_000 * US, 21_000 * US)], BRIDGE)
+    assert attribution.overlap_ns == 7_000 * US
 
 
 KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user", "collective"])
 TIMES = st.integers(-1000, 31_000_000)
 KINDS_IN_A_ROW = ["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user"]
-MARKS = st.builds(
-    lambda kind, name, one, other, flying: Mark(max(one, other), min(one, other), 1, kind, name, flying),
+INTERVALS = st.builds(
+    lambda kind, name, one, other, flying: ThreadInterval(max(one, other), min(one, other), 1, kind, name, flying),
     *(KINDS, st.sampled_from([WAIT, "cudaStreamSynchronize", "x::finalize_backward"]), TIMES, TIMES, st.booleans()),
 )
 KINDS_OF_STEP = st.sampled_from(["training", "accumulation", "evaluation", "between", "unfinished"])
 
 
-@given(st.lists(MARKS, max_size=30), st.lists(st.tuples(TIMES, TIMES), max_size=5), KINDS_OF_STEP, st.booleans())
-def test_the_pieces_of_any_step_follow_each_other_from_its_start_to_its_end(
-    marks: list[Mark], flights: list[tuple[int, int]], kind: StepKind, lossy: bool
+@given(st.lists(INTERVALS, max_size=30), st.lists(st.tuples(TIMES, TIMES), max_size=5), KINDS_OF_STEP, st.booleans())
+def test_the_segments_of_any_step_follow_each_other_from_its_start_to_its_end(
+    intervals: list[ThreadInterval], flights: list[tuple[int, int]], kind: StepKind, lossy: bool
 ) -> None:
-    step = Step(0, 30_000_000, kind, marks, lossy=lossy)
-    entries = ledger(step, flights, BRIDGE)
-    edges = [0, *(piece.end for piece in entries.pieces)]
-    assert [piece.start for piece in entries.pieces] == edges[:-1]
+    step = Step(0, 30_000_000, kind, intervals, lossy=lossy)
+    attribution = attribute(step, flights, BRIDGE)
+    edges = [0, *(segment.end for segment in attribution.segments)]
+    assert [segment.start for segment in attribution.segments] == edges[:-1]
     assert edges[-1] == 30_000_000
-    assert all(piece.end > piece.start for piece in entries.pieces)
-    assert 0 <= entries.overlap_ns <= 30_000_000
+    assert all(segment.end > segment.start for segment in attribution.segments)
+    assert 0 <= attribution.overlap_ns <= 30_000_000
 
 
 ORDERED = st.lists(st.tuples(st.sampled_from(KINDS_IN_A_ROW), st.integers(0, 300), st.integers(1, 2_000)), max_size=20)
 
 
 @given(ORDERED, KINDS_OF_STEP, st.booleans())
-def test_marks_in_a_row_are_divided_as_any_are(rows: list[tuple[str, int, int]], kind: StepKind, lossy: bool) -> None:
-    marks, at = [], 0
+def test_intervals_in_a_row_give_the_same_as_the_general_case(
+    rows: list[tuple[str, int, int]], kind: StepKind, lossy: bool
+) -> None:
+    intervals, at = [], 0
     for what, gap, lasts in rows:
-        marks.append(mark(what, at + gap, at + gap + lasts))
+        intervals.append(interval(what, at + gap, at + gap + lasts))
         at += gap + lasts
-    of_no_length = mark("data_loading", 7, 7)  # decides nothing, but no step with it is in a row
-    assert divided(marks, kind=kind, lossy=lossy) == divided([*marks, of_no_length], kind=kind, lossy=lossy)
+    of_no_length = interval("data_loading", 7, 7)  # is ignored, but a step with it is not in a row
+    assert attributed(intervals, kind=kind, lossy=lossy) == attributed(
+        [*intervals, of_no_length], kind=kind, lossy=lossy
+    )
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
 
 @given(SPANS, SPANS)
-def test_unions_and_intersections_are_those_of_sets(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
+def test_unions_and_intersections_agree_with_sets(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
     one, other = ({at for start, end in spans for at in range(start, end)} for spans in (left, right))
     assert length(union(left)) == len(one)
     assert length(intersection(union(left), union(right))) == len(one & other)

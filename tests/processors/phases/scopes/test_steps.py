@@ -1,10 +1,10 @@
-"""Where steps begin and end, and of what kind they are."""
+"""The edges and the kinds of steps."""
 
 from collections.abc import Iterable
 
 import pytest
 
-from otel_zernel_processors.phases.intake.intervals import mark_of
+from otel_zernel_processors.phases.intake.intervals import interval_of
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from tests.processors.phases.training import MS, START, Loop
@@ -15,24 +15,24 @@ WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 def closed(loop: Loop) -> list[ClosedStep]:
     timeline = Timeline(MS // 2, 10_000)
     for span in loop.spans:
-        mark = mark_of(span)
-        assert mark is not None
-        assert timeline.add(mark) is None
+        interval = interval_of(span)
+        assert interval is not None
+        assert timeline.add(interval) is None
     return list(timeline.end())
 
 
 def cut(loop: Loop) -> list[Step]:
-    """The steps behind the loop's first load."""
+    """The steps after the loop's first load."""
     return [one.step for one in closed(loop)][1:]
 
 
 def kinds(steps: Iterable[Step]) -> str:
-    """The kinds of the steps, a letter each: training, accumulation, evaluation, between, unfinished."""
+    """The first letters of the steps' kinds: training, accumulation, evaluation, between, unfinished."""
     return "".join(step.kind[0] for step in steps)
 
 
 def end_of_data(loop: Loop) -> Loop:
-    """The loader is asked once more, and has nothing."""
+    """The loader returns once more, without a batch."""
     return loop.load(0.03)
 
 
@@ -58,13 +58,13 @@ def test_accumulation_has_a_backward_pass_and_no_optimizer() -> None:
     assert kinds(cut(loop.load())) == "aaat" * 3
 
 
-def test_evaluation_within_an_epoch_and_its_end_are_told_apart() -> None:
+def test_evaluation_within_an_epoch_differs_from_its_end() -> None:
     loop = Loop().steps(5)
     evaluated(loop).wait(1)
     assert kinds(cut(loop.steps(5).load())) == "ttttt" + "eee" + "b" + "ttttt"
 
 
-def test_evaluation_whose_end_touches_the_next_load_has_no_time_between() -> None:
+def test_evaluation_that_ends_at_the_next_load_has_no_step_between() -> None:
     loop = Loop().steps(5)
     evaluated(loop).wait(0.1)
     assert kinds(cut(loop.steps(5).load())) == "ttttt" + "eee" + "ttttt"
@@ -77,20 +77,20 @@ def test_the_end_of_an_epoch_is_between() -> None:
     assert steps[5].end - steps[5].start == 405 * MS
 
 
-def test_an_epoch_that_begins_anew_at_once_ends_all_the_same() -> None:
+def test_an_epoch_that_is_followed_at_once_by_the_next_ends() -> None:
     steps = cut(end_of_data(Loop().steps(5)).wait(0.2).steps(5).load())
     assert kinds(steps) == "t" * 10
     assert [index for index, step in enumerate(steps) if step.ends_epoch] == [4]
 
 
-def test_an_evaluation_behind_the_end_of_an_epoch() -> None:
+def test_an_evaluation_after_the_end_of_an_epoch() -> None:
     loop = end_of_data(Loop().steps(5)).wait(100)
     steps = cut(evaluated(loop).wait(20).steps(5).load())
     assert kinds(steps) == "ttttt" + "b" + "eee" + "b" + "ttttt"
     assert [index for index, step in enumerate(steps) if step.ends_epoch] == [5]
 
 
-def test_workers_that_are_ended_take_long_and_bring_no_batch_either() -> None:
+def test_a_long_load_that_stops_workers_returns_no_batch() -> None:
     loop = Loop()
     for _ in range(5):
         loop.do("data_loading", 0.3, name=WORKERS).train()
@@ -107,23 +107,22 @@ def test_several_loaders_make_one_step() -> None:
     assert sum(step.ends_epoch for step in steps) <= 1
 
 
-def test_an_evaluation_that_is_left_early_is_one_to_its_end() -> None:
+def test_an_evaluation_that_is_left_early_is_an_evaluation_to_its_end() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6).load(3).wait(7)
     steps = closed(loop.steps(5).load())[1:]
     assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
-    assert [piece.what for piece in steps[7].ledger.pieces] == ["forward", "data_loading"]
+    assert [segment.activity for segment in steps[7].attribution.segments] == ["forward", "data_loading"]
 
 
-def test_what_follows_an_evaluation_that_was_left_early_is_unknown() -> None:
+def test_time_after_an_evaluation_that_was_left_early_is_unknown() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6 + 300)
-    pieces = [
-        (piece.what, round((piece.end - piece.start) / MS, 3)) for piece in closed(loop.steps(5))[7].ledger.pieces
-    ]
-    assert pieces == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
+    segments = closed(loop.steps(5))[7].attribution.segments
+    lengths = [(segment.activity, round((segment.end - segment.start) / MS, 3)) for segment in segments]
+    assert lengths == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
 
 
 @pytest.mark.parametrize("batch", ["the only one", "from workers"])
-def test_where_an_evaluation_that_is_left_early_cannot_be_told_from_its_end_it_ends_in_time_unknown(batch: str) -> None:
+def test_an_evaluation_whose_early_end_is_unclear_ends_in_a_step_between(batch: str) -> None:
     loop = Loop().steps(5)
     if batch == "from workers":
         loop.do("data_loading", 3, name=WORKERS).wait(6)
@@ -132,9 +131,9 @@ def test_where_an_evaluation_that_is_left_early_cannot_be_told_from_its_end_it_e
     assert kinds(cut(loop.steps(5).load())) == "ttttt" + evaluated + "b" + "ttttt"
 
 
-def test_a_checkpoint_behind_the_optimizer_is_unknown_time_of_its_step() -> None:
+def test_a_checkpoint_after_the_optimizer_is_unknown_time_of_its_step() -> None:
     slow = closed(Loop().steps(2).steps(1, tail=300).load())[-1]
-    unknown = [piece.end - piece.start for piece in slow.ledger.pieces if piece.phase == "unknown"]
+    unknown = [segment.end - segment.start for segment in slow.attribution.segments if segment.phase == "unknown"]
     assert unknown == [300 * MS]
 
 
@@ -143,7 +142,7 @@ def test_the_last_step_of_a_process_that_dies_is_unfinished() -> None:
     assert kinds(steps) == "ttu"
 
 
-def test_an_evaluation_at_the_very_end_is_one() -> None:
+def test_an_evaluation_at_the_end_of_a_process_is_an_evaluation() -> None:
     assert kinds(cut(evaluated(Loop().steps(5)).wait(50))) == "ttttt" + "eee"
 
 
@@ -152,7 +151,7 @@ def test_without_a_loader_there_are_no_steps() -> None:
 
 
 @pytest.mark.parametrize("loads_on", [1, 2])
-def test_the_thread_that_trains_is_followed(loads_on: int) -> None:
+def test_the_training_thread_is_followed(loads_on: int) -> None:
     loop = Loop(thread=loads_on).load().load()
     loop.thread = 2
     steps = [one.step for one in closed(loop.steps(3).load())]

@@ -1,55 +1,57 @@
-"""Late, disordered and lost spans, and memory that stays the same."""
+"""Spans that are late, out of order or lost, and the limits of memory."""
 
 import random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_processors.phases.intake.intervals import Mark, mark_of
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval, interval_of
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from tests.processors.phases.training import MS, START, Loop, span_of
 
 
-def marks(loop: Loop) -> list[Mark]:
-    return [mark for span in loop.spans if (mark := mark_of(span))]
+def intervals(loop: Loop) -> list[ThreadInterval]:
+    return [interval for span in loop.spans if (interval := interval_of(span))]
 
 
-def closed(some: list[Mark], **limits: int) -> list[ClosedStep]:
-    timeline = Timeline(MS // 2, limits.get("max_marks", 10_000))
-    for mark in some:
-        timeline.add(mark)
+def closed(some: list[ThreadInterval], **limits: int) -> list[ClosedStep]:
+    timeline = Timeline(MS // 2, limits.get("max_intervals", 10_000))
+    for interval in some:
+        timeline.add(interval)
     return list(timeline.end())
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_order_in_which_spans_come_makes_no_difference(chance: random.Random) -> None:
-    some = marks(Loop().steps(8).load(0.03).wait(100).steps(3).load())
+def test_the_order_of_arrival_makes_no_difference(chance: random.Random) -> None:
+    some = intervals(Loop().steps(8).load(0.03).wait(100).steps(3).load())
     mixed = some[:]
     chance.shuffle(mixed)
     assert closed(mixed) == closed(some)
 
 
-def test_a_span_that_comes_twice_counts_once() -> None:
-    some = marks(Loop().steps(4).load())
-    assert closed([mark for mark in some for _ in range(2)]) == closed(some)
+def test_a_repeated_span_counts_once() -> None:
+    some = intervals(Loop().steps(4).load())
+    assert closed([interval for interval in some for _ in range(2)]) == closed(some)
 
 
-def test_a_span_that_comes_too_late_leaves_its_time_unknown() -> None:
+def test_the_time_of_a_late_span_is_unknown() -> None:
     timeline = Timeline(MS // 2, 100)
-    *some, late = sorted(marks(Loop().steps(3).load()), key=lambda mark: (mark.kind == "backward", mark.end))
+    *some, late = sorted(
+        intervals(Loop().steps(3).load()), key=lambda interval: (interval.kind == "backward", interval.end)
+    )
     steps: list[ClosedStep] = []
-    for mark in some:
-        assert timeline.add(mark) is None
+    for interval in some:
+        assert timeline.add(interval) is None
     steps += timeline.advance(late.end)
     assert timeline.add(late) == "late"
     steps += timeline.end()
     assert [one.step.lossy for one in steps] == [False, False, False, True]
-    assert "compute" not in {piece.what for piece in steps[-1].ledger.pieces}
+    assert "compute" not in {segment.activity for segment in steps[-1].attribution.segments}
 
 
-def test_what_there_is_no_room_for_is_refused() -> None:
+def test_intervals_beyond_the_limit_are_dropped() -> None:
     timeline = Timeline(MS // 2, 10)
-    refused = [timeline.add(mark) for mark in marks(Loop().steps(4))]
+    refused = [timeline.add(interval) for interval in intervals(Loop().steps(4))]
     assert refused == [None] * 10 + ["max_spans"] * 6
 
 
@@ -59,23 +61,23 @@ def test_a_step_that_grows_without_end_is_cut() -> None:
     loop = Loop().load()
     for _ in range(500):
         loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
-    for mark in marks(loop):
-        assert timeline.add(mark) is None
-        steps += timeline.advance(mark.end)
+    for interval in intervals(loop):
+        assert timeline.add(interval) is None
+        steps += timeline.advance(interval.end)
     assert steps[1].step.kind == "unfinished"
-    assert len(steps[1].step.marks) == 50
+    assert len(steps[1].step.intervals) == 50
 
 
-def test_the_rest_of_a_step_that_was_cut_is_told_up_to_its_next_load() -> None:
+def test_the_rest_of_a_step_that_was_cut_ends_at_its_next_load() -> None:
     loop = Loop().steps(2).load()
     for _ in range(70):
         loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
     loop.do("backward", 12).load().steps(3).load()
     timeline = Timeline(MS // 2, 50)
     steps: list[ClosedStep] = []
-    for mark in marks(loop):
-        assert timeline.add(mark) is None
-        steps += timeline.advance(mark.end)
+    for interval in intervals(loop):
+        assert timeline.add(interval) is None
+        steps += timeline.advance(interval.end)
     steps += timeline.end()
     edges = [(one.step.start, one.step.end) for one in steps]
     assert [end for _, end in edges[:-1]] == [start for start, _ in edges[1:]]
@@ -83,48 +85,49 @@ def test_the_rest_of_a_step_that_was_cut_is_told_up_to_its_next_load() -> None:
     kinds = [one.step.kind for one in steps]
     assert kinds.count("unfinished") == 2
     assert kinds.count("training") == 5
-    rest = steps[kinds.index("unfinished") + 1].ledger.phase_ns()
+    rest = steps[kinds.index("unfinished") + 1].attribution.phase_ns()
     assert rest["gpu_compute"] - 12 * MS == rest["unknown"] - MS // 2 > 0
 
 
-def test_a_step_that_was_cut_and_never_loads_again_is_told_as_time_goes_on() -> None:
+def test_a_step_that_was_cut_and_never_loads_again_is_cut_again() -> None:
     loop = Loop().load()
     for _ in range(500):
         loop.do("sync", 0.5, name="cudaStreamSynchronize").wait(0.5)
     timeline = Timeline(MS // 2, 50)
     steps: list[ClosedStep] = []
-    for mark in marks(loop):
-        assert timeline.add(mark) is None
-        steps += timeline.advance(mark.end)
+    for interval in intervals(loop):
+        assert timeline.add(interval) is None
+        steps += timeline.advance(interval.end)
     assert len(steps) == 1 + 500 // 50
     steps += timeline.end()
     assert {one.step.kind for one in steps[1:]} == {"unfinished"}
     assert sum(one.step.end - one.step.start for one in steps) == 5 * MS + round(499.5 * MS)
 
 
-def test_a_scope_around_the_whole_epoch_does_not_hold_up_its_steps() -> None:
+def test_a_scope_around_the_whole_epoch_does_not_delay_its_steps() -> None:
     loop = Loop().steps(4).load()
     epoch = span_of("user", 0, loop.now + 1, name="epoch")
-    mark = mark_of(epoch)
-    assert mark is not None
-    assert [one.step.kind for one in closed([*marks(loop), mark])].count("training") == 4
+    interval = interval_of(epoch)
+    assert interval is not None
+    assert [one.step.kind for one in closed([*intervals(loop), interval])].count("training") == 4
 
 
-def test_spans_that_make_no_sense_are_none() -> None:
+def test_invalid_spans_have_no_interval() -> None:
     backwards = span_of("backward", 5, 4)
     unknown = span_of("something", 1, 2)
     without = span_of("backward", 1, 2)
     del without.attributes[:]
-    assert [mark_of(span) for span in (backwards, unknown, without)] == [None, None, None]
+    assert [interval_of(span) for span in (backwards, unknown, without)] == [None, None, None]
 
 
-def test_collectives_of_other_threads_are_in_flight_for_the_training_thread() -> None:
+def test_collectives_of_other_threads_count_as_in_flight() -> None:
     loop = Loop().load().wait(10).do("backward", 12).do("sync", 4, name="cudaStreamSynchronize").load()
     flight = span_of("collective", 10, 30, name="all_reduce", thread=9, timing_source="host_upper_bound")
-    mark = mark_of(flight)
-    assert mark is not None
-    step = closed([*marks(loop), mark])[1]
-    assert [piece.what for piece in step.ledger.pieces] == ["forward", "backward", "collective", "sync", "data_loading"]
-    assert step.collectives == [mark]
-    assert step.ledger.overlap_ns == 17 * MS
+    interval = interval_of(flight)
+    assert interval is not None
+    step = closed([*intervals(loop), interval])[1]
+    activities = [segment.activity for segment in step.attribution.segments]
+    assert activities == ["forward", "backward", "collective", "sync", "data_loading"]
+    assert step.collectives == [interval]
+    assert step.attribution.overlap_ns == 17 * MS
     assert step.step.start == START + 5 * MS

@@ -1,12 +1,12 @@
-"""The seven rules at their boundaries, and the vote that steadies them."""
+"""The seven rules at their boundaries, and the debouncing of phases."""
 
 import pytest
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel_processors.phases.config import SignalsConfig
-from otel_zernel_processors.phases.intake.inputs import Observation
-from otel_zernel_processors.phases.signals.debounce import Vote
-from otel_zernel_processors.phases.signals.rules import SignalReader, Signals, Spell, phase_by_rules
+from otel_zernel_processors.phases.intake.inputs import InputPoint
+from otel_zernel_processors.phases.signals.debounce import Debounce
+from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader, Signals, phase_by_rules
 
 MS = 1_000_000
 LIMITS = SignalsConfig()
@@ -14,7 +14,7 @@ LIMITS = SignalsConfig()
 CASES = [
     ("1: not ML", Signals(is_ml=False, nccl_active=True, futex_waits=3, gpu=0.9), "unknown"),
     ("2: NCCL and futex waits", Signals(is_ml=True, nccl_active=True, futex_waits=1), "nccl_collective"),
-    ("2 comes before 3", Signals(True, True, 1, io_wait=0.9, gpu=0.0), "nccl_collective"),
+    ("2 before 3", Signals(True, True, 1, io_wait=0.9, gpu=0.0), "nccl_collective"),
     ("2: no futex waits", Signals(is_ml=True, nccl_active=True, futex_waits=0), "unknown"),
     ("2: no NCCL", Signals(is_ml=True, nccl_active=False, futex_waits=9), "unknown"),
     ("3: waiting for I/O, GPU idle", Signals(is_ml=True, io_wait=0.31, gpu=0.09), "data_loading"),
@@ -24,7 +24,7 @@ CASES = [
     ("4: GPU at its bound", Signals(is_ml=True, gpu=0.8), "unknown"),
     ("4: a CPU burst", Signals(is_ml=True, gpu=0.81, cpu_burst_ns=5 * MS), "unknown"),
     (
-        "4 comes before 5: but a burst is not none",
+        "4 before 5: any burst excludes 4",
         Signals(True, gpu=0.9, cpu_burst_ns=1, gpu_synced=True),
         "optimizer_step",
     ),
@@ -32,12 +32,12 @@ CASES = [
     ("5: burst at its bound", Signals(is_ml=True, cpu_burst_ns=5 * MS, gpu_synced=True), "unknown"),
     ("5: no burst", Signals(is_ml=True, cpu_burst_ns=0, gpu_synced=True), "unknown"),
     ("5: no sync", Signals(is_ml=True, cpu_burst_ns=1 * MS, gpu_synced=False), "unknown"),
-    ("5 comes before 6", Signals(True, io_wait=0.2, gpu=0.5, cpu_burst_ns=1, gpu_synced=True), "optimizer_step"),
+    ("5 before 6", Signals(True, io_wait=0.2, gpu=0.5, cpu_burst_ns=1, gpu_synced=True), "optimizer_step"),
     ("6: some I/O wait, GPU half busy", Signals(is_ml=True, io_wait=0.16, gpu=0.5), "data_loading"),
     ("6: I/O wait at its bound", Signals(is_ml=True, io_wait=0.15, gpu=0.5), "unknown"),
     ("6: GPU at its lower bound", Signals(is_ml=True, io_wait=0.16, gpu=0.1), "unknown"),
     ("6: GPU at its upper bound", Signals(is_ml=True, io_wait=0.16, gpu=0.8, cpu_burst_ns=9 * MS), "unknown"),
-    ("6 takes what 3 left", Signals(is_ml=True, io_wait=0.9, gpu=0.11), "data_loading"),
+    ("6 matches if 3 does not", Signals(is_ml=True, io_wait=0.9, gpu=0.11), "data_loading"),
     ("7: nothing", Signals(is_ml=True), "unknown"),
 ]
 
@@ -69,12 +69,12 @@ def test_every_threshold_can_be_set(settings: dict[str, float | str], signals: S
 
 
 def test_the_rule_for_collectives_can_be_turned_off() -> None:
-    seen = Signals(True, True, 1, io_wait=0.9)
-    assert phase_by_rules(seen, SignalsConfig(collectives=False)) == "data_loading"
+    signals = Signals(True, True, 1, io_wait=0.9)
+    assert phase_by_rules(signals, SignalsConfig(collectives=False)) == "data_loading"
 
 
 @pytest.mark.parametrize(
-    ("stability", "votes", "states"),
+    ("stability", "values", "states"),
     [
         (3, "bbb", "aab"),
         (3, "bbabbb", "aaaaab"),
@@ -85,26 +85,26 @@ def test_the_rule_for_collectives_can_be_turned_off() -> None:
         (2, "bbaabb", "abbaab"),
     ],
 )
-def test_a_new_state_needs_equal_votes_in_a_row(stability: int, votes: str, states: str) -> None:
-    vote = Vote(stability, "a")
-    seen = []
-    for one in votes:
-        vote.cast(one)
-        seen.append(vote.state)
-    assert "".join(seen) == states
+def test_a_new_state_needs_equal_values_in_a_row(stability: int, values: str, states: str) -> None:
+    debounce = Debounce(stability, "a")
+    found = []
+    for value in values:
+        debounce.update(value)
+        found.append(debounce.state)
+    assert "".join(found) == states
 
 
-def point(name: str, time_ms: int, value: float, delta: bool = False) -> Observation:
-    return Observation(name, 0, 1 + time_ms * MS, value, "node", 42, "", delta, Resource())
+def point(name: str, time_ms: int, value: float, delta: bool = False) -> InputPoint:
+    return InputPoint(name, 0, 1 + time_ms * MS, value, "node", 42, "", delta, Resource())
 
 
-def test_signals_are_read_off_kernel_counters_every_100_ms() -> None:
+def test_signals_are_evaluated_every_100_ms() -> None:
     reader = SignalReader(SignalsConfig(stability=1))
-    spells: list[Spell | None] = []
+    periods: list[PhasePeriod | None] = []
     for at in range(0, 500, 50):
-        spells.append(reader.read(point("zernel.process.io.wait", at, at * 0.4 / 1000), gpu=0.05))
-        spells.append(reader.read(point("zernel.cuda.launch.latency", at, 10, delta=True), gpu=0.05))
-    found = [(spell.start // MS, spell.end // MS, spell.phase) for spell in spells if spell]
+        periods.append(reader.read(point("zernel.process.io.wait", at, at * 0.4 / 1000), gpu=0.05))
+        periods.append(reader.read(point("zernel.cuda.launch.latency", at, 10, delta=True), gpu=0.05))
+    found = [(period.start // MS, period.end // MS, period.phase) for period in periods if period]
     assert found == [
         (0, 100, "unknown"),
         (100, 200, "data_loading"),
@@ -113,19 +113,19 @@ def test_signals_are_read_off_kernel_counters_every_100_ms() -> None:
     ]
 
 
-def test_with_readings_further_apart_whole_readings_are_judged() -> None:
+def test_with_rare_readings_each_reading_is_evaluated() -> None:
     reader = SignalReader(SignalsConfig())
-    spells = [
-        spell
+    periods = [
+        period
         for at in range(0, 7000, 1000)
         for name, value in (("zernel.process.io.wait", at * 0.4 / 1000), ("zernel.gpu.memory.used", 1e9))
-        if (spell := reader.read(point(name, at, value), gpu=0.05))
+        if (period := reader.read(point(name, at, value), gpu=0.05))
     ]
-    assert [spell.phase for spell in spells] == ["unknown"] * 3 + ["data_loading"] * 2
-    assert {spell.end - spell.start for spell in spells} == {1000 * MS}
+    assert [period.phase for period in periods] == ["unknown"] * 3 + ["data_loading"] * 2
+    assert {period.end - period.start for period in periods} == {1000 * MS}
 
 
-def test_a_gpu_sync_that_was_seen_once_stays_seen() -> None:
+def test_one_gpu_sync_counts_for_all_later_evaluations() -> None:
     reader = SignalReader(SignalsConfig(stability=1))
     for at in range(0, 500, 100):
         reader.read(point("zernel.cuda.sync.wait", at, float(at == 0), delta=True), gpu=0.5)
@@ -133,7 +133,7 @@ def test_a_gpu_sync_that_was_seen_once_stays_seen() -> None:
     assert reader.phase == "optimizer_step"
 
 
-def test_the_use_of_the_gpu_is_the_processes_own() -> None:
+def test_the_process_own_gpu_utilization_counts_first() -> None:
     reader = SignalReader(SignalsConfig(stability=1))
     for at in range(0, 500, 100):
         reader.read(point("zernel.cuda.launch.latency", at, 10, delta=True), gpu=1.0)
