@@ -10,7 +10,7 @@ from typing import Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
-from otel_zernel.engine.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
+from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.lifetime import cancel_and_wait, was_cancelled
 from otel_zernel.engine.queue import MemoryQueue, Queue, Request, join_and_split
 from otel_zernel.errors import Permanent, Retryable

@@ -15,7 +15,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
-from otel_zernel.engine.delivery_config import RemoteExporterConfig
+from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.engine.scraping import ScrapeLoop
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry

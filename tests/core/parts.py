@@ -10,7 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
-from otel_zernel.engine.delivery_config import RemoteExporterConfig
+from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.errors import Retryable
 from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.registry import Registry

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.engine.delivery_config import RemoteExporterConfig
+from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.types import Duration, PositiveDuration, Secret
 from otel_zernel_exporters.otlp.environment import SIGNAL_ENDPOINTS, fill_in
 

@@ -10,8 +10,8 @@ from typing import BinaryIO, ClassVar, cast
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist, Receiver, Signal
-from otel_zernel.engine.threads import run_in_thread
 from otel_zernel.errors import CannotStart, Rejected
+from otel_zernel.threads import run_in_thread
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter
 from otel_zernel_receivers.csv.follow import Follower

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
-from otel_zernel.engine.threads import run_in_thread
 from otel_zernel.errors import Refused, Rejected
+from otel_zernel.threads import run_in_thread
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 
@@ -88,21 +88,25 @@ class EbpfReceiver(Receiver):
         began = clock.monotonic()
         switches = session.switches()
         for switch in switches:
-            await self._wait(switch.delay, session)
+            await self._wait(switch.delay, session, process_ended)
             await run_in_thread(switch.apply)
         left = began + interval - clock.monotonic()
-        await self._wait(min(SHORTEST_INTERVAL, left), session)
-        rest = self._wait(left - SHORTEST_INTERVAL, session)
+        await self._wait(min(SHORTEST_INTERVAL, left), session, process_ended)
+        rest = self._wait(left - SHORTEST_INTERVAL, session, process_ended)
         await (rest if switches else _first_of(rest, process_ended.wait()))
         process_ended.clear()
 
-    async def _wait(self, seconds: float, session: "Session") -> None:
-        """Waits. Meanwhile moves events out of the kernel, so that its ring buffer has room."""
+    async def _wait(self, seconds: float, session: "Session", process_ended: asyncio.Event) -> None:
+        """Waits. Meanwhile moves events out of the kernel, so that its ring buffer has room.
+
+        Sets `process_ended` if the end of a process is among the moved events.
+        """
         clock = self.context.clock
         end = clock.monotonic() + seconds
         while (left := end - clock.monotonic()) > GATHER_INTERVAL:
             await clock.sleep(GATHER_INTERVAL)
-            await run_in_thread(session.gather)
+            if await run_in_thread(session.gather):
+                process_ended.set()
         await clock.sleep(max(left, 0.0))
 
     async def _read(self, session: "Session", pending: deque[Batch], emit: Emit) -> None:

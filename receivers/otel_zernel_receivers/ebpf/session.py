@@ -100,9 +100,12 @@ class Session:
         """The changes of probes that are due in the next interval."""
         return self._sampling.switches(self.interval)
 
-    def gather(self) -> None:
-        """Moves events out of the kernel between two readings, so that its ring buffer has room."""
-        self._tables.ring.gather()
+    def gather(self) -> bool:
+        """Moves events out of the kernel between two readings, so that its ring buffer has room.
+
+        Returns whether a process has ended.
+        """
+        return self._tables.ring.gather()
 
     def read(self) -> EncodedReading:
         """Everything counted since the last reading."""

@@ -11,8 +11,8 @@ from opentelemetry.metrics import NoOpMeter
 from otel_zernel.batch import Batch
 from otel_zernel.component import BOTH, Component, ComponentConfig, Kind, Processor, Signal
 from otel_zernel.config.schema import Settings
+from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.delivery_config import SendingQueueConfig
 from otel_zernel.engine.graph import Graph
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
 from otel_zernel.engine.queue import Lease, MemoryQueue, Request

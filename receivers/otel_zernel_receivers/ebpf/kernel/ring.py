@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, Interval
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
 KEPT = 1 << 16
@@ -60,10 +60,16 @@ class RingBuffer:
         self._data = np.frombuffer(readable, np.uint8, offset=mmap.PAGESIZE)
         self._gathered: list[NDArray[Any]] = []
 
-    def gather(self) -> None:
-        """Copies new events out of the kernel for the next `read`: all processes share the room there."""
-        if sum(map(len, self._gathered)) < KEPT:
-            self._gathered.append(self._read_new())
+    def gather(self) -> bool:
+        """Moves new events out of the kernel for the next `read`: all processes share the room there.
+
+        Returns whether a process has ended. Its wakeup is lost if its event is moved before the wakeup is handled.
+        """
+        if sum(map(len, self._gathered)) >= KEPT:
+            return False
+        events = self._read_new()
+        self._gathered.append(events)
+        return bool((events["interval"] == Interval.PROCESS).any())
 
     def read(self) -> NDArray[Any]:
         """The events since the last call, as records of `EVENT`, in the order in which they were reserved."""

@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.session import Session
 from tests.receivers.ebpf.standin import Standin
@@ -93,13 +96,25 @@ def test_a_process_without_probed_calls_has_no_span(attached: Watch) -> None:
     assert not attached.read().has_spans
 
 
+class SilentWakeup(Wakeup):
+    """Never becomes readable."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+
+
 @contextlib.asynccontextmanager
-async def rarely_received(standin: Standin) -> AsyncIterator[Downstream]:
+async def rarely_received(standin: Standin, *, is_woken: bool = True) -> AsyncIterator[Downstream]:
     """The batches of a receiver that reads once an hour, after its probes are on."""
     context = make_context(clock=SystemClock())
     attached: list[Session] = []
 
     class Attaching(Session):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            if not is_woken:
+                self.wakeup = SilentWakeup()
+
         def attach(self) -> None:
             super().attach()
             attached.append(self)
@@ -125,3 +140,10 @@ async def test_the_last_counts_are_emitted_at_once(loadable: None, standin: Stan
             await until(lambda: any(endings_of(batch, pid) for batch in downstream.batches))  # noqa: B023
             assert sum(calls(batch, SYNC, process_pid=pid) for batch in downstream.batches) == 7
             assert sum(bool(batch.has_spans) for batch in downstream.batches) == expected
+
+
+async def test_an_end_is_emitted_at_once_without_a_wakeup(loadable: None, standin: Standin) -> None:
+    """The ring buffer is readable until its events are moved, which may happen before the wakeup is handled."""
+    async with rarely_received(standin, is_woken=False) as downstream:
+        pid = await asyncio.to_thread(ran, standin, "")
+        await until(lambda: any(endings_of(batch, pid) for batch in downstream.batches))

