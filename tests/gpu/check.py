@@ -61,7 +61,7 @@ def table(comparisons: Iterable[Comparison]) -> Iterable[str]:
     yield f"{len(rows)} values, {differing} differ"
     for one in rows:
         verdict = "ok     " if one.agree else "DIFFERS"
-        yield f"{verdict} {one.gpu[:12]} {one.name}: {_cell(one.theirs)} | {_cell(one.ours)}"
+        yield f"{verdict} {one.gpu[:12]} {one.name}: {_cell(one.expected)} | {_cell(one.received)}"
 
 
 def _cell(value: float | str | None) -> str:

@@ -187,40 +187,42 @@ class Comparison:
 
     gpu: str
     name: str
-    theirs: float | str | None
-    ours: float | str | None
+    expected: float | str | None
+    """Of nvidia-smi."""
+    received: float | str | None
+    """Of the receiver."""
     agree: bool
 
 
 def compare(xml: str, scrapes: Iterable[Batch]) -> Iterator[Comparison]:
     """A comparison for every value that nvidia-smi or a scrape has. It is enough if one of the scrapes agrees."""
-    scraped = [_ours(batch) for batch in scrapes]
+    scraped = [_scraped_values(batch) for batch in scrapes]
     for gpu in ET.fromstring(xml).iter("gpu"):
         uuid = gpu.findtext("uuid", "")
-        ours = [values.get(uuid, ({}, {})) for values in scraped]
-        yield from _identity(gpu, uuid, ours[-1][0])
+        of_gpu = [values.get(uuid, ({}, {})) for values in scraped]
+        yield from _identity(gpu, uuid, of_gpu[-1][0])
         for line in LINES:
-            theirs = _theirs(gpu, line.paths)
-            mine = [values[line.series] for _, values in ours if line.series in values]
-            if theirs is not None or mine:
-                agree = theirs is not None and any(_agree(theirs, one, line) for one in mine)
-                yield Comparison(uuid, _name(line.series), theirs, mine[-1] if mine else None, agree)
+            expected = _expected(gpu, line.paths)
+            received = [values[line.series] for _, values in of_gpu if line.series in values]
+            if expected is not None or received:
+                agree = expected is not None and any(_agree(expected, value, line) for value in received)
+                yield Comparison(uuid, _name(line.series), expected, received[-1] if received else None, agree)
 
 
 def _identity(gpu: ET.Element, uuid: str, resource: Mapping[str, str]) -> Iterator[Comparison]:
     for attribute, path in IDENTITY.items():
-        theirs, ours = _text(gpu, path), resource.get(attribute)
-        if theirs is not None and attribute == "zernel.gpu.device":
-            theirs = f"nvidia{theirs}"
-        if theirs is not None or ours is not None:
-            yield Comparison(uuid, attribute, theirs, ours, theirs == ours)
+        expected, received = _text(gpu, path), resource.get(attribute)
+        if expected is not None and attribute == "zernel.gpu.device":
+            expected = f"nvidia{expected}"
+        if expected is not None or received is not None:
+            yield Comparison(uuid, attribute, expected, received, expected == received)
 
 
-def _agree(theirs: float, ours: float, line: Line) -> bool:
-    return abs(theirs - ours) <= line.tolerance + line.share * max(abs(theirs), abs(ours)) + 1e-9
+def _agree(expected: float, received: float, line: Line) -> bool:
+    return abs(expected - received) <= line.tolerance + line.share * max(abs(expected), abs(received)) + 1e-9
 
 
-def _theirs(gpu: ET.Element, paths: Iterable[str]) -> float | None:
+def _expected(gpu: ET.Element, paths: Iterable[str]) -> float | None:
     numbers = [_number(_text(gpu, path)) for path in paths]
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
@@ -243,7 +245,7 @@ def _name(series: Series) -> str:
     return f"{series[0]} {{{attributes}}}" if attributes else series[0]
 
 
-def _ours(batch: Batch) -> dict[str, tuple[dict[str, str], dict[Series, float]]]:
+def _scraped_values(batch: Batch) -> dict[str, tuple[dict[str, str], dict[Series, float]]]:
     """Resource attributes and values of each GPU, by uuid."""
     found: dict[str, tuple[dict[str, str], dict[Series, float]]] = {}
     for of_gpu in batch.metrics.resource_metrics:

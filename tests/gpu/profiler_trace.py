@@ -47,4 +47,4 @@ def _copies(events: list[Event]) -> Counter[str]:
 
 def _calls(events: list[Event]) -> Counter[str]:
     names = [one["name"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")]
-    return Counter({what: sum(bool(calls.fullmatch(name)) for name in names) for what, calls in _CALLS.items()})
+    return Counter({quantity: sum(bool(calls.fullmatch(name)) for name in names) for quantity, calls in _CALLS.items()})

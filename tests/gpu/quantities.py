@@ -48,15 +48,15 @@ def recorded(batches: Iterable[Batch], pid: int) -> Quantities:
     summed: defaultdict[str, float] = defaultdict(int)
     last: dict[tuple[str, str], float] = {}
     for batch in batches:
-        for name, about, number in _numbers(batch, pid):
+        for name, attributes, number in _numbers(batch, pid):
             if name in _LAST:
-                last[_LAST[name].format(**about), str(about.get("zernel_gpu_index"))] = number
+                last[_LAST[name].format(**attributes), str(attributes.get("zernel_gpu_index"))] = number
             else:
-                summed[(_COUNTED | _SUMMED)[name].format(**about)] += number
+                summed[(_COUNTED | _SUMMED)[name].format(**attributes)] += number
         for span in spans_of(batch, pid):
             summed[f"scopes, {span.name}"] += attributes_of(span)["zernel_interval"] in _SCOPES
-    for (what, _), number in last.items():
-        summed[what] += number
+    for (quantity, _), number in last.items():
+        summed[quantity] += number
     return summed
 
 
@@ -65,23 +65,28 @@ def _numbers(batch: Batch, pid: int) -> Iterator[tuple[str, dict[str, object], f
     for resource in batch.metrics.resource_metrics:
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             for point in points(metric) if metric.name in _COUNTED | _SUMMED | _LAST else ():
-                about = attributes_of(point)
-                if about.get("process_pid", pid) != pid or about.get("zernel_timing_source") == "host_upper_bound":
+                attributes = attributes_of(point)
+                if (
+                    attributes.get("process_pid", pid) != pid
+                    or attributes.get("zernel_timing_source") == "host_upper_bound"
+                ):
                     continue
                 if metric.name in _COUNTED:
-                    yield metric.name, about, point.count
+                    yield metric.name, attributes, point.count
                 else:
-                    yield metric.name, about, getattr(point, str(point.WhichOneof("value")))
+                    yield metric.name, attributes, getattr(point, str(point.WhichOneof("value")))
 
 
 def compare(did: Quantities, received: Quantities) -> list[Row]:
     """A row per quantity of either side. Counts must be equal; times may differ by `_TIME_SHARE` of the total time."""
-    total = sum(seconds for what, seconds in did.items() if what.startswith("seconds"))
+    total = sum(seconds for quantity, seconds in did.items() if quantity.startswith("seconds"))
     rows = []
-    for what in sorted(what for what in did.keys() | received.keys() if did.get(what) or received.get(what)):
-        one, other = did.get(what, 0), received.get(what, 0)
-        within = _TIME_SHARE * total if what.startswith("seconds") else 0
-        rows.append(Row(what, one, other, abs(one - other) <= within))
+    for quantity in sorted(
+        quantity for quantity in did.keys() | received.keys() if did.get(quantity) or received.get(quantity)
+    ):
+        one, other = did.get(quantity, 0), received.get(quantity, 0)
+        within = _TIME_SHARE * total if quantity.startswith("seconds") else 0
+        rows.append(Row(quantity, one, other, abs(one - other) <= within))
     return rows
 
 

@@ -41,15 +41,15 @@ SCRIPT = {
 
 def test_the_collector_records_every_action_of_a_program(standin: Standin, tmp_path: Path) -> None:
     require_ebpf()
-    name, did = uuid.uuid4().hex, dict.fromkeys((what for one in SCRIPT.values() for what in one), 0)
+    name, did = uuid.uuid4().hex, dict.fromkeys((quantity for one in SCRIPT.values() for quantity in one), 0)
     with standin.start(environment={JOB: name}) as program:
         for command in ("load libcudart.so.12", "load libcuda.so.1", "load libnccl.so.2", "ncclCommInitRank ranks=1"):
             program.do(command)
         with collector(tmp_path, name) as output:
             for command, effect in SCRIPT.items():
                 program.do(command)
-                for what, number in effect.items():
-                    did[what] += number
+                for quantity, number in effect.items():
+                    did[quantity] += number
         rows = compare(did, recorded(batches_of(output), program.pid))
     # The program has no scopes, so its phases are undefined.
     assert [row for row in rows if not row.agree and not row.name.startswith("seconds")] == []
