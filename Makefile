@@ -15,8 +15,7 @@ run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
 
 test: $(STAMP) peers lint
-	$(BIN)/pytest $(PYTEST_ARGS) || { echo "Running the failed tests again: drivers, kernels and peers share a busy machine."; \
-		$(BIN)/pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
+	$(BIN)/pytest $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
