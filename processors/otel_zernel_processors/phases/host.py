@@ -62,12 +62,12 @@ class Host:
         for process in self.processes.values():
             process.identity = replace(process.identity, host=name)
 
-    def add_spans(self, resource: Resource, spans: SpanInput, count: int) -> None:
-        """Adds `count` spans of one process."""
+    def add_spans(self, resource: Resource, spans: SpanInput) -> None:
+        """Adds spans of one process."""
         key = key_of(resource)
         process = self._registry.find_or_add(key, resource)
         if process is None:
-            self._context.drop(count, "late" if self._registry.ended.is_dead(key) else "max_processes")
+            self._context.drop(spans.count, "late" if self._registry.ended.is_dead(key) else "max_processes")
             return
         process.update_resource(resource)
         process.ended = spans.process_end or process.ended

@@ -102,19 +102,19 @@ class PhasesProcessor(Processor):
         for number, (resource, scope, piece) in enumerate(pieces, 1):
             read = SpanInput(others=list(piece)) if scope.scope.name == SCOPE.name else read_spans(piece)
             others.add(resource, scope, read.others)
-            if count := len(piece) - len(read.others):
-                used += count
-                self._add_spans(resource, read, count)
+            if read.count:
+                used += read.count
+                self._add_spans(resource, read)
             if len(piece) == _PIECE or number % _PIECES == 0:
                 yield PAUSE
         return others if used else None
 
-    def _add_spans(self, resource: ResourceSpans, spans: SpanInput, count: int) -> None:
+    def _add_spans(self, resource: ResourceSpans, spans: SpanInput) -> None:
         host = self._host(str(scalars(resource.resource.attributes).get("host.name", "")))
         if host:
-            host.add_spans(resource.resource, spans, count)
+            host.add_spans(resource.resource, spans)
         else:
-            self.context.drop(count, "max_processes")
+            self.context.drop(spans.count, "max_processes")
 
     def _host(self, name: str) -> Host | None:
         """The host with this name, added if it is new; None if there is no room for another.

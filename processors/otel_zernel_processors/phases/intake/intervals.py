@@ -1,6 +1,6 @@
 """Reads the intervals of threads from spans in the form of docs/spans.md."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
@@ -53,11 +53,13 @@ class SpanInput:
     """When (ns since 1970) the process exited or was killed; 0 if no span reports it."""
     invalid: int = 0
     """Number of spans with an unknown `zernel.interval` or impossible times."""
+    count: int = 0
+    """Number of spans with the attribute `zernel.interval`."""
     others: list[Span] = field(default_factory=list)
-    """Spans without the attribute `zernel.interval`."""
+    """The spans without it."""
 
 
-def read_spans(spans: Iterable[Span]) -> SpanInput:
+def read_spans(spans: Sequence[Span]) -> SpanInput:
     """Reads the spans of one resource and scope."""
     read = SpanInput()
     for span in spans:
@@ -71,6 +73,7 @@ def read_spans(spans: Iterable[Span]) -> SpanInput:
             read.intervals.append(interval)
         else:
             read.invalid += 1
+    read.count = len(spans) - len(read.others)
     return read
 
 
