@@ -1,9 +1,9 @@
-# All a newcomer needs: `make run` and `make test`.
+# `make run` and `make test` are all that a newcomer needs.
 PYTHON ?= python3
-# `make test PYTHON=python3.13` has an environment of its own, so that it tests 3.13 whatever .venv was made with.
+# `make test PYTHON=python3.13` uses a separate environment, independent of the Python of .venv.
 VENV ?= .venv$(if $(filter-out python3,$(PYTHON)),-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())'))
 override VENV := $(VENV)
-# PyTorch as fleets have it, each version in an environment of its own, and the one that CI trains with.
+# Versions of PyTorch that are in use, each installed in its own environment; CI trains with OLD_TORCH.
 TORCHES := 2.1.2 2.4.1 2.6.0 2.9.1
 OLD_TORCH := 2.6.0
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ run: $(STAMP)
 	$(BIN)/otel-zernel run --config examples/quickstart.yaml
 
 test: $(STAMP) peers lint
-	$(BIN)/pytest $(PYTEST_ARGS) || { echo "Once more, what failed: drivers, kernels and peers share a busy machine."; \
+	$(BIN)/pytest $(PYTEST_ARGS) || { echo "Running the failed tests again: drivers, kernels and peers share a busy machine."; \
 		$(BIN)/pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
 
 lint: $(STAMP)
@@ -23,13 +23,13 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Longer campaigns: SOAK_MINUTES of full load (10), a hundred stops, every property with 5,000 examples, and real
-# training on each version of PyTorch.
+# Takes hours: SOAK_MINUTES of full load (10), a hundred stops, every property test with 5,000 examples, and training on
+# each version of PyTorch.
 soak: $(STAMP) torches
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
 	$(MAKE) kernels
 
-# The ebpf receiver on Debian's kernels, each in an emulator; KERNELS="6.1-x86_64 ..." for some. Writes docs/kernels.md.
+# Tests the ebpf receiver on Debian's kernels in an emulator. KERNELS="6.1-x86_64 ..." selects some. Writes docs/kernels.md.
 kernels: $(STAMP) peers
 	sh tests/kernels/install-emulators.sh
 	$(BIN)/python -m tests.kernels $(KERNELS)
@@ -37,8 +37,8 @@ kernels: $(STAMP) peers
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
-# On a machine that has a GPU: the nvml receiver beside nvidia-smi, and the ebpf receiver beside a training job, whose
-# PyTorch has to be one for CUDA (see tests/gpu/README.md). The comparisons are kept in docs/gpu_check*.txt.
+# Needs a GPU. Compares the nvml receiver with nvidia-smi, and the ebpf receiver with a training job, which needs PyTorch
+# for CUDA (see tests/gpu/README.md). The results are in docs/gpu_check*.txt.
 gpu-check: $(STAMP)
 	@status=0; for check in check ebpf_check; do $(BIN)/python -m tests.gpu.$$check || status=1; done; exit $$status
 
@@ -46,13 +46,14 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
 	$(BIN)/python -m docs.nvml_metrics
 	$(BIN)/python -m docs.versions
+	$(BIN)/python -m docs.messages
 
-# The symbols of released wheels that tests and docs/versions.md rest on. Half an hour; reads some GB from the index.
+# Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.
 # Needs Debian's binutils and binutils-aarch64-linux-gnu.
 symbols: $(STAMP)
 	$(BIN)/python -m tests.receivers.ebpf.symbols.collect
 
-# Only after a change in bpf/: the objects are in the repository. Needs clang, llvm and libbpf-dev.
+# Needed only after a change in bpf/: the repository has the objects. Needs clang, llvm and libbpf-dev.
 bpf:
 	$(MAKE) -C bpf
 
@@ -61,12 +62,12 @@ peers: $(STAMP)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh
 
-# 5 GB and two minutes each. The one that `make test` with REQUIRE_PEERS=1 needs is OLD in tests/receivers/ebpf/jobs/torches.py.
+# 5 GB and two minutes each. `make test` with REQUIRE_PEERS=1 needs only OLD of tests/receivers/ebpf/jobs/torches.py.
 torches: $(STAMP)
 	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version || exit 1; done
 
 $(STAMP): pyproject.toml
-	@echo 'Making the environment in $(VENV), once; it takes a minute.'
+	@echo 'Creating the environment in $(VENV). This takes a minute, once.'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --editable '.[all]' --group dev

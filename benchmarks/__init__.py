@@ -1,11 +1,11 @@
-"""What a claim in the README rests on: ratios, each measured within one run."""
+"""Benchmarks: the measurements behind claims in the documents. Ratios are measured within one run."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One measured figure, the bar it has to pass, and if it did (None: reported only)."""
+class BenchmarkRow:
+    """One measured value, its target, and whether it meets it (None: no target)."""
 
     name: str
     value: str

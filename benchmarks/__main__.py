@@ -1,11 +1,11 @@
-"""`make bench`: every benchmark in this folder (or those named), as one table."""
+"""`make bench`: runs all benchmarks of this folder, or the named ones, and prints one table."""
 
 import importlib
 import pkgutil
 import sys
 
 import benchmarks
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 
 
 def main(names: list[str]) -> None:
@@ -17,7 +17,7 @@ def main(names: list[str]) -> None:
             print(_line(row), flush=True)
 
 
-def _line(row: Row) -> str:
+def _line(row: BenchmarkRow) -> str:
     mark = {True: "ok", False: "MISSED", None: ""}[row.ok]
     return f"{row.name:<58} {row.value:>28}   {row.bar} {mark}".rstrip()
 

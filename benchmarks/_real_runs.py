@@ -1,7 +1,7 @@
-"""Trains on each version of PyTorch that is installed, and keeps in docs/real_runs.csv how far its phases were seen.
+"""Trains on each installed version of PyTorch, and writes the agreement of the phases to docs/real_runs.csv.
 
-`python -m benchmarks._real_runs [VERSION ...]`, as root, after `make torches`. The table in docs/versions.md is made of
-that file.
+Run `python -m benchmarks._real_runs [VERSION ...]` as root, after `make torches`. The table in docs/versions.md is
+generated from that file.
 """
 
 import csv
@@ -18,7 +18,7 @@ from benchmarks.phases import bar, scores
 from tests.receivers.ebpf.jobs.torches import python_of, versions
 
 TRIES = 3
-"""Where others compute on the same CPUs, what lies between the two clocks is preemption."""
+"""Attempts for each loop: on a busy machine, preemption shifts the two clocks of a run."""
 DOCS = Path(__file__).parent.parent / "docs"
 KEPT, PAGE = DOCS / "real_runs.csv", DOCS / "versions.md"
 FENCE = re.compile(r"(<!-- real runs: [^>]*-->\n).*?(<!-- end of real runs -->)", re.DOTALL)
@@ -26,25 +26,25 @@ FENCE = re.compile(r"(<!-- real runs: [^>]*-->\n).*?(<!-- end of real runs -->)"
 
 @dataclass(frozen=True, slots=True)
 class RealRun:
-    """A training loop of `benchmarks/_truth.py`, run under the live receiver."""
+    """One run of a training loop of `benchmarks/_truth.py` under the live receiver."""
 
     torch: str
     python: str
     scenario: str
     agreement: str
-    """Share of the loop whose phase was the true one, 0 to 1; of the rank that was seen worst."""
+    """Share of the loop with the correct phase, 0 to 1, of the rank with the lowest."""
     runs: str
-    """How many times it ran: up to TRIES, until the agreement is what it should be. This is the last one."""
+    """Number of runs, up to TRIES, until the agreement met its target. The values are those of the last run."""
 
 
 def kept() -> list[RealRun]:
-    """The runs in the file, in its order."""
+    """The runs in the file."""
     with KEPT.open(encoding="utf-8", newline="") as file:
         return [RealRun(**row) for row in csv.DictReader(file)]
 
 
 def keep(runs: Iterable[RealRun]) -> None:
-    """Writes them in the place of all."""
+    """Replaces the file's runs."""
     with KEPT.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(field.name for field in fields(RealRun))
@@ -52,7 +52,7 @@ def keep(runs: Iterable[RealRun]) -> None:
 
 
 def written_into(page: str, runs: list[RealRun]) -> str:
-    """The page's text with the table of these runs."""
+    """The text of the page with the table of these runs."""
     return FENCE.sub(lambda fence: f"{fence[1]}\n{_table(runs)}\n\n{fence[2]}", page)
 
 
@@ -70,7 +70,7 @@ def _cell(run: RealRun) -> str:
 
 
 def run(version: str) -> Iterator[RealRun]:
-    """Every loop on one version."""
+    """Runs every loop on one version."""
     python = python_of(version)
     question = "import platform, torch; print(torch.__version__, platform.python_version())"
     answer = subprocess.run([python, "-c", question], check=True, capture_output=True, text=True)
@@ -81,7 +81,7 @@ def run(version: str) -> Iterator[RealRun]:
 
 
 def _agreement(name: str, python: str) -> tuple[int, float]:
-    """How many times the loop ran, and the agreement of the last time."""
+    """The number of runs, and the agreement of the last."""
     scenario, runs, agreement = SCENARIOS[name], 0, 0.0
     while runs < TRIES and agreement < bar(scenario):
         runs += 1
@@ -90,7 +90,7 @@ def _agreement(name: str, python: str) -> tuple[int, float]:
 
 
 def main(chosen: list[str]) -> None:
-    """Runs every loop on these versions (all that are installed), and replaces their runs in the file and the page."""
+    """Runs every loop on these versions (default: all installed), and replaces their runs in the file and the page."""
     runs = {(run.torch, run.python, run.scenario): run for run in (kept() if KEPT.exists() else ())}
     for made in (made for version in chosen or versions() for made in run(version)):
         runs[made.torch, made.python, made.scenario] = made

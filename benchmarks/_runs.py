@@ -1,6 +1,6 @@
-"""Runs of the loops of `_truth.py`, live under the eBPF receiver or recorded: their spans, and what they say of it.
+"""Runs of the loops of `_truth.py`, live under the eBPF receiver or recorded: their spans and their true phases.
 
-`python -m benchmarks._runs [SCENARIO ...]`, as root, records them anew, each with its first run.
+`python -m benchmarks._runs [SCENARIO ...]`, as root, records one run of each scenario again.
 """
 
 import asyncio
@@ -31,20 +31,20 @@ from otel_zernel.testing import Downstream, make_context
 from tests.receivers.ebpf.standin import build
 
 SETTLE_S = 3.0
-"""How long the receiver may take to emit the last spans."""
+"""Time for the receiver to emit the last spans."""
 PATIENCE_S = 60.0
-"""How long it may take to see a new process."""
+"""Maximum time for the receiver to find a new process."""
 ROOT = Path(__file__).parent.parent
 RECORDED = ROOT / "tests/processors/phases/recorded"
 
 Truth = dict[str, Any]
 Run = tuple[list[Batch], list[Truth]]
-"""The batches of spans, and the truth of each rank in the clock of the spans."""
+"""The batches of spans, and the true phases of each rank, in the clock of the spans."""
 Source = Callable[[str], Run]
 
 
 def source() -> tuple[str, Source]:
-    """The live receiver where it can work, else the recordings."""
+    """The live receiver if it works here, else the recordings."""
     if "ebpf" not in Registry.installed().aliases("receivers") or os.geteuid() != 0:
         return "recorded", recorded
     if importlib.util.find_spec("torch") is None or shutil.which("cc") is None:
@@ -53,13 +53,13 @@ def source() -> tuple[str, Source]:
 
 
 def recorded(name: str) -> Run:
-    """A scenario as it was recorded."""
+    """A recorded scenario."""
     spans, truths = (gzip.decompress(path.read_bytes()) for path in _paths(name))
     return [Batch(spans=parse_spans_json(line)) for line in spans.splitlines()], json.loads(truths)
 
 
 def record(name: str) -> None:
-    """Runs a scenario once, and keeps it."""
+    """Runs a scenario once, and saves it."""
     batches, truths = live(name)
     pids = {truth["pid"] for truth in truths}
     kept = (_kept(batch.spans, pids) for batch in batches if batch.spans)
@@ -71,7 +71,7 @@ def record(name: str) -> None:
 
 
 def _kept(spans: TracesData, pids: set[int]) -> TracesData:
-    """What is told of these processes, without a word about the machine."""
+    """The spans of these processes, without the name of the machine."""
     kept = TracesData(resource_spans=[one for one in spans.resource_spans if _pid(one) in pids])
     for resource in kept.resource_spans:
         for attribute in resource.resource.attributes:
@@ -93,7 +93,7 @@ def _paths(name: str) -> tuple[Path, Path]:
 
 
 def live(name: str, python: str = sys.executable) -> Run:
-    """A scenario run now, under the eBPF receiver, by a Python with any PyTorch."""
+    """Runs a scenario under the eBPF receiver, with this Python and its PyTorch."""
     return asyncio.run(_watch(name, python))
 
 
@@ -102,20 +102,20 @@ async def _watch(name: str, python: str) -> Run:
     config = cls.Config.model_validate({"rescan_interval": "300ms"})
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
     assert isinstance(receiver, Receiver)
-    seen, offset = Downstream(), time.time_ns() - time.monotonic_ns()
+    downstream, offset = Downstream(), time.time_ns() - time.monotonic_ns()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        watching = asyncio.create_task(receiver.run(seen))
-        await _train(name, python, folder, seen)
+        watching = asyncio.create_task(receiver.run(downstream))
+        await _train(name, python, folder, downstream)
         await asyncio.sleep(SETTLE_S)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         truths = _truths(folder)
-    return seen.batches, [_shifted(truth, offset) for truth in truths]
+    return downstream.batches, [_shifted(truth, offset) for truth in truths]
 
 
-async def _train(name: str, python: str, folder: Path, seen: Downstream) -> None:
-    """Runs the loop, once all that it does is seen: how late a receiver comes to a job is another matter."""
+async def _train(name: str, python: str, folder: Path, downstream: Downstream) -> None:
+    """Runs the loop, after the receiver has emitted all kinds of its spans."""
     scenario = SCENARIOS[name]
     if scenario.gpu:
         build(folder)
@@ -123,7 +123,7 @@ async def _train(name: str, python: str, folder: Path, seen: Downstream) -> None
     training = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stderr=DEVNULL)
     patient_until = time.monotonic() + PATIENCE_S
     while training.returncode is None and time.monotonic() < patient_until:
-        if sum(scenario.intervals <= intervals for intervals in _told(seen, training.pid)) == scenario.ranks:
+        if sum(scenario.intervals <= intervals for intervals in _intervals(downstream, training.pid)) == scenario.ranks:
             break
         await asyncio.sleep(0.1)
     (folder / "go").touch()
@@ -131,16 +131,16 @@ async def _train(name: str, python: str, folder: Path, seen: Downstream) -> None
         raise RuntimeError(f"{' '.join(program)} failed with status {training.returncode}")
 
 
-def _told(seen: Downstream, pid: int) -> Iterable[set[str]]:
-    """For the process and those it has started, the kinds of intervals that spans tell of."""
-    told: dict[int, set[str]] = {pid: set()}
+def _intervals(downstream: Downstream, pid: int) -> Iterable[set[str]]:
+    """The kinds of intervals in the spans of the process and of each of its children."""
+    found: dict[int, set[str]] = {pid: set()}
     with suppress(psutil.NoSuchProcess):
-        told |= {child.pid: set() for child in psutil.Process(pid).children(recursive=True)}
-    for batch in seen.batches:
+        found |= {child.pid: set() for child in psutil.Process(pid).children(recursive=True)}
+    for batch in downstream.batches:
         for resource in batch.spans.resource_spans if batch.spans else ():
-            if _pid(resource) in told:
-                told[_pid(resource)] |= {_interval(span) for scope in resource.scope_spans for span in scope.spans}
-    return told.values()
+            if _pid(resource) in found:
+                found[_pid(resource)] |= {_interval(span) for scope in resource.scope_spans for span in scope.spans}
+    return found.values()
 
 
 def _interval(span: Span) -> str:
@@ -152,7 +152,7 @@ def _truths(folder: Path) -> list[Truth]:
 
 
 def _shifted(truth: Truth, offset_ns: int) -> Truth:
-    """The truth in Unix time, of which its own clock is `offset_ns` short."""
+    """The truth in Unix time, `offset_ns` later than its own clock."""
     marks = [(name, start + offset_ns, end + offset_ns) for name, start, end in truth["marks"]]
     return {**truth, "loop": [at + offset_ns for at in truth["loop"]], "marks": marks}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a loop does besides training."""
+    """The options of a training loop."""
 
     workers: int = 0
     optimizer: str = "AdamW"
@@ -13,7 +13,7 @@ class Scenario:
     clip: bool = False
     evaluate_every: int = 0
     evaluate_batches: int | None = None
-    """After which the evaluation's loop is left; None for at its end."""
+    """Batches after which the evaluation stops early; None for all batches."""
     checkpoint_every: int = 0
     epochs: int = 1
     regions: bool = False
@@ -22,12 +22,12 @@ class Scenario:
     late_rank: bool = False
     stall_every: int = 0
     gpu: bool = False
-    """Whether it computes and communicates on (stand-in) streams of a GPU, too."""
+    """Whether it also computes and communicates on streams of the stand-in GPU."""
     steps: int = 40
 
     @property
     def intervals(self) -> set[str]:
-        """What spans tell of as soon as the receiver sees all that the loop does."""
+        """The kinds of intervals that the receiver emits for this loop."""
         return {"user", "sync", "collective"} if self.gpu else {"user"}
 
 

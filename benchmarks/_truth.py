@@ -1,8 +1,8 @@
-"""A training loop on the CPU that writes down its own phases, by CLOCK_MONOTONIC: the truth that phases are held to.
+"""A training loop on the CPU that records its own phases by CLOCK_MONOTONIC, to compare the phases processor with.
 
-`python -m benchmarks._truth SCENARIO FOLDER` runs one of SCENARIOS, from when the file FOLDER/go is there. Each rank
-writes FOLDER/truth.RANK.json: its `pid`, `loop` [start, end], `marks`, a list of [name, start, end], and `hidden`, how
-long collectives were carried out while it did something else; in ns. Needs torch, and for a GPU its stand-in in FOLDER.
+`python -m benchmarks._truth SCENARIO FOLDER` runs one of SCENARIOS once the file FOLDER/go exists. Each rank writes
+FOLDER/truth.RANK.json: its `pid`, `loop` [start, end], `marks`, a list of [name, start, end], and `hidden`, the time of
+collectives that overlapped other work. All times are in ns. Needs torch, and for a GPU the stand-in in FOLDER.
 """
 
 import json
@@ -19,17 +19,17 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks._gpu import Gpu
+from benchmarks._gpu import StandinGpu
 from benchmarks._scenarios import SCENARIOS, Scenario
 
 BATCH = 16
 REPEAT = 8
-"""A batch is computed as if it were this many, so that loading and computing take about as long."""
+"""Repetitions of the computation of a batch: loading and computing take about the same time."""
 SAMPLE_S = 0.0013
 FROM_WORKERS_S = 0.002
-"""A sample takes so long to make that a step takes 30 ms and more, even if workers make them on one CPU."""
+"""Seconds to make a sample: a step takes at least 30 ms, even if workers share one CPU."""
 REBUILT = 2
-"""In this pass DDP agrees with the other ranks on its buckets."""
+"""The pass in which DDP agrees with the other ranks on its buckets."""
 HELD_OUT = 4
 """Batches."""
 STALL_S = 0.15
@@ -37,8 +37,8 @@ LATE_S = 0.02
 now = time.monotonic_ns
 
 
-class Samples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
-    """Samples that take `cost` s each to make; each `stall_every`th batch takes STALL_S more."""
+class SlowSamples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
+    """Samples that take `cost` s each. Every `stall_every`th batch takes STALL_S more."""
 
     def __init__(self, batches: int, cost: float, stall_every: int = 0) -> None:
         self._count = batches * BATCH
@@ -58,7 +58,7 @@ class Samples(Dataset):  # type: ignore[misc]  # torch is unknown to mypy
 
 
 class Truth:
-    """What the loop did, and when."""
+    """The activities of the loop, with their times."""
 
     def __init__(self) -> None:
         self.marks: list[tuple[str, int, int]] = []
@@ -70,7 +70,7 @@ class Truth:
         self.marks.append((name, start, now()))
 
     def loaded(self, loader: Iterable[list[torch.Tensor]]) -> Iterator[list[torch.Tensor]]:
-        """The loader's batches; waiting for them is `data`, and so is asking it once more at its end."""
+        """The batches of the loader. Waiting for them is `data`, the last request without a batch too."""
         batches = iter(loader)
         while True:
             start = now()
@@ -83,8 +83,8 @@ class Truth:
             yield batch
 
 
-class Loop:
-    """One rank's training loop, and the truth about it."""
+class RecordedLoop:
+    """The training loop of one rank, and its true phases."""
 
     def __init__(self, scenario: Scenario, rank: int) -> None:
         torch.manual_seed(rank)
@@ -100,18 +100,18 @@ class Loop:
         self.optimizer = getattr(torch.optim, scenario.optimizer)(self.model.parameters(), lr=1e-3)
         self.truth = Truth()
         cost = FROM_WORKERS_S if scenario.workers else SAMPLE_S
-        samples = Samples(scenario.steps, cost, scenario.stall_every)
+        samples = SlowSamples(scenario.steps, cost, scenario.stall_every)
         self.loader = DataLoader(samples, batch_size=BATCH, num_workers=scenario.workers, worker_init_fn=_stay_away)
-        self.held_out = DataLoader(Samples(HELD_OUT, SAMPLE_S / 2), batch_size=BATCH)
+        self.held_out = DataLoader(SlowSamples(HELD_OUT, SAMPLE_S / 2), batch_size=BATCH)
 
     def warm_up(self, go: Path) -> None:
-        """Does what a receiver can see until `go` says that it does."""
+        """Trains until the file `go` exists, so that the receiver finds the process."""
         while not go.exists():
             with torch.profiler.record_function("warm-up"):
                 time.sleep(0.02)
 
     def run(self) -> dict[str, object]:
-        """Trains; returns the truth."""
+        """Trains, and returns the true phases."""
         number, begin = 0, now()
         for _ in range(self.scenario.epochs):
             for batch in self.truth.loaded(self.loader):
@@ -128,7 +128,7 @@ class Loop:
         return {"pid": os.getpid(), "loop": loop, "marks": marks, "hidden": self.hidden_ns()}
 
     def hidden_ns(self) -> int:
-        """How long collectives were carried out while the loop did something else."""
+        """Time of collectives that overlapped other work of the loop, in ns."""
         return 0
 
     def learn(self, batch: list[torch.Tensor]) -> None:
@@ -168,10 +168,10 @@ class Loop:
                     nn.functional.cross_entropy(self.model(inputs), targets)
 
 
-class GpuLoop(Loop):
-    """A loop that also computes on a GPU, and whose gradients are reduced while backward goes on, as DDP does it."""
+class GpuLoop(RecordedLoop):
+    """A loop that also computes on a GPU, and reduces gradients during the backward pass, like DDP."""
 
-    def __init__(self, scenario: Scenario, gpu: Gpu) -> None:
+    def __init__(self, scenario: Scenario, gpu: StandinGpu) -> None:
         super().__init__(scenario, 0)
         self.gpu = gpu
         layers = list(self.model.children())
@@ -179,12 +179,12 @@ class GpuLoop(Loop):
         layers[0].weight.register_post_accumulate_grad_hook(lambda _: self.reduce(ms=4))
 
     def reduce(self, ms: float) -> None:
-        """Goes on with the backward pass, and reduces what gradients there are; the first are in flight to its end."""
+        """Continues the backward pass, and reduces the available gradients. The first are in flight until its end."""
         self.gpu.compute(kernels=20, ms=0.4)
         self.gpu.all_reduce(ms)
 
     def warm_up(self, go: Path) -> None:
-        """Also waits and communicates."""
+        """Trains, and also waits and communicates."""
         while not go.exists():
             self.gpu.all_reduce(ms=2)
             self.gpu.wait()
@@ -210,11 +210,11 @@ class GpuLoop(Loop):
             self.gpu.wait()
 
     def hidden_ns(self) -> int:
-        """Collectives are carried out one after another, so their time has no overlap with that of the others."""
+        """Total overlap with the collectives, which never overlap each other."""
         exposed = [(start, end) for name, start, end in self.truth.marks if name == "collective"]
         pairs = product(self.gpu.in_flight, exposed)
-        seen = sum(max(0, min(end, until) - max(start, since)) for (start, end), (since, until) in pairs)
-        return sum(end - start for start, end in self.gpu.in_flight) - seen
+        visible = sum(max(0, min(end, until) - max(start, since)) for (start, end), (since, until) in pairs)
+        return sum(end - start for start, end in self.gpu.in_flight) - visible
 
 
 def _repeated(batch: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -222,20 +222,20 @@ def _repeated(batch: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _stay_away(_: int) -> None:
-    """Keeps a worker off the training process's CPU: else what lies between the two clocks is preemption."""
+    """Moves a worker to another CPU than the training process, to avoid preemption."""
     os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - {0})
 
 
 def main(name: str, folder: Path) -> None:
-    """Runs one scenario and writes its truth."""
+    """Runs one scenario and writes its true phases."""
     scenario = SCENARIOS[name]
     torch.set_num_threads(1)
     if scenario.workers:
         os.sched_setaffinity(0, {0})
     if scenario.gpu:
-        _run(GpuLoop(scenario, Gpu(folder)), 0, folder)
+        _run(GpuLoop(scenario, StandinGpu(folder)), 0, folder)
     elif scenario.ranks == 1:
-        _run(Loop(scenario, 0), 0, folder)
+        _run(RecordedLoop(scenario, 0), 0, folder)
     else:
         torch.multiprocessing.spawn(_rank, (scenario, folder), nprocs=scenario.ranks)
 
@@ -244,11 +244,11 @@ def _rank(rank: int, scenario: Scenario, folder: Path) -> None:
     torch.set_num_threads(1)
     store = f"file://{folder / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=scenario.ranks)
-    _run(Loop(scenario, rank), rank, folder)
+    _run(RecordedLoop(scenario, rank), rank, folder)
     torch.distributed.destroy_process_group()
 
 
-def _run(loop: Loop, rank: int, folder: Path) -> None:
+def _run(loop: RecordedLoop, rank: int, folder: Path) -> None:
     loop.warm_up(folder / "go")
     (folder / f"truth.{rank}.json").write_text(json.dumps(loop.run()))
 

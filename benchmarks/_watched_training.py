@@ -1,4 +1,4 @@
-"""A training job, and a collector that watches it, each on a CPU of its own where there are two."""
+"""A training job and a collector that watches it. Each has its own CPU if there are two."""
 
 import importlib.util
 import json
@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 PROBED_FILES = 2
-"""Those of PyTorch on the CPU: libtorch_cpu and libtorch_python."""
+"""PyTorch without CUDA: libtorch_cpu and libtorch_python."""
 JOB_CPU, COLLECTOR_CPU = 0, (os.cpu_count() or 1) - 1
 
 CONFIG = """
@@ -30,7 +30,7 @@ service:
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: localhost, port: 0}}}}]}}
 """
 
-# Trains for each line that comes in, and says how long each step took: by the clock, and of its thread on a CPU.
+# Trains one block for each input line. Prints the duration of each step: wall-clock time and CPU time of the thread.
 _JOB = """
 import json, os, sys, time, torch
 from torch import nn
@@ -55,21 +55,21 @@ for _ in sys.stdin:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps of one block; seconds of each."""
+    """The durations of the steps of one block, in seconds."""
 
     wall: list[float]
     cpu: list[float]
-    """Of the thread that trains, what probes take of it included; other programs on its CPU are not."""
+    """CPU time of the training thread: includes the probes, excludes other programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A job that trains when it is told to."""
+    """A job that trains one block on request."""
 
     process: "subprocess.Popen[str]"
 
     def train(self) -> Steps:
-        """One block of steps."""
+        """Trains one block of steps."""
         assert self.process.stdin
         assert self.process.stdout
         self.process.stdin.write("\n")
@@ -78,7 +78,7 @@ class Training:
 
 @contextmanager
 def training(width: int, batch: int, steps: int) -> Iterator[Training]:
-    """A job with `steps` in a block, of a model of this width, that has warmed up."""
+    """A warmed-up job with a model of this width and `steps` in a block."""
     command = [sys.executable, "-c", _JOB, *map(str, (JOB_CPU, width, batch, steps))]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process,
@@ -92,7 +92,7 @@ def training(width: int, batch: int, steps: int) -> Iterator[Training]:
 
 @contextmanager
 def collector() -> Iterator[psutil.Process]:
-    """A collector that has attached to the jobs; nothing of it is left afterwards."""
+    """A collector that has attached its probes to the jobs. It is stopped at the end."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(CONFIG)
@@ -112,12 +112,12 @@ def _await_attached(process: "subprocess.Popen[str]") -> None:
     while attached < PROBED_FILES:
         line = process.stderr.readline()
         if not line:
-            raise RuntimeError("the collector ended before it had attached")
+            raise RuntimeError("the collector ended before it attached its probes")
         attached += "Probing" in line
 
 
 def why_not() -> str | None:
-    """What is missing for a collector that watches a training, if anything is."""
+    """Why a collector cannot watch a training here; None if it can."""
     if not importlib.util.find_spec("torch"):
         return "PyTorch is not installed"
     try:

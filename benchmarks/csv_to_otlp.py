@@ -1,4 +1,4 @@
-"""CSV to encoded OTLP: a million rows of dcgm-exporter's layout, against `csv.reader` that merely reads them."""
+"""CSV to encoded OTLP: a million rows in dcgm-exporter's layout, compared with only reading them by `csv.reader`."""
 
 import asyncio
 import csv
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 
 ROWS = 1_000_000
 GPUS = 247
@@ -32,10 +32,10 @@ FIELDS = (
 MEMORY_BAR = 300
 
 
-def run() -> list[Row]:
-    """Both programs on one file, in turns, each time in a fresh process; the best of their runs count.
+def run() -> list[BenchmarkRow]:
+    """Runs both programs on one file alternately, each time in a new process. The best run of each counts.
 
-    Rates are per CPU second, which neighbours on the machine disturb least; neither program uses more than one core.
+    Rates are per CPU second: other programs on the machine affect them least. Both programs use one core.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "dcgm.csv"
@@ -47,16 +47,18 @@ def run() -> list[Row]:
     ratio = reading["seconds"] / receiving["seconds"]
     rss = max(run["rss"] for _, run in turns)
     return [
-        Row("csv.reader merely reading 1 M rows of dcgm CSV", f"{ROWS / reading['seconds'] / 1e3:.0f} k rows/CPU-s"),
-        Row("csv receiver to encoded OTLP", f"{ROWS / receiving['seconds'] / 1e3:.0f} k rows/CPU-s"),
-        Row("csv receiver / csv.reader", f"{ratio:.1f} x", "at least 1 x", ratio >= 1),
-        Row("peak RSS of the receiver's process", f"{rss:.0f} MB", f"at most {MEMORY_BAR} MB", rss <= MEMORY_BAR),
-        Row("bytes of CSV and of OTLP a row", f"{size / ROWS:.0f} -> {receiving['bytes'] / ROWS:.0f}"),
+        BenchmarkRow("csv.reader reading 1 M rows of dcgm CSV", f"{ROWS / reading['seconds'] / 1e3:.0f} k rows/CPU-s"),
+        BenchmarkRow("csv receiver to encoded OTLP", f"{ROWS / receiving['seconds'] / 1e3:.0f} k rows/CPU-s"),
+        BenchmarkRow("csv receiver / csv.reader", f"{ratio:.1f} x", "at least 1 x", ratio >= 1),
+        BenchmarkRow(
+            "peak RSS of the receiver's process", f"{rss:.0f} MB", f"at most {MEMORY_BAR} MB", rss <= MEMORY_BAR
+        ),
+        BenchmarkRow("bytes of a row in CSV and in OTLP", f"{size / ROWS:.0f} -> {receiving['bytes'] / ROWS:.0f}"),
     ]
 
 
 def write(path: Path, rows: int) -> int:
-    """Writes scrapes of 247 GPUs with 10 metrics each, as dcgm-exporter's users record them; returns the bytes."""
+    """Writes scrapes of 247 GPUs with 10 metrics each, as recorded from dcgm-exporter. Returns the size in bytes."""
     chance = random.Random(1)
     series = [_series(chance, field, gpu) for field in FIELDS for gpu in range(GPUS)]
     start = datetime(2025, 7, 18, 20, 42, 34, tzinfo=UTC)
@@ -73,7 +75,7 @@ def write(path: Path, rows: int) -> int:
 
 
 def _series(chance: random.Random, field: str, gpu: int) -> tuple[str, str]:
-    """The columns before and behind the value."""
+    """The columns before and after the value."""
     random_hex = f"{random.Random(gpu).getrandbits(128):032x}"
     uuid = f"GPU-{random_hex[:8]}-{random_hex[8:12]}-{random_hex[12:16]}-{random_hex[16:20]}-{random_hex[20:]}"
     name, host, index, model = (
@@ -97,9 +99,9 @@ def _series(chance: random.Random, field: str, gpu: int) -> tuple[str, str]:
     return f'"{name}","{index}","nvidia{index}","{uuid}","{model}","{host}","","","",', f'"{raw}"\n'
 
 
-def _measure(what: str, path: Path) -> dict[str, float]:
+def _measure(program: str, path: Path) -> dict[str, float]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.csv_to_otlp", what, str(path)], check=True, stdout=subprocess.PIPE
+        [sys.executable, "-m", "benchmarks.csv_to_otlp", program, str(path)], check=True, stdout=subprocess.PIPE
     )
     return dict(json.loads(done.stdout))
 
@@ -112,7 +114,7 @@ def _read(path: Path) -> dict[str, float]:
 
 
 async def _receive(path: Path) -> dict[str, float]:
-    """From the start of `run` to the last encoded batch; what only imports is not counted, its memory is."""
+    """Measures from the start of `run` to the last encoded batch. Memory includes imports, time does not."""
     import pyarrow.csv  # noqa: F401
 
     from otel_zernel.batch import Batch
@@ -130,7 +132,7 @@ async def _receive(path: Path) -> dict[str, float]:
     start = time.process_time()
     await CsvReceiver(config, make_context(clock=SystemClock())).run(count)
     seconds = time.process_time() - start
-    # On Linux in KiB, on macOS in bytes.
+    # KiB on Linux, bytes on macOS
     rss = getrusage(RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"seconds": seconds, "rss": rss / 1e6, **total}
 

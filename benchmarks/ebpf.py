@@ -1,4 +1,4 @@
-"""What the eBPF receiver costs: a probed call, a reading of its tables, its events, its memory.
+"""The cost of the eBPF receiver: a probed call, a reading of the tables, events.
 
 Needs root, a C compiler and Linux 6.13. Calls are compared with an empty probe on the same function in the same run.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from opentelemetry.metrics import NoOpMeter
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Signal
@@ -25,12 +25,13 @@ from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.processor import PercentilesProcessor
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin, build
+from tests.receivers.ebpf.watching import Watch
 
 CALLS = 100_000
 ROUNDS = 7
@@ -59,20 +60,20 @@ int main(void)
 """
 
 
-def run() -> list[Row]:
-    """All of it, in half a minute."""
+def run() -> list[BenchmarkRow]:
+    """All rows. Takes half a minute."""
     with tempfile.TemporaryDirectory() as folder:
         standin = build(Path(folder) / "standin")
         rows = [_call(Path(folder), mode) for mode in BARS]
         return [*rows, *_reading(standin), _events(standin)]
 
 
-def _call(folder: Path, mode: Mode) -> Row:
-    """A counted call against one with an empty probe; the best of several rounds of each, taken in turns."""
+def _call(folder: Path, mode: Mode) -> BenchmarkRow:
+    """A counted call compared with an empty probe: the best of several alternating rounds."""
     executable = compiled(folder)
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with executable.open("rb") as file:
-        places = find_places(file.fileno(), (probe,)).probed
+        places = find_attach_points(file.fileno(), (probe,)).probed
     best = {"empty": float("inf"), "probe": float("inf")}
     with (
         closing(load(Limits(), (mode,))) as loaded,
@@ -85,7 +86,7 @@ def _call(folder: Path, mode: Mode) -> Row:
         program.kill()
     ratio = best["probe"] / best["empty"]
     value = f"{best['probe']:.0f} ns, {ratio:.2f} x an empty probe ({best['empty']:.0f} ns)"
-    return Row(f"eBPF: a counted call by {mode}", value, f"<= {BARS[mode]} x", ratio <= BARS[mode])
+    return BenchmarkRow(f"eBPF: a counted call by {mode}", value, f"<= {BARS[mode]} x", ratio <= BARS[mode])
 
 
 def compiled(folder: Path) -> Path:
@@ -96,7 +97,7 @@ def compiled(folder: Path) -> Path:
 
 
 def time_calls(program: "subprocess.Popen[str]") -> float:
-    """ns for one call."""
+    """The time of one call in ns."""
     assert program.stdin
     assert program.stdout
     program.stdin.write(f"{CALLS}\n")
@@ -104,23 +105,22 @@ def time_calls(program: "subprocess.Popen[str]") -> float:
 
 
 @contextmanager
-def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, Loaded, Program]]:
-    """The stand-in program with a watch on it."""
-    loaded: list[Loaded] = []
+def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, LoadedProbes, Program]]:
+    """The stand-in program, watched by a session."""
+    loaded: list[LoadedProbes] = []
 
-    def keep(limits: Limits) -> Loaded:
+    def keep(limits: Limits) -> LoadedProbes:
         loaded.append(load(limits))
         return loaded[-1]
 
     with closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         yield watch, loaded[-1], program
 
 
-def _reading(standin: Standin) -> Iterator[Row]:
-    """Reading series that all are new, and handing them on."""
+def _reading(standin: Standin) -> Iterator[BenchmarkRow]:
+    """Reads new series, and sends them through a pipeline."""
     limits = EbpfConfig(max_processes=2 * SERIES + 8, max_series=2 * SERIES + 8)
     with _watching(standin, limits) as (watch, loaded, program):
         program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
@@ -129,15 +129,17 @@ def _reading(standin: Standin) -> Iterator[Row]:
         took_ms, cpu_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - began_cpu) * 1e3
         ok = count >= SERIES and took_ms <= DRAIN_BAR_MS
         value = f"{took_ms:.1f} ms, {cpu_ms:.1f} ms of CPU"
-        yield Row(f"eBPF: reading {SERIES} series", value, f"<= {DRAIN_BAR_MS} ms", ok)
+        yield BenchmarkRow(f"eBPF: reading {SERIES} series", value, f"<= {DRAIN_BAR_MS} ms", ok)
         program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
-        held_ms = asyncio.run(_longest_hold_s(watch.read_batches())) * 1e3
+        held_ms = asyncio.run(_longest_hold_s(list(watch.session.read().batches))) * 1e3
     ok = held_ms <= HOLD_BAR_MS
-    yield Row(f"eBPF: loop held, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok)
+    yield BenchmarkRow(
+        f"eBPF: event loop blocked, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok
+    )
 
 
 async def _longest_hold_s(batches: list[Batch]) -> float:
-    """The longest CPU time for which others did not get the loop while a pipeline took the batches one by one."""
+    """The longest CPU time, in s, for which a pipeline blocked the event loop while it processed the batches."""
     instruments = Instruments(NoOpMeter("benchmark"))
     context = make_context("processors", clock=SystemClock())
     stage = Stage(PercentilesProcessor(PercentilesConfig(), context), instruments.processor("percentiles", "metrics"))
@@ -158,11 +160,11 @@ async def _longest_hold_s(batches: list[Batch]) -> float:
     return longest
 
 
-def _events(standin: Standin) -> Row:
-    """Reading events in bulk."""
+def _events(standin: Standin) -> BenchmarkRow:
+    """Reads events from the ring buffer."""
     with _watching(standin, EbpfConfig(long_wait=0.0)) as (_, loaded, program):
         program.do(f"cudaDeviceSynchronize times={EVENTS}")
         began = time.perf_counter()
         count = len(loaded.tables.ring.read())
         took = time.perf_counter() - began
-    return Row("eBPF: reading events", f"{count / took / 1e6:.0f} M/s", "every one", count >= EVENTS)
+    return BenchmarkRow("eBPF: reading events", f"{count / took / 1e6:.0f} M/s", "every one", count >= EVENTS)

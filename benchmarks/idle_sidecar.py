@@ -1,4 +1,4 @@
-"""What a sidecar costs while its container does little: `examples/sidecar.yaml`, a node's 80 rows a second."""
+"""The cost of a sidecar with little data: `examples/sidecar.yaml` with 80 rows per second."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 ROWS_A_SECOND = 80
@@ -24,8 +24,8 @@ LOCAL = [
 ]
 
 
-def run() -> list[Row]:
-    """Resident memory after a warm-up and the share of one CPU over some seconds."""
+def run() -> list[BenchmarkRow]:
+    """Resident memory after a warm-up, and the share of one CPU over 20 seconds."""
     with tempfile.TemporaryDirectory() as folder, (EXAMPLES / "training_node.csv").open() as recording:
         path = Path(folder) / "node.csv"
         path.write_text(recording.readline())
@@ -40,8 +40,8 @@ def run() -> list[Row]:
             memory = process.memory_info().rss / 2**20
             collector.terminate()
     return [
-        Row("idle sidecar: resident memory", f"{memory:.0f} MiB"),
-        Row(f"idle sidecar: CPU at {ROWS_A_SECOND} rows a second", f"{share:.1%} of one"),
+        BenchmarkRow("idle sidecar: resident memory", f"{memory:.0f} MiB"),
+        BenchmarkRow(f"idle sidecar: CPU at {ROWS_A_SECOND} rows a second", f"{share:.1%} of a CPU"),
     ]
 
 

@@ -1,9 +1,8 @@
-"""What watching 8 H100 costs: our receiver, nvitop's library and polling `nvidia-smi -q -x`, on the same stand-in.
+"""The cost of watching 8 H100: our receiver, nvitop's library, and polling `nvidia-smi -q -x`, on the same stand-in.
 
-The stand-in answers at once, so this is what each costs by itself. Polling is what telegraf's nvidia_smi input and its
-like do: every time they start `nvidia-smi -q -x` and parse what it prints. Here that program is tests/gpu/nvidia_smi.c,
-which asks the same stand-in; its CPU time counts, but not what reading the stand-in's boards from their file takes. The
-real one does more when it starts.
+The stand-in answers immediately: only the cost of the client is measured. Polling runs and parses `nvidia-smi -q -x` at
+every scrape, as telegraf's nvidia_smi input does. Here that program is tests/gpu/nvidia_smi.c on the same stand-in. Its
+CPU time counts, without the time to read the stand-in's boards from their file. The real one does more at its start.
 """
 
 import ctypes
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 
 TESTS = Path(__file__).parent.parent / "tests"
 STANDIN = TESTS / "receivers" / "nvml" / "standin"
@@ -32,12 +31,12 @@ NEW_SAMPLES = {0: 100, 1: 60, 2: 60, 5: 100, 6: 100}
 
 
 Count = Callable[[], int]
-"""How many values a scrape got; counted outside of the measurement."""
+"""Counts the values of a scrape, outside of the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What a scrape of 8 GPUs costs: CPU seconds, bytes resident, and for how many values."""
+class ScrapeCost:
+    """The cost of a scrape of 8 GPUs: CPU seconds, resident bytes, and the number of values."""
 
     cpu: float
     memory: float
@@ -45,32 +44,32 @@ class Cost:
 
     @property
     def per_value(self) -> float:
-        """CPU seconds for a value."""
+        """CPU seconds per value."""
         return self.cpu / self.values
 
     def __str__(self) -> str:
         return f"{self.cpu * 1e3:.1f} ms, {self.values:.0f} values, {self.memory / 2**20:.0f} MiB"
 
 
-def run() -> list[Row]:
-    """CPU time of a scrape of 8 GPUs, values got, and resident memory, each in a process of its own."""
+def run() -> list[BenchmarkRow]:
+    """CPU time of a scrape of 8 GPUs, number of values and resident memory, each in its own process."""
     with tempfile.TemporaryDirectory() as folder:
         library = _build(Path(folder))
         ours, quiet, nvitop, polling = (
-            _measured(what, library) for what in ("receiver", "receiver_without_samples", "nvitop", "polling")
+            _measured(client, library) for client in ("receiver", "receiver_without_samples", "nvitop", "polling")
         )
     rows = [
-        Row("nvml: a scrape of 8 GPUs, all defaults", str(ours)),
-        Row("nvml: ... with no new samples in the buffers", str(quiet)),
-        Row("nvml: nvitop's snapshots of the same", str(nvitop)),
-        Row("nvml: `nvidia-smi -q -x` of the same, run and parsed", str(polling)),
+        BenchmarkRow("nvml: a scrape of 8 GPUs, all defaults", str(ours)),
+        BenchmarkRow("nvml: ... with no new samples in the buffers", str(quiet)),
+        BenchmarkRow("nvml: the same by nvitop's snapshots", str(nvitop)),
+        BenchmarkRow("nvml: the same by running and parsing `nvidia-smi -q -x`", str(polling)),
     ]
     if quiet and nvitop:
         ratio = quiet.per_value / nvitop.per_value
-        rows.append(Row("nvml: CPU time for a value, beside nvitop", f"{ratio:.2f} x", "< 1 x", ratio < 1))
+        rows.append(BenchmarkRow("nvml: CPU time per value, relative to nvitop", f"{ratio:.2f} x", "< 1 x", ratio < 1))
     if quiet and polling:
         ratio = quiet.per_value / polling.per_value
-        rows.append(Row("nvml: CPU time for a value, beside nvidia-smi", f"{ratio:.2f} x"))
+        rows.append(BenchmarkRow("nvml: CPU time per value, relative to nvidia-smi", f"{ratio:.2f} x"))
     return rows
 
 
@@ -83,31 +82,31 @@ def _build(folder: Path) -> Path:
     return library
 
 
-def _measured(what: str, library: Path) -> Cost | None:
-    """The cost of one way, None if it cannot be had here."""
-    command = [sys.executable, "-c", f"from benchmarks import nvml; nvml.measure({what!r}, {str(library)!r})"]
+def _measured(client: str, library: Path) -> ScrapeCost | None:
+    """The cost of one client; None if it is not installed."""
+    command = [sys.executable, "-c", f"from benchmarks import nvml; nvml.measure({client!r}, {str(library)!r})"]
     environ = {**os.environ, "NVML_STANDIN": str(SCENARIO)}
     out = subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout.split()
-    return Cost(*map(float, out)) if out else None
+    return ScrapeCost(*map(float, out)) if out else None
 
 
-def measure(what: str, library: str) -> None:
-    """Prints the cost of one way, nothing if it cannot be had; runs in a process of its own."""
+def measure(client: str, library: str) -> None:
+    """Prints the cost of one client; nothing if it is not installed. Runs in its own process."""
     standin = ctypes.CDLL(library)
-    free = _to_read_boards(standin) if what == "polling" else 0.0
+    free = _to_read_boards(standin) if client == "polling" else 0.0
     ways: dict[str, Callable[[], Callable[[], Count] | None]] = {
         "receiver": _receiver,
         "receiver_without_samples": _receiver,
         "nvitop": _nvitop,
         "polling": partial(_polling, Path(library).parent / "nvidia-smi"),
     }
-    scrape = ways[what]()
+    scrape = ways[client]()
     if scrape is None:
         return
     spent = 0.0
     values: Count = int
     for number in range(WARM_UP + SCRAPES):
-        if what != "receiver_without_samples":
+        if client != "receiver_without_samples":
             standin.standin_apply(_new_samples(number).encode())
         began = _cpu()
         values = scrape()
@@ -122,7 +121,7 @@ def _cpu() -> float:
 
 
 def _to_read_boards(standin: ctypes.CDLL) -> float:
-    """CPU seconds in which the stand-in reads its scenario."""
+    """CPU seconds that the stand-in needs to read its scenario."""
     began = _cpu()
     for _ in range(SCRAPES):
         standin.standin_load(str(SCENARIO).encode())
@@ -141,14 +140,14 @@ def _receiver() -> Callable[[], Count]:
     from otel_zernel.clock import SystemClock
     from otel_zernel.testing import make_context
     from otel_zernel_receivers.nvml.config import NvmlConfig
-    from otel_zernel_receivers.nvml.driver.events import Xids
-    from otel_zernel_receivers.nvml.driver.library import Library
-    from otel_zernel_receivers.nvml.gpus.gpu import Maker, count, find
+    from otel_zernel_receivers.nvml.driver.events import XidCounts
+    from otel_zernel_receivers.nvml.driver.library import NvmlLibrary
+    from otel_zernel_receivers.nvml.gpus.gpu import GpuRegistry, count_gpus, find_gpu
 
-    library, context = Library(), make_context(clock=SystemClock())
-    maker = Maker(NvmlConfig(), context, Xids(context.clock.time_ns))
-    found = (find(library, index, "node") for index in range(count(library)))
-    gpus = [maker.make(library, one) for one in found if one]
+    library, context = NvmlLibrary(), make_context(clock=SystemClock())
+    registry = GpuRegistry(NvmlConfig().device_options(), context, XidCounts(context.clock.time_ns))
+    found = (find_gpu(library, index, "node") for index in range(count_gpus(library)))
+    gpus = [registry.create(library, one) for one in found if one]
 
     def scrape() -> Count:
         batches = [gpu.scrape() for gpu in gpus]
@@ -160,7 +159,7 @@ def _receiver() -> Callable[[], Count]:
 
 def _nvitop() -> Callable[[], Count] | None:
     try:
-        from nvitop import Device  # a peer, only if it is installed
+        from nvitop import Device  # optional
     except ImportError:
         return None
     devices = Device.all()
@@ -182,7 +181,7 @@ def _polling(program: Path) -> Callable[[], Count]:
 
 
 def _numbers(gpu: ET.Element) -> list[tuple[str, float]]:
-    """What a poller sends: the elements that are numbers, without their units."""
+    """The number of numeric elements in the output."""
     numbers = []
     for one in gpu.iter():
         number, _, _ = (one.text or "").strip().partition(" ")

@@ -1,4 +1,4 @@
-"""HDR percentiles with numpy against hdrhistogram's `record_value`, and the processor around them."""
+"""HDR percentiles with numpy compared with hdrhistogram's `record_value`, and the whole processor."""
 
 import time
 import tracemalloc
@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.histograms import Floats, HdrLayout
 from otel_zernel.otlp.points import (
@@ -22,7 +22,7 @@ from otel_zernel.otlp.points import (
 )
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
-from otel_zernel_processors.percentiles.window import Counts
+from otel_zernel_processors.percentiles.window import WindowCounts
 
 VALUES = 100_000
 HOUR_NS = 3_600_000_000_000
@@ -30,18 +30,20 @@ QUANTILES = [0.0, 0.5, 0.9, 0.99, 0.999, 1.0]
 T = TypeVar("T")
 
 
-def run() -> list[Row]:
-    """Counts the same 100,000 latencies (about 120 us, log-normal) by both, and compares rates and percentiles."""
+def run() -> list[BenchmarkRow]:
+    """Counts 100,000 latencies (about 120 us, log-normal) in both ways, and compares rates and percentiles."""
     seconds = np.random.default_rng(1).lognormal(-9, 1, VALUES)
     theirs, their_time = _timed(lambda: _recorded(seconds), times=1)
     ours, our_time = _timed(lambda: _counted(seconds))
     expected = [theirs.get_value_at_percentile(quantile * 100) for quantile in QUANTILES]
     ratio = their_time / our_time
     return [
-        Row("percentiles: hdrhistogram record_value", f"{VALUES / their_time / 1e6:.2f} M values/s"),
-        Row("percentiles: our counts, 100,000 values a batch", f"{VALUES / our_time / 1e6:.1f} M values/s"),
-        Row("percentiles: ours / record_value", f"{ratio:.0f} x", ">= 30 x", ratio >= 30),
-        Row("percentiles: values at p0 to p100", "equal" if ours == expected else "differ", "equal", ours == expected),
+        BenchmarkRow("percentiles: hdrhistogram record_value", f"{VALUES / their_time / 1e6:.2f} M values/s"),
+        BenchmarkRow("percentiles: our counts, 100,000 values a batch", f"{VALUES / our_time / 1e6:.1f} M values/s"),
+        BenchmarkRow("percentiles: ours / record_value", f"{ratio:.0f} x", ">= 30 x", ratio >= 30),
+        BenchmarkRow(
+            "percentiles: values at p0 to p100", "equal" if ours == expected else "differ", "equal", ours == expected
+        ),
         _process("one series, 1 attribute", _one_series(seconds)),
         _process("1,000 series x 8 attributes", _many_series(seconds)),
         _memory("2,000 quiet series, 10 values a step", 2000, seconds[:10]),
@@ -50,7 +52,7 @@ def run() -> list[Row]:
 
 
 def _timed(work: Callable[[], T], times: int = 7) -> tuple[T, float]:
-    """What the work returns, and the seconds of its fastest run."""
+    """The result of the work, and the seconds of its fastest run."""
     best = float("inf")
     for _ in range(times):
         start = time.perf_counter()
@@ -67,25 +69,25 @@ def _recorded(seconds: Floats) -> HdrHistogram:
 
 
 def _counted(seconds: Floats) -> list[int]:
-    """From seconds to percentiles, as the processor does it."""
-    counts, slots = Counts(HdrLayout(), None, since_start=True), np.zeros(len(seconds), np.int64)
+    """Computes percentiles of seconds like the processor."""
+    counts, slots = WindowCounts(HdrLayout(), None, since_start=True), np.zeros(len(seconds), np.int64)
     counts.add(slots, np.rint(seconds * 1e9).astype(np.int64))
     counts.close()
     _, values = counts.quantiles(counts.in_window(0, 1), slots[:1], QUANTILES)
     return [int(value) for value in values[0]]
 
 
-def _process(name: str, encoded: bytes) -> Row:
-    """The rate of `process` on a batch as it comes from a receiver: 100,000 encoded points."""
+def _process(name: str, encoded: bytes) -> BenchmarkRow:
+    """The rate of `process` on an encoded batch of 100,000 points."""
     processor = PercentilesProcessor(PercentilesProcessor.Config(), make_context("processors"))
-    _, taken = _timed(lambda: list(processor.process(Batch.from_bytes(metrics=encoded))))
-    return Row(
-        f"percentiles: OTLP in, {name}", f"{VALUES / taken / 1e6:.2f} M points/s", ">= 0.1", VALUES / taken >= 1e5
+    _, spent = _timed(lambda: list(processor.process(Batch.from_bytes(metrics=encoded))))
+    return BenchmarkRow(
+        f"percentiles: OTLP in, {name}", f"{VALUES / spent / 1e6:.2f} M points/s", ">= 0.1", VALUES / spent >= 1e5
     )
 
 
-def _memory(name: str, series: int, seconds: Floats) -> Row:
-    """What Python and numpy hold for each series when the window is full: six steps, eight attributes."""
+def _memory(name: str, series: int, seconds: Floats) -> BenchmarkRow:
+    """Memory of each series with a full window of six steps and eight attributes."""
     batches = (_metrics(b"".join(_points(seconds, at, attributes=8) for at in range(series))) for _ in range(6))
     tracemalloc.start()
     processor = PercentilesProcessor(PercentilesProcessor.Config(), make_context("processors"))
@@ -97,7 +99,7 @@ def _memory(name: str, series: int, seconds: Floats) -> Row:
             pass
     held = tracemalloc.get_traced_memory()[0] - before - len(batch)
     tracemalloc.stop()
-    return Row(f"percentiles: memory, {name}", f"{held / series / 1e3:.1f} kB a series")
+    return BenchmarkRow(f"percentiles: memory, {name}", f"{held / series / 1e3:.1f} kB a series")
 
 
 def _one_series(seconds: Floats) -> bytes:

@@ -1,8 +1,8 @@
-"""The phases of real training loops beside what the loops themselves say they did.
+"""The phases of real training loops, compared with the loops' own record.
 
-Each scenario of `_truth.py` is a process of its own. Its spans come from the live eBPF receiver or, where there is
-none, from a recording of a real run. What the phases processor makes of them is read from its traces and held against
-the truth: which phase it gives to points spread evenly over the loop, and where each interval begins and ends.
+Each scenario of `_truth.py` is a process. Its spans come from the live eBPF receiver, or from a recorded real run. The
+traces of the phases processor are compared with the truth: the phase of points spread evenly over the loop, and the
+start and end of each interval.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from benchmarks._runs import Truth, source
 from benchmarks._scenarios import SCENARIOS, Scenario
 from otel_zernel.batch import Batch
@@ -24,7 +24,7 @@ from otel_zernel_processors.phases import PhasesProcessor
 SAMPLES = 200_000
 BOUNDARY_US = 150
 OVERLAP = 0.05
-"""How far the time of hidden collectives may be from the true one."""
+"""Maximum relative error of the time of hidden collectives."""
 
 PHASES_OF = {
     "data": {"data_loading"},
@@ -39,10 +39,10 @@ PHASES_OF = {
     "zero_grad": {"optimizer_step"},
     "checkpoint": {"unknown"},
 }
-"""What the processor should say where the loop says this."""
+"""The phase that the processor should report for this record of the loop."""
 _WITHIN_DDP = {"gpu_compute", "nccl_collective"}
 DDP = {**PHASES_OF, "backward": _WITHIN_DDP, "agreement": _WITHIN_DDP}
-"""Within DDP's backward pass, and the forward pass in which it agrees on buckets, the loop cannot tell waiting from
+"""In DDP's backward pass, and the forward pass in which it agrees on buckets, the loop cannot separate waiting from
 computing."""
 EDGES = {
     "data": {"data_loading"},
@@ -52,89 +52,91 @@ EDGES = {
     "collective": {"collective", "enqueue"},
     "wait": {"sync"},
 }
-"""The intervals whose edges are compared: the loop's name, and what ours consist of (DDP waits within backward)."""
+"""The intervals whose edges are compared: the loop's name, and the phases of ours (DDP waits within backward)."""
 
 Mark = tuple[str, int, int]
-"""What the loop says it did, and from when to when (ns)."""
+"""One record of the loop: its name, start and end in ns."""
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of a step, as the traces show it: [start, end) in ns."""
+class TracePiece:
+    """A part of a step in the traces: [start, end) in ns."""
 
     start: int
     end: int
-    what: str
+    name: str
     phase: str
 
 
 @dataclass
-class Told:
-    """What the traces say of a process."""
+class ReportedPhases:
+    """The traces of a process."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[TracePiece] = field(default_factory=list)
     """In order."""
     gap_ns: int = 0
-    """How far any step's pieces are from adding up to it."""
+    """The largest difference between a step and the sum of its pieces, in ns."""
     hidden_ns: int = 0
-    """How long collectives were in flight while the training thread did something else."""
+    """Time of collectives that overlapped other work of the training thread, in ns."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How far the phases of one process are the true ones."""
+    """The agreement of the phases of one process with the truth."""
 
     agreement: float
-    """Share of the points that the loop speaks of, 0 to 1."""
+    """Share of the points with the correct phase, 0 to 1."""
     edges_us: dict[str, list[float]]
-    """How much later than in truth each edge is seen, by kind of edge."""
+    """The delay of each edge in us, by kind of edge."""
     gap_ns: int
-    """How far any step's phases are from adding up to it."""
+    """The largest difference between a step and the sum of its phases, in ns."""
     hidden_ns: tuple[int, int]
-    """How long collectives were hidden, and how long in truth."""
+    """The time of hidden collectives, reported and true, in ns."""
 
 
-def phases_of(batches: Iterable[Batch]) -> dict[int, Told]:
-    """What the processor says of each process, by pid."""
+def phases_of(batches: Iterable[Batch]) -> dict[int, ReportedPhases]:
+    """The traces of each process, by pid."""
     settings = {"traces": {"sample": 1, "max_steps": 1_000_000}}
     config = PhasesProcessor.Config.model_validate(settings)
     processor = PhasesProcessor(config, make_context("processors", "phases"))
     made = [out for batch in batches for out in processor.process(batch)]
-    found: dict[int, Told] = defaultdict(Told)
+    found: dict[int, ReportedPhases] = defaultdict(ReportedPhases)
     for batch in [*made, *processor.flush()]:
         for resource in batch.spans.resource_spans if batch.spans else ():
-            told = found[_value(resource.resource.attributes, "process.pid").int_value]
+            reported = found[_value(resource.resource.attributes, "process.pid").int_value]
             for scope in resource.scope_spans:
-                _read(told, scope.spans)
-    for told in found.values():
-        told.pieces.sort(key=lambda piece: piece.start)
+                _read(reported, scope.spans)
+    for reported in found.values():
+        reported.pieces.sort(key=lambda piece: piece.start)
     return found
 
 
-def _read(told: Told, spans: Iterable[Span]) -> None:
+def _read(reported: ReportedPhases, spans: Iterable[Span]) -> None:
     """Adds the steps among the spans, each before its pieces."""
     short: dict[bytes, int] = {}
     for span in spans:
         start, end = span.start_time_unix_nano, span.end_time_unix_nano
         if not span.parent_span_id:
             short[span.span_id] = end - start
-            told.hidden_ns += round(_value(span.attributes, "zernel.collective.overlap").double_value * 1e9)
+            reported.hidden_ns += round(_value(span.attributes, "zernel.collective.overlap").double_value * 1e9)
         elif span.parent_span_id in short:
             short[span.parent_span_id] -= end - start
-            told.pieces.append(Piece(start, end, span.name, _value(span.attributes, "zernel.phase").string_value))
-    told.gap_ns = max([told.gap_ns, *map(abs, short.values())])
+            reported.pieces.append(
+                TracePiece(start, end, span.name, _value(span.attributes, "zernel.phase").string_value)
+            )
+    reported.gap_ns = max([reported.gap_ns, *map(abs, short.values())])
 
 
 def _value(attributes: Iterable[KeyValue], key: str) -> AnyValue:
     return next(attribute.value for attribute in attributes if attribute.key == key)
 
 
-def score(told: Told, truth: Truth, expected: dict[str, set[str]]) -> Score:
-    """Holds what is told against the truth."""
-    pieces, hidden = told.pieces, (told.hidden_ns, truth["hidden"])
+def score(reported: ReportedPhases, truth: Truth, expected: dict[str, set[str]]) -> Score:
+    """Compares the traces with the truth."""
+    pieces, hidden = reported.pieces, (reported.hidden_ns, truth["hidden"])
     if not pieces:
-        return Score(0.0, {}, told.gap_ns, hidden)
+        return Score(0.0, {}, reported.gap_ns, hidden)
     marks: list[Mark] = truth["marks"]
     begin, end = truth["loop"]
     points = begin + np.linspace(0, end - begin, SAMPLES).astype(np.int64)
@@ -145,11 +147,11 @@ def score(told: Told, truth: Truth, expected: dict[str, set[str]]) -> Score:
         for ours, theirs in zip(said.tolist(), true.tolist(), strict=True)
         if theirs >= 0
     ]
-    return Score(float(np.mean(right)), dict(_edges(pieces, marks)), told.gap_ns, hidden)
+    return Score(float(np.mean(right)), dict(_edges(pieces, marks)), reported.gap_ns, hidden)
 
 
 def _at(points: Ints, spans: Sequence[tuple[int, int]]) -> Ints:
-    """For each point the index of the span it lies in, or -1; spans in any order, without overlap."""
+    """The index of the span around each point, or -1. Spans do not overlap, in any order."""
     order = sorted(range(len(spans)), key=lambda index: spans[index])
     starts, ends = (np.array([spans[index][side] for index in order], np.int64) for side in (0, 1))
     found = np.searchsorted(starts, points, "right") - 1
@@ -157,10 +159,10 @@ def _at(points: Ints, spans: Sequence[tuple[int, int]]) -> Ints:
     return np.where(inside, np.array(order, np.int64)[found], -1)
 
 
-def _edges(pieces: Sequence[Piece], marks: Sequence[Mark]) -> Iterator[tuple[str, list[float]]]:
-    """How many us later than in truth the interval that fits best begins and ends."""
-    for name, whats in EDGES.items():
-        ours = _joined(pieces, whats)
+def _edges(pieces: Sequence[TracePiece], marks: Sequence[Mark]) -> Iterator[tuple[str, list[float]]]:
+    """The delay in us of the start and the end of the best matching interval."""
+    for name, names in EDGES.items():
+        ours = _joined(pieces, names)
         true = [(start, end) for named, start, end in marks if named == name]
         pairs = [(min(ours, key=lambda one: abs(one[0] - s) + abs(one[1] - e)), s, e) for s, e in true if ours]
         if pairs:
@@ -168,11 +170,11 @@ def _edges(pieces: Sequence[Piece], marks: Sequence[Mark]) -> Iterator[tuple[str
             yield f"{name} ends", [(one[1] - end) / 1e3 for one, _, end in pairs]
 
 
-def _joined(pieces: Sequence[Piece], whats: set[str]) -> list[tuple[int, int]]:
-    """Where pieces of these kinds follow each other without a gap."""
+def _joined(pieces: Sequence[TracePiece], names: set[str]) -> list[tuple[int, int]]:
+    """The intervals in which pieces of these kinds follow each other without a gap."""
     joined: list[tuple[int, int]] = []
     for piece in pieces:
-        if piece.what not in whats:
+        if piece.name not in names:
             continue
         if joined and joined[-1][1] == piece.start:
             joined[-1] = (joined[-1][0], piece.end)
@@ -182,33 +184,33 @@ def _joined(pieces: Sequence[Piece], whats: set[str]) -> list[tuple[int, int]]:
 
 
 def expected_of(scenario: Scenario) -> dict[str, set[str]]:
-    """What the processor should say where the loop says this."""
+    """The phase that the processor should report for this record of the loop."""
     return DDP if scenario.ranks > 1 and scenario.ddp else PHASES_OF
 
 
 def scores(batches: Iterable[Batch], truths: Sequence[Truth], scenario: Scenario) -> list[Score]:
     """The score of each rank."""
     expected, made = expected_of(scenario), phases_of(batches)
-    return [score(made.get(truth["pid"], Told()), truth, expected) for truth in truths]
+    return [score(made.get(truth["pid"], ReportedPhases()), truth, expected) for truth in truths]
 
 
 def bar(scenario: Scenario) -> float:
-    """The agreement to be reached."""
+    """The target for the agreement."""
     return 0.98 if scenario.workers else 0.99
 
 
-def rows(name: str, found: list[Score], bar: float) -> Iterator[Row]:
+def rows(name: str, found: list[Score], bar: float) -> Iterator[BenchmarkRow]:
     """The rows of a scenario."""
     agreement = min((one.agreement for one in found), default=0.0)
-    yield Row(f"phases: {name}: agreement", f"{agreement:.2%}", f">= {bar:.0%}", agreement >= bar)
+    yield BenchmarkRow(f"phases: {name}: agreement", f"{agreement:.2%}", f">= {bar:.0%}", agreement >= bar)
     for hidden, true in (one.hidden_ns for one in found):
         if true:
             value, off = f"{hidden / 1e6:.1f} of {true / 1e6:.1f} ms", abs(hidden / true - 1)
-            yield Row(f"phases: {name}: hidden collectives", value, f"within {OVERLAP:.0%}", off <= OVERLAP)
+            yield BenchmarkRow(f"phases: {name}: hidden collectives", value, f"within {OVERLAP:.0%}", off <= OVERLAP)
 
 
-def rows_of_all(found: Sequence[Score]) -> Iterator[Row]:
-    """The rows of the edges, and of how exactly phases add up, over all scenarios."""
+def rows_of_all(found: Sequence[Score]) -> Iterator[BenchmarkRow]:
+    """The rows on edges and on the sum of phases, over all scenarios."""
     edges: dict[str, list[float]] = defaultdict(list)
     for one in found:
         for kind, late in one.edges_us.items():
@@ -216,14 +218,14 @@ def rows_of_all(found: Sequence[Score]) -> Iterator[Row]:
     for kind, late in edges.items():
         middle, far = np.percentile(np.abs(late), [50, 99])
         value = f"p50 {middle:.0f} us, p99 {far:.0f} us"
-        yield Row(f"phases: {kind}", value, f"p50 <= {BOUNDARY_US} us", bool(middle <= BOUNDARY_US))
+        yield BenchmarkRow(f"phases: {kind}", value, f"p50 <= {BOUNDARY_US} us", bool(middle <= BOUNDARY_US))
     gap = max((one.gap_ns for one in found), default=0)
-    yield Row("phases: short of their step by at most", f"{gap} ns", "<= 1000 ns", gap <= 1000)
+    yield BenchmarkRow("phases: largest gap between a step and its phases", f"{gap} ns", "<= 1000 ns", gap <= 1000)
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """The agreement of every scenario, then the edges."""
-    made: list[Row] = []
+    made: list[BenchmarkRow] = []
     found: list[Score] = []
     name_of_source, spans_of = source()
     for name, scenario in SCENARIOS.items():

@@ -1,6 +1,6 @@
-"""What the phases processor costs on recorded training loops: CPU time a span, and how long it holds the event loop.
+"""The cost of the phases processor on recorded training loops: CPU time per span, and time that blocks the loop.
 
-Python's own collection of what was imported is not counted.
+Garbage collection of imported modules does not count.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
 from otel_zernel.engine.pipeline import Pipeline, Stage
 from otel_zernel.engine.yielding import Yielder
@@ -29,13 +29,13 @@ RUNS = 5
 
 
 def spans_of(name: str, count: int = SPANS) -> bytes:
-    """An encoded batch of so many spans: a process's recorded loop, over and over."""
+    """An encoded batch of `count` spans: the recorded loop of a process, repeated."""
     origin, spans = _process(name)
     return _encoded(origin, list(_repeated(spans, count)))
 
 
 def one_step(count: int = SPANS) -> bytes:
-    """The same as a single step: all but its loads come again and again within it."""
+    """The same as a single step: the spans between two data loads are repeated."""
     origin, recorded = _process("AdamW")
     spans = list(_repeated(recorded, 3 * count))
     within = [span for span in spans if "DataLoader" not in span.name][: count - 2]
@@ -45,7 +45,7 @@ def one_step(count: int = SPANS) -> bytes:
 
 
 def _process(name: str) -> tuple[ResourceSpans, list[Span]]:
-    """The first process of a recording: where its spans come from, and its spans."""
+    """The first process of a recording: its resource and its spans."""
     lines = gzip.decompress((RECORDED / name / "spans.jsonl.gz").read_bytes()).splitlines()
     resources = [resource for line in lines for resource in parse_spans_json(line).resource_spans]
     own = [resource for resource in resources if resource.resource == resources[0].resource]
@@ -69,7 +69,7 @@ def _encoded(origin: ResourceSpans, spans: list[Span]) -> bytes:
 
 
 def cpu_s(encoded: bytes) -> float:
-    """CPU seconds from the batch to everything that is reported of it."""
+    """CPU seconds from the batch to the last report."""
     processor, batch = _processor(), Batch.from_bytes(spans=encoded)
     began = time.thread_time()
     for _ in processor.process(batch):
@@ -80,7 +80,7 @@ def cpu_s(encoded: bytes) -> float:
 
 
 def longest_hold_s(encoded: bytes) -> float:
-    """The longest CPU time for which others did not get the loop while a pipeline took the batch."""
+    """The longest CPU time, in s, for which a pipeline blocked the event loop while it processed the batch."""
     return asyncio.run(_held(Batch.from_bytes(spans=encoded)))
 
 
@@ -109,14 +109,16 @@ def _processor() -> PhasesProcessor:
     return PhasesProcessor(PhasesProcessor.Config(max_spans=2 * SPANS), make_context("processors", "phases"))
 
 
-def run() -> list[Row]:
-    """Each figure is the best of some runs: what else the machine does only adds."""
+def run() -> list[BenchmarkRow]:
+    """Each value is the best of five runs: other programs only add time."""
     gc.freeze()
     rows = []
-    batches = {name: spans_of(name) for name in SCENARIOS} | {"all of them one step": one_step()}
+    batches = {name: spans_of(name) for name in SCENARIOS} | {"all in one step": one_step()}
     for name, encoded in batches.items():
         cost = min(cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
         held = min(longest_hold_s(encoded) for _ in range(RUNS)) * 1e3
-        rows.append(Row(f"phases: CPU time, {name}", f"{cost:.1f} us/span"))
-        rows.append(Row(f"phases: loop held, 10,000 spans, {name}", f"{held:.1f} ms", "<= 10 ms", held <= 10))
+        rows.append(BenchmarkRow(f"phases: CPU time, {name}", f"{cost:.1f} us/span"))
+        rows.append(
+            BenchmarkRow(f"phases: event loop blocked, 10,000 spans, {name}", f"{held:.1f} ms", "<= 10 ms", held <= 10)
+        )
     return rows

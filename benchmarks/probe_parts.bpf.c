@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Sessions that do ever more of what `probe` of bpf/probe.bpf.c does at the ends of a call, to see what each part costs. */
+/* Programs with increasing parts of `probe` in bpf/probe.bpf.c, to measure the cost of each part. */
 #include <linux/bpf.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
@@ -40,7 +40,7 @@ int which_end(void *ctx)
 	int end = bpf_session_is_return();
 
 	barrier_var(end);
-	return end & 1; /* the verifier takes 0 and 1 only */
+	return end & 1; /* the verifier accepts only 0 and 1 */
 }
 
 SEC("uprobe")

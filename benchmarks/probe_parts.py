@@ -1,6 +1,6 @@
-"""What the ns of a counted call are spent on: sessions that do ever more of it, in turns on the same function.
+"""The parts of the cost of a counted call: programs with increasing parts of the probe, alternately on one function.
 
-Needs root, clang and Linux 6.13 to 6.19. Run it alone: the parts are tens of ns of a thousand.
+Needs root, clang and Linux 6.13 to 6.19. Run it on an idle machine: a part is some 10 ns of 1,000 ns.
 """
 
 import platform
@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from benchmarks.ebpf import compiled, time_calls
 from otel_zernel_receivers.ebpf.kernel.libbpf import Object
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, SESSION_CONTEXT
-from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, Place, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
@@ -34,22 +35,22 @@ PARTS = {
 _SOURCE = Path(__file__).with_suffix(".bpf.c")
 
 
-def run() -> list[Row]:
+def run() -> list[BenchmarkRow]:
     """A row for each part."""
     if not shutil.which("clang") or not CHEAPEST <= RUNNING < SESSION_CONTEXT:
-        return [Row("eBPF: parts of a probe", "not measured: needs clang and Linux 6.13 to 6.19")]
+        return [BenchmarkRow("eBPF: parts of a probe", "not measured: needs clang and Linux 6.13 to 6.19")]
     probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         executable = compiled(Path(folder))
         with executable.open("rb") as file:
-            places = find_places(file.fileno(), (probe,)).probed
+            places = find_attach_points(file.fileno(), (probe,)).probed
         parts = stack.enter_context(_loaded(Path(folder)))
         whole = stack.enter_context(closing(load(Limits(), (Mode.SESSION,)))).bpf
         best = _best(executable, places, {name: whole if name == "probe" else parts for name in PARTS})
     rows, before = [], best["nothing"]
     for name, text in PARTS.items():
         added = f", {best[name] - before:+.0f} ns" if name != "nothing" else ""
-        rows.append(Row(f"eBPF: {text}", f"{best[name]:.0f} ns{added}, {best[name] / best['nothing']:.2f} x"))
+        rows.append(BenchmarkRow(f"eBPF: {text}", f"{best[name]:.0f} ns{added}, {best[name] / best['nothing']:.2f} x"))
         before = best[name]
     return rows
 
@@ -66,8 +67,8 @@ def _loaded(folder: Path) -> Object:
     return parts
 
 
-def _best(executable: Path, places: Sequence[Place], objects: dict[str, Object]) -> dict[str, float]:
-    """The ns of a call with each program, the least of several rounds in turns."""
+def _best(executable: Path, places: Sequence[AttachPoint], objects: dict[str, Object]) -> dict[str, float]:
+    """The time of a call in ns with each program: the minimum of several alternating rounds."""
     best = dict.fromkeys(objects, float("inf"))
     command = [executable]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program:

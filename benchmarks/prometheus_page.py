@@ -1,4 +1,4 @@
-"""A Prometheus page of 10,000 series with 8 labels: ours, and prometheus_client's of the same series."""
+"""A Prometheus page of 10,000 series with 8 labels, compared with prometheus_client's."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData, NumberDataPoint
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from benchmarks import Row
+from benchmarks import BenchmarkRow
 from otel_zernel.exposition import Format, Page
 from otel_zernel.otlp.points import key_values
 
@@ -16,8 +16,8 @@ LABELS = [{f"label_{n}": f"value-{series}-{n}" for n in range(8)} for series in 
 VALUES = [series * 1.37 for series in range(SERIES)]
 
 
-def run() -> list[Row]:
-    """The best of some rounds, in which ours and theirs take turns."""
+def run() -> list[BenchmarkRow]:
+    """The best of several alternating rounds."""
     page, registry, scrape = Page(), client_registry(), otlp()
     page.update(scrape, 0)
     rounds = [
@@ -31,8 +31,8 @@ def run() -> list[Row]:
     theirs, ours, update = map(min, zip(*rounds, strict=True))
     times = f"{theirs / ours:.1f}x ({ours * 1e3:.1f} ms, {theirs * 1e3:.0f} ms)"
     return [
-        Row("Prometheus page, 10,000 series, to generate_latest", times, ">= 15x", theirs >= 15 * ours),
-        Row("Prometheus page, update of a known series", f"{update / SERIES * 1e6:.1f} us"),
+        BenchmarkRow("Prometheus page, 10,000 series, to generate_latest", times, ">= 15x", theirs >= 15 * ours),
+        BenchmarkRow("Prometheus page, update of a known series", f"{update / SERIES * 1e6:.1f} us"),
     ]
 
 
@@ -57,7 +57,7 @@ def client_registry() -> CollectorRegistry:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """The duration of the work in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Things that a process names by an address: allocations, communicators, contexts. */
+/* Keys for objects that a process identifies by an address: allocations, communicators and contexts. */
 #pragma once
 
 struct address {

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* What CUDA calls have beyond their duration: bytes copied, memory held on each device. */
+/* CUDA calls that carry more than a duration: copies (bytes), and allocations (memory held on each device). */
 
-#define LAST_COPY_KIND 4 /* of enum cudaMemcpyKind */
+#define LAST_COPY_KIND 4 /* cudaMemcpyDefault, the last of enum cudaMemcpyKind */
 
-/* Arguments: the number of bytes, and the kind if the function has it. The kind is added to the operation. */
+/* Arguments: the number of bytes; the direction, if the function has that parameter. The direction is added to the
+ * operation. */
 static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 {
-	__u64 kind = wanted_argument(hit, 1);
+	__u64 kind = needed_argument(hit, 1);
 
-	frame->argument[0] = wanted_argument(hit, 0);
-	frame->argument[1] = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
+	frame->copy.bytes = needed_argument(hit, 0);
+	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
 }
 
 static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 {
-	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->argument[0];
+	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->copy.bytes;
 
-	count(hit->thread, OPERATION_OF(frame->flags) + frame->argument[1], frame->phase, duration, bytes);
+	count(hit->thread, OPERATION_OF(frame->flags) + frame->copy.direction, frame->phase, duration, bytes);
 	if (frame->flags & IS_BLOCKING)
-		count_wait(hit, frame);
+		end_wait(hit, frame);
 }
 
 /* Memory */
@@ -30,7 +31,7 @@ struct memory {
 	__u64 frees;
 };
 
-/* DEVICES for each row of the process table. */
+/* Each row of the process table has DEVICES elements. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -69,8 +70,8 @@ static __always_inline struct address address_of(const struct thread *thread, co
 	return address;
 }
 
-/* Forgets an allocation; its size is 0 if there is none at the address. */
-static __always_inline struct allocation take(const struct address *address)
+/* Removes the allocation at an address and returns it. Its size is 0 if none is known. */
+static __always_inline struct allocation remove_allocation(const struct address *address)
 {
 	struct allocation *found = bpf_map_lookup_elem(&allocations, address), none = { .device = UNKNOWN_DEVICE };
 
@@ -81,7 +82,7 @@ static __always_inline struct allocation take(const struct address *address)
 	return none;
 }
 
-static __always_inline void credit(const struct thread *thread, const struct allocation *allocation, __u32 frees)
+static __always_inline void subtract(const struct thread *thread, const struct allocation *allocation, __u32 frees)
 {
 	struct memory *memory = memory_of(thread, allocation->device);
 
@@ -93,7 +94,7 @@ static __always_inline void credit(const struct thread *thread, const struct all
 
 #define LOCATION_TYPE_DEVICE 1 /* of enum CUmemLocationType */
 
-/* The head of CUmemAllocationProp. */
+/* The first fields of CUmemAllocationProp. */
 struct allocation_properties {
 	__u32 type;
 	__u32 handle_types;
@@ -101,17 +102,18 @@ struct allocation_properties {
 	__u32 location;
 };
 
-/* Arguments: where the function writes the address, the size, and, where it is not the thread's device that counts, what
- * tells the device. */
+/* Arguments: the place for the resulting address; the size; the CUmemAllocationProp that names a device, if the function has
+ * one. Otherwise memory is allocated on the thread's current device. */
 static __always_inline void begin_allocation(struct hit *hit, struct frame *frame)
 {
 	struct allocation_properties properties = {};
-	__u64 place = wanted_argument(hit, 2);
+	__u64 properties_at = needed_argument(hit, 2);
 
-	keep_arguments(hit, frame);
-	frame->argument[2] = device_of(hit->thread);
-	if (place && !bpf_probe_read_user(&properties, sizeof(properties), (void *)place))
-		frame->argument[2] =
+	frame->allocation.result_at = needed_argument(hit, 0);
+	frame->allocation.size = needed_argument(hit, 1);
+	frame->allocation.device = device_of(hit->thread);
+	if (properties_at && !bpf_probe_read_user(&properties, sizeof(properties), (void *)properties_at))
+		frame->allocation.device =
 			properties.location_type == LOCATION_TYPE_DEVICE ? properties.location : UNKNOWN_DEVICE;
 }
 
@@ -123,44 +125,44 @@ static __always_inline void end_allocation(struct hit *hit, struct frame *frame)
 	struct memory *memory;
 	__u64 value = 0;
 
-	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->argument[0]))
+	if (has_failed(hit) || bpf_probe_read_user(&value, sizeof(value), (void *)frame->allocation.result_at))
 		return;
-	allocation.size = frame->argument[1];
-	allocation.device = frame->argument[2];
+	allocation.size = frame->allocation.size;
+	allocation.device = frame->allocation.device;
 	address = address_of(thread, frame, value);
-	missed = take(&address); /* an address is given out twice only if it was freed unseen in between */
-	credit(thread, &missed, 0);
+	missed = remove_allocation(&address); /* an address that is in use again was freed by a call without a probe */
+	subtract(thread, &missed, 0);
 	memory = memory_of(thread, allocation.device);
 	if (!memory)
 		return;
 	__sync_fetch_and_add(&memory->allocations, 1);
 	if (bpf_map_update_elem(&allocations, &address, &allocation, BPF_ANY))
-		lose(NO_ALLOCATION); /* its free could not be credited, so it does not count as used */
+		lose(NO_ALLOCATION); /* its release could not be subtracted, so it is not added either */
 	else
 		raise(&memory->peak, __sync_fetch_and_add(&memory->used, allocation.size) + allocation.size);
 }
 
-/* Argument: the address. It is forgotten at the entry already, since another thread may be given the same address before
- * this one returns. */
+/* Argument: the address. The entry already removes the allocation, since another thread may get the same address before
+ * this call returns. */
 static __always_inline void begin_release(struct hit *hit, struct frame *frame)
 {
-	struct address address = address_of(hit->thread, frame, wanted_argument(hit, 0));
-	struct allocation allocation = take(&address);
+	struct address address = address_of(hit->thread, frame, needed_argument(hit, 0));
+	struct allocation allocation = remove_allocation(&address);
 
-	frame->start = address.value;
-	frame->argument[0] = allocation.size;
-	frame->argument[1] = allocation.device;
+	frame->release.value = address.value;
+	frame->release.size = allocation.size;
+	frame->release.device = allocation.device;
 }
 
 static __always_inline void end_release(struct hit *hit, struct frame *frame)
 {
-	struct allocation allocation = { .size = frame->argument[0], .device = frame->argument[1] };
-	struct address address = address_of(hit->thread, frame, frame->start);
+	struct allocation allocation = { .size = frame->release.size, .device = frame->release.device };
+	struct address address = address_of(hit->thread, frame, frame->release.value);
 
-	if (!address.value) /* freeing null does nothing */
+	if (!address.value) /* releasing null does nothing */
 		return;
 	if (!has_failed(hit))
-		credit(hit->thread, &allocation, 1);
+		subtract(hit->thread, &allocation, 1);
 	else if (allocation.size)
 		bpf_map_update_elem(&allocations, &address, &allocation, BPF_ANY);
 }

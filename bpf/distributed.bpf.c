@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Waits of PyTorch's distributed package for other ranks.
  *
- * These functions throw what a collective failed of, so no return may be hooked (see torch.bpf.c). Their ends show in what
- * follows when all went well. */
+ * These functions throw an exception if a collective fails, so their returns must not have a return probe (see
+ * torch.bpf.c). Other probes mark the ends: the instructions of a normal return, or the return of the calling function. */
 
-#define LONGEST_ISSUE 500000 /* ns on the CPU, from the issue of a collective to the wait for it */
-#define LEAST_WORK_WAIT 50000 /* ns: of many small collectives none may be long */
+#define LONGEST_ISSUE 500000  /* ns on the CPU between the issue of a collective and the wait for it */
+#define LEAST_WORK_WAIT 50000 /* ns: shorter waits are no events; low, since waits of many small collectives add up */
 
-/* c10d::Work::Work, early in the issue of a collective. */
+/* c10d::Work::Work runs early in the issue of a collective. */
 static __always_inline void begin_work(struct hit *hit)
 {
 	hit->thread->work_issued = bpf_ktime_get_ns();
 	hit->thread->work_issued_off_cpu = hit->thread->off_cpu;
 }
 
-/* When the wait that begins now began for the job: with the issue of its collective, if the thread computed nothing
- * since. An issue wakes the threads that carry it out, which may push the issuing one off its CPU. */
+/* The time from which the job waits. That is the issue of the collective if the thread computed nothing since then, else
+ * now. Time off the CPU does not count as computing: an issue wakes other threads, which may displace the issuing one. */
 static __always_inline __u64 work_since(struct thread *thread, __u64 now)
 {
 	__u64 issued = thread->work_issued, off_cpu = thread->off_cpu - thread->work_issued_off_cpu;
@@ -33,7 +33,7 @@ static __always_inline void begin_work_wait(struct hit *hit)
 	hit->thread->work_wait_flags = hit->flags;
 }
 
-/* The instructions with which c10d::Work::wait returns, and which an exception does not reach. */
+/* The probe is on the instructions with which c10d::Work::wait returns. An exception does not execute them. */
 static __always_inline void end_work_wait(struct hit *hit)
 {
 	struct thread *thread = hit->thread;
@@ -54,7 +54,7 @@ static __always_inline void end_work_wait(struct hit *hit)
 	emit(event);
 }
 
-/* c10d::Reducer::finalize_backward is the last that backward does, on the thread that computed last. */
+/* c10d::Reducer::finalize_backward is the last part of backward. It runs on the thread that computed last. */
 static __always_inline void begin_reducer(struct hit *hit)
 {
 	struct process *process = process_of(hit->thread);
@@ -65,7 +65,7 @@ static __always_inline void begin_reducer(struct hit *hit)
 	process->reducer_since = bpf_ktime_get_ns();
 }
 
-/* Backward returns to the thread that asked for it, which has waited for the reducer. */
+/* Called when backward returns to the thread that started it. That thread has waited for the reducer. */
 static __always_inline void end_reducer(struct thread *thread, struct process *process, __u64 begin, __u64 end)
 {
 	__u64 since = process->reducer_since;

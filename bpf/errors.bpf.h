@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Calls that failed, by the library and the code it answered. They are rare, so a hash will do. */
+/* Counts failed calls by library and error code. Failures are rare, so a hash map is fast enough. */
 #pragma once
 
 struct error {
 	__u32 row; /* of the process */
 	__u32 generation;
-	__u32 flags; /* which library: IS_RUNTIME, IS_DRIVER or IS_NCCL */
+	__u32 flags; /* the library: IS_RUNTIME, IS_DRIVER or IS_NCCL */
 	__u32 code;
 };
 

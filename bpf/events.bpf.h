@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What is rare goes to user space one by one. All records have one size, so that they can be read in bulk. */
+/* Rare things go to user space as single records. All records have the same size, so that they can be read in bulk. */
 #pragma once
 
 #define NAME_LENGTH 64
@@ -26,18 +26,18 @@ struct event {
 	__u32 tid;
 	__u16 interval;
 	__u16 phase;	   /* the thread's, at the beginning */
-	__u16 operation; /* or how the process ended */
-	__u16 is_abandoned; /* nobody closed the scope */
+	__u16 operation; /* INTERVAL_PROCESS: enum ending */
+	__u16 is_abandoned; /* the program did not close the scope */
 	__u32 flags;	   /* of the probe */
 	__s32 rank;
-	__u64 bytes; /* or the exit code, as wait(2) tells it */
+	__u64 bytes; /* INTERVAL_PROCESS: the exit code, as wait(2) gives it */
 	__u64 communicator;
 	__u32 communicator_size;
 	__u32 reserved;
 	char name[NAME_LENGTH];
 };
 
-/* Puts the type into the object, for the test that user space reads it as it is. */
+/* Puts the type into the object, for a test that compares it with the type in Python. */
 const struct event event_type SEC("types") = {};
 
 struct {
@@ -45,7 +45,7 @@ struct {
 	__uint(max_entries, 1 << 21);
 } ring SEC(".maps");
 
-/* A record to be filled in and handed over by `emit`; null, and counted, if there is no room. */
+/* A record to fill in and pass to `emit`. Null if the ring buffer is full, which is counted. */
 static __always_inline struct event *new_event_of(__u32 row, struct process *process, __u32 tid, __u32 interval,
 						  __u64 begin, __u64 end)
 {
@@ -67,7 +67,7 @@ static __always_inline struct event *new_event_of(__u32 row, struct process *pro
 	return event;
 }
 
-/* The same for what a thread did. */
+/* The same for an event of a thread. */
 static __always_inline struct event *new_event(const struct thread *thread, __u32 interval, __u64 begin, __u64 end)
 {
 	struct process *process = process_in(thread->row);
@@ -75,7 +75,7 @@ static __always_inline struct event *new_event(const struct thread *thread, __u3
 	return process ? new_event_of(thread->row, process, thread->tid, interval, begin, end) : 0;
 }
 
-/* The reader comes by itself: waking it would cost more than the record. */
+/* Does not wake the reader, which reads periodically: a wake-up would cost more than the record. */
 static __always_inline void emit(struct event *event)
 {
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Where an HDR histogram counts a value: the layout of HdrHistogram with unit magnitude 0, from 1 ns to 1 h. */
+/* The counter of an HDR histogram for a value. The layout is HdrHistogram's with unit magnitude 0, for 1 ns to 1 h. */
 #pragma once
 
 #define HDR_HIGHEST 3600000000000ULL
 
-/* floor(log2 v) for v > 0. clang 14's BPF backend takes all memory there is for __builtin_clzll. */
+/* floor(log2 v) for v > 0. __builtin_clzll makes the BPF backend of clang 14 use all memory of the machine. */
 static __always_inline __u32 log2_of(__u64 v)
 {
 	__u32 result = 0, shift;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The ends of processes that were counted: user space hears of them at once. */
+/* The ends of counted processes. User space is woken for each. */
 
 enum ending {
 	EXITED,
-	EXECED, /* has become another program */
+	EXECED, /* it executes another program, by exec */
 };
 
-static __always_inline void tell_end(__u32 row, struct process *process, __u32 ending)
+static __always_inline void emit_end(__u32 row, struct process *process, __u32 ending)
 {
 	struct event *event =
 		new_event_of(row, process, process->pid, INTERVAL_PROCESS, process->began, bpf_ktime_get_ns());
@@ -22,24 +22,24 @@ static __always_inline void tell_end(__u32 row, struct process *process, __u32 e
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
-/* The process is over, or has become another program. Threads that outlive the first one claim a new row. */
+/* The process has ended, or executes another program. Threads that outlive its first thread claim a new row. */
 static __always_inline void end_process(__u32 ending)
 {
 	__u32 tgid = current_tgid(), *found = bpf_map_lookup_elem(&row_of_tgid, &tgid), row;
 	struct process *process = found ? process_in(*found) : 0;
-	int is_told;
+	int is_counted;
 
 	if (!process)
 		return;
 	row = *found;
-	is_told = process->state == LIVE;
+	is_counted = process->state == LIVE;
 	bpf_map_delete_elem(&row_of_tgid, &tgid);
 	process->state = ENDED;
-	if (is_told)
-		tell_end(row, process, ending);
+	if (is_counted)
+		emit_end(row, process, ending);
 }
 
-/* Scopes that are still open end with their thread. */
+/* Ends the scopes that are still open when their thread ends. */
 static __always_inline void end_open_scopes(void)
 {
 	struct scopes *scopes = current_scopes(0);
@@ -61,7 +61,7 @@ int process_exit(void *ctx)
 	return 0;
 }
 
-/* What the thread did as the program before is over too: its scopes, its calls, its choice of a device. */
+/* The thread's state belongs to the previous program and is dropped: its scopes, its calls, its device. */
 SEC("raw_tp/sched_process_exec")
 int process_exec(void *ctx)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What could not be counted, and why. User space reads the counters by mmap. */
+/* Counts what could not be recorded, by reason. User space maps the counters. */
 #pragma once
 
 enum loss {
 	NO_PROCESS_ROW,	 /* the process table is full */
 	NO_SERIES_SLOT,	 /* the series table is full */
-	NO_START,	 /* a return whose call began before the probe was there */
-	TOO_DEEP,	 /* more probed calls inside each other than a thread has frames */
+	NO_START,	 /* a return whose call began before the probe was attached */
+	TOO_DEEP,	 /* more nested probed calls than a thread has frames */
 	NO_THREAD,	 /* no memory for a thread's state */
-	NO_ALLOCATION,	 /* too many allocations to remember their sizes */
-	NO_COMMUNICATOR, /* too many communicators to remember */
-	TOO_MANY_COLLECTIVES, /* more in one group than a process has room for */
-	NO_ERROR_CODE,	 /* too many kinds of errors to tell apart */
-	NO_CONTEXT,	 /* too many CUDA contexts to remember their devices */
-	NO_SCOPE,	 /* no memory for a thread's scopes, or a scope in memory that is not there */
+	NO_ALLOCATION,	 /* the table of allocations is full */
+	NO_COMMUNICATOR, /* the table of communicators is full */
+	TOO_MANY_COLLECTIVES, /* more collectives in one group than a process has room for */
+	NO_ERROR_CODE,	 /* the table of errors is full */
+	NO_CONTEXT,	 /* the table of CUDA contexts is full */
+	NO_SCOPE,	 /* no memory for a thread's scopes, or the scope's own memory could not be read */
 	LOSSES = 16,
 };
 
@@ -25,7 +25,7 @@ struct {
 	__type(value, __u64);
 } losses SEC(".maps");
 
-/* Functions that are not static are verified once, whoever calls them. They take what they are given for maybe null. */
+/* Not static: the verifier checks global functions once, not at each call, and assumes that pointer arguments may be null. */
 __noinline int lose(__u32 reason)
 {
 	__u64 *count = bpf_map_lookup_elem(&losses, &reason);

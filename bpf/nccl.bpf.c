@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* Collectives and communicators.
  *
- * A call only enqueues: from its entry to its return is `host_enqueue`. Within ncclGroupStart and ncclGroupEnd nothing is
- * launched before the outermost end, so there it lasts until that returns. When the host has next waited for the
- * GPU, the collective counts as over: `host_upper_bound`. Any stream's wait will do: frameworks put collectives on streams
- * of their own, let the computing stream wait for them on the GPU, and wait for that one. Until then the collective is
- * kept in a small ring of its process. */
+ * A call of NCCL only enqueues a collective. Two durations are counted for each:
+ *   host_enqueue      from the call's entry to its return. In a group, NCCL launches nothing before the outermost
+ *                     ncclGroupEnd, so the duration lasts until that returns.
+ *   host_upper_bound  from the call's entry until the host has next waited for the GPU, when the collective is over.
+ * A wait for any stream ends a collective: frameworks run collectives on streams of their own, make the computing stream
+ * wait for those on the GPU, and make the host wait for the computing stream. Until then a collective is pending, in a ring
+ * of PENDING elements per process. */
 
 #define PENDING 64
 
@@ -23,7 +25,7 @@ struct {
 } communicators SEC(".maps");
 
 enum collective_state {
-	SETTLED, /* or never used */
+	SETTLED, /* over, failed, or never used */
 	GROUPED,
 	ENQUEUED,
 };
@@ -33,7 +35,7 @@ struct collective {
 	__u64 end;
 	__u64 bytes;
 	__u64 communicator;
-	__u32 generation; /* of the process's row: what an earlier one left does not count */
+	__u32 generation; /* of the process's row: elements of an earlier process are ignored */
 	__u32 state;
 	__u32 tid;
 	__u32 flags;
@@ -41,7 +43,7 @@ struct collective {
 	__u32 reserved;
 };
 
-/* PENDING for each row of the process table. */
+/* Each row of the process table has PENDING elements. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, PENDING);
@@ -59,7 +61,7 @@ static __always_inline __u32 element_size(__u64 type)
 	}
 }
 
-/* How many ranks the collective's data is of: counts of all_gather and reduce_scatter are for each. */
+/* The factor from a collective's count to its data: all_gather and reduce_scatter are given the count of one rank. */
 static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 {
 	struct address address = address_at(hit->thread, communicator);
@@ -69,20 +71,20 @@ static __always_inline __u32 parts_of(struct hit *hit, __u64 communicator)
 	if (!(hit->flags & IS_PER_RANK))
 		return 1;
 	if (found)
-		return found->size ? found->size : 1; /* made by a split: not of all the job's ranks */
+		return found->size ? found->size : 1; /* 0: made by a split, of some of the job's ranks */
 	return process && process->world_size ? process->world_size : 1;
 }
 
 /* Arguments: count, element type, communicator. */
 static __always_inline void begin_collective(struct hit *hit, struct frame *frame)
 {
-	frame->argument[1] = wanted_argument(hit, 2);
-	frame->argument[0] = wanted_argument(hit, 0) * element_size(wanted_argument(hit, 1)) *
-			     parts_of(hit, frame->argument[1]);
+	frame->collective.communicator = needed_argument(hit, 2);
+	frame->collective.bytes = needed_argument(hit, 0) * element_size(needed_argument(hit, 1)) *
+				  parts_of(hit, frame->collective.communicator);
 }
 
-/* Counts a collective that was enqueued (`later` 0) or is over (`later` 1). */
-__noinline int tell_collective(struct thread *thread, struct collective *collective, __u64 end, __u32 later)
+/* Counts a collective and emits its event: as enqueued (`is_over` 0) or as over (`is_over` 1). */
+__noinline int emit_collective(struct thread *thread, struct collective *collective, __u64 end, __u32 is_over)
 {
 	struct communicator *communicator;
 	struct address address;
@@ -91,8 +93,8 @@ __noinline int tell_collective(struct thread *thread, struct collective *collect
 
 	if (!thread || !collective)
 		return 0;
-	operation = OPERATION_OF(collective->flags) + (later ? UPPER_BOUND : 0);
-	count(thread, operation, collective->phase, end - collective->begin, later ? 0 : collective->bytes);
+	operation = OPERATION_OF(collective->flags) + (is_over ? UPPER_BOUND : 0);
+	count(thread, operation, collective->phase, end - collective->begin, is_over ? 0 : collective->bytes);
 	event = new_event(thread, INTERVAL_COLLECTIVE, collective->begin, end);
 	if (!event)
 		return 0;
@@ -135,8 +137,8 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 	collective->generation = hit->thread->generation;
 	collective->begin = frame->start;
 	collective->end = hit->time;
-	collective->bytes = frame->argument[0];
-	collective->communicator = frame->argument[1];
+	collective->bytes = frame->collective.bytes;
+	collective->communicator = frame->collective.communicator;
 	collective->tid = hit->thread->tid;
 	collective->flags = hit->flags;
 	collective->phase = frame->phase;
@@ -145,12 +147,11 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 		return;
 	}
 	collective->state = ENQUEUED;
-	tell_collective(hit->thread, collective, hit->time, 0);
+	emit_collective(hit->thread, collective, hit->time, 0);
 }
 
-/* ncclGroupStart and ncclGroupEnd; the latter is told by IS_GROUP_END. If it fails the group is over too, and nothing of
- * it was launched. */
-static __always_inline void end_group(struct hit *hit)
+/* ncclGroupStart, and with IS_GROUP_END ncclGroupEnd. A failed ncclGroupEnd also ends the group, but launches nothing. */
+static __always_inline void end_group(struct hit *hit, struct frame *frame)
 {
 	struct thread *thread = hit->thread;
 	int failed = has_failed(hit);
@@ -170,11 +171,11 @@ static __always_inline void end_group(struct hit *hit)
 		collective->state = failed ? SETTLED : ENQUEUED;
 		collective->end = hit->time;
 		if (!failed)
-			tell_collective(thread, collective, hit->time, 0);
+			emit_collective(thread, collective, hit->time, 0);
 	}
 }
 
-/* The host has waited for the GPU since `begin`: what was enqueued before is over. */
+/* The host has waited for the GPU from `begin` to `end`: collectives that were enqueued before `begin` are over. */
 __noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
 {
 	struct process *process = thread ? process_of(thread) : 0;
@@ -188,15 +189,15 @@ __noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
 		if (!collective || collective->generation != thread->generation || collective->state == SETTLED)
 			continue;
 		if (collective->state == GROUPED || collective->end > begin)
-			process->collectives_settled = process->collectives - 1; /* the next wait has to look again */
+			process->collectives_settled = process->collectives - 1; /* so that the next wait checks again */
 		else if (__sync_val_compare_and_swap(&collective->state, ENQUEUED, SETTLED) == ENQUEUED)
-			tell_collective(thread, collective, end, 1);
+			emit_collective(thread, collective, end, 1);
 	}
 	return 0;
 }
 
-/* Keeps what is known of a communicator, and tells user space. `rank` is -1 and `size` 0 if they are not known. */
-__noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank, __u32 size, int is_told)
+/* Remembers a communicator; with `has_event`, also emits an event. An unknown rank is -1, an unknown size is 0. */
+__noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank, __u32 size, int has_event)
 {
 	struct communicator communicator = { .rank = rank, .size = size };
 	struct address address;
@@ -209,7 +210,7 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
 	if (bpf_map_update_elem(&communicators, &address, &communicator, BPF_ANY))
 		lose(NO_COMMUNICATOR);
 	now = bpf_ktime_get_ns();
-	event = is_told ? new_event(thread, INTERVAL_COMMUNICATOR, now, now) : 0;
+	event = has_event ? new_event(thread, INTERVAL_COMMUNICATOR, now, now) : 0;
 	if (!event)
 		return 0;
 	event->communicator = value;
@@ -219,17 +220,16 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
 	return 0;
 }
 
-/* Arguments: where the communicator is written, the number of ranks, the rank; of a communicator whose size and rank only
- * NCCL knows (split), the first; of those of all of a process's devices (IS_ARRAY), the first two. */
+/* Arguments: the place for the resulting communicator, the number of ranks, the rank. ncclCommSplit has only the first: NCCL
+ * computes the others. ncclCommInitAll (IS_ARRAY) has the first two: it creates one communicator for each device. */
 static __always_inline void begin_communicator(struct hit *hit, struct frame *frame)
 {
-	__u64 ranks = wanted_argument(hit, 1), rank = wanted_argument(hit, 2);
-
-	frame->argument[0] = wanted_argument(hit, 0);
-	frame->argument[1] = ranks << 32 | (ranks ? (__u32)rank : (__u32)-1);
+	frame->communicator.result_at = needed_argument(hit, 0);
+	frame->communicator.size = needed_argument(hit, 1);
+	frame->communicator.rank = frame->communicator.size ? needed_argument(hit, 2) : -1;
 }
 
-static __always_inline __u64 communicator_written(__u64 place)
+static __always_inline __u64 communicator_at(__u64 place)
 {
 	__u64 value = 0;
 
@@ -239,40 +239,40 @@ static __always_inline __u64 communicator_written(__u64 place)
 
 static __always_inline void end_communicator(struct hit *hit, struct frame *frame)
 {
-	__u32 size = frame->argument[1] >> 32;
-	__u64 place = frame->argument[0];
+	__u32 size = frame->communicator.size;
+	__u64 result_at = frame->communicator.result_at;
 
 	if (has_failed(hit))
 		return;
 	if (!(hit->flags & IS_ARRAY)) {
-		note_communicator(hit->thread, communicator_written(place), frame->argument[1], size, 1);
+		note_communicator(hit->thread, communicator_at(result_at), frame->communicator.rank, size, 1);
 		return;
 	}
-	for (__u32 rank = 0; rank < DEVICES && rank < size; rank++) /* the process is all ranks, so it has none itself */
-		note_communicator(hit->thread, communicator_written(place + 8 * rank), rank, size, 0);
+	for (__u32 rank = 0; rank < DEVICES && rank < size; rank++) /* no events: the process is not one rank, but all of them */
+		note_communicator(hit->thread, communicator_at(result_at + 8 * rank), rank, size, 0);
 }
 
-/* ncclCommCount and ncclCommUserRank. Arguments: the communicator, and where the answer is written. */
+/* ncclCommCount and ncclCommUserRank. Arguments: the communicator, and the place for the result. */
 static __always_inline void end_question(struct hit *hit, struct frame *frame)
 {
-	struct address address = address_at(hit->thread, frame->argument[0]);
+	struct address address = address_at(hit->thread, frame->question.communicator);
 	struct communicator *found = bpf_map_lookup_elem(&communicators, &address);
-	__s32 answer, rank = found ? found->rank : -1;
+	__s32 result, rank = found ? found->rank : -1;
 	__u32 size = found ? found->size : 0;
 
-	if (has_failed(hit) || bpf_probe_read_user(&answer, sizeof(answer), (void *)frame->argument[1]))
+	if (has_failed(hit) || bpf_probe_read_user(&result, sizeof(result), (void *)frame->question.result_at))
 		return;
 	if (KIND_OF(hit->flags) == COMMUNICATOR_SIZE)
-		size = answer;
+		size = result;
 	else
-		rank = answer;
+		rank = result;
 	note_communicator(hit->thread, address.value, rank, size, 1);
 }
 
 /* ncclCommDestroy and ncclCommAbort. Argument: the communicator. */
 static __always_inline void forget_communicator(struct hit *hit)
 {
-	struct address address = address_at(hit->thread, wanted_argument(hit, 0));
+	struct address address = address_at(hit->thread, needed_argument(hit, 0));
 
 	bpf_map_delete_elem(&communicators, &address);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What a thread, and its process as a whole, is doing.
+/* The phase of training that a thread, or its process as a whole, is in.
  *
- * A thread with a scope of its own is in that scope's phase. Threads without one help the others (backward runs on a
- * thread of autograd's), so they are in the process's phase: that of the thread which began a scope last. */
+ * A thread with an open scope is in that scope's phase. A thread without one works for other threads: backward, for example,
+ * runs on a thread of autograd. It is in the process's phase, which is the phase of the thread that last opened a scope. */
 #pragma once
 
 enum phase {
@@ -18,8 +18,8 @@ static __always_inline __u32 phase_of(const struct thread *thread, const struct 
 	return (thread->phase ? thread->phase : process->phase) & (PHASES - 1);
 }
 
-/* What follows when a phase's scope is over and no other is open: the forward pass after loading, what is left of the
- * computation after backward, and nothing known after the optimizer. */
+/* The phase that follows when a phase's scope ends and no other is open. Data loading is followed by the forward pass,
+ * backward by the rest of the computation, and the optimizer step by an unknown phase. */
 static __always_inline __u32 phase_after(__u32 phase)
 {
 	return phase == PHASE_DATA_LOADING || phase == PHASE_GPU_COMPUTE ? PHASE_GPU_COMPUTE : PHASE_UNKNOWN;
@@ -40,7 +40,7 @@ static __always_inline void enter_phase(struct thread *thread, struct process *p
 	process->phase_thread = thread->tid;
 }
 
-/* Back to `outer`, the phase around the one that ends, or 0. */
+/* Returns to `outer`, the phase of the scope around the one that ends; 0 if it has none. */
 static __always_inline void leave_phase(struct thread *thread, struct process *process, __u32 ended, __u32 outer)
 {
 	thread->phase = outer;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The probe on every function. One for all kinds of calls, since detaching takes a grace period for each link.
+/* The program behind every probe. One program serves all kinds of calls, since detaching each link takes an RCU grace
+ * period.
  *
- * Three variants from one source: a session (one program for both ends of a call, Linux 6.13) costs less than two
- * programs, and Linux 7.0 changed the kfunc that tells the ends apart.
- *   SESSION      one program; bpf_session_is_return()
- *   SESSION_CTX  one program; bpf_session_is_return(ctx)
- *   CLASSIC      an entry and a return program, for uprobe.multi (6.6) and perf links (5.15) */
+ * This source gives three variants:
+ *   SESSION      one program for both ends of a call, which costs less than two (Linux 6.13); bpf_session_is_return()
+ *   SESSION_CTX  the same for Linux 7.0, which gave that kfunc an argument; bpf_session_is_return(ctx)
+ *   CLASSIC      an entry and a return program, for uprobe.multi (Linux 6.6) and perf links (Linux 5.15) */
 
-/* Never has a program. That there is a tail call at all keeps the kernel from giving the probes a private stack. From
- * Linux 6.13 on, programs of uprobes with more than 64 bytes on the stack have one for each CPU. Uprobes can be preempted,
- * so with a preemptible kernel another thread's probe on the same CPU would overwrite it: Linux 7.2 was seen to crash. */
+/* Always empty. A program with a tail call gets no private stack, which is why the probes have one.
+ *
+ * Since Linux 6.13, a uprobe program that uses more than 64 bytes of stack gets a private stack per CPU. Uprobe programs can
+ * be preempted. On a preemptible kernel, the probe of another thread on the same CPU then overwrites that stack: Linux 7.2
+ * crashed in tests. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -17,7 +19,8 @@ struct {
 	__type(value, __u32);
 } no_private_stack SEC(".maps");
 
-static __always_inline int meet(struct hit *hit, struct registers *regs)
+/* Fills in the registers and the thread of a hit. Returns 0 if there is no memory for the thread's state. */
+static __always_inline int find_thread(struct hit *hit, struct registers *regs)
 {
 	hit->regs = regs;
 	hit->thread = current_thread();
@@ -27,17 +30,24 @@ static __always_inline int meet(struct hit *hit, struct registers *regs)
 	return 0;
 }
 
-/* Of these calls the entry is all. */
-static __always_inline int is_no_call(const struct hit *hit)
+/* The switches below have a case for each row of CALL_KINDS. */
+#define NO_CASE(...)
+#define CASE_LABEL(kind, ...) case kind:
+#define ENTRY_ONLY_CASE(kind, entry) case kind: entry(hit); break;
+#define ENTRY_CASE(kind, entry, return_) case kind: entry(&hit, frame); break;
+#define RETURN_CASE(kind, entry, return_) case kind: return_(&hit, frame); break;
+#define KEPT_CASE(kind, return_) case kind: return_(&hit, frame); break;
+
+static __always_inline int is_entry_only(const struct hit *hit)
 {
 	switch (KIND_OF(hit->flags)) {
-	case SCOPE_END: case COMMUNICATOR_END: case WORK_WAIT: case WORK_WAIT_END: case REDUCER:
-	case WORK_ISSUE: return 1;
+	CALL_KINDS(NO_CASE, NO_CASE, CASE_LABEL)
+		return 1;
 	default: return 0;
 	}
 }
 
-static __always_inline void pass(struct hit *hit)
+static __always_inline void handle_entry_only(struct hit *hit)
 {
 	struct process *process = process_of(hit->thread);
 
@@ -45,48 +55,37 @@ static __always_inline void pass(struct hit *hit)
 		return;
 	count_hit(process);
 	switch (KIND_OF(hit->flags)) {
-	case SCOPE_END: close_scope(hit); break;
-	case COMMUNICATOR_END: forget_communicator(hit); break;
-	case WORK_ISSUE: begin_work(hit); break;
-	case WORK_WAIT: begin_work_wait(hit); break;
-	case WORK_WAIT_END: end_work_wait(hit); break;
-	case REDUCER: begin_reducer(hit); break;
+	CALL_KINDS(NO_CASE, NO_CASE, ENTRY_ONLY_CASE)
 	}
 }
 
-/* Answers 1 if the call's return is of no interest. */
+/* Returns 1 if the call's return need not be probed. */
 static __always_inline int on_entry(struct registers *regs)
 {
 	__u64 cookie = bpf_get_attach_cookie(regs);
 	struct hit hit = { .flags = cookie, .positions = cookie >> 32 };
 	struct frame *frame;
 
-	if (!meet(&hit, regs))
+	if (!find_thread(&hit, regs))
 		return 1;
-	if (is_no_call(&hit)) {
-		pass(&hit);
+	if (is_entry_only(&hit)) {
+		handle_entry_only(&hit);
 		return 1;
 	}
-	frame = begin_call(&hit);
+	frame = push_frame(&hit);
 	if (!frame)
 		return 1;
 	switch (KIND_OF(hit.flags)) {
-	case COPY: begin_copy(&hit, frame); break;
-	case ALLOCATE: begin_allocation(&hit, frame); break;
-	case RELEASE: begin_release(&hit, frame); return 0;
-	case DEVICE: case CONTEXT: case CONTEXT_CREATE: case CONTEXT_SET: case CONTEXT_PUSH:
-	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: keep_arguments(&hit, frame); break;
-	case SCOPE_BEGIN: begin_scope(&hit, frame); break;
-	case BACKWARD: begin_backward(&hit, frame); break;
-	case COLLECTIVE: begin_collective(&hit, frame); break;
-	case COMMUNICATOR: begin_communicator(&hit, frame); break;
+	CALL_KINDS(ENTRY_CASE, NO_CASE, NO_CASE)
+	CALL_KINDS(NO_CASE, CASE_LABEL, NO_CASE)
+		keep_arguments(&hit, frame);
 	}
 	frame->start = bpf_ktime_get_ns();
 	return 0;
 }
 
-/* Inlined, since most hits of a job end here. */
-static __always_inline void count_call(const struct hit *hit, const struct frame *frame)
+/* The return of CALL. It is inlined, since most hits of a job end here. */
+static __always_inline void end_call(const struct hit *hit, const struct frame *frame)
 {
 	const struct thread *thread = hit->thread;
 
@@ -96,24 +95,12 @@ static __always_inline void count_call(const struct hit *hit, const struct frame
 static __always_inline int on_return(struct registers *regs)
 {
 	struct hit hit = { .time = bpf_ktime_get_ns() };
-	struct frame *frame = meet(&hit, regs) ? end_call(&hit) : 0;
+	struct frame *frame = find_thread(&hit, regs) ? pop_frame(&hit) : 0;
 
 	if (!frame)
 		return 0;
 	switch (KIND_OF(hit.flags)) {
-	case CALL: count_call(&hit, frame); break;
-	case WAIT: count_wait(&hit, frame); break;
-	case COPY: end_copy(&hit, frame); break;
-	case ALLOCATE: end_allocation(&hit, frame); break;
-	case RELEASE: end_release(&hit, frame); break;
-	case DEVICE: case CONTEXT_SET: case CONTEXT_PUSH: case CONTEXT_POP: end_choice(&hit, frame); break;
-	case CONTEXT: case CONTEXT_CREATE: end_context(&hit, frame); break;
-	case SCOPE_BEGIN: open_scope(&hit, frame); break;
-	case BACKWARD: end_backward(&hit, frame); break;
-	case COLLECTIVE: end_collective(&hit, frame); break;
-	case GROUP: end_group(&hit); break;
-	case COMMUNICATOR: end_communicator(&hit, frame); break;
-	case COMMUNICATOR_SIZE: case COMMUNICATOR_RANK: end_question(&hit, frame); break;
+	CALL_KINDS(RETURN_CASE, KEPT_CASE, NO_CASE)
 	}
 	return 0;
 }
@@ -133,7 +120,7 @@ int probe_return(struct registers *regs)
 	return on_return(regs);
 }
 
-/* What any probe costs at least; benchmarks compare with it. */
+/* The least that a probe can cost, for benchmarks to compare with. */
 
 SEC("uprobe")
 int empty_entry(struct registers *regs)
@@ -157,14 +144,14 @@ extern _Bool bpf_session_is_return(void) __ksym;
 #define is_return(regs) bpf_session_is_return()
 #endif
 
-/* A session whose entry answers 1 gets no return, which saves the second trap. */
+/* If the program returns 1 at the entry, the kernel does not probe the return, which saves the second trap. */
 SEC("uprobe")
 int probe(struct registers *regs)
 {
 	return is_return(regs) ? on_return(regs) : on_entry(regs);
 }
 
-/* What any probe costs at least; benchmarks compare with it. */
+/* The least that a probe can cost, for benchmarks to compare with. */
 SEC("uprobe")
 int empty(struct registers *regs)
 {

@@ -1,52 +1,95 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who calls: a row for each process, and for each thread a place to keep what it is doing.
+/* The process table, with a row for each process that makes probed calls, and the state of each of its threads.
  *
- * A process gets its row with its first probed call, so nothing is missed until user space has looked at it. Its end
- * only marks the row; user space reads the last counts, then gives row and slots back. */
+ * A process gets its row at its first probed call, so its calls are counted before user space has inspected it. When it ends,
+ * the row is only marked: user space reads the last counts, then frees the row and its series slots. */
 #pragma once
 
 #define OPERATIONS 64
 #define PHASES 8
-#define DEVICES 32 /* that one process can tell apart */
+#define DEVICES 32 /* that are counted separately for one process */
 
 enum state {
 	FREE,
 	LIVE,
-	IGNORED, /* by the verdict of user space: not counted */
+	IGNORED, /* user space decided not to count it */
 	ENDED,
 };
 
 struct process {
-	__u64 began;	  /* ns of the boot clock's monotonic part: the first call seen */
+	__u64 began;	  /* of its first probed call, ns of CLOCK_MONOTONIC */
 	__u32 pid;	  /* in the collector's pid namespace */
-	__u32 tgid;	  /* in the initial one */
-	__u32 generation; /* of the row: counts the processes that had it */
+	__u32 tgid;	  /* in the initial pid namespace */
+	__u32 generation; /* of the row: counts the processes that have used it */
 	__u32 state;
 	__u32 phase;	  /* of the process as a whole: see phase.bpf.h */
 	__u32 phase_thread;
-	__u64 phase_since; /* ns; 0: it has never had one */
+	__u64 phase_since; /* ns; 0 if it has never been in a phase */
 	__u64 lost_events;
-	__u32 world_size;	   /* as user space has found it; 0: not known */
-	__u32 collectives;	   /* that were enqueued; see nccl.bpf.c */
+	__u32 world_size;	   /* of its job, from user space; 0 if not known */
+	__u32 collectives;	   /* enqueued so far; see nccl.bpf.c */
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
-	__u64 hits; /* of probes, at entries: each one, whatever came of it */
-	__u64 off_cpu; /* ns, of all its threads that make probed calls */
+	__u64 hits; /* of probes at entries, whether or not the call is counted */
+	__u64 off_cpu; /* ns, the sum over its threads that make probed calls */
 	__u64 io_wait;
-	__u64 last_burst; /* ns on the CPU without a break */
+	__u64 last_burst; /* ns that a thread ran until it went to sleep */
 	__u64 bursts;
-	__u64 reads; /* large ones: see reads.bpf.c */
+	__u64 reads; /* of more than a page; see reads.bpf.c */
 	__u64 bytes_read;
 	char name[16];
-	__u32 slots[OPERATIONS * PHASES]; /* of its series: number + 1, or 0 */
+	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
 
 /* A probed call that has not returned yet. */
 struct frame {
-	__u64 start;
-	__u64 sp; /* at entry; tells the frames of one thread apart */
-	__u64 argument[3];
+	__u64 start; /* ns */
+	__u64 sp;    /* at entry; identifies the frame within its thread */
+	union {	     /* facts that a kind's entry keeps for its return; `*_at` is an address in the process */
+		__u64 arguments[2]; /* of the KEEPS_ARGUMENTS kinds; the next three name them */
+		struct {
+			__u64 result_at;
+			__u64 device;
+		} context;
+		struct {
+			__u64 value; /* a device or a context */
+		} choice;
+		struct {
+			__u64 communicator;
+			__u64 result_at;
+		} question;
+		struct {
+			__u64 bytes;
+			__u64 direction; /* enum cudaMemcpyKind; 0 if the operation implies it */
+		} copy;
+		struct {
+			__u64 result_at;
+			__u64 size;
+			__u64 device;
+		} allocation;
+		struct {
+			__u64 value; /* an address or a handle */
+			__u64 size;
+			__u64 device;
+		} release;
+		struct {
+			__u64 object_at;
+			__u64 name_at;
+		} scope;
+		struct {
+			__u64 outer_phase;
+		} backward;
+		struct {
+			__u64 bytes;
+			__u64 communicator;
+		} collective;
+		struct {
+			__u64 result_at;
+			__u32 size;
+			__s32 rank;
+		} communicator;
+	};
 	__u32 flags;
 	__u32 phase;
 };
@@ -55,18 +98,18 @@ struct frame {
 
 struct thread {
 	__u32 row;
-	__u32 generation; /* of the row when it was looked up; 0: not yet */
-	__u32 foreign;	  /* lives outside the collector's pid namespace */
+	__u32 generation; /* of the row when the thread looked it up; 0 if it has not */
+	__u32 foreign;	  /* 1 if it is outside the collector's pid namespace */
 	__u32 tid;	  /* in the collector's pid namespace */
-	__u32 phase;	  /* of its own scope, or 0 */
-	__u32 group_depth; /* of ncclGroupStart */
-	__u32 depth;
-	__u32 is_uncounted; /* its latest call: the process has no row, or is ignored */
-	__u64 devices; /* a stack: see devices.bpf.c */
-	__u64 off_since; /* of the CPU */
-	__u64 on_since;
-	__u64 off_why;
-	__u64 off_cpu; /* ns in all */
+	__u32 phase;	  /* of its innermost scope that has one, or 0 */
+	__u32 group_depth; /* calls of ncclGroupStart without their ncclGroupEnd */
+	__u32 depth; /* frames in use */
+	__u32 is_uncounted; /* its latest call was not counted: the process has no row, or is ignored */
+	__u64 devices; /* of its contexts, one byte each; see devices.bpf.c */
+	__u64 off_since; /* when it left the CPU, ns */
+	__u64 on_since; /* when it last woke up and got a CPU, ns; 0 while it sleeps */
+	__u64 off_why; /* enum off_cpu */
+	__u64 off_cpu; /* ns, the sum so far */
 	__u64 work_issued; /* see distributed.bpf.c */
 	__u64 work_issued_off_cpu;
 	__u64 work_wait_since;
@@ -95,7 +138,7 @@ struct {
 	__type(value, __u32);
 } free_rows SEC(".maps");
 
-/* When probes were put on a file last, ns; the highest number while they are being put there. */
+/* The time at which probes were last attached to a file, ns; the highest number while they are being attached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -103,13 +146,14 @@ struct {
 	__type(value, __u64);
 } attached_at SEC(".maps");
 
-/* The row is copied to the stack: before Linux 6.2 a map key cannot lie in memory that a global function was given. */
+/* The parameter is a copy on the stack. Before Linux 6.2 a map key must not lie in memory that a global function got by a
+ * pointer. */
 static __always_inline struct process *process_in(__u32 row)
 {
 	return bpf_map_lookup_elem(&processes, &row);
 }
 
-/* Task storage goes with its thread: nothing to clean up, and never full. */
+/* Task storage ends with its thread: it needs no clean-up and is never full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -157,15 +201,15 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->state = LIVE;
 	if (!bpf_map_update_elem(&row_of_tgid, &tgid, row, BPF_NOEXIST))
 		return 0;
-	process->state = FREE; /* another thread of the process was first */
+	process->state = FREE; /* another thread of the process claimed a row first */
 	bpf_map_push_elem(&free_rows, row, 0);
 	return -1;
 }
 
 #define INITIAL_PID_NAMESPACE 0xeffffffcU /* PROC_PID_INIT_INO of linux/proc_ns.h */
 
-/* Pid and thread id in the collector's pid namespace. The helper knows only tasks that live in that namespace itself; from
- * the initial one, all can be named. */
+/* Pid and thread id in the collector's pid namespace. Returns 0 on success. The helper fails for tasks of any other pid
+ * namespace. In the initial namespace it is not needed: every task has a pid there. */
 static __always_inline int current_ids(struct bpf_pidns_info *ids)
 {
 	if (settings.pid_namespace_inode == INITIAL_PID_NAMESPACE) {
@@ -177,8 +221,8 @@ static __always_inline int current_ids(struct bpf_pidns_info *ids)
 					   sizeof(*ids));
 }
 
-/* The device of a thread that chooses none is its first one. That can be said of threads that began when every probe was
- * in its place. */
+/* The initial `thread->devices`. A thread that selects no device uses its first one. A thread that started before all probes
+ * were attached may have selected one unnoticed, so its device is unknown. */
 static __always_inline __u32 first_device(void)
 {
 	__u32 zero = 0;
@@ -187,7 +231,7 @@ static __always_inline __u32 first_device(void)
 	return attached && bpf_get_current_task_btf()->start_time > *attached;
 }
 
-/* Looks the thread's process up, or gives it a row. */
+/* Looks up the row of the thread's process, or claims one. Returns 0 on success. */
 __noinline int find_row(struct thread *thread)
 {
 	struct bpf_pidns_info ids;
@@ -197,7 +241,7 @@ __noinline int find_row(struct thread *thread)
 	if (!thread)
 		return -1;
 	if (current_ids(&ids)) {
-		thread->foreign = 1; /* for good: no task changes its own pid namespace */
+		thread->foreign = 1; /* forever: a task never changes its own pid namespace */
 		return -1;
 	}
 	found = bpf_map_lookup_elem(&row_of_tgid, &tgid);
@@ -228,7 +272,7 @@ static __always_inline int is_current(const struct process *process, const struc
 	       (process->state == LIVE || process->state == IGNORED);
 }
 
-/* The thread's process, or null if it is not counted. */
+/* The thread's process; null if it is not counted. */
 static __always_inline struct process *process_of(struct thread *thread)
 {
 	struct process *process = process_in(thread->row);
@@ -241,7 +285,7 @@ static __always_inline struct process *process_of(struct thread *thread)
 	return process && process->state == LIVE ? process : 0;
 }
 
-/* What probes cost is told by how often they are hit, whatever came of it. */
+/* The cost of probes is estimated from these hits, so every hit counts, also of calls that are not counted. */
 static __always_inline void count_hit(struct process *process)
 {
 	__sync_fetch_and_add(&process->hits, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Data coming in: reads of more than a page, by any thread of a process that has made probed calls. Smaller ones are mostly
- * wake-ups and messages. */
+/* Incoming data: reads of more than a page, by any thread of a process that has made probed calls. Smaller reads are
+ * mostly wake-ups and messages. */
 
 #define SMALL_READ 4096
 
@@ -12,7 +12,8 @@ static __always_inline int is_read(__u64 system_call)
 	}
 }
 
-/* Arguments: registers, result. Every system call of the machine ends here, so the cheapest test comes first. */
+/* The context holds the registers and the result. Every system call of the machine runs this program, so the cheapest test
+ * comes first. */
 SEC("tp_btf/sys_exit")
 int system_call_exit(__u64 *ctx)
 {

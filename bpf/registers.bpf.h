@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A probed thread's registers. The kernel's own headers for them exist for one architecture at a time; the layouts
- * here are ABI (asm/ptrace.h). */
+/* The registers of a probed thread. The kernel's header (asm/ptrace.h) describes one architecture only; its layouts are
+ * ABI, so they are repeated here. */
 #pragma once
 
-/* A read of a register at its own, constant offset: the verifier takes no computed ones, which compilers like to make of
- * a switch. */
+/* Reads a register at a constant offset. Compilers turn a switch over registers into one read at a computed offset, which
+ * the verifier rejects. */
 #define READ(member)                                              \
 	({                                                        \
 		__u64 value = *(const volatile __u64 *)&(member); \
@@ -19,7 +19,7 @@ struct registers {
 };
 
 #define ARGUMENTS_IN_REGISTERS 6
-#define RETURN_ADDRESS_SIZE 8 /* the return address lies on the stack */
+#define RETURN_ADDRESS_SIZE 8 /* the return address is on the stack */
 #define RESULT_PLACE_IS_ARGUMENT 1
 
 static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
@@ -39,7 +39,7 @@ static __always_inline __u64 result_of(const struct registers *regs)
 	return regs->ax;
 }
 
-/* Where a C++ function puts a result that is an object, at its entry. */
+/* At the entry of a C++ function that returns an object: the address for that object. */
 static __always_inline __u64 result_place(const struct registers *regs)
 {
 	return regs->di;
@@ -51,7 +51,7 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_READV 19
 #define SYSTEM_CALL_PREADV 295
 
-/* The system call that a task is in, if it is in one. */
+/* The number of the system call that a task executes. */
 static __always_inline __u64 system_call_of(const struct registers *regs)
 {
 	return regs->orig_ax;
@@ -64,7 +64,7 @@ struct registers {
 };
 
 #define ARGUMENTS_IN_REGISTERS 8
-#define RETURN_ADDRESS_SIZE 0 /* the return address lies in x30 */
+#define RETURN_ADDRESS_SIZE 0 /* the return address is in x30 */
 #define RESULT_PLACE_IS_ARGUMENT 0
 
 static __always_inline __u64 register_argument(const struct registers *regs, __u32 number)
@@ -104,7 +104,7 @@ static __always_inline __u64 system_call_of(const struct registers *regs)
 
 #endif
 
-/* An argument at a function's entry, the first being number 1. */
+/* An argument at a function's entry. The first has number 1. */
 static __always_inline __u64 argument(const struct registers *regs, __u32 number)
 {
 	__u64 value = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* When threads that make probed calls leave the CPU, and why. */
+/* When and why threads that make probed calls leave the CPU. */
 
-#define TASK_INTERRUPTIBLE 1   /* linux/sched.h; the same since 2.6 */
-#define TASK_UNINTERRUPTIBLE 2 /* what load averages and we take for waiting for I/O */
+#define TASK_INTERRUPTIBLE 1   /* linux/sched.h; unchanged since Linux 2.6 */
+#define TASK_UNINTERRUPTIBLE 2 /* counted as waiting for I/O, as in the load average */
 #define TASK_NOLOAD 0x400
 
 enum off_cpu {
-	OFF_PREEMPTED, /* or told to yield: it wanted to go on */
+	OFF_PREEMPTED, /* it could still run: preempted, or it yielded */
 	OFF_SLEEPING,
 	OFF_FUTEX,
 	OFF_IO,
@@ -84,7 +84,7 @@ int sched_switch(__u64 *ctx)
 
 #if defined(CLASSIC)
 
-/* Before Linux 5.18 the tracepoint has no fourth argument, and the task still has its state. */
+/* Before Linux 5.18 the tracepoint has no fourth argument. The task itself still holds the state that it leaves with. */
 SEC("tp_btf/sched_switch")
 int sched_switch_old(__u64 *ctx)
 {

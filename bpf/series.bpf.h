@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The series {process, operation, phase}: an HDR histogram each, in dense arrays that user space maps.
+/* One HDR histogram for each series {process, operation, phase}, in dense arrays that user space maps.
  *
- * Counters only grow (modulo 2^32) and are never cleared: readers take differences. A slot changes its owner only after
- * user space has read it for the last time. */
+ * The kernel never clears counters, which grow modulo 2^32: readers compute differences. A slot gets another series only
+ * after user space has read it for the last time. */
 #pragma once
-
-/* Operations that the BPF side counts by itself; the others come in attach cookies. */
-enum operation {
-	SYNC = 4,
-	DATALOADER_WAIT = 16,
-	FUTEX_WAIT = 17,
-	UPPER_BOUND = 8, /* added to a collective's, until it is known to be over */
-};
 
 struct slot {
 	__u64 count;
@@ -31,7 +23,7 @@ struct {
 	__type(value, struct slot);
 } slots SEC(".maps");
 
-/* settings.hdr_length counters for each slot. Two to an element, since the kernel rounds elements up to 8 bytes. */
+/* Each slot has settings.hdr_length counters. An element holds two, since the kernel rounds elements up to 8 bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -46,7 +38,7 @@ struct {
 	__type(value, __u32);
 } free_slots SEC(".maps");
 
-/* Gives the series a slot and returns its number + 1, or 0 if there is none left. */
+/* Gives the series a slot. Returns the slot's number + 1; 0 if no slot is free. */
 __noinline __u32 claim_slot(__u32 row, __u32 operation, __u32 phase)
 {
 	struct process *process = process_in(row);
@@ -68,11 +60,11 @@ __noinline __u32 claim_slot(__u32 row, __u32 operation, __u32 phase)
 	first = __sync_val_compare_and_swap(&process->slots[cell], 0, number + 1);
 	if (!first)
 		return number + 1;
-	bpf_map_push_elem(&free_slots, &number, 0); /* another thread was first */
+	bpf_map_push_elem(&free_slots, &number, 0); /* another thread claimed one first */
 	return first;
 }
 
-/* Under contention a maximum may stay below the highest of values that came at the same moment. */
+/* Raises a maximum to at least `value`. After four lost races it gives up, so concurrent values may be missed. */
 static __always_inline void raise(__u64 *maximum, __u64 value)
 {
 #pragma unroll
@@ -84,9 +76,9 @@ static __always_inline void raise(__u64 *maximum, __u64 value)
 	}
 }
 
-/* Counts a value in a series of the process that has the row in this generation.
+/* Counts a value in a series of the process, if it still has the row in this generation.
  *
- * The histogram's counter comes first and `count` last: a reader that sees `count` move sees all of the value. */
+ * The histogram's counter is written first and `count` last: a reader that finds a higher `count` finds the whole value. */
 static __always_inline void add_to_row(__u32 row, __u32 generation, __u32 operation, __u32 phase, __u64 value, __u64 bytes)
 {
 	__u32 number, index, pair, *two;
@@ -114,7 +106,7 @@ static __always_inline void add_to_row(__u32 row, __u32 generation, __u32 operat
 	__sync_fetch_and_add(&slot->count, 1);
 }
 
-/* The same as a function of its own. `series` is the operation and the phase << 16. */
+/* The same as a global function. `series` is the operation, plus the phase << 16. */
 __noinline int count_in_row(__u32 row, __u32 generation, __u32 series, __u64 value, __u64 bytes)
 {
 	add_to_row(row, generation, series & 0xffff, series >> 16, value, bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What we read of the kernel's own tasks. libbpf finds the fields' places in the running kernel's BTF. */
+/* The fields of the kernel's tasks that are read here. libbpf takes their offsets from the running kernel's BTF. */
 #pragma once
 
 struct task_struct {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The scopes that PyTorch opens by itself, profiler or not.
+/* Scopes of PyTorch, which it opens with or without a profiler.
  *
- * Only functions that let no C++ exception through may have a return probe: it replaces the return address, and an
- * unwinder that finds the replacement ends the program. That rules out torch::autograd::Engine::execute, which throws
- * whatever backward throws; the CPython function around it catches everything. Of a scope's end the entry is enough. */
+ * A function through which a C++ exception may pass must not have a return probe. The probe replaces the return address, and
+ * an unwinder that finds the replacement ends the program. Therefore torch::autograd::Engine::execute, which throws the
+ * exceptions of backward, has none; the CPython function that calls it catches every exception. The end of a scope needs
+ * no return: its entry is enough. */
 
 #define SCOPES 16
 
-/* From PythonRecordFunction, which the scope's user holds, to the at::RecordFunction in it that ends, behind the
- * virtual table and the counters of references, which took 16 bytes up to PyTorch 2.2 and take 8 since. No other
- * RecordFunction can be at either place: it would overlap. */
+/* The offset of the at::RecordFunction, which ends, in the PythonRecordFunction, which the program holds. The virtual table
+ * and the reference counts come first; the counts have 8 bytes, and had 16 up to PyTorch 2.2. Trying both is safe: another
+ * RecordFunction at either offset would overlap. */
 #define RECORD_FUNCTION_OFFSET 16
 #define OLD_RECORD_FUNCTION_OFFSET 24
 
@@ -17,14 +18,14 @@ struct scope {
 	__u64 object; /* PythonRecordFunction */
 	__u64 begin;
 	__u16 interval;
-	__u16 phase;	   /* 0: none of its own */
-	__u16 outer_phase; /* the thread's own before */
-	__u16 seen_phase;  /* the thread's, as its calls see it */
+	__u16 phase;	   /* that the scope sets; 0 if none */
+	__u16 outer_phase; /* of the thread before the scope */
+	__u16 counted_phase; /* in which calls inside the scope are counted */
 	char name[NAME_LENGTH];
 };
 
 struct scopes {
-	__u32 outermost; /* a position, which counts on from where a thread's first scope was */
+	__u32 outermost; /* the position of the outermost open scope in the ring `open` */
 	__u32 depth;
 	struct scope open[SCOPES];
 };
@@ -84,14 +85,14 @@ __noinline int end_scope(struct thread *thread, struct scope *scope, __u64 end, 
 	event = new_event(thread, scope->interval, scope->begin, end);
 	if (!event)
 		return 0;
-	event->phase = scope->seen_phase;
+	event->phase = scope->counted_phase;
 	event->is_abandoned = !!is_abandoned;
 	__builtin_memcpy(event->name, scope->name, NAME_LENGTH);
 	emit(event);
 	return 0;
 }
 
-/* How many open scopes lie outside of the innermost one whose object is one of these; -1 if there is none. */
+/* Finds the innermost open scope with one of these objects. Returns the number of scopes around it; -1 if not found. */
 __noinline int find_scope(struct scopes *scopes, __u64 object, __u64 other)
 {
 	__u32 depth = scopes ? scopes->depth : 0;
@@ -105,7 +106,8 @@ __noinline int find_scope(struct scopes *scopes, __u64 object, __u64 other)
 	return -1;
 }
 
-/* Ends the scope that has `outside` others around it. Those inside of it were left open, by an exception or for good. */
+/* Ends the scope that has `outside` scopes around it. Scopes inside it are abandoned: the program left them open, for
+ * example by an exception. */
 __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 outside, int is_abandoned)
 {
 	struct process *process = thread ? process_of(thread) : 0;
@@ -129,12 +131,13 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 	return 0;
 }
 
-/* torch::autograd::profiler::record_function_enter_new(name, arguments) returns an object by a hidden argument. */
+/* torch::autograd::profiler::record_function_enter_new(name, arguments). A hidden argument is the address for the object that
+ * it returns. */
 
 static __always_inline void begin_scope(struct hit *hit, struct frame *frame)
 {
-	frame->argument[0] = result_place(hit->regs);
-	frame->argument[1] = argument(hit->regs, 1 + RESULT_PLACE_IS_ARGUMENT);
+	frame->scope.object_at = result_place(hit->regs);
+	frame->scope.name_at = argument(hit->regs, 1 + RESULT_PLACE_IS_ARGUMENT);
 }
 
 static __always_inline void open_scope(struct hit *hit, struct frame *frame)
@@ -147,15 +150,15 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 
 	if (!process)
 		return;
-	if (!scopes || bpf_probe_read_user(&object, sizeof(object), (void *)frame->argument[0]) ||
-	    bpf_probe_read_user(&text, sizeof(text), (void *)frame->argument[1])) {
+	if (!scopes || bpf_probe_read_user(&object, sizeof(object), (void *)frame->scope.object_at) ||
+	    bpf_probe_read_user(&text, sizeof(text), (void *)frame->scope.name_at)) {
 		lose(NO_SCOPE);
 		return;
 	}
 	stale = find_scope(scopes, object, object);
 	if (stale >= 0)
 		end_scopes(hit->thread, scopes, stale, 1);
-	if (scopes->depth >= SCOPES) { /* one that is never closed must not keep others out */
+	if (scopes->depth >= SCOPES) { /* drop the outermost: scopes that are never closed must not block new ones */
 		end_scope(hit->thread, SCOPE_AT(scopes, scopes->outermost), hit->time, 1);
 		scopes->outermost++;
 		scopes->depth = SCOPES - 1;
@@ -170,10 +173,10 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	classify(scope);
 	if (scope->phase)
 		enter_phase(hit->thread, process, scope->phase);
-	scope->seen_phase = phase_of(hit->thread, process);
+	scope->counted_phase = phase_of(hit->thread, process);
 }
 
-/* at::RecordFunction::end() is called twice for a scope, and for objects that are none of ours. */
+/* at::RecordFunction::end() is called twice for each scope, and also for objects that are no scopes. */
 static __always_inline void close_scope(struct hit *hit)
 {
 	struct scopes *scopes = current_scopes(0);
@@ -193,7 +196,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 {
 	struct process *process = process_of(hit->thread);
 
-	frame->argument[0] = hit->thread->phase;
+	frame->backward.outer_phase = hit->thread->phase;
 	if (process)
 		enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
 }
@@ -204,7 +207,7 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	struct event *event;
 
 	if (process) {
-		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->argument[0]);
+		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->backward.outer_phase);
 		end_reducer(hit->thread, process, frame->start, hit->time);
 	}
 	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->start, hit->time);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Calls in which the host waits for the GPU. */
+/* Calls in which the host waits for the GPU. Each wait of at least settings.long_wait is also an event. */
 #pragma once
 
-static __always_inline void count_wait(struct hit *hit, struct frame *frame)
+static __always_inline void end_wait(struct hit *hit, struct frame *frame)
 {
 	__u64 duration = hit->time - frame->start;
 	struct event *event;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* All programs share one set of maps, so they are one object. */
+/* Includes all programs: they share one set of maps, so they form one object. */
 #include <linux/bpf.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
@@ -9,6 +9,7 @@
 #include "losses.bpf.h"
 #include "hdr.bpf.h"
 #include "task.bpf.h"
+#include "kinds.bpf.h"
 #include "process.bpf.h"
 #include "series.bpf.h"
 #include "errors.bpf.h"
@@ -28,5 +29,5 @@
 #include "probe.bpf.c"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
-/* The digest of the sources, for the test that the committed objects are made of them. */
+/* The digest of the sources. A test uses it to check that the committed objects are built from them. */
 const char SOURCES[] SEC("sources") = SOURCE_DIGEST;

@@ -1,4 +1,4 @@
-"""Writes the catalogue of components into the README: `make docs`."""
+"""Writes the catalogue of components into README.md. `make docs` runs it."""
 
 import re
 from pathlib import Path
@@ -11,31 +11,31 @@ FENCE = re.compile(r"(<!-- catalogue: [^>]*-->\n).*?(<!-- end of catalogue -->)"
 
 
 def catalogue(registry: Registry) -> str:
-    """A table a kind: type, what it is for (its class's docstring), signals, stability."""
+    """A table for each kind: type, purpose (the docstring of the class), signals, stability."""
     return "\n".join(_table(registry, kind) for kind in KINDS)
 
 
 def written_into(readme: str, registry: Registry) -> str:
-    """The README's text with the catalogue of today."""
+    """The text of the README with the catalogue of the installed components."""
     return FENCE.sub(lambda fence: f"{fence[1]}\n{catalogue(registry)}\n{fence[2]}", readme)
 
 
 def _table(registry: Registry, kind: Kind) -> str:
     rows = [_row(registry, kind, type_, aliases) for type_, aliases in registry.aliases(kind).items()]
-    return "\n".join([f"| {kind} | | signals | stability |", "|---|---|---|---|", *rows, ""])
+    return "\n".join([f"| {kind} | purpose | signals | stability |", "|---|---|---|---|", *rows, ""])
 
 
 def _row(registry: Registry, kind: Kind, type_: str, aliases: list[str]) -> str:
     cls = registry.load(kind, type_)
     purpose = " ".join((cls.__doc__ or "").strip().split("\n\n")[0].split())
-    also = f" (also `{'`, `'.join(aliases)}`)" if aliases else ""
+    other_names = f" (also `{'`, `'.join(aliases)}`)" if aliases else ""
     folder = f"{kind}/otel_zernel_{kind}/{cls.__module__.split('.')[1]}"
     signals = ", ".join(sorted(cls.signals)) if kind != "extensions" else ""
-    return f"| [`{type_}`]({folder}){also} | {purpose} | {signals} | {cls.stability} |"
+    return f"| [`{type_}`]({folder}){other_names} | {purpose} | {signals} | {cls.stability} |"
 
 
 def main() -> None:
-    """Rewrites the README in place."""
+    """Updates the README in place."""
     readme = ROOT / "README.md"
     readme.write_text(written_into(readme.read_text("utf-8"), Registry.installed()), "utf-8")
 

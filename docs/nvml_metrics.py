@@ -1,16 +1,16 @@
-"""Writes the nvml receiver's metrics and its rules for `hw.status` into its README: `make docs`."""
+"""Writes the metrics of the nvml receiver, and its rules for `hw.status`, into its README. `make docs` runs it."""
 
 import re
 from pathlib import Path
 
-from otel_zernel_receivers.nvml.points.metrics import METRICS, Metric
+from otel_zernel_receivers.nvml.points.metrics import METRICS, NvmlMetric
 from otel_zernel_receivers.nvml.readings.status import RULES
 
 README = Path(__file__).parent.parent / "receivers" / "otel_zernel_receivers" / "nvml" / "README.md"
 
 
 def written_into(readme: str) -> str:
-    """The README's text with the tables of today."""
+    """The README with current tables."""
     return _fenced(_fenced(readme, "metrics", _metrics()), "status", _rules())
 
 
@@ -21,14 +21,16 @@ def _fenced(text: str, name: str, table: str) -> str:
 
 def _metrics() -> str:
     rows = [_row(metric) for metric in METRICS.values()]
-    return "\n".join(["| metric | unit | type | attributes | on | |", "|---|---|---|---|---|---|", *rows, ""])
+    return "\n".join(
+        ["| metric | unit | type | attributes | enabled | description |", "|---|---|---|---|---|---|", *rows, ""]
+    )
 
 
-def _row(metric: Metric) -> str:
+def _row(metric: NvmlMetric) -> str:
     kind = metric.kind.replace("_", "-")
     attributes = ", ".join(metric.attributes)
-    on = "yes" if metric.enabled else "no"
-    return f"| {metric.name} | {metric.unit} | {kind} | {attributes} | {on} | {metric.description} |"
+    enabled = "yes" if metric.enabled else "no"
+    return f"| {metric.name} | {metric.unit} | {kind} | {attributes} | {enabled} | {metric.description} |"
 
 
 def _rules() -> str:
@@ -38,7 +40,7 @@ def _rules() -> str:
 
 
 def main() -> None:
-    """Rewrites the README in place."""
+    """Updates the README in place."""
     README.write_text(written_into(README.read_text("utf-8")), "utf-8")
 
 

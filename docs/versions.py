@@ -1,6 +1,6 @@
-"""Writes the tables of docs/versions.md, one for PyTorch, CUDA and NCCL each: `make docs`.
+"""Writes the tables of docs/versions.md: one each for PyTorch, CUDA and NCCL. `make docs` runs it.
 
-It rests on the symbols of released wheels that are kept in tests/receivers/ebpf/symbols.
+The source is tests/receivers/ebpf/symbols, which has the symbols of released wheels.
 """
 
 import re
@@ -8,19 +8,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON, Probe
 from tests.receivers.ebpf.symbols.kept import Build, builds
 from tests.receivers.ebpf.symbols.releases import Release, releases
 
 VERSIONS = Path(__file__).with_name("versions.md")
 _PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
-_WORDS = {Cost.EMULATED: "emulated", Cost.STEPPED: "stepped"}
+_WORDS = {TrapCost.EMULATED: "emulated", TrapCost.STEPPED: "stepped"}
 _PROBES = (*TORCH_CPU, *TORCH_PYTHON)
 
 
 def written_into(text: str) -> str:
-    """The document with the tables of today."""
+    """The document with the current tables."""
     for name, table in (("torch", _torch()), ("cuda", _calls("cuda")), ("nccl", _calls("nccl"))):
         fence = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         text = fence.sub(lambda found, table=table: f"{found[1]}\n{table}\n{found[2]}", text)  # type: ignore[misc]
@@ -28,7 +28,7 @@ def written_into(text: str) -> str:
 
 
 def _torch() -> str:
-    """A row a wheel, a column a function or its returns."""
+    """One row per wheel, one column per probed function or function return."""
     rows = [_torch_row(build) for build in builds("torch")]
     return _table(["PyTorch", "processor", "built for", *map(_heading, _PROBES)], rows)
 
@@ -39,36 +39,36 @@ def _heading(probe: Probe) -> str:
 
 
 def _torch_row(build: Build) -> list[str]:
-    costs = {target: found for one in _of(build) for target, found in one.costs().items()}
-    made_for = f"CUDA {build.cuda}, NCCL {build.nccl}" if build.has_cuda else "CPU"
-    return [build.version, _PROCESSORS[build.arch], made_for, *(_cell(costs[probe.target]) for probe in _PROBES)]
+    costs = {target: found for one in _releases_of(build) for target, found in one.costs().items()}
+    built_for = f"CUDA {build.cuda}, NCCL {build.nccl}" if build.has_cuda else "CPU"
+    return [build.version, _PROCESSORS[build.arch], built_for, *(_cell(costs[probe.target]) for probe in _PROBES)]
 
 
-def _cell(costs: list[Cost]) -> str:
-    """`emulated`; `emulated at 2` of several places; `-` of none."""
+def _cell(costs: list[TrapCost]) -> str:
+    """`emulated` for one address, `emulated at 2` for two addresses, `-` for none."""
     found = Counter(costs)
     return ", ".join(_WORDS[cost] + f" at {count}" * (len(costs) > 1) for cost, count in sorted(found.items())) or "-"
 
 
-def _of(build: Build) -> Iterator[Release]:
+def _releases_of(build: Build) -> Iterator[Release]:
     for release in releases("torch"):
         if (release.version, release.arch) == (build.version, build.arch):
             yield release
 
 
 def _calls(group: str) -> str:
-    """A row a library: the functions of the catalogue that it has, and the cost of a hit."""
-    head = ["package", "version", "processor", "functions", "a hit is", "it lacks"]
+    """One row per library: how many functions of the catalogue it has, and the cost of a hit."""
+    head = ["package", "version", "processor", "functions", "cost of a hit", "missing functions"]
     return _table(head, map(_calls_row, releases(group)))
 
 
 def _calls_row(release: Release) -> list[str]:
     costs = release.costs()
-    lacking = [f"`{function}`" for function, found in costs.items() if not found]
-    how = Counter(cost for found in costs.values() for cost in found)
-    words = ", ".join(f"{_WORDS[cost]} at {count}" for cost, count in sorted(how.items()))
-    found = f"{len(costs) - len(lacking)} of {len(costs)}"
-    return [release.package, release.version, _PROCESSORS[release.arch], found, words, ", ".join(lacking)]
+    missing = [f"`{function}`" for function, found in costs.items() if not found]
+    counts = Counter(cost for found in costs.values() for cost in found)
+    hits = ", ".join(f"{_WORDS[cost]} at {count}" for cost, count in sorted(counts.items()))
+    found = f"{len(costs) - len(missing)} of {len(costs)}"
+    return [release.package, release.version, _PROCESSORS[release.arch], found, hits, ", ".join(missing)]
 
 
 def _table(head: Sequence[str], rows: Iterable[list[str]]) -> str:
@@ -77,7 +77,7 @@ def _table(head: Sequence[str], rows: Iterable[list[str]]) -> str:
 
 
 def main() -> None:
-    """Rewrites the document in place."""
+    """Updates the document in place."""
     VERSIONS.write_text(written_into(VERSIONS.read_text("utf-8")), "utf-8")
 
 

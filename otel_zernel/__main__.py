@@ -1,4 +1,4 @@
-"""`python -m otel_zernel`: the same as `otel-zernel`."""
+"""`python -m otel_zernel` is the same command as `otel-zernel`."""
 
 import sys
 

@@ -1,6 +1,6 @@
 """The command line: `otel-zernel run | validate | components | doctor | print-config`.
 
-Exit status and streams as in the Collector: mistakes go to stderr as `Error: …` with status 1.
+As in the OpenTelemetry Collector, an error is printed to stderr as `Error: …`, and the exit status is 1.
 """
 
 import argparse
@@ -15,21 +15,22 @@ from otel_zernel.config.schema import Settings, validate
 from otel_zernel.config.show import show
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.registry import KINDS, Registry
+from otel_zernel.text import quoted, suggestion
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given and given[0].startswith(("--config", "--set")):
-        given.insert(0, "run")  # as in the Collector, where running is the command without a name
-    options = _parser().parse_args(given)
+    """Runs one command and returns its exit status. Without `arguments`, it uses the arguments of the process."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0].startswith(("--config", "--set")):
+        words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
+    options = _parser().parse_args(words)
     try:
         return _COMMANDS[options.command](options)
     except ConfigError as error:
         return _fail("invalid configuration:", *map(str, error.problems))
     except CannotStart as error:
         return _fail(*str(error).splitlines())
-    except BrokenPipeError:  # `otel-zernel components | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `otel-zernel components | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -48,32 +49,37 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="otel-zernel", description="An OpenTelemetry collector for machine-learning training.")
+    parser = _Parser(
+        prog="otel-zernel",
+        description="An OpenTelemetry collector for machine-learning training.",
+        epilog="Example: otel-zernel run --config config.yaml",
+    )
     parser.add_argument("-v", "--version", action="version", version=f"otel-zernel version {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run the collector")
+    run = commands.add_parser("run", help="run the collector until SIGTERM or Ctrl-C stops it")
     _add_config(run)
-    run.add_argument("--exit-when-done", action="store_true", help="exit once every receiver has finished")
+    run.add_argument("--exit-when-done", action="store_true", help="exit when every receiver has read all its input")
 
-    _add_config(commands.add_parser("validate", help="check the configuration, print nothing if it is good"))
+    _add_config(commands.add_parser("validate", help="check the configuration, and print only its mistakes"))
 
-    components = commands.add_parser("components", help="list what is installed")
-    components.add_argument("--sample", metavar="TYPE", help="print a component's sample configuration")
+    components = commands.add_parser("components", help="list the installed components")
+    components.add_argument("--sample", metavar="TYPE", help="print the sample configuration of a type, such as csv")
 
-    doctor = commands.add_parser(
-        "doctor",
-        help="say what this machine has of what the components need",
-        description="Says what this machine has of what the components need: all that are installed, or those of a"
-        " configuration. Changes nothing. The exit status is 1 if something needed is missing (marked !!), else 0.",
-    )
+    doctor = commands.add_parser("doctor", help="check the components' prerequisites", description=_DOCTOR)
     _add_config(doctor, required=False)
-    doctor.add_argument("--verbose", action="store_true", help="also print details, such as the end of a kernel's log")
+    doctor.add_argument("--verbose", action="store_true", help="also print details, such as the end of a kernel log")
 
-    print_config = commands.add_parser("print-config", help="print the merged configuration")
+    print_config = commands.add_parser("print-config", help="print the configuration after merging and expansion")
     _add_config(print_config)
-    print_config.add_argument("--mode", choices=("redacted", "unredacted"), default="redacted")
+    modes = ("redacted", "unredacted")
+    print_config.add_argument("--mode", choices=modes, default="redacted", help="redacted, the default, hides secrets")
     return parser
+
+
+_DOCTOR = """Checks whether this machine meets the prerequisites of the configured components, or, without --config and
+--set, of all installed components. It changes nothing. A line marked !! names a missing prerequisite and what to do.
+The exit status is 1 if a prerequisite is missing, else 0."""
 
 
 def _add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -83,10 +89,14 @@ def _add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> No
         default=[],
         required=required,
         metavar="URI",
-        help="a file, or file:PATH, env:NAME, yaml:TEXT; repeat to merge",
+        help="a path, file:PATH, env:NAME or yaml:TEXT; may be repeated: all are merged, and later values win",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="set a.b.c=value over the configuration"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one value, such as exporters.file.path=out.jsonl; may be repeated",
     )
 
 
@@ -120,7 +130,7 @@ def _components(options: argparse.Namespace) -> int:
 
 def _entry(registry: Registry, kind: str, type_: str, aliases: list[str]) -> str:
     try:
-        cls = registry.load(kind, type_)  # type: ignore[arg-type]  # one of KINDS
+        cls = registry.load(kind, type_)  # type: ignore[arg-type]  # an item of KINDS
     except ConfigError as error:
         return f"  - name: {type_}\n    broken: {error}"
     lines = [
@@ -138,8 +148,8 @@ def _entry(registry: Registry, kind: str, type_: str, aliases: list[str]) -> str
 def _sample(registry: Registry, type_: str) -> int:
     samples = [registry.sample(kind, type_) for kind in KINDS if type_ in registry.types(kind)]
     if not samples:
-        known = sorted({name for kind in KINDS for name in registry.types(kind)})
-        return _fail(f"unknown component {type_!r}; there are {', '.join(known)}")
+        types = {name for kind in KINDS for name in registry.types(kind)}
+        return _fail(f"unknown component type {quoted(type_)}{suggestion(type_, types, 'types')}")
     print("\n".join(samples), end="")
     return 0
 
@@ -148,12 +158,12 @@ def _doctor(options: argparse.Namespace) -> int:
     from otel_zernel.doctor import configured, examine, installed
 
     registry = Registry.installed()
-    asked = configured(_settings(options)) if options.config or options.set else installed(registry)
-    well = True
-    for report in examine(registry, asked):
+    subjects = configured(_settings(options)) if options.config or options.set else installed(registry)
+    complete = True
+    for report in examine(registry, subjects):
         print(report.text(verbose=options.verbose), flush=True)
-        well = well and report.well
-    return 0 if well else 1
+        complete = complete and report.is_complete
+    return 0 if complete else 1
 
 
 def _print_config(options: argparse.Namespace) -> int:

@@ -32,7 +32,8 @@ class Emit(Protocol):
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         """Returns when the queue of every exporter has accepted the batch: all of them or none.
 
-        The batch belongs to the pipelines once it is accepted: the receiver must not edit it or emit it again.
+        The batch belongs to the pipelines once it is accepted: the receiver must not read, edit or emit it again.
+        If the call is cancelled, the batch may be accepted or not.
         `transport` names the server that received it (`grpc`, `http`) in the receiver's own metrics.
         Raises `Refused` if no queue accepted it: emit the same batch again later. Raises `Rejected` if it will never be
         accepted; it is counted as lost.

@@ -1,4 +1,4 @@
-"""`otel-zernel doctor`: what this machine has of what the components need."""
+"""`otel-zernel doctor`: reports which prerequisites of the components this machine meets."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,37 +9,37 @@ from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.text import one_line
 
-Patient = tuple[Kind, str, str, ComponentConfig | None]
-"""Kind, id, type and, if there is one, configuration."""
+Subject = tuple[Kind, str, str, ComponentConfig | None]
+"""A component to examine: its kind, id, type and configuration. None stands for the default configuration."""
 
 _MARKS = {True: "ok", False: "!!", None: "  "}
 
 
-def installed(registry: Registry) -> list[Patient]:
-    """Every type there is, by its proper name."""
+def installed(registry: Registry) -> list[Subject]:
+    """Every installed type once, without its aliases."""
     return [(kind, type_, type_, None) for kind in KINDS for type_ in registry.aliases(kind)]
 
 
-def configured(settings: Settings) -> list[Patient]:
+def configured(settings: Settings) -> list[Subject]:
     """The components of a configuration."""
     return [(one.kind, id_, one.type, one.config) for kind in KINDS for id_, one in getattr(settings, kind).items()]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What one component has found."""
+class DoctorReport:
+    """The findings of one component."""
 
     path: str
-    """The kind and the id, or the type: `receivers::csv`."""
+    """The component's kind and id (`receivers::csv/a`), or its kind and type."""
     findings: tuple[Finding, ...]
 
     @property
-    def well(self) -> bool:
-        """Whether the component has what it needs."""
+    def is_complete(self) -> bool:
+        """Whether no prerequisite is missing."""
         return all(finding.ok is not False for finding in self.findings)
 
     def text(self, *, verbose: bool = False) -> str:
-        """A heading, and aligned below it a line for each finding; if verbose, with its details."""
+        """A heading, and an aligned line for each finding. With `verbose`, the details of each finding follow it."""
         if not self.findings:
             return f"{self.path}: nothing is missing"
         width = max(len(finding.topic) for finding in self.findings)
@@ -47,22 +47,28 @@ class Report:
         return "\n".join((self.path, *map(_printable, lines)))
 
 
-def examine(registry: Registry, patients: Iterable[Patient]) -> Iterator[Report]:
-    """Has the components look at this machine, one after the other."""
-    for kind, id_, type_, config in patients:
-        yield Report(f"{kind}::{id_}", tuple(_findings(registry, kind, type_, config)))
+def examine(registry: Registry, subjects: Iterable[Subject]) -> Iterator[DoctorReport]:
+    """Examines the components one after the other. This may block."""
+    for kind, id_, type_, config in subjects:
+        yield DoctorReport(f"{kind}::{id_}", tuple(_findings(registry, kind, type_, config)))
 
 
 def _findings(registry: Registry, kind: Kind, type_: str, config: ComponentConfig | None) -> Iterator[Finding]:
     try:
         cls = registry.load(kind, type_)
-        if sentence := cls.missing():
-            yield Finding("packages", sentence, ok=False)
+        if message := cls.missing():
+            yield Finding("packages", message, ok=False)
         yield from cls.examine(config)
     except ConfigError as error:
         yield Finding("plugin", one_line(error), ok=False)
-    except Exception as error:  # noqa: BLE001  # a stranger's component may break its promise
-        yield Finding("doctor", f"the examination failed: {type(error).__name__}: {one_line(error)}", ok=False)
+    except Exception as error:  # noqa: BLE001  # a third party's component may raise anything
+        yield Finding("doctor", _bug_in_examination(error), ok=False)
+
+
+def _bug_in_examination(error: Exception) -> str:
+    return (
+        f"the examination failed: {type(error).__name__}: {one_line(error)}; report this bug to the component's author"
+    )
 
 
 def _lines(finding: Finding, width: int, *, verbose: bool) -> Iterator[str]:
@@ -72,5 +78,5 @@ def _lines(finding: Finding, width: int, *, verbose: bool) -> Iterator[str]:
 
 
 def _printable(text: str) -> str:
-    """The names of processes and files may hold anything, and a terminal would obey it."""
+    """The text with control characters escaped. Names of processes and files may have terminal escape sequences."""
     return text if text.isprintable() else ascii(text)[1:-1]

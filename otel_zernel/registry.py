@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from importlib.resources import files
 from typing import Self
 
@@ -30,13 +30,13 @@ class Registry:
         self._entries = entries
 
     @classmethod
-    def installed(cls) -> Self:
+    def installed(cls, find: Callable[..., EntryPoints] = entry_points) -> Self:
         """The types of all installed packages. If two packages define a type, the first on `sys.path` wins."""
         entries: dict[Kind, dict[str, Loader]] = {}
         for kind in KINDS:
             loaders: dict[str, Loader] = {}
             found = entries.setdefault(kind, {})
-            for point in entry_points(group=f"otel_zernel.{kind}"):
+            for point in find(group=f"otel_zernel.{kind}"):
                 found.setdefault(point.name, loaders.setdefault(point.value, point.load))
         return cls(entries)
 

@@ -4,14 +4,14 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from opentelemetry.metrics import Meter, NoOpMeter
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock
-from otel_zernel.component import Context, Kind
+from otel_zernel.component import Context, Extension, Kind
 from otel_zernel.errors import Refused
 from otel_zernel.health import Health
 
@@ -48,12 +48,17 @@ class Dropped:
 
 
 def make_context(
-    kind: Kind = "receivers", id_: str = "test", *, clock: Clock | None = None, meter: Meter | None = None
+    kind: Kind = "receivers",
+    id_: str = "test",
+    *,
+    clock: Clock | None = None,
+    meter: Meter | None = None,
+    extensions: Mapping[str, Extension] | None = None,
 ) -> Context:
     """A context without side effects. `context.drop` is a `Dropped`."""
     logger = logging.LoggerAdapter(logging.getLogger(f"otel_zernel.{kind}"), {"otelcol.component.id": id_})
     meter = meter or NoOpMeter("test")
-    return Context(kind, id_, logger, meter, clock or FakeClock(), Health(), Dropped())
+    return Context(kind, id_, logger, meter, clock or FakeClock(), Health(), Dropped(), extensions=extensions or {})
 
 
 @dataclass

@@ -15,7 +15,7 @@ class Section(BaseModel):
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _LONGEST = 1_000_000 * 3600.0
-"""Seconds in 1,000,000 h, about 114 years. Durations in Go end at 292 years, and timers accept no more."""
+"""The longest duration in seconds: 1,000,000 h (114 years). Timers fail with much longer ones."""
 
 
 def parse_duration(value: object) -> float:

@@ -1,1 +1,1 @@
-"""From files to a validated configuration: load (expand, merge), schema (validate), show (print-config)."""
+"""Configuration: load (read, merge, expand), schema (validate), show (print)."""

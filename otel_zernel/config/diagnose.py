@@ -1,4 +1,4 @@
-"""Validates one part of a configuration with its pydantic model, and tells the mistakes in plain sentences."""
+"""Validates one part of a configuration with its pydantic model, and words the mistakes for users."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,31 +13,35 @@ from otel_zernel.text import one_line, quoted, suggestion
 
 Model = TypeVar("Model", bound=BaseModel)
 
+MUST_BE_MAPPING = "must be a mapping, such as {key: value}"
+_MUST_BE_LIST = "must be a list, such as [a, b]"
+
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One mistake."""
+class Mistake:
+    """One mistake in a configuration."""
 
     path: Path
     message: str
-    place: Path = ()
-    """Where to look for it in the file, if not at `path`."""
+    location: Path = ()
+    """The path whose line is printed, if it is not `path`."""
 
     @property
-    def at(self) -> Path:
-        return self.place or self.path
+    def located_at(self) -> Path:
+        return self.location or self.path
 
 
 @dataclass(frozen=True, slots=True)
-class _Located:
-    """One of pydantic's errors, and which value it is about."""
+class _LocatedError:
+    """One of pydantic's errors, and the value that it is about."""
 
     error: Mapping[str, Any]
-    place: Path
+    path: Path
+    """The path of the value, relative to the validated tree."""
     models: tuple[type[BaseModel], ...]
-    """What the mapping that holds the value may be."""
+    """The models that the mapping around the value may have."""
     branch: tuple[Path, str] | None
-    """In a union: the place of the union, and the member whose complaint this is."""
+    """For an error of a union: the path of the union's value, and the name of the union's member."""
 
     @property
     def type(self) -> str:
@@ -46,29 +50,34 @@ class _Located:
 
 def check(
     model: type[Model], tree: Any, path: Path, originals: Mapping[Path, str], context: Mapping[str, Any] | None = None
-) -> tuple[Model | None, list[Finding]]:
-    """The tree at `path` as an instance of the model, or what is wrong with it.
+) -> tuple[Model | None, list[Mistake]]:
+    """The tree at `path` as an instance of the model, or None and the mistakes.
 
-    Two kinds of value may change on the way, as in otelcol: a text that was read as a number or a map is text again
-    where the model wants one, and null stands for the default.
+    As in the OpenTelemetry Collector, two kinds of value are converted first. A text that YAML read as a number or a
+    mapping becomes text again where the model requires text: `originals` has these texts. A null becomes the default.
     """
     while True:
         try:
             return model.model_validate(tree, context=dict(context or {})), []
         except ValidationError as error:
             located = [_locate(model, tree, one) for one in error.errors(include_url=False)]
-        except Exception as error:  # noqa: BLE001  # a stranger's validator may raise anything
-            return None, [Finding(path, f"cannot be checked: {type(error).__name__} in the component's own check")]
+        except Exception as error:  # noqa: BLE001  # a third party's validator may raise anything
+            return None, [Mistake(path, _bug_in_validation(error))]
         repaired = _repair(tree, located, path, originals)
         if repaired is tree:
-            return None, _findings(located, path)
+            return None, _mistakes(located, path)
         tree = repaired
 
 
-def _locate(model: type[BaseModel], tree: Any, error: Mapping[str, Any]) -> _Located:
-    """Follows pydantic's `loc`, in which names of union members stand between keys and indexes."""
+def _bug_in_validation(error: Exception) -> str:
+    """Only the type of the error, because its text may have secrets."""
+    return f"the component's own validation failed with {type(error).__name__}; report this bug to its author"
+
+
+def _locate(model: type[BaseModel], tree: Any, error: Mapping[str, Any]) -> _LocatedError:
+    """Follows pydantic's `loc`, where names of union members stand between keys and indexes."""
     value, types, models = tree, [model], [model]
-    place: Path = ()
+    path: Path = ()
     branch = None
     for part in error["loc"]:
         if part == "[key]":
@@ -76,15 +85,15 @@ def _locate(model: type[BaseModel], tree: Any, error: Mapping[str, Any]) -> _Loc
         inner = list(_inner_types(types, part, value))
         if inner or _has(value, part):
             models = [one for one in types if _is_model(one)]
-            place, types, value = (*place, part), inner, value[part] if _has(value, part) else None
+            path, types, value = (*path, part), inner, value[part] if _has(value, part) else None
         else:
-            branch = branch or (place, str(part))
+            branch = branch or (path, str(part))
             types = [one for one in types if getattr(one, "__name__", "") == part] or types
-    return _Located(error, place, tuple(models), branch)
+    return _LocatedError(error, path, tuple(models), branch)
 
 
 def _inner_types(types: Iterable[Any], part: str | int, value: Any) -> Iterator[Any]:
-    """The types a key or an index may have in any of the types."""
+    """The types that a key or an index may have in any of the types."""
     for one in types:
         if _is_model(one):
             fields = {_key(name, info): info.annotation for name, info in one.model_fields.items()}
@@ -95,7 +104,7 @@ def _inner_types(types: Iterable[Any], part: str | int, value: Any) -> Iterator[
 
 
 def _members(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the one type that it is."""
+    """The members of a union, or the single type."""
     annotation = getattr(annotation, "__value__", annotation)  # of a `type X = ...`
     if get_origin(annotation) is Annotated:
         yield from _members(get_args(annotation)[0])
@@ -120,12 +129,12 @@ def _has(value: Any, part: str | int) -> bool:
     return isinstance(value, list) and isinstance(part, int) and part < len(value)
 
 
-def _repair(tree: Any, located: list[_Located], path: Path, originals: Mapping[Path, str]) -> Any:
-    """The tree with original texts back and nulls gone, where that may help."""
-    for place in {one.place: None for one in located}:
-        value = _at(tree, place)
+def _repair(tree: Any, located: list[_LocatedError], path: Path, originals: Mapping[Path, str]) -> Any:
+    """The tree with original texts restored and nulls removed, where an error is. The same object if none applies."""
+    for place in {one.path: None for one in located}:
+        value = _value_at(tree, place)
         text = originals.get((*path, *place))
-        if text is not None and not isinstance(value, str) and _wants_text(value, place, located):
+        if text is not None and not isinstance(value, str) and _requires_text(value, place, located):
             tree = _replaced(tree, place, text)
         elif value is None and place and isinstance(place[-1], str):
             tree = _replaced(tree, place, _Missing)
@@ -133,30 +142,30 @@ def _repair(tree: Any, located: list[_Located], path: Path, originals: Mapping[P
 
 
 class _Missing:
-    """Stands for a key that is not there."""
+    """Stands for an absent key."""
 
 
-def _wants_text(value: Any, place: Path, located: list[_Located]) -> bool:
-    """Whether everything wrong with a value is that it should be text."""
-    types = [one.type for one in located if one.place[: len(place)] == place]
+def _requires_text(value: Any, path: Path, located: list[_LocatedError]) -> bool:
+    """Whether every error of a value is that it must be text."""
+    types = [one.type for one in located if one.path[: len(path)] == path]
     if isinstance(value, dict | list) or value is None:
         return all(one in ("string_type", "literal_error") for one in types)
     return True
 
 
-def _at(tree: Any, place: Path) -> Any:
-    for part in place:
+def _value_at(tree: Any, path: Path) -> Any:
+    for part in path:
         if not _has(tree, part):
             return _Missing
         tree = tree[part]
     return tree
 
 
-def _replaced(tree: Any, place: Path, value: Any) -> Any:
-    """A copy of the tree with another value, or without the key."""
-    if not place:
+def _replaced(tree: Any, path: Path, value: Any) -> Any:
+    """A copy of the tree with another value at the path, or without the key."""
+    if not path:
         return value
-    part, rest = place[0], place[1:]
+    part, rest = path[0], path[1:]
     inner = _replaced(tree[part], rest, value)
     if isinstance(tree, list):
         return [inner if index == part else item for index, item in enumerate(tree)]
@@ -165,32 +174,35 @@ def _replaced(tree: Any, place: Path, value: Any) -> Any:
     return tree | {part: inner}
 
 
-def _findings(located: list[_Located], path: Path) -> list[Finding]:
-    found: list[Finding] = []
-    unions: dict[Path, dict[str, list[_Located]]] = {}
+def _mistakes(located: list[_LocatedError], path: Path) -> list[Mistake]:
+    found: list[Mistake] = []
+    unions: dict[Path, dict[str, list[_LocatedError]]] = {}
     for one in located:
         if one.branch is None:
-            found.append(Finding((*path, *one.place), _sentence(one)))
+            found.append(Mistake((*path, *one.path), _message(one)))
         else:
-            place, member = one.branch
-            unions.setdefault(place, {}).setdefault(member, []).append(one)
-    for place, members in unions.items():
-        found += _union_findings(list(members.values()), place, path)
+            union, member = one.branch
+            unions.setdefault(union, {}).setdefault(member, []).append(one)
+    for union, members in unions.items():
+        found += _union_mistakes(list(members.values()), union, path)
     return list(dict.fromkeys(found))
 
 
-def _union_findings(members: list[list[_Located]], place: Path, path: Path) -> list[Finding]:
-    """What the member says that the value comes closest to, if it fits one at least in kind; else what all say."""
-    close = [complaints for complaints in members if all(len(one.place) > len(place) for one in complaints)]
-    if close:
-        return [Finding((*path, *one.place), _sentence(one)) for one in min(close, key=len)]
-    sentences = dict.fromkeys(_sentence(one) for complaints in members for one in complaints)
-    return [Finding((*path, *place), ", or ".join(sentences))]
+def _union_mistakes(members: list[list[_LocatedError]], union: Path, path: Path) -> list[Mistake]:
+    """The errors of the union's best matching member.
+
+    A member matches if the value has the right type but wrong contents. If none matches, all errors become one mistake.
+    """
+    matching = [errors for errors in members if all(len(one.path) > len(union) for one in errors)]
+    if matching:
+        return [Mistake((*path, *one.path), _message(one)) for one in min(matching, key=len)]
+    messages = dict.fromkeys(_message(one) for errors in members for one in errors)
+    return [Mistake((*path, *union), "; or ".join(messages))]
 
 
-_SENTENCES = {
-    "missing": "required",
-    "string_type": "must be text; put it in quotes",
+_MESSAGES = {
+    "missing": "required key is missing",
+    "string_type": "must be text; put the value in quotes",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
     "int_from_float": "must be a whole number",
@@ -201,24 +213,24 @@ _SENTENCES = {
     "bool_parsing": "must be true or false",
     "none_required": "must be null",
     "path_type": "must be a path",
-    "dict_type": "must be a mapping",
-    "mapping_type": "must be a mapping",
-    "model_type": "must be a mapping",
-    "model_attributes_type": "must be a mapping",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "set_type": "must be a list",
-    "frozen_set_type": "must be a list",
+    "dict_type": MUST_BE_MAPPING,
+    "mapping_type": MUST_BE_MAPPING,
+    "model_type": MUST_BE_MAPPING,
+    "model_attributes_type": MUST_BE_MAPPING,
+    "list_type": _MUST_BE_LIST,
+    "tuple_type": _MUST_BE_LIST,
+    "set_type": _MUST_BE_LIST,
+    "frozen_set_type": _MUST_BE_LIST,
 }
-"""Pydantic's error types in the words of YAML."""
+"""Messages in the words of YAML, by pydantic's error types."""
 
 
-def _sentence(located: _Located) -> str:
-    """The mistake in words. No value is told unless it stands for a choice: any other may be a secret."""
+def _message(located: _LocatedError) -> str:
+    """The mistake in words. A value is printed only if it is one of a fixed set: any other value may be a secret."""
     error = located.error
     if located.type == "extra_forbidden":
         keys = {_key(name, info) for model in located.models for name, info in model.model_fields.items()}
-        word = str(located.place[-1])
+        word = str(located.path[-1])
         return f"unknown key {quoted(word)}{suggestion(word, keys, 'keys')}"
     if located.type in ("literal_error", "enum"):
         valid = re.findall(r"'([^']*)'", error["ctx"]["expected"]) or [error["ctx"]["expected"]]
@@ -228,4 +240,4 @@ def _sentence(located: _Located) -> str:
         return one_line(error["ctx"]["error"])
     plain = re.sub(r"^\w+ should ", "must ", one_line(error["msg"]))
     plain = plain.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
-    return _SENTENCES.get(located.type, plain)
+    return _MESSAGES.get(located.type, plain)

@@ -1,13 +1,13 @@
-"""Expands `${…}` in a configuration, as otelcol does.
+"""Expands references, `${…}`, in the values of a configuration, as the OpenTelemetry Collector does.
 
     ${env:NAME}  ${NAME}            the environment variable
-    ${env:NAME:-default}            the same, or the default where it is not set
-    ${file:PATH}                    the file's text, less its last line end
+    ${env:NAME:-default}            the environment variable, or the default if it is not set
+    ${file:PATH}                    the file's text without its last line end
     ${yaml:TEXT}                    the text itself
-    $${NAME}                        the text `${NAME}`: a doubled dollar is one
+    $${NAME}                        the text `${NAME}`: two dollar signs stand for one
 
-A value that is nothing but one `${…}` is read as YAML and may become a number, a list or a map. Inside a longer text it
-is put in as text. What comes out is expanded again. Keys are not expanded.
+If a value is one single reference, its text is read as YAML: it may become a number, a list or a mapping. Inside a
+longer text, a reference is replaced by text. The result is expanded again. Keys are not expanded.
 """
 
 import re
@@ -22,6 +22,9 @@ from otel_zernel.text import one_line, quoted
 
 SCHEMES = ("env", "file", "yaml")
 
+_MAX_CHAIN = MAX_DEPTH // 5
+"""The most references that one value may lead through, one referring to the next."""
+
 _DOLLAR = re.compile(r"\$(?=[${])")
 _BRACE = re.compile(r"[{}]")
 _REFERENCE = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?!-))?(.*)", re.DOTALL)
@@ -29,25 +32,25 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class CannotExpand(Exception):
-    """A `${…}` that has no value; the message is a sentence for the user."""
+    """A reference has no value. The message is for the user."""
 
 
 @dataclass(slots=True)
 class Expansion:
-    """What became of one configuration's references."""
+    """Expands one configuration, and records what its references became."""
 
     environ: Mapping[str, str]
     originals: dict[Path, str] = field(default_factory=dict)
-    """The text behind every value that came by a reference and was read as YAML."""
+    """The text of every value that came from a reference and was read as YAML."""
     unset: dict[str, Path] = field(default_factory=dict)
-    """Variables without value and default, and the first place that refers to each."""
+    """Variables that have neither a value nor a default, and the path of the first reference to each."""
     failed: dict[Path, str] = field(default_factory=dict)
-    """What could not be expanded, and why."""
-    room: int = MAX_TEXT
-    """Characters that references may still bring in."""
+    """Error messages of the values that could not be expanded."""
+    characters_left: int = MAX_TEXT
+    """The number of characters that further references may insert."""
 
     def expand(self, tree: Any) -> Any:
-        """The tree with every reference replaced; one that failed is null and noted in `failed`."""
+        """The tree with every reference replaced. A value that cannot be expanded is null, and is in `failed`."""
         return self._value(tree, (), ())
 
     def _value(self, value: Any, path: Path, via: tuple[str, ...]) -> Any:
@@ -65,7 +68,7 @@ class Expansion:
 
     def _text_value(self, text: str, path: Path, via: tuple[str, ...]) -> Any:
         if len(path) + len(via) > MAX_DEPTH:
-            raise CannotExpand(f"nested deeper than {MAX_DEPTH} levels")
+            raise CannotExpand(f"the value is nested deeper than {MAX_DEPTH} levels; use fewer")
         if not (text.startswith("${") and _closing(text, 0) == len(text)):
             return self._text(text, path, via)
         found, via = self._look_up(text[2:-1], path, via)
@@ -76,7 +79,7 @@ class Expansion:
         return self._value(value, path, via)
 
     def _text(self, text: str, path: Path, via: tuple[str, ...]) -> str:
-        """The text with its references replaced by text."""
+        """The text with each reference replaced by its text."""
         parts: list[str] = []
         at = 0
         while dollar := _DOLLAR.search(text, at):
@@ -91,9 +94,9 @@ class Expansion:
         return "".join(parts) + text[at:]
 
     def _look_up(self, reference: str, path: Path, via: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """The text behind what stands between `${` and `}`, and the way there."""
-        if len(via) >= MAX_DEPTH // 5:
-            raise CannotExpand("references lead to references too often")
+        """The text that `${reference}` stands for, and the chain of references that led to it."""
+        if len(via) >= _MAX_CHAIN:
+            raise CannotExpand(f"the value leads through more than {_MAX_CHAIN} references; use fewer")
         scheme, rest = _REFERENCE.fullmatch(reference).groups()  # type: ignore[union-attr]  # it matches everything
         if scheme not in (None, *SCHEMES):
             raise CannotExpand(f"unknown scheme {quoted(scheme)} in ${{…}}; valid schemes: {', '.join(SCHEMES)}")
@@ -106,23 +109,24 @@ class Expansion:
             name, found = rest, rest
         step = f"{scheme or 'env'}:{name}"
         if step in via:
-            raise CannotExpand(f"refers to itself: {one_line(' -> '.join((*via, step)))}")
-        self.room -= len(found)
-        if self.room < 0:
-            raise CannotExpand(f"references bring in more than {MAX_TEXT >> 20} MiB")
+            raise CannotExpand(f"the value refers to itself: {one_line(' -> '.join((*via, step)))}")
+        self.characters_left -= len(found)
+        if self.characters_left < 0:
+            raise CannotExpand(f"all references together insert more than {MAX_TEXT >> 20} MiB of text")
         return found, (*via, step)
 
     def _variable(self, reference: str, path: Path, via: tuple[str, ...]) -> tuple[str, str]:
-        """Name and value of an environment variable; its default, not yet expanded, where it is not set."""
+        """The name and the value of an environment variable. An unset variable has its default, not expanded."""
         name, default = _split_default(reference)
         name = self._text(name, path, (*via, "its name"))
         if not _VARIABLE.fullmatch(name):
             raise CannotExpand(
-                f"{quoted(name)} is no name of an environment variable; it has letters, digits and _, no digit first"
+                f"{quoted(name)} is not a valid name of an environment variable: "
+                "use letters, digits and _, and start with a letter or _"
             )
         if (value := self.environ.get(name)) is not None:
             if not _is_utf8(value):
-                raise CannotExpand(f"environment variable {quoted(name)} is not UTF-8 text")
+                raise CannotExpand(f"environment variable {quoted(name)} is not UTF-8 text; encode its value as UTF-8")
             return name, value
         if default is not None:
             return f"{name}:-{default}", default
@@ -131,13 +135,16 @@ class Expansion:
 
 
 def escape(text: str) -> str:
-    """The text such that expansion gives it back."""
+    """The text with dollar signs doubled, so that its expansion is the text itself."""
     return _DOLLAR.sub("$$", text)
 
 
 def value_of(text: str) -> Any:
-    """What the text is as YAML. What YAML would make a shorter text of, or can't read, stays as it is: it may be a
-    password."""
+    """The text read as YAML.
+
+    The result is the text itself if YAML cannot read it, or reads another text from it (`pass #word`): it may be a
+    password.
+    """
     try:
         value = read_yaml(text, "").value
     except ConfigError:
@@ -146,33 +153,33 @@ def value_of(text: str) -> Any:
 
 
 def read_text(path: str) -> str:
-    """The file's text. Raises `CannotExpand` with the reason, also for a file too long to be a configuration."""
+    """The file's text. Raises `CannotExpand` if the file cannot be read, is too long, or is not UTF-8."""
     try:
         with FilePath(path).open("rb") as file:
             content = file.read(MAX_TEXT + 1)
         if len(content) > MAX_TEXT:
-            raise CannotExpand(f"cannot read {quoted(path)}: it is longer than {MAX_TEXT >> 20} MiB")
+            raise CannotExpand(f"cannot read {quoted(path)}: it is longer than {MAX_TEXT >> 20} MiB, the limit")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise CannotExpand(f"cannot read {quoted(path)}: line {line} is not UTF-8 text") from error
+        raise CannotExpand(f"cannot read {quoted(path)}: line {line} is not UTF-8 text; save it as UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise CannotExpand(f"cannot read {quoted(path)}: {one_line(reason)}") from error
 
 
 def _closing(text: str, start: int) -> int:
-    """Where the `${` at `start` ends: behind the brace that closes it."""
+    """The index after the brace that closes the `${` at `start`."""
     depth = 0
     for brace in _BRACE.finditer(text, start):
         depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return brace.end()
-    raise CannotExpand("${ is never closed by }; write $${ for the text itself")
+    raise CannotExpand("${ has no closing }; to write the text ${ itself, write $${")
 
 
 def _split_default(reference: str) -> tuple[str, str | None]:
-    """`NAME:-default`, cut at the first `:-` outside of inner references."""
+    """Splits `NAME:-default` at the first `:-` that is outside inner references."""
     depth = 0
     for mark in re.finditer(r"[{}]|:-", reference):
         if mark[0] == ":-":

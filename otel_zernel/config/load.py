@@ -1,4 +1,4 @@
-"""Reads, merges and expands a configuration: from `--config` and `--set` to one plain tree."""
+"""Reads, merges and expands a configuration: all `--config` and `--set` become one tree."""
 
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -13,29 +13,29 @@ from otel_zernel.text import joined, quoted
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """One merged and expanded configuration, not yet validated."""
+class LoadedConfig:
+    """A merged and expanded configuration, not yet validated."""
 
     tree: dict[str, Any]
-    """Mappings with string keys, lists, and scalars."""
+    """Mappings with string keys, lists and scalars."""
     sources: Mapping[Path, str]
-    """Where a value was written (`config.yaml:12`), in the order of writing."""
+    """The file and line of each value (`config.yaml:12`), in the order of the files."""
     originals: Mapping[Path, str]
-    """The text of values that came by expansion or `--set` and were read as YAML: `0123` in place of 123."""
+    """The text of each value that came from a reference or `--set` and was read as YAML: `0123` for 123."""
     warnings: tuple[str, ...]
-    """Variables that are not set."""
+    """One warning for each environment variable that is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one `--config` or `--set` says."""
+    """The values of one `--config` or `--set`."""
 
     tree: dict[str, Any] = field(default_factory=dict)
     sources: dict[Path, str] = field(default_factory=dict)
     originals: dict[Path, str] = field(default_factory=dict)
 
     def __or__(self, above: "Layer") -> "Layer":
-        """Both, `above` on top."""
+        """Both layers merged. The values of `above` win."""
         tree = merge(self.tree, above.tree)
         kept = {path: text for path, text in self.originals.items() if path not in above.sources}
         sources = {
@@ -46,11 +46,11 @@ class Layer:
         return Layer(tree, self.sources | sources, kept | above.originals)
 
 
-def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str]) -> Loaded:
-    """The configuration of all `--config` (`uris`: paths, `file:PATH`, `env:NAME`, `yaml:TEXT`), later ones on top,
-    then all `--set` (`overrides`: `a.b.c=v` or `a::b::c=v`). Maps merge, lists replace, null erases.
+def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str]) -> LoadedConfig:
+    """Merges all `--config` (`uris`), then all `--set` (`overrides`), and expands the references in the result.
 
-    Raises `ConfigError` with every mistake.
+    A URI is a path, `file:PATH`, `env:NAME` or `yaml:TEXT`. An override is `a.b.c=v` or `a::b::c=v`. Later values win:
+    mappings are merged, lists are replaced, and null resets a value. Raises `ConfigError` with every mistake.
     """
     layers, problems = _each(lambda uri: _read(uri, environ), uris)
     set_layers, set_problems = _each(_override, overrides)
@@ -67,18 +67,18 @@ def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, st
             [Problem(joined(path), why, nearest_source(path, sources)) for path, why in expansion.failed.items()]
         )
     warnings = (_warning(name, nearest_source(path, sources)) for name, path in expansion.unset.items())
-    return Loaded(tree, sources, originals | expansion.originals, tuple(warnings))
+    return LoadedConfig(tree, sources, originals | expansion.originals, tuple(warnings))
 
 
 def merge(below: Any, above: Any) -> Any:
-    """`above` on top of `below`: mappings merge key by key, anything else replaces."""
+    """Merges two trees: mappings key by key. Any other value of `above` replaces the one of `below`."""
     if not (isinstance(below, dict) and isinstance(above, dict)):
         return above
     return below | {key: merge(below[key], value) if key in below else value for key, value in above.items()}
 
 
 def paths(tree: Any) -> set[Path]:
-    """The paths of all values in the tree, its own `()` included."""
+    """The paths of all values in the tree, including `()` for the tree itself."""
     found: set[Path] = set()
     rest: list[tuple[Path, Any]] = [((), tree)]
     while rest:
@@ -92,13 +92,13 @@ def paths(tree: Any) -> set[Path]:
 
 
 def nearest_source(path: Path, sources: Mapping[Path, str]) -> str | None:
-    """Where the value was written, or the nearest one around it."""
+    """The file and line of the value, or of the innermost known value around it."""
     known = nearest(path, sources)
     return sources[known] if known else None
 
 
 def nearest(path: Path, known: Container[Path]) -> Path | None:
-    """The longest beginning of the path that is known."""
+    """The longest prefix of the path that is in `known`."""
     return next((path[:length] for length in range(len(path), 0, -1) if path[:length] in known), None)
 
 
@@ -114,14 +114,15 @@ def _each(read: Callable[[str], Layer], texts: Sequence[str]) -> tuple[list[Laye
 
 
 def _read(uri: str, environ: Mapping[str, str]) -> Layer:
-    """What a `--config` names. A path may be without a scheme."""
+    """Reads one `--config`. A URI without a scheme is a path."""
     match = re.match(r"(file|env|yaml):", uri)
     scheme, rest = (match[1], uri[match.end() :]) if match else ("file", uri)
     if scheme == "yaml":
         return _unflatten(_layer(rest, "yaml"))
     if scheme == "env":
         if rest not in environ:
-            raise ConfigError([Problem("", f"environment variable {quoted(rest)} is not set", f"--config {uri}")])
+            message = f"environment variable {quoted(rest)} is not set; set it to the text of a configuration"
+            raise ConfigError([Problem("", message, f"--config {uri}")])
         return _layer(environ[rest], uri)
     try:
         return _layer(read_text(rest), rest)
@@ -134,13 +135,13 @@ def _layer(text: str, name: str) -> Layer:
     if document.value is None:
         return Layer()
     if not isinstance(document.value, dict):
-        sentence = "a configuration must be a mapping of sections (receivers, exporters, service, ...)"
-        raise ConfigError([Problem("", sentence, f"{name}:{document.lines[()]}")])
+        message = "a configuration must be a mapping of sections (receivers, exporters, service, ...)"
+        raise ConfigError([Problem("", message, f"{name}:{document.lines[()]}")])
     return Layer(document.value, {path: f"{name}:{line}" for path, line in document.lines.items()})
 
 
 def _unflatten(layer: Layer) -> Layer:
-    """`a::b: v` is `a: {b: v}`, the way otelcol lets one write `yaml:` on the command line."""
+    """Nests keys such as `a::b`: `a::b: v` becomes `a: {b: v}`, as the OpenTelemetry Collector does for `yaml:`."""
     if not any("::" in key for key in layer.tree):
         return layer
     result = Layer()
@@ -150,14 +151,14 @@ def _unflatten(layer: Layer) -> Layer:
 
 
 def _override(text: str) -> Layer:
-    """`a.b.c=v` or, where a key has dots itself, `a::b::c=v`."""
+    """Reads `a.b.c=v`, or `a::b::c=v` if a key contains a dot."""
     key, equals, value = text.partition("=")
     path = tuple(part.strip() for part in key.split("::" if "::" in key else "."))
     if not equals or not all(path):
-        raise ConfigError([Problem("", f"--set takes a.b.c=value or a::b::c=value, not {quoted(text)}")])
-    read = value_of(value)
-    layer = _nested(path, read, f"--set {key}")
-    return replace(layer, originals={path: value} if read is not None else {})
+        raise ConfigError([Problem("", f"invalid --set {quoted(text)}; write a.b.c=value or a::b::c=value")])
+    parsed = value_of(value)
+    layer = _nested(path, parsed, f"--set {key}")
+    return replace(layer, originals={path: value} if parsed is not None else {})
 
 
 def _nested(path: tuple[str, ...], value: Any, source: str) -> Layer:
@@ -166,7 +167,7 @@ def _nested(path: tuple[str, ...], value: Any, source: str) -> Layer:
 
 
 def at(tree: Any, path: Path) -> Any:
-    """The value at the path; None where there is nothing."""
+    """The value at the path. None if the path does not exist."""
     for part in path:
         try:
             tree = tree[part]
@@ -176,4 +177,5 @@ def at(tree: Any, path: Path) -> Any:
 
 
 def _warning(name: str, source: str | None) -> str:
-    return str(Problem("", f"environment variable {quoted(name)} is not set and counts as empty", source))
+    advice = f"set it, or write ${{{name}:-default}}"
+    return str(Problem("", f"environment variable {quoted(name)} is not set and is read as empty; {advice}", source))

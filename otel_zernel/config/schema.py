@@ -1,4 +1,4 @@
-"""Validates a loaded configuration into typed settings, with every mistake at once."""
+"""Validates a loaded configuration: the result is typed settings, or all mistakes at once."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field
 
 from otel_zernel.component import BOTH, ComponentConfig, Kind, Signal
-from otel_zernel.config.diagnose import Finding, check
-from otel_zernel.config.load import Loaded, load, nearest, nearest_source
+from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
+from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
 from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.config.yaml12 import Path
 from otel_zernel.errors import ConfigError, Problem
@@ -21,6 +21,7 @@ SECTIONS = (*KINDS, "service")
 PIPELINE_KINDS: tuple[Kind, ...] = ("receivers", "processors", "exporters")
 
 _TYPE = re.compile(r"[a-zA-Z][0-9a-zA-Z_]{0,62}")
+_TYPE_RULE = "use at most 63 letters, digits and _, and start with a letter"
 _MAX_NAME = 1024
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -40,7 +41,7 @@ class ComponentSettings:
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """One pipeline: ids of its components, in order."""
+    """One pipeline, with the ids of its components in order."""
 
     id: str
     receivers: tuple[str, ...]
@@ -51,7 +52,7 @@ class PipelineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A valid configuration. Components are all configured ones, used or not, by id."""
+    """A valid configuration. Each mapping has all configured components by id, also those that no pipeline uses."""
 
     receivers: Mapping[str, ComponentSettings]
     processors: Mapping[str, ComponentSettings]
@@ -74,60 +75,61 @@ class PipelineSection(Section):
 
 
 class ServiceSection(Section):
-    """`service`, its pipelines not yet looked into."""
+    """`service`. Its pipelines are validated separately."""
 
     pipelines: dict[str, Any] = Field(default_factory=dict)
     extensions: tuple[str, ...] = ()
     telemetry: TelemetrySettings = TelemetrySettings()
     shutdown_timeout: Duration = 20.0
-    """The time to drain in when the collector is told to stop."""
+    """Seconds that the queues may take to drain when the collector stops."""
 
 
 def read_settings(
     uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str], registry: Registry
 ) -> Settings:
-    """`load` and `validate` in one. Raises `ConfigError` with every mistake."""
+    """`load`, then `validate`. Raises `ConfigError` with every mistake."""
     return validate(load(uris, overrides, environ), registry, environ)
 
 
-def validate(loaded: Loaded, registry: Registry, environ: Mapping[str, str]) -> Settings:
-    """Typed settings. `environ` is what components take fall-back defaults from.
+def validate(loaded: LoadedConfig, registry: Registry, environ: Mapping[str, str]) -> Settings:
+    """Typed settings. Components read some defaults from `environ`.
 
-    Raises `ConfigError` with every mistake, in the file's order.
+    Raises `ConfigError` with every mistake, in the order of the files.
     """
     validation = _Validation(loaded, registry, environ)
     settings = validation.settings()
-    if validation.findings:
-        unset = [Problem("", warning) for warning in loaded.warnings]  # the likeliest cause of what is missing
+    if validation.mistakes:
+        unset = [Problem("", warning) for warning in loaded.warnings]  # the likeliest cause of a missing value
         raise ConfigError([_problem(one, loaded.sources) for one in validation.in_order()] + unset)
     return settings
 
 
 class _Validation:
-    """One walk over a configuration. Goes on after a mistake, to find the others."""
+    """One walk over a configuration. It continues after a mistake, to find all of them."""
 
-    def __init__(self, loaded: Loaded, registry: Registry, environ: Mapping[str, str]) -> None:
+    def __init__(self, loaded: LoadedConfig, registry: Registry, environ: Mapping[str, str]) -> None:
         self._loaded = loaded
         self._registry = registry
         self._context = {"environ": environ}
         self._classes: dict[tuple[Kind, str], ComponentClass] = {}
         self._used: dict[tuple[Kind, str], None] = {}
-        self.findings: list[Finding] = []
+        self.mistakes: list[Mistake] = []
 
-    def in_order(self) -> list[Finding]:
-        """The findings as their places come in the files."""
+    def in_order(self) -> list[Mistake]:
+        """The mistakes in the order of the files."""
         position = {path: index for index, path in enumerate(self._loaded.sources)}
 
-        def first(finding: Finding) -> int:
-            return position.get(nearest(finding.at, position) or (), len(position))
+        def position_of(mistake: Mistake) -> int:
+            return position.get(nearest(mistake.located_at, position) or (), len(position))
 
-        return sorted(dict.fromkeys(self.findings), key=first)
+        return sorted(dict.fromkeys(self.mistakes), key=position_of)
 
     def settings(self) -> Settings:
-        """What the tree says; of no use if there are findings."""
+        """The settings. They are valid only if `mistakes` is empty."""
         for section in self._loaded.tree:
             if section not in SECTIONS:
-                self._find((section,), f"unknown section{suggestion(section, SECTIONS, 'sections')}")
+                hint = suggestion(section, SECTIONS, "sections")
+                self._add_mistake((section,), f"unknown section {quoted(section)}{hint}")
         components = {kind: self._section(kind) for kind in KINDS}
         tree = self._mapping(("service",), self._loaded.tree.get("service"))
         checked = self._check(ServiceSection, tree, ("service",))
@@ -145,18 +147,18 @@ class _Validation:
             warnings=self._loaded.warnings,
         )
 
-    def _find(self, path: Path, message: str, place: Path = ()) -> None:
-        self.findings.append(Finding(path, message, place))
+    def _add_mistake(self, path: Path, message: str, location: Path = ()) -> None:
+        self.mistakes.append(Mistake(path, message, location))
 
     def _check(self, model: type[Model], tree: Any, path: Path) -> Model | None:
-        instance, findings = check(model, tree, path, self._loaded.originals, self._context)
-        self.findings += findings
+        instance, mistakes = check(model, tree, path, self._loaded.originals, self._context)
+        self.mistakes += mistakes
         return instance
 
     def _mapping(self, path: Path, value: Any) -> dict[str, Any]:
-        """The mapping there; null is an empty one."""
+        """The value if it is a mapping. Null becomes an empty mapping; any other value is a mistake."""
         if not isinstance(value, dict | None):
-            self._find(path, "must be a mapping")
+            self._add_mistake(path, MUST_BE_MAPPING)
         return value if isinstance(value, dict) else {}
 
     def _section(self, kind: Kind) -> dict[str, ComponentSettings]:
@@ -166,24 +168,26 @@ class _Validation:
 
     def _component(self, kind: Kind, id_: str, value: Any) -> ComponentSettings | None:
         path = (kind, id_)
-        if not self._id_is_good(path, id_):
+        if not self._is_valid_id(path, id_):
             return None
         type_ = id_.partition("/")[0]
         try:
             cls = self._registry.load(kind, type_)
         except ConfigError as error:
-            self._find(path, error.problems[0].message)
+            self._add_mistake(path, error.problems[0].message)
             return None
         self._classes[kind, id_] = cls
         config = self._check(cls.Config, {} if value is None else value, path)
         return ComponentSettings(kind, id_, type_, cls, config) if config else None
 
-    def _id_is_good(self, path: Path, id_: str) -> bool:
+    def _is_valid_id(self, path: Path, id_: str) -> bool:
         type_, slash, name = id_.partition("/")
         if not _TYPE.fullmatch(type_):
-            self._find(path, f"{quoted(type_)} is no type: it has letters, digits and _, a letter first, at most 63")
+            self._add_mistake(path, f"{quoted(type_)} is not a valid type: {_TYPE_RULE}")
         elif slash and not (name.strip() and name.isprintable() and len(name) <= _MAX_NAME):
-            self._find(path, f"the name after / must be printable, not blank, and at most {_MAX_NAME} characters")
+            self._add_mistake(
+                path, f"the name after / must be printable, not blank, and have at most {_MAX_NAME} characters"
+            )
         else:
             return True
         return False
@@ -191,12 +195,12 @@ class _Validation:
     def _pipelines(self, value: Any) -> dict[str, PipelineSettings]:
         path = ("service", "pipelines")
         if not value and isinstance(value, dict | None):
-            self._find(path, "must have at least one")
+            self._add_mistake(path, "must have at least one pipeline")
         tree = value if isinstance(value, dict) else {}
         return {
             id_: self._pipeline(id_, one, (*path, id_))
             for id_, one in tree.items()
-            if self._id_is_good((*path, id_), id_)
+            if self._is_valid_id((*path, id_), id_)
         }
 
     def _pipeline(self, id_: str, value: Any, path: Path) -> PipelineSettings:
@@ -210,61 +214,62 @@ class _Validation:
             _signals(id_),
         )
         if not pipeline.signals:
-            self._find(path, f"a pipeline carries metrics and traces, not {id_.partition('/')[0]}")
-        self._check_ends(tree, path)
+            self._add_mistake(path, f"a pipeline carries metrics or traces; {id_.partition('/')[0]} are not supported")
+        self._check_has_components(tree, path)
         self._check_signals(pipeline, path)
         return pipeline
 
-    def _check_ends(self, tree: Mapping[str, Any], path: Path) -> None:
+    def _check_has_components(self, tree: Mapping[str, Any], path: Path) -> None:
         for kind in ("receivers", "exporters"):
             if not tree.get(kind) and isinstance(tree.get(kind), list | tuple | None):
-                self._find(path, f"must have at least one {kind[:-1]}")
+                self._add_mistake(path, f"must have at least one {kind[:-1]}")
 
     def _check_signals(self, pipeline: PipelineSettings, path: Path) -> None:
-        """A component has to know one at least of the signals; the pipeline spares it the other."""
+        """Each component must support at least one of the pipeline's signals. It is not given the other one."""
         for kind in PIPELINE_KINDS:
             for id_ in getattr(pipeline, kind):
                 cls = self._classes.get((kind, id_))
                 if cls and pipeline.signals and not cls.signals & pipeline.signals:
-                    verb = "make" if kind == "receivers" else "take"
-                    signals = " or ".join(sorted(pipeline.signals))
-                    self._find(path, f"{kind[:-1]} {quoted(id_)} does not {verb} {signals}")
+                    verb = "produce" if kind == "receivers" else "accept"
+                    mismatch = f"does not {verb} {' or '.join(sorted(pipeline.signals))}"
+                    self._add_mistake(path, f"{kind[:-1]} {quoted(id_)} {mismatch}; remove it from the pipeline")
 
     def _references(self, kind: Kind, value: Any, path: Path, list_path: Path) -> tuple[str, ...]:
-        """The ids in a list of references; what is wrong with them belongs to `path`."""
+        """The ids in a list of references. Mistakes are reported for `path`."""
         configured = self._mapping((kind,), self._loaded.tree.get(kind))
         ids = tuple(one for one in value if isinstance(one, str)) if isinstance(value, list | tuple) else ()
         for index, id_ in enumerate(ids):
-            place = (*list_path, index)
+            location = (*list_path, index)
             if id_ in ids[:index]:
-                self._find(path, f"references {kind[:-1]} {quoted(id_)} more than once", place)
+                self._add_mistake(path, f"references {kind[:-1]} {quoted(id_)} more than once; keep one", location)
             elif id_ not in configured:
                 hint = suggestion(id_, configured, kind)
-                self._find(path, f"references {kind[:-1]} {quoted(id_)} which is not configured{hint}", place)
+                self._add_mistake(path, f"references {kind[:-1]} {quoted(id_)} which is not configured{hint}", location)
             self._used[kind, id_] = None
         return ids
 
     def _check_installed(self) -> None:
-        """Asks every used component for an optional package that lacks."""
+        """Reports the missing optional packages of every component in use."""
         for kind, id_ in self._used:
             cls = self._classes.get((kind, id_))
-            if cls and (sentence := _missing(cls)):
-                self._find((kind, id_), one_line(sentence))
+            if cls and (message := _missing(cls)):
+                self._add_mistake((kind, id_), one_line(message))
 
 
 def _missing(cls: ComponentClass) -> str | None:
     try:
         return cls.missing()
-    except Exception as error:  # noqa: BLE001  # a stranger's check may raise anything
-        return f"cannot say whether it has all it needs: {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001  # a third party's check may raise anything
+        bug = f"{type(error).__name__}: {error}"
+        return f"the component's check for missing packages failed: {bug}; report this bug to its author"
 
 
-def _problem(finding: Finding, sources: Mapping[Path, str]) -> Problem:
-    return Problem(joined(finding.path), finding.message, nearest_source(finding.at, sources))
+def _problem(mistake: Mistake, sources: Mapping[Path, str]) -> Problem:
+    return Problem(joined(mistake.path), mistake.message, nearest_source(mistake.located_at, sources))
 
 
 def _signals(pipeline: str) -> frozenset[Signal]:
-    """What a pipeline of this id carries. None for what otelcol carries and we don't."""
+    """The signals of a pipeline with this id. Empty for signals that only the OpenTelemetry Collector supports."""
     if pipeline.startswith("metrics"):
         return frozenset({"metrics"})
     if pipeline.startswith("traces"):

@@ -1,4 +1,4 @@
-"""Prints a configuration as it was understood: `print-config`."""
+"""Prints the effective configuration, for `print-config`."""
 
 import re
 from collections.abc import Mapping
@@ -9,20 +9,20 @@ import yaml
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 from otel_zernel.config.expand import escape
-from otel_zernel.config.load import Loaded
+from otel_zernel.config.load import LoadedConfig
 from otel_zernel.config.schema import Settings
 from otel_zernel.config.yaml12 import read_scalar
 from otel_zernel.registry import KINDS
 
 REDACTED = "[REDACTED]"
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
-"""What YAML 1.1 takes for line breaks besides the usual ones."""
+"""Characters that are line breaks in YAML 1.1 besides CR and LF."""
 
 
-def show(loaded: Loaded, settings: Settings, redacted: bool) -> str:
-    """The merged configuration as YAML, with the fall-back defaults that components took from the environment.
+def show(loaded: LoadedConfig, settings: Settings, redacted: bool) -> str:
+    """The merged configuration as YAML. It includes the defaults that components read from the environment.
 
-    Secrets are `[REDACTED]`, unless `redacted` is false: then the text, read again, gives the same settings.
+    If `redacted`, secrets are printed as `[REDACTED]`. Otherwise, reading the text again gives the same settings.
     """
     tree: dict[str, Any] = {}
     for kind in KINDS:
@@ -34,7 +34,7 @@ def show(loaded: Loaded, settings: Settings, redacted: bool) -> str:
 
 
 def dump(tree: Any) -> str:
-    """The tree as YAML that `load` reads as the same tree."""
+    """The tree as YAML. `load` reads the same tree from it."""
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -43,7 +43,7 @@ def _dumped(model: BaseModel) -> dict[str, Any]:
 
 
 def _plain(value: Any, redacted: bool) -> Any:
-    """Mappings, lists and scalars only."""
+    """The value as mappings, lists and scalars."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item, redacted) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -59,7 +59,7 @@ def _plain(value: Any, redacted: bool) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.2 would take for something other than text, not only what 1.1 would."""
+    """Quotes every text that YAML 1.1 or YAML 1.2 would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -71,7 +71,7 @@ def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
 
 def _style(text: str) -> str | None:
     if _LINE_BREAKS.search(text):
-        return '"'  # the one style that escapes them; in the others they read as a space
+        return '"'  # only this style escapes line breaks; in the other styles they are read as a space
     return None if isinstance(read_scalar(text), str) else "'"
 
 

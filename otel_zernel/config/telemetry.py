@@ -1,4 +1,4 @@
-"""`service::telemetry`: the collector's logs and metrics about itself, in otelcol's schema."""
+"""`service::telemetry`: the collector's own logs and metrics, in the schema of the OpenTelemetry Collector."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -10,19 +10,19 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class LogSampling(Section):
-    """How repeated messages are thinned, as zap's sampler does it."""
+    """How repeated messages are dropped, as in the sampler of zap, the logger of the OpenTelemetry Collector."""
 
     enabled: bool = True
     tick: PositiveDuration = 10.0
-    """The time over which messages of one template are counted."""
+    """The period in which equal messages are counted, in seconds. Equal means the same level and template."""
     initial: Annotated[int, Field(ge=0)] = 10
-    """So many of one template are logged in a tick."""
+    """The number of equal messages that are logged in each tick."""
     thereafter: Annotated[int, Field(ge=0)] = 100
-    """Then every so many-th; 0 for none."""
+    """After `initial`, one message in this many is logged: 100 logs every hundredth. 0 logs none."""
 
 
 class LogSettings(Section):
-    """What is logged to stderr, and how."""
+    """The log on stderr."""
 
     level: Literal["debug", "info", "warn", "error"] = "info"
     encoding: Literal["console", "json"] = "console"
@@ -30,61 +30,69 @@ class LogSettings(Section):
 
 
 class PrometheusPull(Section):
-    """Where own metrics are served for a scrape."""
+    """The address of the page with the collector's own metrics."""
 
     host: str = "localhost"
     port: Port = 8888
-    """0 lets the system choose."""
+    """0 lets the operating system choose."""
 
 
 class PullExporter(Section):
+    """`pull::exporter`."""
+
     prometheus: PrometheusPull
 
 
 class PullReader(Section):
+    """Serves the collector's own metrics for scrapes."""
+
     exporter: PullExporter
 
 
 class OtlpPush(Section):
-    """Where own metrics are sent by OTLP."""
+    """The OTLP endpoint that receives the collector's own metrics."""
 
     protocol: Literal["grpc", "http/protobuf"] = "grpc"
     endpoint: str | None = None
-    """The protocol's default on localhost where it is not set."""
+    """The URL. The default is the protocol's default port on localhost."""
     insecure: bool = False
-    """Send without TLS."""
+    """Whether to send without TLS."""
     headers: dict[str, Secret] = Field(default_factory=dict)
 
 
 class PushExporter(Section):
+    """`periodic::exporter`."""
+
     otlp: OtlpPush
 
 
 def _milliseconds(value: Any) -> Any:
-    """otelcol writes whole milliseconds here; a duration with a unit is good too."""
+    """The OpenTelemetry Collector uses integer milliseconds here. A duration with a unit is also accepted."""
     return f"{value}ms" if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 Milliseconds = Annotated[PositiveDuration, BeforeValidator(_milliseconds)]
-"""Seconds, written as whole milliseconds or as a duration."""
+"""Seconds, written as integer milliseconds or as a duration."""
 
 
 class PeriodicReader(Section):
+    """Sends the collector's own metrics at an interval."""
+
     interval: Milliseconds = 60.0
     timeout: Milliseconds = 30.0
     exporter: PushExporter
 
 
 class MetricReader(Section):
-    """One way out for own metrics: `pull` or `periodic`."""
+    """One reader of the collector's own metrics: `pull` or `periodic`."""
 
     pull: PullReader | None = None
     periodic: PeriodicReader | None = None
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _exactly_one(self) -> Self:
         if (self.pull is None) == (self.periodic is None):
-            raise ValueError("must have either pull or periodic")
+            raise ValueError("must have exactly one of the keys pull and periodic")
         return self
 
 
@@ -92,17 +100,16 @@ _SERVED_LOCALLY = MetricReader(pull=PullReader(exporter=PullExporter(prometheus=
 
 
 class MetricSettings(Section):
-    """Own metrics (`otelcol_*`)."""
+    """The collector's own metrics (`otelcol_*`)."""
 
     level: Literal["none", "basic", "normal", "detailed"] = "normal"
     readers: list[MetricReader] = Field(default_factory=lambda: [_SERVED_LOCALLY])
 
 
 class TelemetrySettings(Section):
-    """What the collector tells about itself."""
+    """The collector's own logs, metrics and resource attributes."""
 
     logs: LogSettings = LogSettings()
     metrics: MetricSettings = MetricSettings()
     resource: dict[str, str] = Field(default_factory=dict)
-    """Attributes of the collector as a resource, on top of `service.name`, `service.version` and
-    `service.instance.id`."""
+    """Resource attributes of the collector, besides `service.name`, `service.version` and `service.instance.id`."""

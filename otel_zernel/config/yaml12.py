@@ -1,7 +1,7 @@
-"""Reads YAML as version 1.2 has it (its core schema), and remembers lines.
+"""Reads YAML 1.2 (core schema), with the line of each value.
 
-PyYAML scans and parses; the values are made here, because its own follow YAML 1.1: there `no` is a boolean, `0123`
-octal and `10:30` the number 630.
+PyYAML scans and parses the text. The values are made here, because PyYAML follows YAML 1.1, where `no` is a boolean,
+`0123` is octal, and `10:30` is the number 630.
 """
 
 import re
@@ -15,14 +15,14 @@ from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.text import one_line, quoted
 
 Path = tuple[str | int, ...]
-"""The keys and list indexes that lead to a value."""
+"""The keys and list indexes from the root to a value."""
 
 MAX_TEXT = 4 << 20
 """Characters in one file."""
 MAX_DEPTH = 100
 """Levels of nesting."""
 MAX_ALIASED = 100_000
-"""Values that aliases may repeat in one document: the guard against the "billion laughs"."""
+"""The most values that the aliases of one document may repeat. It stops a "billion laughs" attack."""
 
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _NULL = re.compile(r"~|null|Null|NULL|")
@@ -40,26 +40,27 @@ class Document:
 
     value: Any
     lines: dict[Path, int]
-    """The line, from 1, of every value, or of its key."""
+    """The line of every value, or of its key. The first line is 1."""
 
 
 def read_yaml(text: str, name: str) -> Document:
-    """The only document in the text; an empty text is null. `name` is what problems call the text.
+    """The single document in the text. An empty text is null. Problems refer to the text by `name`.
 
-    Raises `ConfigError`: with the first error of syntax, or with every duplicate key and unknown tag.
+    Raises `ConfigError` with the first syntax error, or with all duplicate keys and unknown tags.
     """
     if len(text) > MAX_TEXT:
-        raise ConfigError([Problem("", f"longer than {MAX_TEXT >> 20} MiB, which no configuration may be", name)])
+        raise ConfigError([Problem("", f"the text is longer than {MAX_TEXT >> 20} MiB, the limit", name)])
     try:
-        text.encode()  # a lone surrogate, from an argument or variable that is not UTF-8
+        text.encode()  # fails on lone surrogates, which stand for bytes that are not UTF-8
         reader = _Reader(text, name)
         document = reader.document()
     except UnicodeEncodeError:
-        raise ConfigError([Problem("", "not UTF-8 text", name)]) from None
+        raise ConfigError([Problem("", "the text is not UTF-8 text; encode it as UTF-8", name)]) from None
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_syntax_problem(error, text, name)]) from error
     except yaml.YAMLError as error:
-        raise ConfigError([Problem("", "not text: it has control characters", name)]) from error
+        message = "the text has control characters, which YAML does not allow; remove them"
+        raise ConfigError([Problem("", message, name)]) from error
     if reader.problems:
         raise ConfigError(reader.problems)
     return document
@@ -67,19 +68,19 @@ def read_yaml(text: str, name: str) -> Document:
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, name: str) -> Problem:
     mark: Any = error.problem_mark or error.context_mark
-    sentence = f"not valid YAML: {one_line(error.problem or error.context)}"
+    message = f"not valid YAML: {one_line(error.problem or error.context)}"
     if mark is None:
-        return Problem("", sentence, name)
+        return Problem("", message, name)
     line = "".join(text.splitlines()[mark.line : mark.line + 1])
     if line[mark.column : mark.column + 1] == "\t":
-        sentence += " (a tab; YAML is indented by spaces)"
+        message += " (there is a tab; use spaces to indent YAML)"
     if line[max(mark.column - 1, 0) : mark.column + 1] == "${":
-        sentence += " (inside [] and {}, ${...} needs quotes)"
-    return Problem("", sentence, f"{name}:{mark.line + 1}:{mark.column + 1}")
+        message += " (inside [] and {}, put ${...} in quotes)"
+    return Problem("", message, f"{name}:{mark.line + 1}:{mark.column + 1}")
 
 
 def read_scalar(text: str) -> Any:
-    """The value of an unquoted scalar by the core schema."""
+    """The value of an unquoted scalar in the core schema."""
     if len(text) > _LONGEST_NUMBER:
         return text
     if _NULL.fullmatch(text):
@@ -94,7 +95,7 @@ def read_scalar(text: str) -> Any:
 
 
 class _Reader:
-    """Makes values from the parser's events."""
+    """Makes values from the events of PyYAML's parser."""
 
     def __init__(self, text: str, name: str) -> None:
         self._events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
@@ -113,7 +114,7 @@ class _Reader:
         next(self._events)  # the document's end
         after = next(self._events)
         if not isinstance(after, yaml.StreamEndEvent):
-            self._refuse("a second document (---) begins here; a configuration is one", after)
+            self._refuse("a second document (---) begins here; write a single one", after)
         return Document(value, self._lines)
 
     def _value(self, event: Any, path: Path) -> Any:
@@ -136,13 +137,13 @@ class _Reader:
 
     def _alias(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
-            self._refuse(f"alias {quoted(event.anchor)} has no anchor before it", event)
+            self._refuse(f"alias {quoted(event.anchor)} has no anchor; define it before, with &", event)
             return None
         value, size = self._anchors[event.anchor]
         self._aliased += size
         self._values += size
         if self._aliased > MAX_ALIASED:
-            raise yaml.MarkedYAMLError(None, None, "aliases repeat too much", event.start_mark)
+            raise yaml.MarkedYAMLError(None, None, f"aliases repeat more than {MAX_ALIASED:,} values", event.start_mark)
         return value
 
     def _scalar(self, event: Any) -> Any:
@@ -156,7 +157,7 @@ class _Reader:
         if tag == "float" and type(value) is int:
             return float(event.value)
         if type(value) is not wanted:
-            self._refuse(f"this is no !!{tag}", event)
+            self._refuse(f"the value does not match its tag !!{tag}", event)
         return value
 
     def _sequence(self, event: Any, path: Path) -> list[Any]:
@@ -177,31 +178,32 @@ class _Reader:
                 merged |= self._merge(self._value(next(self._events), (*path, "<<")), key)
                 continue
             if key.value in own:
-                self._refuse(f"key {quoted(key.value)} is already there, in line {self._lines[*path, key.value]}", key)
+                line = self._lines[*path, key.value]
+                self._refuse(f"duplicate key {quoted(key.value)}; it is already in line {line}", key)
             self._lines.setdefault((*path, key.value), _line(key))
             own[key.value] = self._value(next(self._events), (*path, key.value))
         return merged | own
 
     def _merge(self, value: Any, key: Any) -> dict[str, Any]:
-        """What `<<` brings in: a mapping, or a list of them, of which the first wins."""
+        """The keys that `<<` merges: of one mapping, or of a list of mappings where the first one wins."""
         mappings = value if isinstance(value, list) else [value]
-        together: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for mapping in reversed(mappings):
             if isinstance(mapping, dict):
-                together |= mapping
+                merged |= mapping
             else:
-                self._refuse("<< takes a mapping or a list of mappings", key)
-        return together
+                self._refuse("the value of << must be a mapping or a list of mappings", key)
+        return merged
 
     def _check_tag(self, event: Any, tag: str) -> None:
         if self._tag(event) not in (None, tag):
-            self._refuse(f"this is no {event.tag}", event)
+            self._refuse(f"the value does not match its tag {event.tag}", event)
 
     def _tag(self, event: Any) -> str | None:
         if event.tag is None or event.tag == "!":
             return "str" if event.tag and isinstance(event, yaml.ScalarEvent) else None
         if event.tag not in _TAGS:
-            self._refuse(f"tag {quoted(event.tag)} is not allowed", event)
+            self._refuse(f"tag {quoted(event.tag)} is not supported; remove it", event)
         return _TAGS.get(event.tag)
 
     def _refuse(self, message: str, event: Any) -> None:

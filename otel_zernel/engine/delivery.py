@@ -10,7 +10,7 @@ from typing import Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Exporter
-from otel_zernel.engine.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
+from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.lifetime import cancel_and_wait, was_cancelled
 from otel_zernel.engine.queue import MemoryQueue, Queue, Request, join_and_split
 from otel_zernel.errors import Permanent, Retryable
@@ -33,10 +33,10 @@ class Delivery:
     """
 
     def __init__(self, exporter: Exporter, metrics: ExporterMetrics, queue: Queue | None = None) -> None:
-        """`queue` replaces the queue in memory."""
+        """`queue` replaces the queue in memory. The entries that it already has are delivered first."""
         config: RemoteExporterConfig = exporter.config if exporter.delivery == "remote" else LOCAL
         self.exporter = exporter
-        self.queue = queue or MemoryQueue(config.sending_queue)
+        self.queue = MemoryQueue(config.sending_queue) if queue is None else queue
         self.blocks = config.sending_queue.block_on_overflow
         self.direct = not config.sending_queue.enabled
         """Whether the exporter has no queue: the pipeline then awaits `send`."""
@@ -49,7 +49,7 @@ class Delivery:
         self._logger = exporter.context.logger
         self._clock = exporter.context.clock
         self._in_flight: set[Request] = set()
-        self._available = asyncio.Semaphore(0)
+        self._available = asyncio.Semaphore(len(self.queue))
         """One for each entry of the queue that is not leased."""
         self._gathering = asyncio.Lock()
         self._flush: asyncio.Timeout | None = None

@@ -29,35 +29,40 @@ def starting(path: str) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def opened(component: AbstractAsyncContextManager[Any], path: str) -> AsyncIterator[None]:
-    """Enters the component. Raises `CannotStart` if that fails; errors while leaving are logged."""
+async def opened(
+    component: AbstractAsyncContextManager[Any], path: str, longest: float = LONGEST_CLOSING
+) -> AsyncIterator[None]:
+    """Enters the component. Raises `CannotStart` if that fails.
+
+    Errors while leaving are logged. After `longest` s the component is abandoned.
+    """
     with starting(path):
         await component.__aenter__()
     try:
         yield
     finally:
         try:
-            async with asyncio.timeout(LONGEST_CLOSING):
+            async with asyncio.timeout(longest):
                 await component.__aexit__(None, None, None)
         except TimeoutError:
-            _logger.error("%s did not close within %g s; continuing without it", path, LONGEST_CLOSING)
+            _logger.error("%s did not close within %g s; continuing without it", path, longest)
         except Exception as error:
             _logger.exception("%s failed to close: %s: %s", path, type(error).__name__, error)
 
 
-async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Cancels the tasks and waits for them, at most `LONGEST_END`. Logs errors, and the tasks that do not end."""
+async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], longest: float = LONGEST_END) -> None:
+    """Cancels the tasks and waits for their end, at most `longest` s. Logs their errors, and the tasks that hang."""
     for task in tasks:
         task.cancel()
     if not tasks:
         return
-    done, late = await asyncio.wait(tasks, timeout=LONGEST_END)
+    done, late = await asyncio.wait(tasks, timeout=longest)
     for task in done:
         error = None if task.cancelled() else task.exception()
         if error and not isinstance(error, CannotStart):  # the service reports `CannotStart` itself
             _logger.error("%s failed: %s: %s", task.get_name(), type(error).__name__, error, exc_info=error)
     for name in dict.fromkeys(task.get_name() for task in late):
-        _logger.error("%s did not stop within %g s; continuing without it", name, LONGEST_END)
+        _logger.error("%s did not stop within %g s; continuing without it", name, longest)
 
 
 def was_cancelled(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.service import Service, log_undelivered
 from otel_zernel.errors import CannotStart, ConfigError
-from otel_zernel.telemetry.logs import Sampling, set_up
+from otel_zernel.telemetry.logs import SamplingFilter, set_up
 
 _logger = logging.getLogger("otel_zernel.engine.service")
 
@@ -152,7 +152,7 @@ class CollectorProcess:
     def _set_up_logs(self, settings: Settings) -> None:
         logs = settings.telemetry.logs
         limits, now = logs.sampling, self._clock.monotonic
-        sampling = Sampling(limits.tick, limits.initial, limits.thereafter, now) if limits.enabled else None
+        sampling = SamplingFilter(limits.tick, limits.initial, limits.thereafter, now) if limits.enabled else None
         set_up(logs.level, logs.encoding, sampling)
         for warning in settings.warnings:
             _logger.warning("%s", warning)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from otel_zernel.batch import Batch
-from otel_zernel.engine.delivery_config import SendingQueueConfig, Sizer
+from otel_zernel.delivery_config import SendingQueueConfig, Sizer
 
 _SIZERS: dict[Sizer, Callable[[Batch], int]] = {
     "requests": lambda batch: 1,

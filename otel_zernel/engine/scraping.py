@@ -1,52 +1,12 @@
 """The schedule of a scraper: initial delay, interval and timeout around a `scrape` that may block."""
 
 import asyncio
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from queue import SimpleQueue
-from typing import Any, TypeVar
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Emit, Insist, PartialScrape, Scraper, ScraperConfig
 from otel_zernel.errors import CannotStart, Refused, Rejected
 from otel_zernel.telemetry import ScraperMetrics
-
-T = TypeVar("T")
-
-
-class ScrapeThread:
-    """A daemon thread that runs one call at a time. A call that hangs blocks neither the event loop nor the exit."""
-
-    def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._last: Future[Any] | None = None
-        threading.Thread(target=self._work, name=name, daemon=True).start()
-
-    @property
-    def busy(self) -> bool:
-        """Whether a call is running."""
-        return self._last is not None and not self._last.done()
-
-    async def call(self, function: Callable[[], T]) -> T:
-        """Runs the function and returns its result, or raises its exception. Must not be called while busy."""
-        future: Future[T] = Future()
-        self._last = future
-        self._calls.put((future, function))
-        return await asyncio.wrap_future(future)
-
-    def close(self) -> None:
-        """Ends the thread after the running call."""
-        self._calls.put(None)
-
-    def _work(self) -> None:
-        for future, function in iter(self._calls.get, None):
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function())
-            except BaseException as error:  # noqa: BLE001  # raised again in `call`
-                future.set_exception(error)
+from otel_zernel.threads import ScrapeThread
 
 
 class ScrapeLoop:

@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: names, series, pages, and the HTTP application that serves them."""
+"""Prometheus pages of OpenTelemetry metrics: names, labels, series, formats, and the HTTP application."""
 
 from otel_zernel.exposition.asgi import metrics_app
 from otel_zernel.exposition.formats import Format, negotiate

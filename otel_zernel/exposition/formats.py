@@ -1,4 +1,4 @@
-"""The formats of a page, and which one a scraper asks for."""
+"""The formats of a page, and the choice of one for a scraper."""
 
 from dataclasses import dataclass
 from email.message import Message
@@ -6,14 +6,15 @@ from email.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Prometheus's text format or OpenMetrics 1.0. With `utf8` the reader takes names of any characters, in quotes."""
+    """The Prometheus text format, or OpenMetrics 1.0."""
 
     openmetrics: bool = False
     utf8: bool = False
+    """The scraper accepts names of any UTF-8 characters, in quotes."""
 
     @property
     def content_type(self) -> str:
-        """The header that says so."""
+        """The Content-Type header of this format."""
         escaping = "; escaping=allow-utf-8" if self.utf8 else ""
         if self.openmetrics:
             return f"application/openmetrics-text; version=1.0.0; charset=utf-8{escaping}"
@@ -21,28 +22,30 @@ class Format:
 
 
 def negotiate(accept: str, *, openmetrics: bool = True) -> Format:
-    """The format an Accept header likes best of ours, by its `q`, then by its order; the text format if it likes none.
+    """The supported format with the highest `q` in an Accept header. Among equals, the first one wins.
 
-    `openmetrics` says if OpenMetrics is on offer.
+    If the header names no supported format, the result is the text format. If `openmetrics` is false, OpenMetrics is
+    not supported.
     """
-    best, weight = Format(), 0.0
-    for wanted in accept.split(","):
-        found = _format(wanted)
-        if found and (openmetrics or not found[0].openmetrics) and found[1] > weight:
-            best, weight = found
+    best, best_weight = Format(), 0.0
+    for media_range in accept.split(","):
+        found = _format(media_range)
+        if found and (openmetrics or not found[0].openmetrics) and found[1] > best_weight:
+            best, best_weight = found
     return best
 
 
-def _format(wanted: str) -> tuple[Format, float] | None:
+def _format(media_range: str) -> tuple[Format, float] | None:
+    """The format that one media range of an Accept header means, and its weight."""
     header = Message()
-    header["content-type"] = wanted.strip()
-    kind = header.get_content_type()
+    header["content-type"] = media_range.strip()
+    media_type = header.get_content_type()
     utf8 = header.get_param("escaping") == "allow-utf-8"
     version = header.get_param("version")
     weight = _weight(str(header.get_param("q", "1")))
-    if kind == "application/openmetrics-text" and version in (None, "1.0.0"):
+    if media_type == "application/openmetrics-text" and version in (None, "1.0.0"):
         return Format(openmetrics=True, utf8=utf8), weight
-    if kind == "text/plain" and wanted.strip():
+    if media_type == "text/plain" and media_range.strip():
         return Format(utf8=utf8 and version == "1.0.0"), weight
     return None
 
@@ -56,8 +59,8 @@ def _weight(text: str) -> float:
 
 def accepts_gzip(accept_encoding: str) -> bool:
     """Whether an Accept-Encoding header allows gzip."""
-    for wanted in accept_encoding.split(","):
-        name, _, parameter = wanted.partition(";")
+    for coding in accept_encoding.split(","):
+        name, _, parameter = coding.partition(";")
         if name.strip().lower() == "gzip":
             return _weight(parameter.strip().lower().removeprefix("q=") or "1") > 0
     return False

@@ -1,39 +1,47 @@
-"""Labels as text: attribute values spelled, escaped, sorted and joined."""
+"""Labels as text: attribute values are formatted, escaped, sorted and joined."""
 
 import base64
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from otel_zernel.exposition.names import Naming, is_classic_label, is_classic_name
 
-Labelled = tuple[str, str, str]
-"""An attribute on its way to a label: its own name, the label's, and the value."""
+
+class Label(NamedTuple):
+    """A label, and the attribute that it was made from."""
+
+    attribute: str
+    name: str
+    value: str
 
 
-def spell(value: float) -> str:
-    """A number as Prometheus reads it."""
+def number_text(value: float) -> str:
+    """A number as the exposition formats write it."""
     if math.isfinite(value):
         return repr(value)
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def escape(text: str, *, quotes: bool = True) -> str:
-    """The inside of a quoted string, or of a HELP comment, where the older format leaves `quotes` alone."""
+    """The inside of a quoted string, or of a HELP comment.
+
+    In HELP comments of the Prometheus text format, quotes are not escaped: pass `quotes=False`.
+    """
     escaped = text.replace("\\", r"\\").replace("\n", r"\n")
     return escaped.replace('"', r"\"") if quotes else escaped
 
 
 def value_text(value: AnyValue) -> str:
-    """An attribute's value as a label's: strings as they are, bytes in base64, what has parts as JSON."""
+    """An attribute's value as a label value: strings unchanged, bytes as base64, arrays and maps as JSON."""
     plain = _plain(value)
     if isinstance(plain, str):
         return plain
     if isinstance(plain, float) and not isinstance(plain, bool):
-        return spell(plain).removesuffix(".0")
+        return number_text(plain).removesuffix(".0")
     return "" if plain is None else json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -48,34 +56,37 @@ def _plain(value: AnyValue) -> Any:
     return getattr(value, kind) if kind else None
 
 
-def labelled(attributes: Iterable[KeyValue], naming: Naming, prefix: str = "") -> list[Labelled]:
-    """The attributes, `prefix` in front of their names, with their labels. An empty value is no label to Prometheus."""
-    named = ((prefix + pair.key, naming.label(prefix + pair.key), value_text(pair.value)) for pair in attributes)
-    return [one for one in named if one[2]]
+def labels_of(attributes: Iterable[KeyValue], naming: Naming, prefix: str = "") -> list[Label]:
+    """The labels of attributes, whose names get `prefix` first. Empty values are omitted: Prometheus ignores them."""
+    labels = (Label(prefix + one.key, naming.label(prefix + one.key), value_text(one.value)) for one in attributes)
+    return [label for label in labels if label.value]
 
 
-def joined(attributes: Iterable[Labelled]) -> dict[str, str]:
-    """Label values by name. Attributes of one label join theirs by `;`, in the order of the attributes' names."""
-    labels: dict[str, str] = {}
-    for _, name, value in sorted(attributes):
-        labels[name] = f"{labels[name]};{value}" if name in labels else value
-    return labels
+def values_by_name(labels: Iterable[Label]) -> dict[str, str]:
+    """Label values by label name.
+
+    If several attributes have the same label name, their values are joined by `;`, in the order of attribute names.
+    """
+    values: dict[str, str] = {}
+    for _, name, value in sorted(labels):
+        values[name] = f"{values[name]};{value}" if name in values else value
+    return values
 
 
 def label_text(labels: Mapping[str, str]) -> str:
-    """The labels as they stand between braces, sorted by name."""
+    """The text between the braces: non-empty labels, sorted by name."""
     return ",".join(f'{_quoted_label(name)}="{escape(value)}"' for name, value in sorted(labels.items()) if value)
 
 
-def sample(name: str, labels: str, extra: str = "") -> str:
-    """A line up to its value. A name beyond the classic characters moves into the braces."""
+def sample_prefix(name: str, labels: str, extra_label: str = "") -> str:
+    """A sample's line up to its value. A name with other than classic characters is written inside the braces."""
     outside, inside = (name, "") if is_classic_name(name) else ("", quoted_name(name))
-    between = ",".join(filter(None, (inside, labels, extra)))
+    between = ",".join(filter(None, (inside, labels, extra_label)))
     return f"{outside}{{{between}}} " if between else f"{outside} "
 
 
 def quoted_name(name: str) -> str:
-    """A metric's name, in quotes if it has more than the classic characters."""
+    """A metric's name, in quotes if it has other than classic characters."""
     return name if is_classic_name(name) else f'"{escape(name)}"'
 
 

@@ -1,7 +1,7 @@
-"""OpenTelemetry names and units, spelled as Prometheus wants them.
+"""Conversion of OpenTelemetry names and units to Prometheus names.
 
-The rules are those of the OpenTelemetry specification, compatibility/prometheus_and_openmetrics.md, as the Collector
-reads them; the units are UCUM's.
+The rules come from the OpenTelemetry specification, compatibility/prometheus_and_openmetrics.md. Where it leaves room,
+the OpenTelemetry Collector's behaviour decides. Units are UCUM units.
 """
 
 import re
@@ -40,31 +40,34 @@ _UNITS = {
 }
 _PER = {"s": "second", "m": "minute", "min": "minute", "h": "hour", "d": "day", "w": "week", "mo": "month", "y": "year"}
 _ANNOTATION = re.compile(r"\{[^}]*\}")
-_NO_NAME = re.compile(r"[^a-zA-Z0-9:]+")
-_NO_LABEL = re.compile(r"[^a-zA-Z0-9]+")
+_NOT_IN_NAME = re.compile(r"[^a-zA-Z0-9:]+")
+_NOT_IN_LABEL = re.compile(r"[^a-zA-Z0-9]+")
 _CLASSIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _CLASSIC_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def unit_words(unit: str) -> tuple[str, str]:
-    """A UCUM unit in words, split at the slash: `By/s` is (`bytes`, `per_second`). `{annotations}` say nothing."""
+    """A UCUM unit in words, split at the slash: `By/s` is (`bytes`, `per_second`). `{annotations}` are ignored."""
     main, _, per = (part.strip() for part in _ANNOTATION.sub("", unit).partition("/"))
     per = _underscored(_PER.get(per, per))
     return _underscored(_UNITS.get(main, main)), f"per_{per}" if per else ""
 
 
 def _underscored(text: str) -> str:
-    return _NO_LABEL.sub("_", text).strip("_")
+    return _NOT_IN_LABEL.sub("_", text).strip("_")
 
 
 def classic_name(name: str) -> str:
-    """A metric's name in the characters Prometheus always knew; empty if it has none of them."""
-    return "_".join(filter(None, _NO_NAME.split(name)))
+    """A metric's name in classic characters: letters, digits, `_` and `:`. Empty if the name has no such character."""
+    return "_".join(filter(None, _NOT_IN_NAME.split(name)))
 
 
 def classic_label(attribute: str) -> str:
-    """An attribute's name as a label. Runs of underscores become one, so no result is a reserved `__name`."""
-    label = _NO_LABEL.sub("_", attribute) or "_"
+    """An attribute's name as a classic label name.
+
+    Repeated underscores become one, so the result never starts with `__`, which Prometheus reserves.
+    """
+    label = _NOT_IN_LABEL.sub("_", attribute) or "_"
     return f"key_{label}" if label[0].isdigit() else label
 
 
@@ -79,7 +82,7 @@ def is_classic_label(label: str) -> bool:
 
 
 class Naming:
-    """Names by one page's options."""
+    """Converts names by the options of one page."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -87,30 +90,30 @@ class Naming:
         self.label = lru_cache(maxsize=4096)(self._label)
 
     def unit(self, unit: str, *, is_gauge: bool) -> str:
-        """A unit as Prometheus's UNIT comment has it; `1` is a ratio for gauges, and for others nothing."""
+        """The unit for the UNIT comment. The unit `1` becomes `ratio` for gauges, and nothing for other types."""
         if unit == "1" and is_gauge:
             return "ratio"
         return "_".join(filter(None, unit_words(unit)))
 
     def family(self, name: str, unit: str, *, is_gauge: bool = False, is_counter: bool = False) -> str:
-        """The name of a metric's family; empty if nothing of the metric's name can be kept.
+        """The family name of a metric; empty if the metric's name has no legal character.
 
-        `is_gauge` is true for OpenTelemetry's gauges alone: a sum of unit `1` counts things and is no ratio.
+        `is_gauge` is true only for OpenTelemetry gauges. A sum with unit `1` counts things and is not a ratio.
         """
-        named = classic_name(name) if self._options.escapes else name
-        if not named:
+        family = classic_name(name) if self._options.escapes else name
+        if not family:
             return ""
         if self._options.adds_suffixes:
-            named = _with_suffixes(named, unit, is_gauge=is_gauge, is_counter=is_counter)
+            family = _with_suffixes(family, unit, is_gauge=is_gauge, is_counter=is_counter)
         if self._namespace:
-            named = f"{self._namespace}_{named}"
-        return f"_{named}" if self._options.escapes and named[0].isdigit() else named
+            family = f"{self._namespace}_{family}"
+        return f"_{family}" if self._options.escapes and family[0].isdigit() else family
 
     def _label(self, attribute: str) -> str:
-        """The label of an attribute; never a `__reserved` one."""
-        chosen = self._options.label_names.get(attribute)
-        if chosen is not None:
-            return chosen
+        """The label name of an attribute. It never starts with `__`, which Prometheus reserves."""
+        configured = self._options.label_names.get(attribute)
+        if configured is not None:
+            return configured
         if self._options.escapes:
             return classic_label(attribute)
         return "_" + attribute.lstrip("_") if attribute.startswith("__") or not attribute else attribute

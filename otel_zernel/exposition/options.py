@@ -1,4 +1,4 @@
-"""What may be chosen about a page; names and defaults are those of otelcol's prometheus exporter."""
+"""The options of a page. Names and defaults are those of the Prometheus exporter of the OpenTelemetry Collector."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,10 @@ TranslationStrategy = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ResourceLabels:
-    """Which resource attributes become labels of every series, by globs. `excluded` alone means all but those."""
+    """Globs of the resource attributes that become labels of every series.
+
+    If only `excluded` is set, all other attributes become labels. If neither is set, none does.
+    """
 
     included: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
@@ -27,38 +30,43 @@ class ResourceLabels:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a page names and keeps its series."""
+    """How a page names its series, and how long it keeps them."""
 
     namespace: str = ""
-    """Goes in front of every name, with an underscore."""
+    """A prefix for every metric name. An underscore follows it."""
     const_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of every series."""
+    """Labels that are added to every series."""
     label_names: Mapping[str, str] = field(default_factory=dict)
-    """The label to use for an OpenTelemetry attribute, where the rule's is not wanted: `process.pid: pid`."""
+    """Label names by attribute name, to override the naming rule: `process.pid: pid`."""
     resource_constant_labels: ResourceLabels = ResourceLabels()
+    """Resource attributes that become labels of every series."""
     target_labels: bool = True
-    """`job` and `instance` on every series. False for a page about the program that serves it: its scraper knows."""
+    """Whether every series has the labels `job` and `instance`.
+
+    False for a page about the serving program itself: the scraper adds these labels.
+    """
     without_scope_info: bool = False
-    """No `otel_scope_*` labels."""
+    """Whether the `otel_scope_*` labels are omitted."""
     translation_strategy: TranslationStrategy = "UnderscoreEscapingWithSuffixes"
+    """How OpenTelemetry names become Prometheus names."""
     send_timestamps: bool = False
-    """Writes the points' own times; without, Prometheus takes the time of the scrape."""
+    """Whether samples carry the timestamps of their points. Otherwise Prometheus uses the time of the scrape."""
     metric_expiration: float = 300.0
-    """Seconds a series stays without a new point."""
+    """Seconds after which a series without a new point is removed."""
 
     @property
     def escapes(self) -> bool:
-        """Whether names are brought down to Prometheus's classic characters."""
+        """Whether names are limited to classic characters: letters, digits, `_` and `:`."""
         return self.translation_strategy.startswith("Underscore")
 
     @property
     def adds_suffixes(self) -> bool:
-        """Whether names end in unit and `_total`."""
+        """Whether names get their unit and `_total` as suffixes."""
         return self.translation_strategy.endswith("WithSuffixes")
 
     @property
     def escaped(self) -> Self:
-        """The same with classic names."""
+        """The same options with classic names."""
         classic: TranslationStrategy = (
             "UnderscoreEscapingWithSuffixes" if self.adds_suffixes else "UnderscoreEscapingWithoutSuffixes"
         )

@@ -1,4 +1,4 @@
-"""Pages: the newest value of every series, ready to be written."""
+"""The page: the newest value of every series, ready to be rendered."""
 
 import math
 import threading
@@ -7,19 +7,19 @@ from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
-from otel_zernel.exposition.family import Family, header
+from otel_zernel.exposition.families import TARGET_INFO, MetricFamilies
+from otel_zernel.exposition.family import MetricFamily, header
 from otel_zernel.exposition.formats import Format
-from otel_zernel.exposition.labels import sample
+from otel_zernel.exposition.labels import sample_prefix
 from otel_zernel.exposition.names import Naming
 from otel_zernel.exposition.options import Options
 from otel_zernel.exposition.origin import Origin, target_infos
-from otel_zernel.exposition.series import Malformed, Series
-from otel_zernel.exposition.stream import Stream, stream_key
+from otel_zernel.exposition.series import ExposedSeries, MalformedPoint
+from otel_zernel.exposition.stream import MetricStream, OriginStreams
 from otel_zernel.otlp.staleness import has_no_value
 
-_ALIASES = 4
-"""Encodings remembered for one series. A sender that shuffles its attributes must not fill the memory."""
-_INFO = "target_info"
+_MAX_KEYS = 4
+"""The most keys stored for one series. A sender that shuffles its attributes must not fill the memory."""
 
 
 def _ignore(*_: object) -> None:
@@ -27,17 +27,18 @@ def _ignore(*_: object) -> None:
 
 
 class Page:
-    """The series of everything that came, until they expire. Safe to update and to render from several threads.
+    """The series of all received points, until they expire. Several threads may update and render it.
 
-    What is not shown is counted by `drop(points, reason)`, and explained by `warn(template, *arguments)` where the user
-    can do something about it:
+    Points that cannot be shown are counted by `drop(points, reason)`. If the user can do something about it,
+    `warn(template, *arguments)` explains it. The reasons:
 
     - `type_conflict`: another metric has this name, with another type or unit
-    - `collision`: another series has these labels; the newer of the two is kept
-    - `out_of_order`: older than what is shown, or a delta that overlaps it
-    - `malformed`: negative counters, bounds that don't ascend, quantiles beyond 0 and 1 or of negative values
-    - `no_temporality`: a sum or histogram that doesn't say if it is cumulative
-    - `bad_name`: no character of the name is one of Prometheus's
+    - `collision`: two series have the same labels; only the newer one is shown
+    - `out_of_order`: the point is older than the shown one, or is a delta that overlaps it
+    - `malformed`: a negative counter, bounds that do not ascend, a quantile outside 0 to 1, or a negative value of a
+      quantile
+    - `no_temporality`: a sum or histogram without a temporality
+    - `bad_name`: the metric's name has no character that Prometheus allows
     """
 
     def __init__(
@@ -51,17 +52,15 @@ class Page:
         self._drop = drop
         self._warn = warn
         self._lock = threading.Lock()
-        self._origins: dict[tuple[bytes, bytes, str], Origin] = {}
-        self._families: dict[str, Family] = {}
-        self._owners: dict[str, Family] = {}
-        """Families by the names of their samples, which no other may use."""
-        self._infos: list[str] | None = None
-        """The labels of `target_info`; None if they may have changed."""
+        self._origins: dict[tuple[bytes, bytes, str], OriginStreams] = {}
+        self._families = MetricFamilies()
+        self._target_infos: list[str] | None = None
+        """The label texts of `target_info`. None if they may have changed."""
         self._oldest = math.inf
-        """No series was seen, and no origin made, before this time."""
+        """A lower bound of the times at which series were updated and origins created, in s."""
 
     def update(self, metrics: MetricsData, now: float) -> None:
-        """Takes a batch; `now` is in s, of a clock that never goes backwards."""
+        """Adds the points of a batch. `now` is in s of a monotonic clock."""
         with self._lock:
             self._expire(now)
             for resource in metrics.resource_metrics:
@@ -69,85 +68,60 @@ class Page:
                 for scope in resource.scope_metrics:
                     origin = self._origin(encoded, resource, scope, now)
                     for metric in scope.metrics:
-                        self._take(origin, metric, now)
+                        self._add_metric(origin, metric, now)
 
     def render(self, format_: Format, now: float) -> bytes:
-        """The page, without what has expired `now`."""
+        """The text of the page, without the series that are expired at `now`."""
         with self._lock:
             self._expire(now)
-            lines = self._info_lines(format_)
+            lines = self._target_info_lines(format_)
             for family in self._families.values():
                 lines += self._family_lines(family, format_)
         return "".join([*lines, "# EOF\n" if format_.openmetrics else ""]).encode()
 
     def expire(self, now: float) -> None:
-        """Removes all that had no point for `metric_expiration`."""
+        """Removes the series without a new point for `metric_expiration` seconds."""
         with self._lock:
             self._expire(now)
 
-    def _origin(self, encoded: bytes, resource: ResourceMetrics, scope: ScopeMetrics, now: float) -> Origin:
+    def _origin(self, encoded: bytes, resource: ResourceMetrics, scope: ScopeMetrics, now: float) -> OriginStreams:
         key = (encoded, scope.scope.SerializeToString(), scope.schema_url)
         origin = self._origins.get(key)
         if origin is None:
-            origin = self._origins[key] = Origin(resource, scope, self._naming, self._options)
+            origin = self._origins[key] = OriginStreams(Origin(resource, scope, self._naming, self._options))
             self._oldest = min(self._oldest, now)
         return origin
 
-    def _take(self, origin: Origin, metric: Metric, now: float) -> None:
+    def _add_metric(self, origin: OriginStreams, metric: Metric, now: float) -> None:
         kind = metric.WhichOneof("data")
         if kind is None:
             return
         data = getattr(metric, kind)
-        key = stream_key(metric, kind, data)
-        stream = origin.streams.get(key)
-        if stream is None:
-            stream = origin.streams[key] = Stream.of(origin, metric, key, self._naming)
+        stream = origin.stream_of(metric, kind, data, self._naming)
         if not stream.name:
             self._drop(len(data.data_points), "bad_name")
         elif stream.unspecified:
             self._drop(len(data.data_points), "no_temporality")
-        elif family := self._family(stream):
-            self._absorb(stream, family, data.data_points, now)
+        elif family := self._families.family_of(stream):
+            self._add_points(stream, family, data.data_points, now)
         else:
             self._drop(len(data.data_points), "type_conflict")
-            self._warn("Prometheus family %s: another metric has this name, with another type or unit", stream.name)
+            self._warn(
+                "Prometheus metric %s: dropped points of a metric with the same name but another type or unit; "
+                "rename one of the two metrics",
+                stream.name,
+            )
 
-    def _family(self, stream: Stream) -> Family | None:
-        """The stream's family, made if it is new; None if the name is another's."""
-        family = self._families.get(stream.name)
-        if family is None or not family.series:
-            return self._new_family(stream)
-        if family.kind != stream.kind or (family.unit and stream.unit and family.unit != stream.unit):
-            return None
-        return family
-
-    def _new_family(self, stream: Stream) -> Family | None:
-        samples = tuple(stream.name + suffix for suffix in stream.series_type.suffixes)
-        if _INFO in samples or any(name in self._owners and self._owners[name].series for name in samples):
-            return None
-        for name in samples:
-            self._discard(self._owners.get(name))
-        family = Family(stream.name, stream.kind, stream.unit, stream.help, samples)
-        self._families[stream.name] = family
-        self._owners.update(dict.fromkeys(samples, family))
-        return family
-
-    def _discard(self, family: Family | None) -> None:
-        if family is not None:
-            del self._families[family.name]
-            for name in family.samples:
-                del self._owners[name]
-
-    def _absorb(self, stream: Stream, family: Family, points: Iterable[Any], now: float) -> None:
-        """The hot path: a known series costs neither a look at its attributes nor a new string."""
-        known, key_of, delta = stream.known, stream.key, stream.delta
+    def _add_points(self, stream: MetricStream, family: MetricFamily, points: Iterable[Any], now: float) -> None:
+        """The hot path. For a known series, no attribute is parsed and no text is made."""
+        known_series, key_of, delta = stream.series, stream.key, stream.delta
         late = malformed = 0
         for point in points:
             if has_no_value(point):
-                self._end(stream, family, point)
+                self._end_series(stream, family, point)
                 continue
             key = key_of(point)
-            series = known.get(key) or self._admit(stream, family, point, key)
+            series = known_series.get(key) or self._find_or_add_series(stream, family, point, key)
             if series is None:
                 continue
             time = point.time_unix_nano
@@ -155,30 +129,32 @@ class Page:
                 late += 1
                 continue
             try:
-                series.absorb(point, delta)
-            except Malformed:
+                series.update(point, delta)
+            except MalformedPoint:
                 malformed += 1
-                if series.seen == -math.inf:
+                if series.updated == -math.inf:
                     self._remove(series)
                 continue
-            series.time, series.earliest, series.seen = time, time + delta, now
+            series.time, series.earliest, series.updated = time, time + delta, now
         if late:
             self._drop(late, "out_of_order")
         if malformed:
             self._drop(malformed, "malformed")
 
-    def _end(self, stream: Stream, family: Family, point: Any) -> None:
-        """Removes the series of a point that says there is no value any more."""
+    def _end_series(self, stream: MetricStream, family: MetricFamily, point: Any) -> None:
+        """Removes the series of a staleness point."""
         series = family.series.get(stream.label_text(point.attributes))
-        if series is not None and series.stream is stream:
+        if series is not None and series.siblings is stream.series:
             self._remove(series)
 
-    def _admit(self, stream: Stream, family: Family, point: Any, key: bytes) -> Series | None:
-        """The series of a point whose encoding is new; None if it must yield to one with the same labels."""
+    def _find_or_add_series(
+        self, stream: MetricStream, family: MetricFamily, point: Any, key: bytes
+    ) -> ExposedSeries | None:
+        """The series of a point whose key is new. None if a newer series has the same labels."""
         labels = stream.label_text(point.attributes)
         identity = b"".join(sorted(pair.SerializeToString() for pair in point.attributes))
         series = family.series.get(labels)
-        if series is not None and (series.stream is not stream or series.identity != identity):
+        if series is not None and (series.siblings is not stream.series or series.identity != identity):
             self._drop(1, "collision")
             self._warn_of_collision(family)
             if 0 < point.time_unix_nano < series.time:
@@ -186,64 +162,61 @@ class Page:
             self._remove(series)
             series = None
         if series is None:
-            series = family.series[labels] = stream.series_type(stream, labels, identity)
-            self._infos = None
-        if len(series.keys) < _ALIASES:
+            series = family.series[labels] = stream.series_type(stream.name, labels, identity, stream.series)
+            self._target_infos = None
+        if len(series.keys) < _MAX_KEYS:
             series.keys.append(key)
-            stream.known[key] = series
+            stream.series[key] = series
         return series
 
-    def _warn_of_collision(self, family: Family) -> None:
-        """Once for a family: where one series collides, all of its resource do, at every point."""
-        if not family.has_collided:
-            family.has_collided = True
+    def _warn_of_collision(self, family: MetricFamily) -> None:
+        """Logs one warning per family: usually all series of a resource collide, at every point."""
+        if not family.collision_logged:
+            family.collision_logged = True
             self._warn(
-                "Prometheus family %s: two series have the same labels; "
-                "name the resource attributes that tell them apart in resource_constant_labels",
+                "Prometheus metric %s: two series have the same labels, and only the newer one is shown; "
+                "add a resource attribute in which they differ to resource_constant_labels",
                 family.name,
             )
 
-    def _remove(self, series: Series) -> None:
-        del self._families[series.stream.name].series[series.labels]
+    def _remove(self, series: ExposedSeries) -> None:
+        del self._families.by_name[series.name].series[series.labels]
         for key in series.keys:
-            del series.stream.known[key]
-        self._infos = None
+            del series.siblings[key]
+        self._target_infos = None
 
     def _expire(self, now: float) -> None:
         horizon = now - self._options.metric_expiration
         if self._oldest >= horizon:
             return
         for family in list(self._families.values()):
-            for series in [one for one in family.series.values() if one.seen < horizon]:
+            for series in [one for one in family.series.values() if one.updated < horizon]:
                 self._remove(series)
             if not family.series:
-                self._discard(family)
-        self._forget_origins()
-        self._oldest = min(
-            (one.seen for family in self._families.values() for one in family.series.values()), default=now
-        )
+                self._families.remove(family)
+        self._remove_empty_origins()
+        times = (one.updated for family in self._families.values() for one in family.series.values())
+        self._oldest = min(times, default=now)
 
-    def _forget_origins(self) -> None:
-        """Drops the streams without a series, and the origins without a stream."""
+    def _remove_empty_origins(self) -> None:
+        """Removes the streams without a series, and the origins without a stream."""
         for key, origin in list(self._origins.items()):
-            origin.streams = {name: stream for name, stream in origin.streams.items() if stream.known}
+            origin.remove_empty_streams()
             if not origin.streams:
                 del self._origins[key]
 
-    def _info_lines(self, format_: Format) -> list[str]:
-        if self._infos is None:
-            live = [one for one in self._origins.values() if any(stream.known for stream in one.streams.values())]
-            self._infos = target_infos(live, target_labels=self._options.target_labels)
-        if not self._infos:
+    def _target_info_lines(self, format_: Format) -> list[str]:
+        if self._target_infos is None:
+            live = [one.origin for one in self._origins.values() if one.has_series]
+            self._target_infos = target_infos(live, target_labels=self._options.target_labels)
+        if not self._target_infos:
             return []
-        name, type_ = ("target", "info") if format_.openmetrics else (_INFO, "gauge")
-        lines = [f"{sample(_INFO, labels)}1\n" for labels in self._infos]
-        return [header(name, type_, "What is known of a target besides job and instance.", "", format_), *lines]
+        name, type_ = ("target", "info") if format_.openmetrics else (TARGET_INFO, "gauge")
+        lines = [f"{sample_prefix(TARGET_INFO, labels)}1\n" for labels in self._target_infos]
+        return [header(name, type_, "Resource attributes other than job and instance.", "", format_), *lines]
 
-    def _family_lines(self, family: Family, format_: Format) -> list[str]:
+    def _family_lines(self, family: MetricFamily, format_: Format) -> list[str]:
         if not family.series:
             return []
-        shorter = self._owners.get(family.name.removesuffix("_total"))
-        clashes = shorter is not None and shorter is not family and bool(shorter.series)
         lines = family.lines(format_, send_timestamps=self._options.send_timestamps)
-        return [family.header(format_, clashes=clashes), *lines]
+        return [family.header(format_, clashes=self._families.has_clash(family)), *lines]

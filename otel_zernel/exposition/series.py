@@ -1,13 +1,13 @@
-"""Series: the state of what one set of labels shows, a class for each kind of point.
+"""Series of a page: the state behind the samples of one set of labels, with a class for each type of point.
 
-A series holds its lines' beginnings (`name{labels} `) as text that is made once, and the values behind them.
+A series keeps the prefixes of its lines (`name{labels} `) as text that is made once, and the values that follow them.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     Exemplar,
@@ -17,54 +17,57 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from otel_zernel.exposition.exponential import Exponential
-from otel_zernel.exposition.labels import sample, spell
-
-if TYPE_CHECKING:  # a stream knows its series
-    from otel_zernel.exposition.stream import Stream
+from otel_zernel.exposition.exponential import ExponentialBuckets
+from otel_zernel.exposition.labels import number_text, sample_prefix
 
 Sample = tuple[str, float, Exemplar | None]
-"""A line's beginning, its value, and its exemplar."""
+"""The prefix of a line, its value, and its exemplar."""
+
+SeriesByKey = dict[bytes, "ExposedSeries"]
+"""The series of one metric stream, by the encoded attributes of their points."""
 
 _SCALES = range(-10, 21)
-"""Of exponential histograms: the OpenTelemetry SDKs' limits."""
+"""The scales of exponential histograms: the limits of the OpenTelemetry SDKs."""
 
 
-class Malformed(Exception):
-    """A point that says nothing sensible. It changed nothing."""
+class MalformedPoint(Exception):
+    """The point's values are impossible. The series is unchanged."""
 
 
-class Series:
-    """One set of labels of one family. `absorb` takes its points, in order."""
+class ExposedSeries:
+    """One set of labels of one metric family."""
 
-    __slots__ = ("earliest", "identity", "keys", "labels", "seen", "stream", "time")
+    __slots__ = ("earliest", "identity", "keys", "labels", "name", "siblings", "time", "updated")
 
     suffixes: ClassVar[tuple[str, ...]] = ("",)
-    """What its samples' names end in."""
+    """The suffixes of the names of its samples."""
     own_label: ClassVar[str | None] = None
-    """The label it adds to those of the attributes."""
+    """The label that its samples have besides the labels of the attributes."""
 
-    def __init__(self, stream: "Stream", labels: str, identity: bytes) -> None:
-        self.stream = stream
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey) -> None:
+        self.name = name
+        """The name of its family."""
         self.labels = labels
         self.identity = identity
-        """The attributes encoded, in an order of their own."""
+        """The encoded attributes, sorted."""
+        self.siblings = siblings
+        """All series of its metric stream."""
         self.keys: list[bytes] = []
-        """Its keys in `stream.known`."""
+        """Its own keys in `siblings`."""
         self.time = 0
-        """ns since 1970 of the newest point."""
+        """The timestamp of the newest point, in ns since 1970."""
         self.earliest = 0
-        """The first time, in ns, that the next point may have."""
-        self.seen = -math.inf
-        """When a point last came, in s of the page's clock."""
+        """The lowest timestamp that the next point may have, in ns since 1970."""
+        self.updated = -math.inf
+        """The time of the last update, in s of the page's clock."""
 
-    def absorb(self, point: Any, delta: bool) -> None:
-        """Takes the point's value, or adds it if it is a delta. Raises `Malformed`."""
+    def update(self, point: Any, delta: bool) -> None:
+        """Replaces the value by the point's value, or adds a delta to it. Raises `MalformedPoint`."""
         raise NotImplementedError
 
     @property
     def has_exemplars(self) -> bool:
-        """Whether some sample has one."""
+        """Whether at least one sample has an exemplar."""
         raise NotImplementedError
 
     def samples(self) -> Iterator[Sample]:
@@ -72,19 +75,19 @@ class Series:
         raise NotImplementedError
 
 
-class Number(Series):
-    """A gauge, or a sum that may fall."""
+class NumberSeries(ExposedSeries):
+    """A gauge, or a sum that is not monotonic."""
 
     __slots__ = ("exemplar", "prefix", "value")
 
-    def __init__(self, stream: "Stream", labels: str, identity: bytes) -> None:
-        super().__init__(stream, labels, identity)
-        self.prefix = sample(stream.name, labels)
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey) -> None:
+        super().__init__(name, labels, identity, siblings)
+        self.prefix = sample_prefix(name, labels)
         self.value: float = 0
         self.exemplar: Exemplar | None = None
 
-    def absorb(self, point: NumberDataPoint, delta: bool) -> None:
-        value = point.as_double or point.as_int  # the one that is not set reads 0
+    def update(self, point: NumberDataPoint, delta: bool) -> None:
+        value = point.as_double or point.as_int  # an unset field reads as 0
         self.value = self.value + value if delta else value
 
     @property
@@ -95,29 +98,29 @@ class Number(Series):
         yield self.prefix, self.value, self.exemplar
 
 
-class Counter(Number):
-    """A sum that only grows."""
+class CounterSeries(NumberSeries):
+    """A monotonic sum."""
 
     __slots__ = ()
 
-    def absorb(self, point: NumberDataPoint, delta: bool) -> None:
+    def update(self, point: NumberDataPoint, delta: bool) -> None:
         value = point.as_double or point.as_int
         if not value >= 0:
-            raise Malformed
+            raise MalformedPoint
         self.value = self.value + value if delta else value
         if point.exemplars:
             self.exemplar = _copied(max(point.exemplars, key=exemplar_value))
 
 
-class Distribution(Series):
-    """What has several lines. Count and sum are the last of them, so that they can be missing."""
+class MultiSampleSeries(ExposedSeries):
+    """A series of several samples. Count and sum are the last ones, so that they can be omitted."""
 
     __slots__ = ("exemplars", "prefixes", "shape", "values")
 
-    def __init__(self, stream: "Stream", labels: str, identity: bytes) -> None:
-        super().__init__(stream, labels, identity)
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey) -> None:
+        super().__init__(name, labels, identity, siblings)
         self.shape: list[float] | None = None
-        """Bounds or quantiles, of which `prefixes` are made."""
+        """The bounds or quantiles that `prefixes` were made from."""
         self.prefixes: list[str] = []
         self.values: list[float] = []
         self.exemplars: dict[int, Exemplar] = {}
@@ -131,133 +134,134 @@ class Distribution(Series):
         for index, (prefix, value) in enumerate(zip(self.prefixes, self.values, strict=False)):
             yield prefix, value, self.exemplars.get(index)
 
-    def _show(self, shape: list[float], values: list[float]) -> None:
-        """Sets what is shown: a value for each of the shape's lines, and for count and sum, if they are there."""
+    def _set_values(self, shape: list[float], values: list[float]) -> None:
+        """Sets a value for each line of the shape. The values of count and sum may follow."""
         if shape != self.shape:
             self.shape = shape
-            self.prefixes = [*self._shaped(shape), self._line("_count"), self._line("_sum")]
+            self.prefixes = [*self._shape_prefixes(shape), self._prefix("_count"), self._prefix("_sum")]
             self.exemplars = {}
         self.values = values
 
-    def _shaped(self, shape: list[float]) -> list[str]:
-        """The beginnings of the lines in front of count and sum."""
+    def _shape_prefixes(self, shape: list[float]) -> list[str]:
+        """The prefixes of the lines before count and sum."""
         raise NotImplementedError
 
-    def _line(self, suffix: str, extra: str = "") -> str:
-        return sample(self.stream.name + suffix, self.labels, extra)
+    def _prefix(self, suffix: str, extra_label: str = "") -> str:
+        return sample_prefix(self.name + suffix, self.labels, extra_label)
 
 
-class Summary(Distribution):
-    """Quantiles as they came; 0 and 1 are the least and the greatest value."""
+class SummarySeries(MultiSampleSeries):
+    """The quantiles of the last point. Quantiles 0 and 1 are the minimum and the maximum."""
 
     __slots__ = ()
     suffixes = ("", "_count", "_sum")
     own_label = "quantile"
 
-    def absorb(self, point: SummaryDataPoint, delta: bool) -> None:
+    def update(self, point: SummaryDataPoint, delta: bool) -> None:
         quantiles = {one.quantile: one.value for one in point.quantile_values}
         if not all(0 <= quantile <= 1 and not value < 0 for quantile, value in quantiles.items()):
-            raise Malformed
+            raise MalformedPoint
         shape = sorted(quantiles)
-        shown = [*(quantiles[quantile] for quantile in shape), point.count]
-        self._show(shape, [*shown, point.sum] if point.sum >= 0 else shown)
+        values = [*(quantiles[quantile] for quantile in shape), point.count]
+        self._set_values(shape, [*values, point.sum] if point.sum >= 0 else values)
 
-    def _shaped(self, shape: list[float]) -> list[str]:
-        return [self._line("", f'quantile="{repr(quantile).removesuffix(".0")}"') for quantile in shape]
+    def _shape_prefixes(self, shape: list[float]) -> list[str]:
+        return [self._prefix("", f'quantile="{repr(quantile).removesuffix(".0")}"') for quantile in shape]
 
 
-class Buckets(Distribution):
-    """A histogram's lines: a bucket's counts all values up to its bound."""
+class HistogramSeries(MultiSampleSeries):
+    """Classic buckets: each bucket counts all values up to its bound."""
 
     __slots__ = ()
     suffixes = ("", "_bucket", "_count", "_sum")
     own_label = "le"
 
-    def _show_buckets(self, bounds: list[float], totals: list[int], total: float | None) -> None:
-        """Shows `total`, the sum, with a count: both or none (OpenMetrics 1.0, "Histogram").
+    def _set_buckets(self, bounds: list[float], totals: list[int], total: float | None) -> None:
+        """Sets the buckets. `total`, the sum, is shown together with the count, or neither (OpenMetrics 1.0,
+        "Histogram").
 
-        A sum that may fall, because values may be negative, would look like a restart, and is left out.
+        With negative values, the sum may decrease. Prometheus would read that as a restart, so the sum is omitted.
         """
-        grows = total is not None and total >= 0 and not (bounds and bounds[0] < 0)
-        self._show(bounds, [*totals, totals[-1], total] if total is not None and grows else [*totals])
+        increases = total is not None and total >= 0 and not (bounds and bounds[0] < 0)
+        self._set_values(bounds, [*totals, totals[-1], total] if total is not None and increases else [*totals])
 
-    def _keep(self, exemplars: Sequence[Exemplar]) -> None:
-        """Keeps the greatest of each bucket."""
+    def _add_exemplars(self, exemplars: Sequence[Exemplar]) -> None:
+        """Stores for each bucket the exemplar with the greatest value."""
         for exemplar in sorted(exemplars, key=exemplar_value):
             self.exemplars[bisect_left(self.shape or [], exemplar_value(exemplar))] = _copied(exemplar)
 
-    def _shaped(self, shape: list[float]) -> list[str]:
-        return [self._line("_bucket", f'le="{spell(bound)}"') for bound in (*shape, math.inf)]
+    def _shape_prefixes(self, shape: list[float]) -> list[str]:
+        return [self._prefix("_bucket", f'le="{number_text(bound)}"') for bound in (*shape, math.inf)]
 
 
-class Histogram(Buckets):
-    """Buckets with bounds of the sender's."""
+class ExplicitHistogramSeries(HistogramSeries):
+    """A histogram whose sender chose the bounds."""
 
     __slots__ = ("counts", "total")
 
-    def __init__(self, stream: "Stream", labels: str, identity: bytes) -> None:
-        super().__init__(stream, labels, identity)
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey) -> None:
+        super().__init__(name, labels, identity, siblings)
         self.counts: list[int] = []
         self.total: float | None = None
 
-    def absorb(self, point: HistogramDataPoint, delta: bool) -> None:
+    def update(self, point: HistogramDataPoint, delta: bool) -> None:
         bounds = list(point.explicit_bounds)
         counts = list(point.bucket_counts) or [point.count]
         if bounds != self.shape:
             _check_bounds(bounds)
         if len(counts) != len(bounds) + 1:
-            raise Malformed
+            raise MalformedPoint
         total = point.sum if point.HasField("sum") else None
-        if delta and bounds == self.shape:  # with other bounds it starts anew, as after a restart
+        if delta and bounds == self.shape:  # with other bounds, the series restarts from this delta
             counts = [old + new for old, new in zip(self.counts, counts, strict=True)]
             total = _added(self.total, total)
         self.counts, self.total = counts, total
-        self._show_buckets(bounds, list(accumulate(counts)), total)
-        self._keep(point.exemplars)
+        self._set_buckets(bounds, list(accumulate(counts)), total)
+        self._add_exemplars(point.exemplars)
 
 
-class Exponentials(Buckets):
-    """Buckets of an exponential histogram, as many as a text format can bear."""
+class ExponentialHistogramSeries(HistogramSeries):
+    """An exponential histogram, converted to a limited number of classic buckets."""
 
     __slots__ = ("buckets", "total")
 
-    def __init__(self, stream: "Stream", labels: str, identity: bytes) -> None:
-        super().__init__(stream, labels, identity)
-        self.buckets: Exponential | None = None
+    def __init__(self, name: str, labels: str, identity: bytes, siblings: SeriesByKey) -> None:
+        super().__init__(name, labels, identity, siblings)
+        self.buckets: ExponentialBuckets | None = None
         self.total: float | None = None
 
-    def absorb(self, point: ExponentialHistogramDataPoint, delta: bool) -> None:
+    def update(self, point: ExponentialHistogramDataPoint, delta: bool) -> None:
         if point.scale not in _SCALES or not 0 <= point.zero_threshold < math.inf:
-            raise Malformed
-        buckets = Exponential.of(point)
+            raise MalformedPoint
+        buckets = ExponentialBuckets.of(point)
         total = point.sum if point.HasField("sum") else None
         if delta and self.buckets:
             buckets, total = self.buckets + buckets, _added(self.total, total)
         self.buckets, self.total = buckets, total
         bounds, totals = buckets.classic()
-        kept = list(self.exemplars.values())  # other bounds are no restart here: they only fit new values
-        self._show_buckets(bounds, totals, total)
+        previous = list(self.exemplars.values())  # new bounds are no restart, so the exemplars stay valid
+        self._set_buckets(bounds, totals, total)
         if not self.exemplars:
-            self._keep(kept)
-        self._keep(point.exemplars)
+            self._add_exemplars(previous)
+        self._add_exemplars(point.exemplars)
 
 
 def exemplar_value(exemplar: Exemplar) -> float:
-    """An exemplar's value, a float or an integer."""
+    """An exemplar's value, from whichever of its two fields is set."""
     return exemplar.as_double or exemplar.as_int
 
 
 def _copied(exemplar: Exemplar) -> Exemplar:
-    """A copy, for a part of a batch keeps the whole batch in memory."""
-    twin = Exemplar()
-    twin.CopyFrom(exemplar)
-    return twin
+    """A copy. The original would keep its whole batch in memory."""
+    copy = Exemplar()
+    copy.CopyFrom(exemplar)
+    return copy
 
 
 def _check_bounds(bounds: list[float]) -> None:
     ascending = all(low < high for low, high in pairwise(bounds))
     if not ascending or not all(map(math.isfinite, bounds)):
-        raise Malformed
+        raise MalformedPoint
 
 
 def _added(left: float | None, right: float | None) -> float | None:

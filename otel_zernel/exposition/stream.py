@@ -1,4 +1,4 @@
-"""Streams: the points of one metric from one origin, and how to tell whose they are."""
+"""Metric streams: the points of one metric from one origin, and the keys that identify their series."""
 
 import re
 from collections.abc import Iterable
@@ -10,42 +10,51 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from otel_zernel.exposition.names import Naming
 from otel_zernel.exposition.origin import Origin
-from otel_zernel.exposition.series import Counter, Exponentials, Histogram, Number, Series, Summary
+from otel_zernel.exposition.series import (
+    CounterSeries,
+    ExplicitHistogramSeries,
+    ExponentialHistogramSeries,
+    ExposedSeries,
+    NumberSeries,
+    SeriesByKey,
+    SummarySeries,
+)
 
 FamilyType = Literal["gauge", "counter", "histogram", "summary"]
 StreamKey = tuple[str, str, str, bool, int]
-"""Kind, name, unit, monotonic, temporality."""
+"""The kind of point (`sum`), the metric's name, its unit, whether it is monotonic, and its temporality."""
 
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _UNSPECIFIED = AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED
-_TYPES: dict[str, tuple[FamilyType, type[Series]]] = {
-    "gauge": ("gauge", Number),
-    "histogram": ("histogram", Histogram),
-    "exponential_histogram": ("histogram", Exponentials),
-    "summary": ("summary", Summary),
+_TYPES: dict[str, tuple[FamilyType, type[ExposedSeries]]] = {
+    "gauge": ("gauge", NumberSeries),
+    "histogram": ("histogram", ExplicitHistogramSeries),
+    "exponential_histogram": ("histogram", ExponentialHistogramSeries),
+    "summary": ("summary", SummarySeries),
 }
-_CHANGING = re.compile(rb"(?:\x11.{8})?(?:\x19.{8})?(?:\x21.{8})?(?:\x31.{8})?", re.DOTALL)
-"""What changes in an encoded number point: start, time, as_double and as_int, in front of its attributes."""
-_ATTRIBUTES = 7 << 3 | 2
-"""The tag of a number point's attributes."""
+_VARIABLE_FIELDS = re.compile(rb"(?:\x11.{8})?(?:\x19.{8})?(?:\x21.{8})?(?:\x31.{8})?", re.DOTALL)
+"""The fields of an encoded number point that differ between two points of a series: start_time_unix_nano (2),
+time_unix_nano (3), as_double (4) and as_int (6). protobuf writes them before the attributes (7)."""
+_ATTRIBUTES_TAG = 7 << 3 | 2
+"""The tag of `attributes` in an encoded number point: field 7, length-delimited."""
 
 
 def attributes_key(attributes: Iterable[KeyValue]) -> bytes:
-    """The attributes encoded as a number point's."""
+    """The attributes as an encoded number point that has no other field."""
     return NumberDataPoint(attributes=attributes).SerializeToString()
 
 
 def number_key(point: NumberDataPoint) -> bytes:
-    """The same for a number point, without a look at its attributes: all that stands behind the parts that change."""
+    """The same key for a number point, without parsing its attributes: the encoded point after its variable fields."""
     encoded = point.SerializeToString()
-    found = _CHANGING.match(encoded)
+    found = _VARIABLE_FIELDS.match(encoded)
     key = encoded[found.end() :] if found else encoded
-    return key if not key or key[0] == _ATTRIBUTES else attributes_key(point.attributes)
+    return key if not key or key[0] == _ATTRIBUTES_TAG else attributes_key(point.attributes)
 
 
 def stream_key(metric: Metric, kind: str, data: Any) -> StreamKey:
-    """What tells the streams of one origin apart."""
+    """Identifies a stream among the streams of one origin."""
     if kind == "sum":
         return kind, metric.name, metric.unit, data.is_monotonic, data.aggregation_temporality
     temporality = data.aggregation_temporality if kind.endswith("histogram") else _CUMULATIVE
@@ -53,30 +62,32 @@ def stream_key(metric: Metric, kind: str, data: Any) -> StreamKey:
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
+class MetricStream:
     """The points of one metric from one origin."""
 
     origin: Origin
     name: str
-    """Its family's; empty if there is none."""
-    kind: FamilyType
+    """The name of its family; empty if the metric's name has no legal character."""
+    family_type: FamilyType
     unit: str
     help: str
     delta: bool
     unspecified: bool
-    """Sums and histograms must say whether they are cumulative; what does not can't be added up."""
-    series_type: type[Series]
-    known: dict[bytes, Series] = field(default_factory=dict)
-    """The series by their attributes' encodings; several, if a sender changes the order."""
+    """Whether the metric is a sum or a histogram without a temporality, so that its points cannot be added up."""
+    series_type: type[ExposedSeries]
+    series: SeriesByKey = field(default_factory=dict)
+    """The stream's series. One series has several keys if a sender changes the order of attributes."""
 
     @classmethod
-    def of(cls, origin: Origin, metric: Metric, key: StreamKey, naming: Naming) -> "Stream":
+    def of(cls, origin: Origin, metric: Metric, key: StreamKey, naming: Naming) -> "MetricStream":
         kind, name, unit, monotonic, temporality = key
-        family_type, series_type = _TYPES.get(kind, ("counter", Counter) if monotonic else ("gauge", Number))
+        family_type, series_type = _TYPES.get(
+            kind, ("counter", CounterSeries) if monotonic else ("gauge", NumberSeries)
+        )
         return cls(
             origin=origin,
             name=naming.family(name, unit, is_gauge=kind == "gauge", is_counter=family_type == "counter"),
-            kind=family_type,
+            family_type=family_type,
             unit=naming.unit(unit, is_gauge=kind == "gauge"),
             help=metric.description.strip() or f"OpenTelemetry metric {name}{f' in {unit}' if unit else ''}.",
             delta=temporality == _DELTA,
@@ -85,9 +96,32 @@ class Stream:
         )
 
     def key(self, point: Any) -> bytes:
-        """What `known` has a point's series under."""
+        """The key of a point's series in `series`."""
         return number_key(point) if isinstance(point, NumberDataPoint) else attributes_key(point.attributes)
 
     def label_text(self, attributes: Iterable[KeyValue]) -> str:
-        """The labels of a point."""
+        """The labels of a point with these attributes."""
         return self.origin.label_text(attributes, self.series_type.own_label)
+
+
+@dataclass(slots=True, eq=False)
+class OriginStreams:
+    """The metric streams of one origin."""
+
+    origin: Origin
+    streams: dict[StreamKey, MetricStream] = field(default_factory=dict)
+
+    @property
+    def has_series(self) -> bool:
+        return any(stream.series for stream in self.streams.values())
+
+    def stream_of(self, metric: Metric, kind: str, data: Any, naming: Naming) -> MetricStream:
+        """The stream of a metric, created if it is new. `data` is the metric's `kind` field."""
+        key = stream_key(metric, kind, data)
+        stream = self.streams.get(key)
+        if stream is None:
+            stream = self.streams[key] = MetricStream.of(self.origin, metric, key, naming)
+        return stream
+
+    def remove_empty_streams(self) -> None:
+        self.streams = {key: stream for key, stream in self.streams.items() if stream.series}

@@ -1,6 +1,9 @@
-"""dcgm-exporter's long layout: what its columns, fields and labels mean. The csv receiver reads it, the csv exporter
-writes it."""
+"""The long layout of dcgm-exporter: the meaning of its columns, fields and labels.
 
+The csv receiver reads this layout, and the csv exporter writes it.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,19 +26,19 @@ COLUMNS = (
 )
 
 KUBERNETES = {"container": "k8s.container.name", "pod": "k8s.pod.name", "namespace": "k8s.namespace.name"}
-"""Columns that are resource attributes."""
+"""Resource attributes by column."""
 LABELS = {"job": "service.name", "instance": "service.instance.id", "DCGM_FI_DRIVER_VERSION": "hw.driver_version"}
-"""Labels that are."""
+"""Resource attributes by label."""
 RESOURCE = "resource."
-"""What our own labels begin with that hold another attribute of the resource."""
+"""The prefix of labels for all other resource attributes. Only the csv exporter writes such labels."""
 TYPE, UNIT = "__type__", "__unit__"
-"""Labels, named as in Prometheus 3, that say what a metric without a field of DCGM's is."""
+"""The labels for the type and unit of a metric that is not a DCGM field. Their names are those of Prometheus 3."""
 TYPES: Mapping[str, Literal["gauge", "sum", "up_down"]] = {
     "gauge": "gauge",
     "counter": "sum",
     "updowncounter": "up_down",
 }
-"""What `__type__` says. The third is ours: to Prometheus it is a gauge."""
+"""Kinds of metrics by the values of `__type__`. Prometheus has no `updowncounter`; there it is a gauge."""
 INTEGERS = frozenset(
     {
         "process.pid",
@@ -45,14 +48,14 @@ INTEGERS = frozenset(
         "zernel.gpu.mig.compute_instance",
     }
 )
-"""Attributes that are numbers, though labels are text."""
+"""Attributes with integer values. Their label text is read as an integer."""
 
 PERCENT, MIB, MHZ, MILLI = 0.01, 2.0**20, 1e6, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A metric, the factor to its unit, and the attributes that tell its series apart."""
+    """A metric, the factor from the row's value to the metric's unit, and the attributes of its points."""
 
     descriptor: Descriptor
     scale: float = 1.0
@@ -111,9 +114,9 @@ def _ecc(error: str, lifetime: str) -> Measure:
     return _sum("hw.errors", "{error}", error=error, lifetime=lifetime)
 
 
-# Units after NVIDIA's dcgm_fields.h and dcgm-exporter's etc/default-counters.csv. Names are OpenTelemetry's (semantic
-# conventions for hardware) where there are any. Fields whose unit NVIDIA's own documents disagree about (the violation
-# times) are left out: they pass as they are.
+# Units are from NVIDIA's dcgm_fields.h and dcgm-exporter's etc/default-counters.csv. Names are from OpenTelemetry's
+# semantic conventions for hardware, if they have one. NVIDIA's documents disagree about the unit of the violation
+# times, so these fields are not in the table, and their values are not converted.
 FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_GPU_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="general"),
     "DCGM_FI_DEV_ENC_UTIL": _gauge("hw.gpu.utilization", "1", PERCENT, task="encoder"),
@@ -123,7 +126,7 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_FB_TOTAL": _up_down("hw.gpu.memory.limit", "By", MIB),
     "DCGM_FI_DEV_FB_FREE": _gauge("zernel.gpu.memory.free", "By", MIB),
     "DCGM_FI_DEV_FB_RESERVED": _gauge("zernel.gpu.memory.reserved", "By", MIB),
-    "DCGM_FI_DEV_FB_USED_PERCENT": _gauge("hw.gpu.memory.utilization", "1"),  # a ratio, despite its name
+    "DCGM_FI_DEV_FB_USED_PERCENT": _gauge("hw.gpu.memory.utilization", "1"),  # a ratio from 0 to 1, despite its name
     "DCGM_FI_DEV_BAR1_USED": _up_down("zernel.gpu.memory.bar1.usage", "By", MIB),
     "DCGM_FI_DEV_BAR1_TOTAL": _up_down("zernel.gpu.memory.bar1.limit", "By", MIB),
     "DCGM_FI_DEV_GPU_TEMP": _gauge("hw.temperature", "Cel", location="gpu"),
@@ -152,14 +155,14 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": _gauge("zernel.gpu.pcie.link.generation.limit", ""),
     "DCGM_FI_DEV_PCIE_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width", "{lane}"),
     "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": _gauge("zernel.gpu.pcie.link.width.limit", "{lane}"),
-    # A sample of the driver's in KB/s, and the profiler's average in By/s; dcgm-exporter calls the first a counter.
+    # The driver reports a sample in KB/s, the profiler an average in By/s. dcgm-exporter calls the sample a counter.
     "DCGM_FI_DEV_PCIE_TX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="transmit"),
     "DCGM_FI_DEV_PCIE_RX_THROUGHPUT": _throughput("pcie", 1e3, "driver", direction="receive"),
     "DCGM_FI_PROF_PCIE_TX_BYTES": _throughput("pcie", 1.0, "profiler", direction="transmit"),
     "DCGM_FI_PROF_PCIE_RX_BYTES": _throughput("pcie", 1.0, "profiler", direction="receive"),
     "DCGM_FI_PROF_NVLINK_TX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="transmit"),
     "DCGM_FI_PROF_NVLINK_RX_BYTES": _throughput("nvlink", 1.0, "profiler", direction="receive"),
-    # Both directions, in thousands of KiB/s: DCGM divides NVML's KiB/s by 1000 (dcgm-exporter's pull request 658).
+    # The sum of both directions, in 1000 KiB/s: DCGM divides NVML's KiB/s by 1000 (dcgm-exporter's pull request 658).
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": _throughput("nvlink", 1024e3, "driver"),
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": _sum("zernel.gpu.pcie.replays", "{replay}"),
     "DCGM_FI_DEV_XID_ERRORS": _gauge("zernel.gpu.xid.last", ""),  # the code of the last error, not a count
@@ -191,17 +194,16 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_PROF_PIPE_FP16_ACTIVE": _active("fp16"),
     "DCGM_FI_PROF_DRAM_ACTIVE": _active("dram"),
     "DCGM_FI_PROF_SM_OCCUPANCY": _gauge("zernel.gpu.sm.occupancy", "1"),
-    # Our own measurements may stand in the same file, under their own names: a row is one sample, in s.
-    **{
-        name: _gauge(name, "s")
-        for name in (
-            "zernel.cuda.launch.latency",
-            "zernel.cuda.sync.wait",
-            "zernel.cuda.copy.latency",
-            "zernel.nccl.collective.duration",
-            "zernel.dataloader.wait",
-            "zernel.distributed.sync.wait",
-            "zernel.step.duration",
-        )
-    },
 }
+"""Measures by DCGM field."""
+
+_DURATION = re.compile(r"zernel\.(?!gpu\.).+\.(?:latency|wait|duration)")
+
+
+def implied_descriptor(name: str) -> Descriptor | None:
+    """The descriptor of a metric whose rows need no labels for type and unit: a gauge in s.
+
+    Such a name starts with `zernel.` and ends with `.latency`, `.wait` or `.duration`. The result is None for all other
+    names. Metrics of GPUs (`zernel.gpu.`) are excluded, because their rows always have the labels.
+    """
+    return Descriptor(name, "s", "gauge") if _DURATION.fullmatch(name) else None

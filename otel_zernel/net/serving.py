@@ -1,4 +1,4 @@
-"""HTTP servers of the collector and its components: an ASGI application on an address, for as long as it is entered."""
+"""HTTP servers: an ASGI application is served on an address while a context is entered."""
 
 import asyncio
 import contextlib
@@ -14,12 +14,12 @@ from otel_zernel.types import Address
 
 @asynccontextmanager
 async def serve(app: Any, address: Address, setting: str) -> AsyncIterator[Address]:
-    """Serves an ASGI application; yields the real address (the port, where 0 was asked for).
+    """Serves an ASGI application. Yields the actual address: port 0 is replaced by the chosen port.
 
-    `setting` names the configuration key of the address (`exporters::prometheus::endpoint`). Raises `CannotStart` where
-    the address is taken or not ours.
+    Error messages start with `setting`, the configuration key of the address (`exporters::prometheus::endpoint`).
+    Raises `CannotStart` if the collector cannot listen on the address.
     """
-    import uvicorn  # costs 10 MB: only those who serve pay
+    import uvicorn  # takes 10 MB of memory, so it is imported only by servers
 
     ready = asyncio.Event()
 
@@ -32,7 +32,7 @@ async def serve(app: Any, address: Address, setting: str) -> AsyncIterator[Addre
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:
-            yield  # the collector's signals are the service's business
+            yield  # the collector handles signals itself
 
     listener = listen(address, setting)
     config = uvicorn.Config(
@@ -52,16 +52,18 @@ async def serve(app: Any, address: Address, setting: str) -> AsyncIterator[Addre
 
 
 def listen(address: Address, setting: str) -> socket.socket:
-    """A listening socket on the address, IPv4 where the name has both. Raises `CannotStart`."""
+    """A listening socket on the address. IPv4 is preferred if the name has both. Raises `CannotStart`."""
     try:
-        found = socket.getaddrinfo(address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)  # noqa: S104
-        family, kind, protocol, _, place = min(found, key=lambda one: one[0] != socket.AF_INET)
+        candidates = socket.getaddrinfo(address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)  # noqa: S104
+        family, kind, protocol, _, socket_address = min(candidates, key=lambda one: one[0] != socket.AF_INET)
     except OSError as error:
-        raise CannotStart(f"{setting}: cannot resolve {address}: {error.strerror or error}") from error
+        raise CannotStart(
+            f"{setting}: cannot resolve {address}: {error.strerror or error}; check the host name"
+        ) from error
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind(place)
+        listener.bind(socket_address)
         listener.listen(128)
     except OSError as error:
         listener.close()
@@ -73,7 +75,7 @@ def listen(address: Address, setting: str) -> socket.socket:
 def _advice(error: OSError) -> str:
     advice = {
         errno.EADDRINUSE: "another program has this port; stop it or choose another port",
-        errno.EADDRNOTAVAIL: "this machine has no such address",
-        errno.EACCES: "ports below 1024 need root; choose a higher one",
+        errno.EADDRNOTAVAIL: "this machine has no such address; use one of its own, or 0.0.0.0 for all of them",
+        errno.EACCES: "ports below 1024 require root; choose a higher port",
     }
     return advice.get(error.errno or 0, error.strerror or str(error))

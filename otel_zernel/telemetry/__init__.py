@@ -1,4 +1,4 @@
-"""What the collector says about itself: instruments (its metrics), readers (who gets them), logs."""
+"""The collector's own telemetry: instruments (its metrics), readers (serve or send the metrics) and logs."""
 
 from otel_zernel.telemetry.instruments import (
     ExporterMetrics,

@@ -1,4 +1,4 @@
-"""The collector's metrics about itself: the Collector's names, the OpenTelemetry SDK's machinery."""
+"""The collector's own metrics. They have the names of the OpenTelemetry Collector, and use the OpenTelemetry SDK."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _EXPORTER_OUTCOMES = ("sent", "send_failed", "enqueue_failed")
 
 
 class MeasuredQueue(Protocol):
-    """What the queue gauges read."""
+    """The values that the queue gauges report."""
 
     size: int
     capacity: int
@@ -21,7 +21,7 @@ class MeasuredQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ItemCounter:
-    """Counts a batch's items in `otelcol_<what>_metric_points` and `otelcol_<what>_spans`."""
+    """Counts the items of batches in `otelcol_<outcome>_metric_points` and `otelcol_<outcome>_spans`."""
 
     points: Counter
     spans: Counter
@@ -36,7 +36,7 @@ class ItemCounter:
 
 @dataclass(frozen=True, slots=True)
 class ReceiverMetrics:
-    """What one receiver's batches met."""
+    """Items of one receiver that the pipelines accepted, and that they refused."""
 
     accepted: ItemCounter
     refused: ItemCounter
@@ -44,7 +44,7 @@ class ReceiverMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ScraperMetrics:
-    """Points that one scraper got, and that it did not get."""
+    """Points that one scraper read, and that it failed to read."""
 
     scraped: Callable[[int], None]
     errored: Callable[[int], None]
@@ -60,7 +60,10 @@ class ProcessorMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ExporterMetrics:
-    """What became of one exporter's batches; `watch_queue` publishes its queue."""
+    """Items that one exporter sent, failed to send, and failed to enqueue.
+
+    `watch_queue` adds the exporter's queue to the queue gauges.
+    """
 
     sent: ItemCounter
     send_failed: ItemCounter
@@ -69,8 +72,8 @@ class ExporterMetrics:
 
 
 @dataclass(slots=True)
-class Gauge:
-    """One observable instrument over many sources: the SDK keeps only the first callback of a name."""
+class ObservableInstrument:
+    """One observable instrument with many sources. The SDK uses only the first callback registered for a name."""
 
     sources: list[tuple[Callable[[], float], dict[str, str]]] = field(default_factory=list)
 
@@ -82,72 +85,76 @@ class Gauge:
 
 
 class Instruments:
-    """Every instrument of the collector itself, made once and handed out per component."""
+    """All instruments of the collector itself. Each is created once and shared by the components."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._dropped = self._counter("zernel.dropped_items", "{item}", "Items lost, by component and reason.")
+        self._dropped = self._counter(
+            "zernel.dropped_items", "{item}", "Dropped metric points and spans, by component and reason."
+        )
         self._restarts = self._counter("zernel.receiver.restarts", "{restart}", "Restarts of crashed receivers.")
         self._queue_size = self._gauge("otelcol_exporter_queue_size")
         self._queue_capacity = self._gauge("otelcol_exporter_queue_capacity")
 
     def dropper(self, kind: str, component: str) -> Callable[[int, str], None]:
-        """The `drop(count, reason)` of one component."""
-        of = {"kind": kind.removesuffix("s"), "component": component}
-        return lambda count, reason: self._dropped.add(count, {**of, "reason": reason})
+        """The function `drop(count, reason)` of one component."""
+        attributes = {"kind": kind.removesuffix("s"), "component": component}
+        return lambda count, reason: self._dropped.add(count, {**attributes, "reason": reason})
 
     def restarted(self, receiver: str) -> None:
         self._restarts.add(1, {"receiver": receiver})
 
     def receiver(self, receiver: str, transport: str = "") -> ReceiverMetrics:
-        of = {"receiver": receiver, "transport": transport}
-        return ReceiverMetrics(self._items("receiver_accepted", of), self._items("receiver_refused", of))
+        attributes = {"receiver": receiver, "transport": transport}
+        accepted, refused = (self._items(f"receiver_{outcome}", attributes) for outcome in ("accepted", "refused"))
+        return ReceiverMetrics(accepted, refused)
 
     def scraper(self, receiver: str) -> ScraperMetrics:
-        of = {"receiver": receiver, "scraper": receiver}
+        attributes = {"receiver": receiver, "scraper": receiver}
         names = ("otelcol_scraper_scraped_metric_points", "otelcol_scraper_errored_metric_points")
-        return ScraperMetrics(*(self._add(name, "{datapoints}", of) for name in names))
+        return ScraperMetrics(*(self._adder(name, "{datapoints}", attributes) for name in names))
 
     def processor(self, processor: str, pipeline: str) -> ProcessorMetrics:
-        of = {"processor": processor, "pipeline": pipeline}
+        attributes = {"processor": processor, "pipeline": pipeline}
         names = ("otelcol_processor_incoming_items", "otelcol_processor_outgoing_items")
-        return ProcessorMetrics(*(self._add(name, "{items}", of) for name in names))
+        return ProcessorMetrics(*(self._adder(name, "{items}", attributes) for name in names))
 
     def exporter(self, exporter: str) -> ExporterMetrics:
-        of = {"exporter": exporter}
+        attributes = {"exporter": exporter}
 
         def watch_queue(queue: MeasuredQueue) -> None:
-            self._queue_size.add(lambda: queue.size, of)
-            self._queue_capacity.add(lambda: queue.capacity, of)
+            self._queue_size.add(lambda: queue.size, attributes)
+            self._queue_capacity.add(lambda: queue.capacity, attributes)
 
-        sent, failed, refused = (self._items(f"exporter_{what}", of) for what in _EXPORTER_OUTCOMES)
+        sent, failed, refused = (self._items(f"exporter_{outcome}", attributes) for outcome in _EXPORTER_OUTCOMES)
         return ExporterMetrics(sent, failed, refused, watch_queue)
 
     def watch_process(self, clock: Clock) -> None:
-        """Publishes this process's uptime (s), CPU time (s) and resident memory (By)."""
+        """Reports the uptime (s), the CPU time (s) and the resident memory (By) of this process."""
         import psutil
 
         process, start = psutil.Process(), clock.monotonic()
-        self._observable("otelcol_process_uptime", "s", lambda: clock.monotonic() - start)
-        self._observable("otelcol_process_cpu_seconds", "s", lambda: sum(process.cpu_times()[:2]))
+        self._observable_counter("otelcol_process_uptime", "s", lambda: clock.monotonic() - start)
+        self._observable_counter("otelcol_process_cpu_seconds", "s", lambda: sum(process.cpu_times()[:2]))
         self._gauge("otelcol_process_memory_rss", "By").add(lambda: process.memory_info().rss, {})
 
     def _counter(self, name: str, unit: str, description: str = "") -> Counter:
         return self._meter.create_counter(name, unit, description)
 
-    def _add(self, name: str, unit: str, attributes: dict[str, str]) -> Callable[[int], None]:
+    def _adder(self, name: str, unit: str, attributes: dict[str, str]) -> Callable[[int], None]:
         counter = self._counter(name, unit)
         return lambda count: counter.add(count, attributes)
 
-    def _items(self, what: str, attributes: dict[str, str]) -> ItemCounter:
-        points = self._counter(f"otelcol_{what}_metric_points", "{datapoints}")
-        return ItemCounter(points, self._counter(f"otelcol_{what}_spans", "{spans}"), attributes)
+    def _items(self, outcome: str, attributes: dict[str, str]) -> ItemCounter:
+        points = self._counter(f"otelcol_{outcome}_metric_points", "{datapoints}")
+        spans = self._counter(f"otelcol_{outcome}_spans", "{spans}")
+        return ItemCounter(points, spans, attributes)
 
-    def _gauge(self, name: str, unit: str = "{batches}") -> Gauge:
-        gauge = Gauge()
+    def _gauge(self, name: str, unit: str = "{batches}") -> ObservableInstrument:
+        gauge = ObservableInstrument()
         self._meter.create_observable_gauge(name, [gauge.observe], unit)
         return gauge
 
-    def _observable(self, name: str, unit: str, read: Callable[[], float]) -> None:
-        gauge = Gauge([(read, {})])
-        self._meter.create_observable_counter(name, [gauge.observe], unit)
+    def _observable_counter(self, name: str, unit: str, read: Callable[[], float]) -> None:
+        counter = ObservableInstrument([(read, {})])
+        self._meter.create_observable_counter(name, [counter.observe], unit)

@@ -1,6 +1,6 @@
-"""Who gets the collector's metrics about itself: a page to scrape, an OTLP endpoint, or nobody.
+"""The readers of the collector's own metrics: a page for scrapes, or an OTLP endpoint.
 
-The SDK and its exporters are imported only by those who use them.
+The SDK and its exporters cost memory, so they are imported only if they are configured.
 """
 
 import logging
@@ -26,9 +26,9 @@ _logger = logging.getLogger("otel_zernel.telemetry")
 
 @asynccontextmanager
 async def metering(settings: TelemetrySettings) -> AsyncIterator[MeterProvider]:
-    """A meter provider with the configured readers, which serve and send while it is entered.
+    """A meter provider with the configured readers. The readers work until the context exits.
 
-    Raises `CannotStart` if the page's port is taken.
+    Raises `CannotStart` if the address of a page cannot be used.
     """
     readers = settings.metrics.readers if settings.metrics.level != "none" else []
     if not readers:
@@ -59,7 +59,7 @@ async def _served(page: PrometheusPull, reader: "InMemoryMetricReader") -> Async
     from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-    # The Collector's own page names its metrics without unit or `_total`.
+    # As on the OpenTelemetry Collector's own page, names have no unit and no `_total`.
     options = Options(
         translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
     )

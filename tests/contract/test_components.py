@@ -1,4 +1,4 @@
-"""What every installed component promises, whatever it does."""
+"""The promises that every installed component keeps."""
 
 import asyncio
 import sys
@@ -12,18 +12,21 @@ import yaml
 from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver
+from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
-from otel_zernel.engine.delivery_config import RemoteExporterConfig
+from otel_zernel.delivery_config import RemoteExporterConfig
+from otel_zernel.engine.scraping import ScrapeLoop
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
+from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
 from tests.core.parts import batch_of
 
 REGISTRY = Registry.installed()
 COMPONENTS: list[tuple[Kind, str]] = [(kind, type_) for kind in KINDS for type_ in REGISTRY.aliases(kind)]
 EVERY = pytest.mark.parametrize(("kind", "type_"), COMPONENTS, ids=[type_ for _, type_ in COMPONENTS])
+_UNCOUNTED = ScraperMetrics(lambda points: None, lambda points: None)
 BUSY_ROWS = "timestamp,gpu_id,hostname,gpu_utilization\n" + "2026-01-01T00:00:00Z,0,node,50\n" * 1000
 
 
@@ -39,7 +42,7 @@ def build(kind: Kind, type_: str, **changes: Any) -> Component:
 
 
 def working(kind: Kind, type_: str, folder: Path) -> Component:
-    """The component with its sample's settings, where those name the world, changed to one that is there."""
+    """The component with the settings of its sample. Paths and addresses are replaced by ones that work here."""
     busy = folder / "busy.csv"
     busy.write_text(BUSY_ROWS)
     if (kind, type_) == ("exporters", "csv"):
@@ -55,31 +58,31 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     return build(kind, type_, **changes.get(type_, {}))
 
 
-_watched: list[str] | None = None
+_recorded: list[str] | None = None
 
 
-def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if _watched is not None and event.startswith(("open", "socket.", "subprocess.", "os.listdir", "os.mkdir")):
-        _watched.append(f"{event} {arguments}")
+def _record(event: str, arguments: tuple[Any, ...]) -> None:
+    if _recorded is not None and event.startswith(("open", "socket.", "subprocess.", "os.listdir", "os.mkdir")):
+        _recorded.append(f"{event} {arguments}")
 
 
-sys.addaudithook(_watch)
+sys.addaudithook(_record)
 
 
 @contextmanager
-def meeting_nobody() -> Iterator[list[str]]:
-    """What the code inside opened, connected or started."""
-    global _watched
-    seen: list[str] = []
-    _watched = seen
+def recorded_io() -> Iterator[list[str]]:
+    """The audit events of the code inside for files, sockets and subprocesses."""
+    global _recorded
+    events: list[str] = []
+    _recorded = events
     try:
-        yield seen
+        yield events
     finally:
-        _watched = None
+        _recorded = None
 
 
 @EVERY
-def test_its_sample_is_a_valid_configuration_of_it(kind: Kind, type_: str) -> None:
+def test_its_sample_is_a_valid_configuration(kind: Kind, type_: str) -> None:
     assert isinstance(build(kind, type_).config, REGISTRY.load(kind, type_).Config)
 
 
@@ -95,12 +98,12 @@ def test_an_unknown_key_is_refused_with_its_path(kind: Kind, type_: str) -> None
 
 
 @EVERY
-def test_its_constructor_touches_nothing_outside(kind: Kind, type_: str) -> None:
+def test_its_constructor_does_no_io(kind: Kind, type_: str) -> None:
     config = build(kind, type_).config  # imports happen here
     cls, context = REGISTRY.load(kind, type_), make_context(kind, type_)
-    with meeting_nobody() as seen:
+    with recorded_io() as events:
         cls(config, context)
-    assert seen == []
+    assert events == []
 
 
 @EVERY
@@ -129,8 +132,9 @@ def test_its_configuration_is_frozen_and_documented(kind: Kind, type_: str) -> N
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("receivers"))
 async def test_a_receiver_returns_promptly_when_cancelled(type_: str, tmp_path: Path) -> None:
-    receiver = working("receivers", type_, tmp_path)
-    assert isinstance(receiver, Receiver)
+    component = working("receivers", type_, tmp_path)
+    receiver = ScrapeLoop(component, _UNCOUNTED) if isinstance(component, Scraper) else component
+    assert isinstance(receiver, Receiver | ScrapeLoop)
     downstream = Downstream()
     running = asyncio.create_task(receiver.run(downstream))
     await asyncio.sleep(0.05)
@@ -151,14 +155,14 @@ def test_a_processor_may_be_flushed_twice(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("processors"))
-def test_a_processor_takes_an_empty_batch(type_: str) -> None:
+def test_a_processor_accepts_an_empty_batch(type_: str) -> None:
     processor = build("processors", type_)
     assert isinstance(processor, Processor)
     assert sum(batch.item_count for batch in processor.process(Batch())) == 0
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
-async def test_an_exporter_may_be_left_without_being_entered_and_entered_anew(type_: str, tmp_path: Path) -> None:
+async def test_an_exporter_may_be_left_without_being_entered_and_entered_twice(type_: str, tmp_path: Path) -> None:
     exporter = working("exporters", type_, tmp_path)
     assert isinstance(exporter, Exporter)
     await exporter.__aexit__(None, None, None)
@@ -176,7 +180,7 @@ async def test_an_exporter_never_changes_a_batch(type_: str, tmp_path: Path) -> 
     async with exporter:
         try:
             await exporter.export(batch)
-        except Exception as error:  # noqa: BLE001  # those that send find nobody there
+        except Exception as error:  # noqa: BLE001  # no server listens for exporters that send
             assert type(error).__name__ == "Retryable"  # noqa: PT017
     assert batch.metrics_bytes() == before
     assert batch.metrics == Batch.from_bytes(metrics=before).metrics
@@ -190,7 +194,7 @@ def test_an_exporter_has_settings_for_delivery_if_it_declares_remote_delivery(ty
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("extensions"))
-async def test_an_extension_may_be_left_without_being_entered_and_entered_anew(type_: str, tmp_path: Path) -> None:
+async def test_an_extension_may_be_left_without_being_entered_and_entered_twice(type_: str, tmp_path: Path) -> None:
     extension = working("extensions", type_, tmp_path)
     assert isinstance(extension, Extension)
     await extension.__aexit__(None, None, None)

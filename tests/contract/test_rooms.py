@@ -28,7 +28,10 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
         {"exposition", "net", "formats"},
         {"otlp"},
-        {"__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"},
+        {
+            *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
+            *("delivery_config", "files", "threads"),
+        },
     ],
     "otel_zernel_receivers.ebpf": [
         {"__init__", "receiver", "session", "probed_files", "doctor"},
@@ -42,9 +45,9 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "doctor", "watch", "gpu_slot"},
-        {"gpus"},
+        {"__init__", "receiver", "session", "doctor", "watch", "gpu_slot"},
         {"config"},
+        {"gpus"},
         {"readings"},
         {"points"},
         {"driver"},

@@ -1,4 +1,4 @@
-"""Components and batches that the core's tests are made of."""
+"""Components and batches for the tests of the core."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -10,7 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
-from otel_zernel.engine.delivery_config import RemoteExporterConfig
+from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.errors import Retryable
 from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.registry import Registry
@@ -19,7 +19,7 @@ SCOPE = Scope("tests")
 
 
 def batch_of(*values: float, name: str = "test.value") -> Batch:
-    """A batch of gauge points, one for each value, each of a series of its own."""
+    """A batch with one gauge point for each value. Each point has its own series."""
     resource = encode_resource({"host.name": "node"})
     series = [
         Series(resource, SCOPE, Descriptor(name, "1"), encode_point_attributes({"n": position}))
@@ -47,7 +47,7 @@ class SourceConfig(ComponentConfig):
 
 
 class Source(Receiver):
-    """Emits a batch a value; crashes `fail_first` times before it does, all instances together."""
+    """Emits one batch for each value. The first `fail_first` runs crash, counted over all instances."""
 
     Config = SourceConfig
     crashes = 0
@@ -64,7 +64,7 @@ class Source(Receiver):
 
 
 class Doubler(Processor):
-    """Doubles every gauge and breaks on a negative one."""
+    """Doubles every gauge. Raises `ValueError` for a negative one."""
 
     def process(self, batch: Batch) -> Iterable[Batch]:
         if any(value < 0 for value in values_of([batch])):
@@ -78,36 +78,36 @@ class Doubler(Processor):
 
 
 class Keeper(Processor):
-    """Keeps every batch until the end."""
+    """Holds every batch until it is flushed."""
 
     def __init__(self, config: ComponentConfig, context: Any) -> None:
         super().__init__(config, context)
-        self.kept: list[Batch] = []
+        self.held: list[Batch] = []
 
     def process(self, batch: Batch) -> Iterable[Batch]:
-        self.kept.append(batch)
+        self.held.append(batch)
         return []
 
     def flush(self) -> Iterable[Batch]:
-        kept, self.kept = self.kept, []
-        return kept
+        held, self.held = self.held, []
+        return held
 
 
 class Ticker(Processor):
-    """Swallows batches; emits how many it has seen at each tick."""
+    """Drops batches. Each tick emits the number of points so far."""
 
     interval = 1.0
 
     def __init__(self, config: ComponentConfig, context: Any) -> None:
         super().__init__(config, context)
-        self.seen = 0
+        self.points = 0
 
     def process(self, batch: Batch) -> Iterable[Batch]:
-        self.seen += batch.point_count
+        self.points += batch.point_count
         return []
 
     def tick(self, now_ns: int) -> Iterable[Batch]:
-        return [batch_of(float(self.seen))]
+        return [batch_of(float(self.points))]
 
 
 class SinkConfig(RemoteExporterConfig):
@@ -115,7 +115,7 @@ class SinkConfig(RemoteExporterConfig):
 
 
 class Sink(Exporter):
-    """Keeps what it gets; first raises what `failures` holds, then waits for `gate` if there is one."""
+    """Records its batches. First raises the exceptions in `failures`, then waits for `gate` if it is set."""
 
     Config = SinkConfig
     delivery = "remote"
@@ -145,7 +145,7 @@ class Sink(Exporter):
 
 
 class Thermometer(Scraper):
-    """A scraper whose points a test sets."""
+    """A scraper with one point of 20."""
 
     def scrape(self) -> Batch:
         return batch_of(20.0)
@@ -163,7 +163,7 @@ PARTS: Parts = {
 
 
 def registry_of(parts: Parts = PARTS) -> Registry:
-    """A registry of these classes alone."""
+    """A registry with only these classes."""
 
     def loader(cls: type[Component]) -> Any:
         return lambda: cls

@@ -1,4 +1,4 @@
-"""What a batch promises: bytes pass unchanged, copies are independent, pieces and joins lose nothing."""
+"""Bytes pass a batch unchanged, copies are independent, and splits and joins lose nothing."""
 
 import pytest
 from hypothesis import given
@@ -19,8 +19,8 @@ def spans(count: int) -> TracesData:
     return traces
 
 
-def test_received_bytes_are_forwarded_as_they_came() -> None:
-    # An unknown field and an unusual order survive only if nothing is encoded anew.
+def test_received_bytes_are_forwarded_unchanged() -> None:
+    # The unknown field at the end survives only if the batch is not encoded again.
     data = batch_of(1.0).metrics_bytes() + b"\xf8\x07\x01"
     batch = Batch.from_bytes(metrics=data)
     assert batch.metrics.resource_metrics
@@ -29,14 +29,14 @@ def test_received_bytes_are_forwarded_as_they_came() -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05ab", b"not protobuf at all"])
-def test_bytes_that_are_no_otlp_are_a_decode_error(data: bytes) -> None:
+def test_invalid_otlp_is_a_decode_error(data: bytes) -> None:
     with pytest.raises(DecodeError):
         Batch.from_bytes(metrics=data)
     with pytest.raises(DecodeError):
         Batch.from_bytes(spans=data)
 
 
-def test_editing_a_copy_leaves_the_other_alone() -> None:
+def test_editing_a_copy_leaves_the_original_unchanged() -> None:
     batch = batch_of(1.0)
     twin = batch.copy()
     assert values_of([batch]) == values_of([twin]) == [1.0]
@@ -83,7 +83,7 @@ def test_points_of_every_type_are_counted() -> None:
     assert Batch(metrics=data).point_count == 1
 
 
-def test_only_hands_out_the_signals_asked_for() -> None:
+def test_only_copies_the_named_signals() -> None:
     batch = Batch(metrics=batch_of(1.0).metrics, spans=spans(2))
     assert (batch.item_count, batch.only(metrics=True).item_count, batch.only(spans=True).item_count) == (3, 1, 2)
     assert not batch.only(spans=True).has_metrics
@@ -98,7 +98,7 @@ def test_joined_batches_hold_every_point_in_order(groups: list[list[float]]) -> 
 
 
 @given(st.lists(st.floats(allow_nan=False), max_size=30), st.integers(0, 5), st.integers(1, 12))
-def test_pieces_hold_every_item_in_order_and_no_more_than_asked(values: list[float], count: int, size: int) -> None:
+def test_pieces_hold_every_item_in_order_and_at_most_max_items(values: list[float], count: int, size: int) -> None:
     batch = Batch(metrics=batch_of(*values).metrics, spans=spans(count))
     pieces = list(batch.split(size))
     assert values_of(pieces) == values
@@ -106,7 +106,7 @@ def test_pieces_hold_every_item_in_order_and_no_more_than_asked(values: list[flo
     assert all(piece.item_count <= size for piece in pieces) or len(pieces) == 1
 
 
-def test_a_piece_keeps_what_describes_the_metric() -> None:
+def test_a_piece_keeps_the_resource_the_scope_and_the_metric() -> None:
     first, second = batch_of(1.0, 2.0).split(1)
     for piece in (first, second):
         resource = piece.metrics.resource_metrics[0]
@@ -116,7 +116,7 @@ def test_a_piece_keeps_what_describes_the_metric() -> None:
         assert resource.scope_metrics[0].scope.name == "tests"
 
 
-def test_what_our_own_code_has_encoded_is_parsed_only_if_it_is_read() -> None:
+def test_a_batch_that_the_collector_encoded_is_parsed_only_if_it_is_read() -> None:
     batch = Batch.encoded(spans=spans(3).SerializeToString(), span_count=3)
     assert (batch.span_count, batch.point_count) == (3, 0)
     assert batch.spans_bytes() == spans(3).SerializeToString()

@@ -1,4 +1,4 @@
-"""The command line speaks like the Collector's: silence or `Error: …`, and status 1 for every mistake."""
+"""The command line follows the OpenTelemetry Collector: an error is `Error: …` on stderr, with exit status 1."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,7 +25,7 @@ def good(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_validate_is_silent_about_a_good_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_prints_nothing_for_a_valid_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--config", good]) == 0
     assert capsys.readouterr() == ("", "")
 
@@ -46,9 +46,9 @@ def test_validate_lists_every_mistake_with_path_file_and_line(
     assert 'service::pipelines::metrics: references exporter "otlp" which is not configured' in mistakes[1]
 
 
-def test_several_configurations_merge_and_set_goes_last(good: str, capsys: pytest.CaptureFixture[str]) -> None:
-    over = "yaml:receivers: {csv: {batch_size: 7}}"
-    arguments = ["--config", good, "--config", over, "--set", "receivers.csv.layout=wide"]
+def test_several_configurations_merge_and_set_wins(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+    override = "yaml:receivers: {csv: {batch_size: 7}}"
+    arguments = ["--config", good, "--config", override, "--set", "receivers.csv.layout=wide"]
     assert main(["print-config", *arguments]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
     assert shown["receivers"]["csv"] == {"files": ["/data/*.csv"], "layout": "wide", "batch_size": 7}
@@ -75,46 +75,44 @@ def test_a_sample_can_be_printed_and_used(capsys: pytest.CaptureFixture[str]) ->
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"percentiles"}
 
 
-class Patient(Extension):
-    """Finds what the test says; an exception is raised."""
+class FakeExtension(Extension):
+    """Reports the findings that a test sets. An exception among them is raised."""
 
-    found: Iterable[Finding | Exception] = ()
-    lacks: str | None = None
+    findings: Iterable[Finding | Exception] = ()
+    missing_package: str | None = None
 
     @classmethod
     def missing(cls) -> str | None:
-        return cls.lacks
+        return cls.missing_package
 
     @classmethod
     def examine(cls, config: Any = None) -> Iterable[Finding]:
-        for one in cls.found:
+        for one in cls.findings:
             if isinstance(one, Exception):
                 raise one
             yield one
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> type[Patient]:
-    """The only component that is installed."""
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeExtension]:
+    """The only installed component."""
 
-    class Fresh(Patient):
+    class Fresh(FakeExtension):
         pass
 
-    registry = Registry({"extensions": {"patient": lambda: Fresh}})
+    registry = Registry({"extensions": {"fake": lambda: Fresh}})
     monkeypatch.setattr(Registry, "installed", lambda: registry)
     return Fresh
 
 
-def test_doctor_aligns_and_marks_what_a_component_finds(
-    patient: type[Patient], capsys: pytest.CaptureFixture[str]
-) -> None:
-    patient.found = [Finding("kernel", "Linux 6"), Finding("BTF", "is there", ok=True)]
+def test_doctor_aligns_and_marks_the_findings(fake: type[FakeExtension], capsys: pytest.CaptureFixture[str]) -> None:
+    fake.findings = [Finding("kernel", "Linux 6"), Finding("BTF", "available", ok=True)]
     assert main(["doctor"]) == 0
-    assert capsys.readouterr().out == "extensions::patient\n      kernel  Linux 6\n  ok  BTF     is there\n"
+    assert capsys.readouterr().out == "extensions::fake\n      kernel  Linux 6\n  ok  BTF     available\n"
 
 
-def test_doctor_prints_details_if_asked(patient: type[Patient], capsys: pytest.CaptureFixture[str]) -> None:
-    patient.found = [Finding("attaching", "does not work", details=("R2 type=mem", "escape \x1b[2J"))]
+def test_doctor_prints_details_with_verbose(fake: type[FakeExtension], capsys: pytest.CaptureFixture[str]) -> None:
+    fake.findings = [Finding("attaching", "does not work", details=("R2 type=mem", "escape \x1b[2J"))]
     assert main(["doctor"]) == 0
     assert "R2 type=mem" not in capsys.readouterr().out
     assert main(["doctor", "--verbose"]) == 0
@@ -123,37 +121,37 @@ def test_doctor_prints_details_if_asked(patient: type[Patient], capsys: pytest.C
     assert details == ["        R2 type=mem", r"        escape \x1b[2J"]
 
 
-def test_doctor_has_status_1_where_something_needed_is_missing(
-    patient: type[Patient], capsys: pytest.CaptureFixture[str]
+def test_doctor_has_status_1_if_a_prerequisite_is_missing(
+    fake: type[FakeExtension], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    patient.found = [Finding("driver", "is missing; install it", ok=False)]
+    fake.findings = [Finding("driver", "is missing; install it", ok=False)]
     assert main(["doctor"]) == 1
     assert "  !!  driver  is missing; install it\n" in capsys.readouterr().out
 
 
-def test_doctor_tells_of_missing_packages_by_itself(patient: type[Patient], capsys: pytest.CaptureFixture[str]) -> None:
-    patient.lacks = "pip install patience"
+def test_doctor_reports_missing_packages(fake: type[FakeExtension], capsys: pytest.CaptureFixture[str]) -> None:
+    fake.missing_package = "pip install patience"
     assert main(["doctor"]) == 1
     assert "!!  packages  pip install patience" in capsys.readouterr().out
 
 
-def test_doctor_survives_a_component_that_breaks_its_promise(
-    patient: type[Patient], capsys: pytest.CaptureFixture[str]
+def test_doctor_reports_an_exception_of_a_component(
+    fake: type[FakeExtension], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    patient.found = [Finding("first", "fine", ok=True), OSError("ouch")]
+    fake.findings = [Finding("first", "fine", ok=True), OSError("ouch")]
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "ok  first" in printed
-    assert "OSError: ouch" in printed
+    assert "OSError: ouch; report this bug to the component's author" in printed
 
 
-def test_doctor_prints_no_escape_sequences(patient: type[Patient], capsys: pytest.CaptureFixture[str]) -> None:
-    patient.found = [Finding("process", "evil \x1b[2J \udc80")]
+def test_doctor_prints_no_escape_sequences(fake: type[FakeExtension], capsys: pytest.CaptureFixture[str]) -> None:
+    fake.findings = [Finding("process", "evil \x1b[2J \udc80")]
     assert main(["doctor"]) == 0
     assert r"evil \x1b[2J \udc80" in capsys.readouterr().out
 
 
-def test_doctor_examines_the_components_of_a_configuration_alone(good: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_examines_only_the_components_of_a_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--config", good]) == 0
     assert capsys.readouterr().out == "receivers::csv: nothing is missing\nexporters::otlp_http: nothing is missing\n"
 

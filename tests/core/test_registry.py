@@ -1,3 +1,5 @@
+"""Installed types are found by their entry points, and every problem with one is a clear message."""
+
 import importlib
 import sys
 from collections.abc import Iterator
@@ -34,19 +36,19 @@ class Second(Extension): ...
 @pytest.fixture
 def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The name of a package with two extensions, installed as a distribution of its own."""
-    package = tmp_path / "strange_plugin"
+    package = tmp_path / "other_plugin"
     package.mkdir()
-    (package / "__init__.py").write_text("from strange_plugin.code import First, Second")
+    (package / "__init__.py").write_text("from other_plugin.code import First, Second")
     (package / "code.py").write_text(CODE)
     (package / "sample.yaml").write_text(SAMPLE)
-    (package / "README.md").write_text("# Strange\n")
-    info = tmp_path / "strange-1.0.dist-info"
+    (package / "README.md").write_text("# Other\n")
+    info = tmp_path / "other-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[otel_zernel.extensions]\n"
-        "first = strange_plugin:First\nsecondthing = strange_plugin:Second\nsecond_thing = strange_plugin:Second\n"
-        "gone = strange_plugin.nowhere:Gone\nnothing = strange_plugin:CODE\nodd = strange_plugin:code\n"
+        "first = other_plugin:First\nsecondthing = other_plugin:Second\nsecond_thing = other_plugin:Second\n"
+        "gone = other_plugin.nowhere:Gone\nnothing = other_plugin:CODE\nodd = other_plugin:code\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
@@ -55,7 +57,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         del sys.modules[name]
 
 
-def test_a_strangers_plugin_is_found_and_imported_only_when_asked_for(plugin: str) -> None:
+def test_a_third_party_plugin_is_found_and_imported_only_when_it_is_loaded(plugin: str) -> None:
     registry = Registry.installed()
     assert {"first", "second_thing"} <= set(registry.types("extensions"))
     assert plugin not in sys.modules
@@ -63,31 +65,31 @@ def test_a_strangers_plugin_is_found_and_imported_only_when_asked_for(plugin: st
     assert plugin in sys.modules
 
 
-def test_aliases_are_listed_under_the_most_spelled_out_name(plugin: str) -> None:
+def test_aliases_are_listed_under_the_name_with_the_most_underscores(plugin: str) -> None:
     registry = Registry.installed()
     assert registry.aliases("extensions")["second_thing"] == ["secondthing"]
     assert registry.aliases("extensions")["first"] == []
     assert registry.load("extensions", "secondthing") is registry.load("extensions", "second_thing")
 
 
-def test_a_sample_is_the_types_block_with_its_comments(plugin: str) -> None:
+def test_a_sample_is_the_block_of_the_type_with_its_comments(plugin: str) -> None:
     registry = Registry.installed()
     assert registry.sample("extensions", "first") == SAMPLE.partition("\n# About the second")[0]
     assert registry.sample("extensions", "second_thing") == "# About the second.\nsecond_thing:\n    c: 3\n"
     assert registry.sample("extensions", "secondthing") == registry.sample("extensions", "second_thing")
-    assert registry.readme("extensions", "first") == "# Strange\n"
+    assert registry.readme("extensions", "first") == "# Other\n"
 
 
 @pytest.mark.parametrize(
     ("type_", "sentence"),
     [
         ("frist", 'unknown type "frist"; did you mean "first"? valid types: '),
-        ("gone", "type \"gone\" cannot be imported: ModuleNotFoundError: No module named 'strange_plugin.nowhere'"),
+        ("gone", "type \"gone\" cannot be imported: ModuleNotFoundError: No module named 'other_plugin.nowhere'"),
         ("nothing", 'type "nothing" cannot be imported: AttributeError: '),
         ("odd", "is not a class of extensions: its entry point names"),
     ],
 )
-def test_what_cannot_be_loaded_is_one_sentence(plugin: str, type_: str, sentence: str) -> None:
+def test_a_type_that_cannot_be_loaded_is_one_message_on_one_line(plugin: str, type_: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Registry.installed().load("extensions", type_)
     (problem,) = caught.value.problems
@@ -101,7 +103,7 @@ def test_a_component_of_another_kind_is_refused() -> None:
         registry.load("receivers", "health")
 
 
-def test_a_type_without_a_sample_says_so() -> None:
+def test_a_missing_sample_or_readme_is_reported() -> None:
     class Bare(Extension):
         __module__ = Component.__module__
 
@@ -111,19 +113,17 @@ def test_a_type_without_a_sample_says_so() -> None:
             read("extensions", "bare")
 
 
-def test_our_own_components_come_in_by_the_same_door() -> None:
+def test_the_components_of_this_project_are_registered_as_entry_points() -> None:
     registry = Registry.installed()
     assert all(registry.types(kind) for kind in KINDS)
     assert registry.aliases("exporters")["otlp_grpc"] == ["otlp"]
     assert registry.aliases("exporters")["otlp_http"] == ["otlphttp"]
 
 
-def test_of_two_offers_of_one_type_the_first_on_the_path_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def offered(group: str) -> EntryPoints:
+def test_if_two_packages_define_a_type_the_first_on_the_path_wins() -> None:
+    def found(group: str) -> EntryPoints:
         return EntryPoints(
             EntryPoint("x", f"otel_zernel.component:{name}", group) for name in ("Extension", "Receiver")
         )
 
-    monkeypatch.setattr("otel_zernel.registry.entry_points", offered)
-    assert Registry.installed().load("extensions", "x") is Extension
+    assert Registry.installed(found).load("extensions", "x") is Extension

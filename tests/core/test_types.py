@@ -1,3 +1,5 @@
+"""Durations and addresses are read and printed in the notation of the OpenTelemetry Collector."""
+
 import contextlib
 
 import pytest
@@ -28,13 +30,13 @@ def test_durations_are_written_as_in_go(text: object, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "10", "s", "-1s", "1d", "1s 2s", "1.2.3s", 5, 1.5, True, None, [], "9" * 400 + "h"]
 )
-def test_anything_else_is_no_duration(text: object) -> None:
+def test_any_other_value_is_not_a_duration(text: object) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
 
 
 @given(st.integers(0, 10**15))
-def test_a_printed_duration_reads_as_the_same(nanoseconds: int) -> None:
+def test_a_printed_duration_is_read_as_the_same_duration(nanoseconds: int) -> None:
     seconds = nanoseconds / 1e9
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, abs=1e-9)
 
@@ -50,17 +52,17 @@ def test_an_address_is_printed_as_it_was_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "x:", "x:70000", "::1:80", "a b:1", 9091, None, ["x:1"], "http://x:1"])
-def test_anything_else_is_no_address(text: object) -> None:
+def test_any_other_value_is_not_an_address(text: object) -> None:
     with pytest.raises(ValueError, match="not an address to listen on"):
         parse_address(text)
 
 
 @given(st.text() | st.integers() | st.floats() | st.booleans() | st.lists(st.integers()))
-def test_only_value_errors_come_out(value: object) -> None:
+def test_no_error_other_than_value_error_is_raised(value: object) -> None:
     for parse in (parse_duration, parse_address):
         with contextlib.suppress(ValueError):
             parse(value)
 
 
-def test_an_address_stays_one() -> None:
+def test_a_parsed_address_is_accepted() -> None:
     assert parse_address(Address("x", 1)) == Address("x", 1)

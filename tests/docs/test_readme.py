@@ -1,4 +1,4 @@
-"""The README is executed: its configuration validates, its receiver runs, its catalogue is of today."""
+"""The README is executed: its configuration validates, its receiver runs, its catalogue is complete."""
 
 import json
 import os
@@ -15,13 +15,13 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 
 def block(marker: str) -> str:
-    """The fenced block behind a marker."""
+    """The fenced block after a marker."""
     found = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)```", README, re.DOTALL)
     assert found
     return found[1]
 
 
-def test_its_catalogue_is_that_of_the_installed_components() -> None:
+def test_its_catalogue_lists_the_installed_components() -> None:
     assert written_into(README, Registry.installed()) == README, "run `make docs`"
 
 

@@ -1,10 +1,10 @@
-"""The table of real runs is that of the kept file, which has every loop on every release of PyTorch it names."""
+"""docs/versions.md has the runs of docs/real_runs.csv, with every loop on every release of PyTorch."""
 
 from benchmarks._real_runs import PAGE, kept, written_into
 from benchmarks._scenarios import SCENARIOS
 
 
-def test_its_table_is_that_of_the_kept_runs() -> None:
+def test_the_table_has_the_recorded_runs() -> None:
     page = PAGE.read_text("utf-8")
     assert written_into(page, kept()) == page, "run `python -m benchmarks._real_runs`"
 

@@ -1,4 +1,4 @@
-"""`make gpu-check`: the receiver's values beside those of `nvidia-smi -q -x` of the same moment."""
+"""`make gpu-check`: compares the nvml receiver with `nvidia-smi -q -x` at the same time."""
 
 import platform
 import shutil
@@ -12,53 +12,56 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.driver.events import Xids
-from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
-from otel_zernel_receivers.nvml.gpus.gpu import Maker, count, find
+from otel_zernel_receivers.nvml.driver.events import XidCounts
+from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
+from otel_zernel_receivers.nvml.gpus.gpu import GpuRegistry, count_gpus, find_gpu
 from otel_zernel_receivers.nvml.points.metrics import METRICS
-from tests.gpu.nvidia_smi import Found, compare
+from tests.gpu.nvidia_smi import Comparison, compare
 
 REPORT = Path(__file__).parents[2] / "docs" / "gpu_check.txt"
 
 
 def main(report: Path = REPORT) -> int:
-    """Prints the comparison and keeps it. 1 if something differs, 0 if nothing does or there is no GPU."""
+    """Prints the comparison and writes it to `report`. Returns 1 if a value differs, else 0, also without a GPU."""
     if not shutil.which("nvidia-smi"):
-        print("There is nothing to check here: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
+        print("Nothing to check: nvidia-smi is not installed; run this on a machine with an NVIDIA GPU.")
         return 0
     try:
-        library = Library(lambda query, error: print(f"{query}: {error}"))
-    except Unavailable as problem:
-        print(f"There is nothing to check here: {problem}.")
+        library = NvmlLibrary(lambda query, error: print(f"{query}: {error}"))
+    except NvmlUnavailable as problem:
+        print(f"Nothing to check: {problem}.")
         return 0
     xml, scrapes = measured(library)
     lines = list(table(compare(xml, scrapes)))
-    text = "\n".join([f"driver {library.driver}, {datetime.now(UTC):%Y-%m-%d}, nvidia-smi beside ours", *lines]) + "\n"
+    text = (
+        "\n".join([f"driver {library.driver_version}, {datetime.now(UTC):%Y-%m-%d}, nvidia-smi | receiver", *lines])
+        + "\n"
+    )
     print(text, end="")
     report.write_text(text)
     return int(any(line.startswith("DIFFERS") for line in lines))
 
 
-def measured(library: Library) -> tuple[str, list[Batch]]:
-    """What nvidia-smi says, and a scrape before and one after it."""
+def measured(library: NvmlLibrary) -> tuple[str, list[Batch]]:
+    """The XML of nvidia-smi, and the scrapes before and after it."""
     config = NvmlConfig.model_validate({"metrics": {name: {"enabled": True} for name in METRICS}})
     context = make_context(clock=SystemClock())
-    maker = Maker(config, context, Xids(context.clock.time_ns))
-    found = (find(library, index, platform.node()) for index in range(count(library)))
-    gpus = [maker.make(library, one) for one in found if one]
+    registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
+    found = (find_gpu(library, index, platform.node()) for index in range(count_gpus(library)))
+    gpus = [registry.create(library, one) for one in found if one]
     before = Batch.join([gpu.scrape() for gpu in gpus])
     xml = subprocess.run(["nvidia-smi", "-q", "-x"], check=True, capture_output=True, text=True).stdout
     return xml, [before, Batch.join([gpu.scrape() for gpu in gpus])]
 
 
-def table(found: Iterable[Found]) -> Iterable[str]:
-    """A line for each value, differences first."""
-    rows = sorted(found, key=lambda one: (one.agree, one.gpu))
+def table(comparisons: Iterable[Comparison]) -> Iterable[str]:
+    """A line per value, differences first."""
+    rows = sorted(comparisons, key=lambda one: (one.agree, one.gpu))
     differing = sum(not one.agree for one in rows)
     yield f"{len(rows)} values, {differing} differ"
     for one in rows:
         verdict = "ok     " if one.agree else "DIFFERS"
-        yield f"{verdict} {one.gpu[:12]} {one.what}: {_cell(one.theirs)} | {_cell(one.ours)}"
+        yield f"{verdict} {one.gpu[:12]} {one.name}: {_cell(one.expected)} | {_cell(one.received)}"
 
 
 def _cell(value: float | str | None) -> str:

@@ -1,4 +1,4 @@
-"""The stand-ins of CUDA and NCCL."""
+"""The stand-ins for CUDA and NCCL."""
 
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
 

@@ -1,4 +1,4 @@
-"""`make gpu-check`: what the ebpf receiver saw of a training job beside what the job did."""
+"""`make gpu-check`: compares the ebpf receiver with a training job that counts its own actions."""
 
 import json
 import os
@@ -16,39 +16,42 @@ from typing import Any
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
-from tests.gpu.quantities import Row, compare, seen, table
+from tests.gpu.quantities import Row, compare, recorded, table
 from tests.gpu.watched import JOB, ROOT, batches_of, collector
 
 REPORT = ROOT / "docs" / "gpu_check_ebpf.txt"
 STEPS = 200
 PYTHON = os.environ.get("TORCH_PYTHON", sys.executable)
-"""Whose PyTorch trains."""
+"""The Python that runs the training job. It must have PyTorch."""
 
 
 def main(report: Path = REPORT, steps: int = STEPS) -> int:
-    """Prints the comparison, and keeps it if there was a GPU. 1 if something differs, 0 if nothing does or can."""
-    if reason := why_not():
-        print(f"There is nothing to check here: {reason}.")
+    """Prints the comparison, and writes it to `report` if there is a GPU.
+
+    Returns 1 if a quantity differs or the job fails, else 0, also without PyTorch.
+    """
+    if reason := missing_requirement():
+        print(f"Nothing to check: {reason}.")
         return 0
     try:
-        told, rows = checked(steps)
+        job, rows = run_check(steps)
     except RuntimeError as problem:
-        print(f"The check came to no end: {problem}.")
+        print(f"The check failed: {problem}.")
         return 1
     differing = sum(not row.agree for row in rows)
-    about = f"PyTorch {told['torch']}, {told['gpu'] or 'no GPU'}, Linux {platform.release()}"
+    about = f"PyTorch {job['torch']}, {job['gpu'] or 'no GPU'}, Linux {platform.release()}"
     head = [f"{about}, {datetime.now(UTC):%Y-%m-%d}, {steps} steps", f"{len(rows)} quantities, {differing} differ"]
     text = "\n".join([*head, *table(rows)]) + "\n"
     print(text, end="")
-    if told["gpu"]:
+    if job["gpu"]:
         report.write_text(text)
     else:
-        print("PyTorch sees no GPU here: scopes and phases are all that was compared, and nothing is kept.")
+        print("PyTorch finds no GPU: only scopes and phases were compared, and no report was written.")
     return int(differing > 0)
 
 
-def why_not() -> str | None:
-    """What is missing for a collector that watches a training, if anything is."""
+def missing_requirement() -> str | None:
+    """The reason why a training cannot be watched here, if there is one."""
     if subprocess.run([PYTHON, "-c", "import torch"], check=False, capture_output=True).returncode:
         return f"{PYTHON} has no PyTorch; see tests/gpu/README.md"
     try:
@@ -58,21 +61,21 @@ def why_not() -> str | None:
     return None
 
 
-def checked(steps: int) -> tuple[dict[str, Any], list[Row]]:
-    """What the job says of itself (`torch`, `gpu`, `did`), and that beside what was seen."""
+def run_check(steps: int) -> tuple[dict[str, Any], list[Row]]:
+    """The job's report (`torch`, `gpu`, `did`), and its comparison with the collector's output."""
     name = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory() as folder, job(name, steps) as process:
+    with tempfile.TemporaryDirectory() as folder, training(name, steps) as process:
         with collector(Path(folder), name) as output:
-            go_on(process)
+            resume(process)
             expect(process, "trained")
-        go_on(process)
-        told = json.loads(expect(process, "{"))
-        return told, compare(told["did"], seen(batches_of(output), process.pid))
+        resume(process)
+        report = json.loads(expect(process, "{"))
+        return report, compare(report["did"], recorded(batches_of(output), process.pid))
 
 
 @contextmanager
-def job(name: str, steps: int) -> "Iterator[subprocess.Popen[str]]":
-    """The training, ready to begin."""
+def training(name: str, steps: int) -> "Iterator[subprocess.Popen[str]]":
+    """The training job, ready to start."""
     command = [PYTHON, "-m", "tests.gpu.training", str(steps)]
     environment, pipe = {**os.environ, JOB: name, "NCCL_SOCKET_IFNAME": "lo"}, subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, env=environment, text=True, stdin=pipe, stdout=pipe) as process:
@@ -81,15 +84,15 @@ def job(name: str, steps: int) -> "Iterator[subprocess.Popen[str]]":
 
 
 def expect(process: "subprocess.Popen[str]", begin: str) -> str:
-    """The next line of the job's that begins so; libraries may print what they like. RuntimeError if there is none."""
+    """The job's next line that starts with `begin`; others are skipped. Raises RuntimeError if the job ends before."""
     assert process.stdout
     for line in process.stdout:
         if line.startswith(begin):
             return line
-    raise RuntimeError(f"the training has ended before it said {begin!r}")
+    raise RuntimeError(f"the training ended before it printed {begin!r}")
 
 
-def go_on(process: "subprocess.Popen[str]") -> None:
+def resume(process: "subprocess.Popen[str]") -> None:
     print(file=process.stdin, flush=True)
 
 

@@ -1,6 +1,7 @@
-/* A stand-in for `nvidia-smi -q -x`: asks the libnvidia-ml.so.1 it is linked to, and writes what it is told as
- * nvidia-smi does: the elements that pollers read (telegraf's nvidia_smi input, ../gpu/nvidia_smi.py), "N/A" for what the
- * board does not tell.
+/* A stand-in for `nvidia-smi -q -x`. It reads from the libnvidia-ml.so.1 it is linked to and writes XML as nvidia-smi does.
+ *
+ * It writes the elements that pollers read (telegraf's nvidia_smi input, nvidia_smi.py), and "N/A" for a value that the
+ * board does not return.
  */
 #include <stdarg.h>
 #include <stdint.h>
@@ -154,7 +155,7 @@ static void put_watts(const char *tag, Number *ask, Device device) {
     put(tag, code, "%.2f W", milliwatts / 1e3);
 }
 
-/* Fields, asked in one call */
+/* Fields, queried in one call */
 
 enum {
     ECC = 1,

@@ -1,4 +1,4 @@
-"""`nvidia-smi -q -x` in the receiver's terms, and what differs."""
+"""Compares the values of `nvidia-smi -q -x` with those of the nvml receiver."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from otel_zernel.batch import Batch, points
 
 Series = tuple[str, frozenset[tuple[str, str]]]
-"""A metric's name and a point's attributes as text, `hw.id` left out."""
+"""A metric's name and a point's attributes as text, without `hw.id`."""
 
 _UNITS = {"MiB": 2.0**20, "%": 0.01, "MHz": 1e6, "KB/s": 1e3, "us": 1e-6} | dict.fromkeys(
     ("", "C", "W", "x", "bank(s)"), 1.0
@@ -21,13 +21,14 @@ _NUMBER = re.compile(r"P?(-?[\d.]+) ?([A-Za-z%/()]*)")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A value of nvidia-smi's, where several places add up, beside ours."""
+    """A series, and the elements of nvidia-smi's XML whose sum it must equal."""
 
     series: Series
     paths: tuple[str, ...]
     tolerance: float = 0.0
-    """Half of what nvidia-smi rounds away, in our unit; relative for what moves (`share`)."""
+    """The allowed difference, in the metric's unit: nvidia-smi rounds."""
     share: float = 0.0
+    """The allowed difference as a fraction of the value, for values that change quickly."""
 
 
 def _line(metric: str, *paths: str, tolerance: float = 0.0, share: float = 0.0, **attributes: str) -> Line:
@@ -177,49 +178,51 @@ IDENTITY = {
     "zernel.gpu.pci.bus_id": "pci/pci_bus_id",
     "zernel.gpu.device": "minor_number",
 }
-"""Resource attributes and where nvidia-smi says them."""
+"""Resource attributes and their elements in nvidia-smi's XML."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One value of nvidia-smi's and ours, None for what one of the two does not have."""
+class Comparison:
+    """One value of nvidia-smi and of the receiver; None if one of them does not have it."""
 
     gpu: str
-    what: str
-    theirs: float | str | None
-    ours: float | str | None
+    name: str
+    expected: float | str | None
+    """Of nvidia-smi."""
+    received: float | str | None
+    """Of the receiver."""
     agree: bool
 
 
-def compare(xml: str, scrapes: Iterable[Batch]) -> Iterator[Found]:
-    """Every value that nvidia-smi or a scrape has. What moves agrees if it does with a scrape before or after."""
-    said = [_ours(batch) for batch in scrapes]
+def compare(xml: str, scrapes: Iterable[Batch]) -> Iterator[Comparison]:
+    """A comparison for every value that nvidia-smi or a scrape has. It is enough if one of the scrapes agrees."""
+    scraped = [_scraped_values(batch) for batch in scrapes]
     for gpu in ET.fromstring(xml).iter("gpu"):
         uuid = gpu.findtext("uuid", "")
-        ours = [values.get(uuid, ({}, {})) for values in said]
-        yield from _identity(gpu, uuid, ours[-1][0])
+        of_gpu = [values.get(uuid, ({}, {})) for values in scraped]
+        yield from _identity(gpu, uuid, of_gpu[-1][0])
         for line in LINES:
-            theirs = _theirs(gpu, line.paths)
-            mine = [values[line.series] for _, values in ours if line.series in values]
-            if theirs is not None or mine:
-                agree = theirs is not None and any(_agree(theirs, one, line) for one in mine)
-                yield Found(uuid, _name(line.series), theirs, mine[-1] if mine else None, agree)
+            expected = _expected(gpu, line.paths)
+            received = [values[line.series] for _, values in of_gpu if line.series in values]
+            if expected is not None or received:
+                agree = expected is not None and any(_agree(expected, value, line) for value in received)
+                yield Comparison(uuid, _name(line.series), expected, received[-1] if received else None, agree)
 
 
-def _identity(gpu: ET.Element, uuid: str, about: Mapping[str, str]) -> Iterator[Found]:
+def _identity(gpu: ET.Element, uuid: str, resource: Mapping[str, str]) -> Iterator[Comparison]:
     for attribute, path in IDENTITY.items():
-        theirs, ours = _text(gpu, path), about.get(attribute)
-        if theirs is not None and attribute == "zernel.gpu.device":
-            theirs = f"nvidia{theirs}"
-        if theirs is not None or ours is not None:
-            yield Found(uuid, attribute, theirs, ours, theirs == ours)
+        expected, received = _text(gpu, path), resource.get(attribute)
+        if expected is not None and attribute == "zernel.gpu.device":
+            expected = f"nvidia{expected}"
+        if expected is not None or received is not None:
+            yield Comparison(uuid, attribute, expected, received, expected == received)
 
 
-def _agree(theirs: float, ours: float, line: Line) -> bool:
-    return abs(theirs - ours) <= line.tolerance + line.share * max(abs(theirs), abs(ours)) + 1e-9
+def _agree(expected: float, received: float, line: Line) -> bool:
+    return abs(expected - received) <= line.tolerance + line.share * max(abs(expected), abs(received)) + 1e-9
 
 
-def _theirs(gpu: ET.Element, paths: Iterable[str]) -> float | None:
+def _expected(gpu: ET.Element, paths: Iterable[str]) -> float | None:
     numbers = [_number(_text(gpu, path)) for path in paths]
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
@@ -242,12 +245,12 @@ def _name(series: Series) -> str:
     return f"{series[0]} {{{attributes}}}" if attributes else series[0]
 
 
-def _ours(batch: Batch) -> dict[str, tuple[dict[str, str], dict[Series, float]]]:
+def _scraped_values(batch: Batch) -> dict[str, tuple[dict[str, str], dict[Series, float]]]:
     """Resource attributes and values of each GPU, by uuid."""
     found: dict[str, tuple[dict[str, str], dict[Series, float]]] = {}
     for of_gpu in batch.metrics.resource_metrics:
-        about = {one.key: str(_plain(one.value)) for one in of_gpu.resource.attributes}
-        values = found.setdefault(about["hw.id"], (about, {}))[1]
+        resource = {one.key: str(_plain(one.value)) for one in of_gpu.resource.attributes}
+        values = found.setdefault(resource["hw.id"], (resource, {}))[1]
         for scope in of_gpu.scope_metrics:
             for metric in scope.metrics:
                 if not metric.HasField("histogram"):

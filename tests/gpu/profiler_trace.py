@@ -1,4 +1,4 @@
-"""Calls of CUDA in a trace of torch.profiler (Chrome's format), which has them from CUPTI."""
+"""Counts the CUDA calls in a trace of torch.profiler, which records them with CUPTI."""
 
 import re
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 BETWEEN = "between the two lines"
-"""The region that counts. The job idles at its begin and end, which parts its calls from all others."""
+"""The name of the counted region. The job is idle at its start and end, so that no call overlaps them."""
 
 _KINDS = {"HtoD": "host_to_device", "DtoH": "device_to_host", "DtoD": "device_to_device", "HtoH": "host_to_host"}
 _CALLS = {
@@ -19,7 +19,7 @@ Event = dict[str, Any]
 
 
 def count(events: Iterable[Event]) -> Counter[str]:
-    """What happened in the region, by the names in quantities.py."""
+    """The actions in the region, with the names of quantities.py."""
     inside = list(_inside(list(events)))
     return _launches(inside) + _copies(inside) + _calls(inside)
 
@@ -31,7 +31,7 @@ def _inside(events: list[Event]) -> Iterable[Event]:
 
 
 def _launches(events: list[Event]) -> Counter[str]:
-    """A kernel is told with the call that launched it: those of a graph are one launch."""
+    """Kernels have the correlation id of the call that launched them. All kernels of a graph are one launch."""
     return Counter({"launches": len({one["args"]["correlation"] for one in events if one.get("cat") == "kernel"})})
 
 
@@ -47,4 +47,4 @@ def _copies(events: list[Event]) -> Counter[str]:
 
 def _calls(events: list[Event]) -> Counter[str]:
     names = [one["name"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")]
-    return Counter({what: sum(bool(calls.fullmatch(name)) for name in names) for what, calls in _CALLS.items()})
+    return Counter({quantity: sum(bool(calls.fullmatch(name)) for name in names) for quantity, calls in _CALLS.items()})

@@ -1,4 +1,4 @@
-"""What a job did and what the collector saw of it, as numbers that can be put beside each other.
+"""The actions of a job and the collector's points about it, as numbers that can be compared.
 
 Names are `launches`, `waits for the GPU`, `copies, KIND`, `bytes of copies, KIND`, `allocations`, `frees`,
 `memory at the end, bytes`, `collectives, OPERATION`, `bytes of collectives, OPERATION`, `scopes, NAME`,
@@ -30,64 +30,69 @@ _SUMMED = {
 _LAST = {"zernel.gpu.memory.used": "memory at the end, bytes", "zernel.phase.time": "seconds, {zernel_phase}"}
 _SCOPES = {"data_loading", "optimizer", "zero_grad", "backward", "ddp", "user"}
 _TIME_SHARE = 0.05
-"""How much of all time may be told of another phase: what lies between the two clocks."""
+"""The part of the total time that may be counted in another phase, because job and collector use different clocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One quantity of both."""
+    """One quantity, counted by the job and by the collector."""
 
-    what: str
+    name: str
     did: float
-    seen: float
+    recorded: float
     agree: bool
 
 
-def seen(batches: Iterable[Batch], pid: int) -> Quantities:
-    """What a collector has told of a process."""
+def recorded(batches: Iterable[Batch], pid: int) -> Quantities:
+    """The quantities of a process in a collector's batches."""
     summed: defaultdict[str, float] = defaultdict(int)
     last: dict[tuple[str, str], float] = {}
     for batch in batches:
-        for name, about, number in _numbers(batch, pid):
+        for name, attributes, number in _numbers(batch, pid):
             if name in _LAST:
-                last[_LAST[name].format(**about), str(about.get("zernel_gpu_index"))] = number
+                last[_LAST[name].format(**attributes), str(attributes.get("zernel_gpu_index"))] = number
             else:
-                summed[(_COUNTED | _SUMMED)[name].format(**about)] += number
+                summed[(_COUNTED | _SUMMED)[name].format(**attributes)] += number
         for span in spans_of(batch, pid):
             summed[f"scopes, {span.name}"] += attributes_of(span)["zernel_interval"] in _SCOPES
-    for (what, _), number in last.items():
-        summed[what] += number
+    for (quantity, _), number in last.items():
+        summed[quantity] += number
     return summed
 
 
 def _numbers(batch: Batch, pid: int) -> Iterator[tuple[str, dict[str, object], float]]:
-    """Name, attributes and value of each point of the process that counts; of a histogram, its count."""
+    """Name, attributes and value of each compared point of the process. The value of a histogram is its count."""
     for resource in batch.metrics.resource_metrics:
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             for point in points(metric) if metric.name in _COUNTED | _SUMMED | _LAST else ():
-                about = attributes_of(point)
-                if about.get("process_pid", pid) != pid or about.get("zernel_timing_source") == "host_upper_bound":
+                attributes = attributes_of(point)
+                if (
+                    attributes.get("process_pid", pid) != pid
+                    or attributes.get("zernel_timing_source") == "host_upper_bound"
+                ):
                     continue
                 if metric.name in _COUNTED:
-                    yield metric.name, about, point.count
+                    yield metric.name, attributes, point.count
                 else:
-                    yield metric.name, about, getattr(point, str(point.WhichOneof("value")))
+                    yield metric.name, attributes, getattr(point, str(point.WhichOneof("value")))
 
 
-def compare(did: Quantities, told: Quantities) -> list[Row]:
-    """Every quantity of either. Counts agree if they are equal, times if few of them are another phase's."""
-    everything = sum(seconds for what, seconds in did.items() if what.startswith("seconds"))
+def compare(did: Quantities, received: Quantities) -> list[Row]:
+    """A row per quantity of either side. Counts must be equal; times may differ by `_TIME_SHARE` of the total time."""
+    total = sum(seconds for quantity, seconds in did.items() if quantity.startswith("seconds"))
     rows = []
-    for what in sorted(what for what in did.keys() | told.keys() if did.get(what) or told.get(what)):
-        one, other = did.get(what, 0), told.get(what, 0)
-        within = _TIME_SHARE * everything if what.startswith("seconds") else 0
-        rows.append(Row(what, one, other, abs(one - other) <= within))
+    for quantity in sorted(
+        quantity for quantity in did.keys() | received.keys() if did.get(quantity) or received.get(quantity)
+    ):
+        one, other = did.get(quantity, 0), received.get(quantity, 0)
+        within = _TIME_SHARE * total if quantity.startswith("seconds") else 0
+        rows.append(Row(quantity, one, other, abs(one - other) <= within))
     return rows
 
 
 def table(rows: Iterable[Row]) -> Iterator[str]:
-    """A line for each."""
-    yield f"{'':7} {'':60} {'did':>16} {'seen':>16} {'difference':>16}"
+    """A header, and a line per row."""
+    yield f"{'':7} {'':60} {'did':>16} {'recorded':>16} {'difference':>16}"
     for row in rows:
         verdict = "ok" if row.agree else "DIFFERS"
-        yield f"{verdict:7} {row.what:60} {row.did:16,.6g} {row.seen:16,.6g} {row.seen - row.did:16,.6g}"
+        yield f"{verdict:7} {row.name:60} {row.did:16,.6g} {row.recorded:16,.6g} {row.recorded - row.did:16,.6g}"

@@ -1,4 +1,4 @@
-"""The comparison behind `make gpu-check`: with a program that is known to the last call, and with real PyTorch."""
+"""The comparison behind `make gpu-check`: with a program whose every call is known, and with real PyTorch."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 
 from tests.gpu import ebpf_check
 from tests.gpu.profiler_trace import BETWEEN, Event, count
-from tests.gpu.quantities import compare, seen, table
+from tests.gpu.quantities import compare, recorded, table
 from tests.gpu.watched import JOB, ROOT, batches_of, collector
 from tests.receivers.ebpf.jobs.torches import OWN, python_of
 from tests.receivers.ebpf.standin import Standin
@@ -36,24 +36,24 @@ SCRIPT = {
     },
     "cudaDeviceSynchronize": {"waits for the GPU": 1},
 }
-"""Commands of the program, and what each of them does."""
+"""Commands of the program, and the quantities that each of them adds."""
 
 
-def test_what_a_program_did_is_what_the_collector_saw(standin: Standin, tmp_path: Path) -> None:
+def test_the_collector_records_every_action_of_a_program(standin: Standin, tmp_path: Path) -> None:
     require_ebpf()
-    name, did = uuid.uuid4().hex, dict.fromkeys((what for one in SCRIPT.values() for what in one), 0)
+    name, did = uuid.uuid4().hex, dict.fromkeys((quantity for one in SCRIPT.values() for quantity in one), 0)
     with standin.start(environment={JOB: name}) as program:
         for command in ("load libcudart.so.12", "load libcuda.so.1", "load libnccl.so.2", "ncclCommInitRank ranks=1"):
             program.do(command)
         with collector(tmp_path, name) as output:
             for command, effect in SCRIPT.items():
                 program.do(command)
-                for what, number in effect.items():
-                    did[what] += number
-        rows = compare(did, seen(batches_of(output), program.pid))
-    # It has no scopes: which phase it was in is anybody's guess.
-    assert [row for row in rows if not row.agree and not row.what.startswith("seconds")] == []
-    assert {row.what for row in rows} >= set(did)
+                for quantity, number in effect.items():
+                    did[quantity] += number
+        rows = compare(did, recorded(batches_of(output), program.pid))
+    # The program has no scopes, so its phases are undefined.
+    assert [row for row in rows if not row.agree and not row.name.startswith("seconds")] == []
+    assert {row.name for row in rows} >= set(did)
 
 
 def test_scopes_and_phases_of_a_training_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,23 +67,23 @@ def test_scopes_and_phases_of_a_training_are_compared(tmp_path: Path, capsys: py
     assert sum("scopes" in row for row in rows) == 5
     assert sum("seconds" in row for row in rows) >= 3
     if "no GPU" in head:
-        assert last == "PyTorch sees no GPU here: scopes and phases are all that was compared, and nothing is kept."
+        assert last == "PyTorch finds no GPU: only scopes and phases were compared, and no report was written."
         assert not (tmp_path / "report").exists()
 
 
-def test_without_pytorch_it_says_so_in_a_sentence() -> None:
+def test_without_pytorch_it_prints_one_sentence() -> None:
     environ = {**os.environ, "TORCH_PYTHON": "false"}
     command = [sys.executable, "-m", "tests.gpu.ebpf_check"]
     ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert ran.returncode == 0
-    assert ran.stdout == "There is nothing to check here: false has no PyTorch; see tests/gpu/README.md.\n"
+    assert ran.stdout == "Nothing to check: false has no PyTorch; see tests/gpu/README.md.\n"
 
 
-def test_what_differs_is_told() -> None:
+def test_differences_are_reported() -> None:
     did = {"launches": 10, "allocations": 3, "seconds, gpu_compute": 9.0, "seconds, data_loading": 1.0}
-    told = {"launches": 9, "frees": 2, "allocations": 3, "seconds, gpu_compute": 8.6, "seconds, data_loading": 1.6}
-    rows = compare(did, told)
-    assert {row.what for row in rows if not row.agree} == {"launches", "frees", "seconds, data_loading"}
+    received = {"launches": 9, "frees": 2, "allocations": 3, "seconds, gpu_compute": 8.6, "seconds, data_loading": 1.6}
+    rows = compare(did, received)
+    assert {row.name for row in rows if not row.agree} == {"launches", "frees", "seconds, data_loading"}
     (line,) = [line for line in table(rows) if "launches" in line]
     assert line.split() == ["DIFFERS", "launches", "10", "9", "-1"]
 
@@ -92,7 +92,7 @@ def event(category: str, name: str, ts: int, **args: object) -> Event:
     return {"ph": "X", "cat": category, "name": name, "ts": ts, "dur": 5, "args": args}
 
 
-def test_a_trace_tells_the_calls_of_its_region() -> None:
+def test_a_trace_contains_the_calls_of_its_region() -> None:
     region = {**event("user_annotation", BETWEEN, 100), "dur": 100}
     inside = [
         event("cuda_runtime", "cudaLaunchKernel", 110, correlation=1),

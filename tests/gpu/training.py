@@ -1,10 +1,10 @@
-"""A training job that says what it did, for `make gpu-check`: plain PyTorch, on a GPU if it sees one.
+"""A training job that counts its own actions, for `make gpu-check`: plain PyTorch, on a GPU if it finds one.
 
-    python -m tests.gpu.training STEPS        # in the repository's folder; nothing but PyTorch is needed
+    python -m tests.gpu.training STEPS        # in the repository's folder; needs only PyTorch
 
-Warms up, says `ready` and waits for a line; trains, says `trained` and waits for a line. Then it tells as JSON what it
-did between the two lines, by the names in quantities.py. Calls of CUDA are those that torch.profiler, which listens to
-CUPTI, was told of; all else the script counts itself.
+Warms up, prints `ready` and waits for a line of input; trains, prints `trained` and waits for another line. Then it
+prints, as JSON, its actions between the two lines, with the names of quantities.py. torch.profiler, which uses CUPTI,
+counts the CUDA calls; the script counts everything else.
 """
 
 import json
@@ -24,13 +24,13 @@ from tests.gpu.profiler_trace import BETWEEN, count
 
 BATCH, WIDTH = 32, 512
 LOADING_S = 0.003
-"""What a batch takes to load."""
+"""Seconds that loading a batch takes."""
 FREED, KEPT = 64 << 20, 32 << 20
-"""Bytes allocated, more than PyTorch keeps in stock, and freed again or not."""
+"""Bytes allocated and then freed, and bytes kept. Both are more than PyTorch's allocator keeps cached."""
 
 
-class Samples(torch.utils.data.Dataset):  # type: ignore[misc]  # torch is unknown to mypy
-    """Samples of which a batch takes LOADING_S to make."""
+class Samples(torch.utils.data.Dataset):  # type: ignore[misc]  # mypy does not know torch
+    """Random samples. A batch of them takes `LOADING_S` to load."""
 
     def __init__(self, batches: int) -> None:
         self._count = batches * BATCH
@@ -44,7 +44,7 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[misc]  # torch is unkno
 
 
 class Job:
-    """Trains, and counts what it does."""
+    """Trains, and counts its actions."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -56,14 +56,14 @@ class Job:
         self.kept = [parameter.detach().clone() for parameter in self.model.parameters()]
 
     def train(self, steps: int) -> None:
-        """One epoch of `steps`."""
+        """One epoch with `steps` steps."""
         for inputs, labels in self.loaded(steps):
-            with self.lasts("gpu_compute"):
+            with self.timed("gpu_compute"):
                 self.learn(inputs.to(self.device), labels.to(self.device))
             if distributed.is_initialized():
-                with self.lasts("nccl_collective"):
+                with self.timed("nccl_collective"):
                     self.reduce()
-            with self.lasts("optimizer_step"):
+            with self.timed("optimizer_step"):
                 self.optimizer.step()
                 self.optimizer.zero_grad()
             self.did["scopes, Optimizer.step#AdamW.step"] += 1
@@ -76,13 +76,13 @@ class Job:
             yield batch
 
     def next_of(self, batches: Iterator[list[torch.Tensor]]) -> list[torch.Tensor] | None:
-        """The next batch; that there is none is a scope too."""
+        """The next batch. The last call, which returns None, is a scope as well."""
         self.did["scopes, enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"] += 1
-        with self.lasts("data_loading"):
+        with self.timed("data_loading"):
             return next(batches, None)
 
     def learn(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
-        """Forward and backward; in between it waits for the loss."""
+        """Forward and backward pass. Waits for the loss in between."""
         with torch.profiler.record_function("my forward"):
             loss = nn.functional.cross_entropy(self.model(inputs), labels)
         loss.item()
@@ -91,7 +91,7 @@ class Job:
         self.did["scopes, backward"] += 1
 
     def reduce(self) -> None:
-        """Reduces every gradient, waits for that, and keeps a copy on the device."""
+        """Reduces every gradient, waits for the result, and keeps a copy on the device."""
         gradients = [parameter.grad for parameter in self.model.parameters()]
         for gradient in gradients:
             distributed.all_reduce(gradient)
@@ -102,15 +102,15 @@ class Job:
             kept.copy_(gradient)
 
     def allocate(self) -> None:
-        """Memory that comes from CUDA, and some that goes back to it."""
+        """Allocates memory from CUDA, and frees a part of it."""
         freed, kept = (torch.empty(size, dtype=torch.uint8, device=self.device) for size in (FREED, KEPT))
         self.held.append(kept)
         del freed
         torch.cuda.empty_cache()
 
     @contextmanager
-    def lasts(self, phase: str) -> Iterator[None]:
-        """What happens within is this phase."""
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the duration of the block to the phase."""
         begin = time.perf_counter()
         yield
         self.did[f"seconds, {phase}"] += time.perf_counter() - begin
@@ -127,16 +127,16 @@ def main(steps: int) -> None:
         work(job, 3)
         job.did.clear()
         with torch.profiler.record_function(BETWEEN):
-            say_and_wait("ready")
+            print_and_wait("ready")
             work(job, steps)
-            say_and_wait("trained")
-    say(json.dumps({"torch": torch.__version__, "gpu": gpu(), "did": {**job.did, **calls(profile)}}))
+            print_and_wait("trained")
+    print_line(json.dumps({"torch": torch.__version__, "gpu": gpu(), "did": {**job.did, **calls(profile)}}))
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 def work(job: Job, steps: int) -> None:
-    """All that is compared. Whatever was in PyTorch's stock is gone at the end, so that it has to be allocated anew."""
+    """The compared actions. Empties PyTorch's cache at the end, so that the next call allocates again."""
     held = torch.cuda.memory_reserved() if job.device == "cuda" else 0
     job.train(steps)
     if job.device == "cuda":
@@ -146,29 +146,29 @@ def work(job: Job, steps: int) -> None:
 
 
 def profiled() -> Any:
-    """torch.profiler at work; CUPTI is loaded before anybody probes the process."""
+    """A running torch.profiler, which loads CUPTI before the process is probed."""
     return torch.profiler.profile(activities=torch.profiler.supported_activities())
 
 
 def calls(profile: Any) -> Counter[str]:
-    """The calls of CUDA between the two lines."""
+    """The CUDA calls in the region `BETWEEN`."""
     with tempfile.TemporaryDirectory() as folder:
         profile.export_chrome_trace(f"{folder}/trace.json")
         return count(json.loads(Path(folder, "trace.json").read_text())["traceEvents"])
 
 
 def gpu() -> str | None:
-    """The GPU that it trained on, if it did."""
+    """The name of the GPU; None if the job ran on the CPU."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def say_and_wait(text: str) -> None:
-    say(text)
+def print_and_wait(text: str) -> None:
+    print_line(text)
     sys.stdin.readline()
 
 

@@ -1,4 +1,4 @@
-"""A collector beside a process, as anybody would run it: receiver, phases processor, a file."""
+"""Runs a collector beside a job: ebpf receiver, phases processor, file exporter."""
 
 import json
 import re
@@ -17,12 +17,12 @@ from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 
 ROOT = Path(__file__).parents[2]
 JOB = "ZERNEL_GPU_CHECK"
-"""The variable by which the collector knows the job."""
+"""The environment variable that selects the job."""
 PATIENCE_S = 30
-"""How long attaching may take."""
+"""Seconds that attaching may take."""
 _ATTACHED = re.compile("Probing [0-9]+ functions of|Cannot probe ")
 
-# Nothing is sampled, so that all is counted.
+# max_overhead: 0 disables sampling, so that every call is counted.
 _CONFIG = """
 receivers: {{ebpf: {{interval: 250ms, max_overhead: 0, processes: {{environment: {{{job}: "{name}"}}}}}}}}
 processors: {{phases: {{interval: 1s, pass_through: true, traces: null}}}}
@@ -35,11 +35,11 @@ service:
 
 @contextmanager
 def collector(folder: Path, name: str) -> Iterator[Path]:
-    """A collector that has attached to the processes whose variable JOB is `name`; they have to outlive it.
+    """A collector that has attached to the processes whose variable `JOB` is `name`. They must outlive the collector.
 
-    Gives the file that is complete afterwards. Raises RuntimeError, with its log, if the collector ends by itself.
+    Yields the output file, which is complete afterwards. Raises RuntimeError with the log if the collector fails.
     """
-    config, log, output = (folder / file for file in ("config.yaml", "collector.log", "seen.json"))
+    config, log, output = (folder / file for file in ("config.yaml", "collector.log", "output.json"))
     config.write_text(_CONFIG.format(job=JOB, name=name, output=output))
     command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
     with log.open("wb") as errors, subprocess.Popen(command, cwd=ROOT, stderr=errors) as process:
@@ -53,7 +53,7 @@ def collector(folder: Path, name: str) -> Iterator[Path]:
 
 
 def batches_of(output: Path) -> list[Batch]:
-    """What the collector has written."""
+    """The batches in the collector's output file."""
     lines = output.read_text().splitlines()
     return [
         Batch(metrics=parse_metrics_json(line))
@@ -64,16 +64,18 @@ def batches_of(output: Path) -> list[Batch]:
 
 
 def _files_of(name: str) -> int:
-    """How many libraries of the processes are to be probed."""
+    """The number of library files to be probed in the processes."""
     scan = Scanner(selection=Selection(environment={JOB: name})).scan()
     return len({used.identity for process in scan.processes for used in process.files if used.library in PROBES})
 
 
 def _await_attached(process: "subprocess.Popen[bytes]", log: Path, files: int) -> None:
-    """Returns when the collector has said of each file that it is probed or why it cannot be; or when it has taken too
-    long, for there are files with nothing to probe."""
+    """Waits until the collector has logged, for each file, that it is probed or cannot be probed.
+
+    Returns after `PATIENCE_S` at the latest, because some files have nothing to probe.
+    """
     until = time.monotonic() + PATIENCE_S
     while len(_ATTACHED.findall(log.read_text())) < files and time.monotonic() < until:
         if process.poll() is not None:
-            raise RuntimeError(f"the collector has ended:\n{log.read_text()}")
+            raise RuntimeError(f"the collector has ended unexpectedly:\n{log.read_text()}")
         time.sleep(0.05)

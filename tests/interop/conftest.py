@@ -1,4 +1,4 @@
-"""The foreign programs that the tests here meet."""
+"""The other programs that these tests use."""
 
 import importlib.util
 import os
@@ -15,14 +15,14 @@ _INSTALL = "`make peers` installs it on Debian as root"
 
 
 def miss(reason: str) -> NoReturn:
-    """Skips the test for want of a peer; fails it where peers are required (REQUIRE_PEERS=1)."""
+    """Skips the test because a program is missing; fails it with REQUIRE_PEERS=1."""
     if os.environ.get("REQUIRE_PEERS") == "1":
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def find_peer(program: str) -> Path:
-    """Where a program is. Without it the test is skipped, or fails, and says what is missing."""
+    """The path of a program. Without the program, the test is skipped or fails, with its name."""
     found = shutil.which(program)
     if found is None:
         miss(f"the program {program} is missing: {_INSTALL}")
@@ -31,7 +31,7 @@ def find_peer(program: str) -> Path:
 
 @pytest.fixture(scope="session")
 def peer() -> Callable[[str], Path]:
-    """`peer(program)` is where the program is."""
+    """`peer(program)` is the path of the program."""
     return find_peer
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the foreign programs that the tests meet: from Debian Prometheus (with promtool) and what BPF and stand-in
-# libraries are built and loaded with, from PyPI rotel and, only with REQUIRE_PEERS=1 (it is large), PyTorch for the CPU.
-# Usage: install-peers.sh PIP. With REQUIRE_PEERS=1 whatever can't be installed is an error.
+# Installs the other programs that the tests use. From Debian: Prometheus with promtool, and the compilers and libraries
+# for BPF and the stand-in libraries. From PyPI: rotel, and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
+# Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
 debian="prometheus libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux"
@@ -14,14 +14,14 @@ give_up() {
     exit 0
 }
 
-command -v dpkg-query >/dev/null || give_up "foreign programs" "they are installed on Debian only"
+command -v dpkg-query >/dev/null || give_up "other programs" "this script supports Debian only"
 missing=""
 for package in $debian; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q '^install ok installed' || missing="$missing $package"
 done
 if [ -n "$missing" ]; then
-    [ "$(id -u)" = 0 ] || give_up "foreign programs" "only root can install$missing"
-    # A policy of 101 keeps Debian from starting the service; the tests start a Prometheus of their own.
+    [ "$(id -u)" = 0 ] || give_up "other programs" "only root can install$missing"
+    # The policy 101 keeps Debian from starting the service. The tests start their own Prometheus.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e $policy ]; then
         printf '#!/bin/sh\nexit 101\n' >$policy
@@ -31,7 +31,7 @@ if [ -n "$missing" ]; then
     export DEBIAN_FRONTEND=noninteractive
     # shellcheck disable=SC2086 # one word for each package
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >/dev/null ||
-        give_up "foreign programs" "apt-get could not install$missing"
+        give_up "other programs" "apt-get could not install$missing"
     if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus || true; fi
 fi
 for package in $python; do

@@ -1,4 +1,4 @@
-"""Debian's Prometheus and its promtool, as the tests run them."""
+"""Runs Debian's Prometheus and promtool."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,24 +22,24 @@ class Prometheus:
         return response.raise_for_status().json()["data"]
 
     async def series(self, query: str) -> list[tuple[dict[str, str], float]]:
-        """The labels and values that a query gives."""
+        """The labels and values of a query's result."""
         found = (await self.get("query", query=query))["result"]
         return [(one["metric"], float(one["value"][1])) for one in found]
 
     async def value(self, query: str) -> float:
-        """The value of the only series that a query gives."""
+        """The value of the only series in a query's result."""
         [(_, value)] = await self.series(query)
         return value
 
     async def until(self, query: str, value: float) -> None:
-        """Returns when a query gives one series, of this value."""
+        """Returns when the result of a query is one series with this value."""
         async with asyncio.timeout(20):
             while [one for _, one in await self.series(query)] != [value]:
                 await self.fail_on_errors()
                 await asyncio.sleep(0.1)
 
     async def scraped(self, *jobs: str) -> None:
-        """Returns when every job's page was taken without an error."""
+        """Returns when every job was scraped without an error."""
         async with asyncio.timeout(20):
             while {labels["job"] for labels, _ in await self.series("up == 1")} < set(jobs):
                 await self.fail_on_errors()
@@ -52,7 +52,7 @@ class Prometheus:
 
 @asynccontextmanager
 async def scraping(program: Path, folder: Path, port: int, **jobs: int) -> AsyncIterator[Prometheus]:
-    """A Prometheus that scrapes the jobs' ports, once a second."""
+    """A Prometheus that scrapes the jobs' ports every second."""
     scrapes = [
         {"job_name": job, "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
         for job, target in jobs.items()
@@ -85,7 +85,7 @@ async def until_ready(client: httpx.AsyncClient, url: str) -> None:
 
 
 async def promtool(program: Path, page: bytes) -> str:
-    """What `promtool check metrics` finds wrong with a page."""
+    """The complaints of `promtool check metrics` about a page."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(program, "check", "metrics", stdin=pipe, stdout=pipe, stderr=pipe)
     said = await process.communicate(page)

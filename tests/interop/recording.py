@@ -1,4 +1,4 @@
-"""dcgm-exporter's own recording of 247 GPUs: third-party data that is not in this repository."""
+"""A recording of 247 GPUs by dcgm-exporter: third-party data outside of this repository."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from otel_zernel_receivers.csv import CsvReceiver
 
 
 def recording() -> Path:
-    """Where it is; skips the test if it is not there."""
+    """The path of the recording. Skips the test without it."""
     path = Path(__file__).parents[3] / "shared/data/dcgm_metrics_20250718_134233.csv"
     if not path.exists():
-        pytest.skip(f"the recording is not here: {path}")
+        pytest.skip(f"the recording is missing: {path}")
     return path
 
 
 async def recorded() -> Batch:
-    """The recording, as the csv receiver reads it."""
+    """The batches that the csv receiver reads from the recording."""
     downstream = Downstream()
     config = CsvReceiver.Config.model_validate({"files": [str(recording())]})
     await CsvReceiver(config, make_context()).run(downstream)

@@ -1,4 +1,4 @@
-"""rotel, an OpenTelemetry collector written in Rust, between what we send and a sink."""
+"""Runs rotel, an OpenTelemetry collector in Rust, between our exporter and a sink."""
 
 import asyncio
 from asyncio.subprocess import Process
@@ -27,7 +27,7 @@ from tests.exporters.otlp.peers import GrpcSink
 Identity = tuple[Any, ...]
 
 LAST_BIT = {"proto": 0.0, "json": 2.3e-16}
-"""How far off values may be: rotel's JSON reader (serde_json without float_roundtrip) may miss a double's last bit."""
+"""Relative tolerance: rotel's JSON parser (serde_json without float_roundtrip) may change the last bit of a double."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class Rotel:
     sink: GrpcSink
 
     def values(self) -> dict[Identity, float]:
-        """The value of every point that came out."""
+        """The value of every point in the sink."""
         return values_of(b"".join(self.sink.of("metrics")))
 
     def spans(self) -> Counter[bytes]:
-        """Every span that came out."""
+        """Every span in the sink."""
         return spans_of(TracesData.FromString(b"".join(self.sink.of("trace"))))
 
 
@@ -70,7 +70,7 @@ def spans_of(traces: TracesData) -> Counter[bytes]:
 
 @asynccontextmanager
 async def running(program: Path, folder: Path, grpc_port: int, http_port: int) -> AsyncIterator[Rotel]:
-    """A rotel that listens on these ports; its log is in the folder."""
+    """A rotel that listens on these ports. Its log is in the folder."""
     sink = GrpcSink()
     grpc, http = f"127.0.0.1:{grpc_port}", f"127.0.0.1:{http_port}"
     async with sink.serve() as port:
@@ -105,7 +105,7 @@ async def listening(address: str, process: Process, log: Path) -> None:
 
 @asynccontextmanager
 async def without_zstd(upstream: str) -> AsyncIterator[str]:
-    """A gateway that unpacks zstd, which rotel's receiver does not."""
+    """A gateway that decompresses zstd, which rotel's receiver does not support."""
 
     async def forward(request: Request) -> Response:
         assert request.headers["content-encoding"] == "zstd"

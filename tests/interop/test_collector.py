@@ -1,4 +1,4 @@
-"""The collector as its users run it, by a configuration file, on dcgm-exporter's recording of 247 GPUs."""
+"""The collector with a configuration file, on a recording of 247 GPUs by dcgm-exporter."""
 
 import asyncio
 import csv
@@ -22,10 +22,10 @@ from tests.interop.recording import recording
 from tests.interop.rotel import LAST_BIT, Rotel, without_zstd
 
 Identity = tuple[str, frozenset[tuple[str, str]], int]
-"""A metric's name, and a point's attributes and time in ns, which is 0 where Prometheus sets it."""
+"""The name of a metric, the attributes of a point, and its time in ns, which is 0 if Prometheus sets it."""
 
-# What each recorded field is: the metric, its name in Prometheus, the attribute that tells it apart, and the factor and
-# the divisor from the field's unit to the metric's.
+# For each recorded field: the metric, its name in Prometheus, the distinguishing attribute, and the factor and the
+# divisor from the unit of the field to that of the metric.
 FIELDS: Mapping[str, tuple[str, str, dict[str, str], float, float]] = {
     "GPU_UTIL": ("hw.gpu.utilization", "hw_gpu_utilization_ratio", {"hw.gpu.task": "general"}, 1, 100),
     "ENC_UTIL": ("hw.gpu.utilization", "hw_gpu_utilization_ratio", {"hw.gpu.task": "encoder"}, 1, 100),
@@ -47,7 +47,7 @@ FIELDS: Mapping[str, tuple[str, str, dict[str, str], float, float]] = {
 
 
 def expected() -> tuple[dict[Identity, float], dict[Identity, float]]:
-    """The values in the recording, as Python's csv reads it: by OpenTelemetry's names and by Prometheus's."""
+    """The values in the recording, read by Python's csv module, by OpenTelemetry names and by Prometheus names."""
     by_otlp, by_prometheus = {}, {}
     with recording().open(newline="") as file:
         for row in csv.DictReader(file):
@@ -65,7 +65,7 @@ def expected() -> tuple[dict[Identity, float], dict[Identity, float]]:
 
 @asynccontextmanager
 async def collector(folder: Path, settings: Any, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A running `otel-zernel run`; its log is in the folder."""
+    """A running `otel-zernel run`. Its log is in the folder."""
     config = folder / "config.yaml"
     config.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config), *options]
@@ -80,7 +80,7 @@ async def collector(folder: Path, settings: Any, *options: str) -> AsyncIterator
 
 
 def reading(folder: Path) -> dict[str, Any]:
-    """The receivers: one of the recording, which keeps what it rejects."""
+    """A csv receiver of the recording that saves rejected rows."""
     return {"csv": {"files": [str(recording())], "layout": "dcgm", "rejects": str(folder / "rejects.txt")}}
 
 
@@ -116,7 +116,7 @@ async def test_prometheus_has_every_recorded_value(
 
 
 def identity_of(labels: Mapping[str, str]) -> Identity:
-    """The name and the labels that were the point's attributes."""
+    """The name, and the labels that come from the attributes of the point."""
     own = {"__name__", "job", "instance", "otel_scope_name", "otel_scope_version"}
     return labels["__name__"], frozenset((name, text) for name, text in labels.items() if name not in own), 0
 
@@ -144,7 +144,7 @@ async def test_rotels_sink_has_every_recorded_value_by_every_route(rotel: Rotel,
 
 
 def marked(folder: Path, exporters: Mapping[str, Any]) -> dict[str, Any]:
-    """One receiver, and a pipeline to each exporter, whose id is put on every resource."""
+    """One receiver and a pipeline for each exporter, which adds its id to every resource."""
     marks = {f"resource/{one.replace('/', '_')}": [{"key": "sent.by", "value": one}] for one in exporters}
     pipelines = {
         f"metrics/{mark.partition('/')[2]}": {"receivers": ["csv"], "processors": [mark], "exporters": [one]}
@@ -159,7 +159,7 @@ def marked(folder: Path, exporters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def arrived(rotel: Rotel, count: int) -> dict[str, list[tuple[Identity, float]]]:
-    """Waits for so many points; they and their values, by the mark on their resource."""
+    """Waits for this number of points. Returns the points and values by the id on their resource."""
     async with asyncio.timeout(30):
         while len(found := list(marked_points(rotel.sink.of("metrics")))) < count:
             await rotel.sink.next()

@@ -1,4 +1,4 @@
-"""The traces of a training process, sent to rotel, come out as whole trees."""
+"""rotel forwards the traces of a training process as complete trees."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def steps() -> Batch:
     return Batch.join(batch for batch in made if batch.has_spans)
 
 
-async def test_steps_arrive_as_whole_trees(rotel: Rotel) -> None:  # pytest's way to name a fixture
+async def test_steps_arrive_as_complete_trees(rotel: Rotel) -> None:  # a pytest fixture
     sent = steps()
     config = OtlpGrpcConfig.model_validate({"endpoint": f"http://{rotel.grpc}"})
     async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:

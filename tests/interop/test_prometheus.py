@@ -1,4 +1,4 @@
-"""Debian's Prometheus scrapes the exporter and has every series; promtool finds nothing to say about its pages."""
+"""Debian's Prometheus scrapes every series of the exporter, and promtool has no complaints about its pages."""
 
 import math
 from collections.abc import Callable
@@ -92,11 +92,11 @@ async def check_types(prometheus: Prometheus, job: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["node", "recorded"])
-async def test_promtool_finds_nothing_to_say(peer: Peer, name: str) -> None:
+async def test_promtool_has_no_complaints(peer: Peer, name: str) -> None:
     page = Page()
     page.update(node() if name == "node" else (await recorded()).metrics, 0)
     assert await promtool(peer("promtool"), page.render(Format(), 0)) == ""
 
 
-async def test_promtool_does_complain_about_a_bad_page(peer: Peer) -> None:
+async def test_promtool_complains_about_a_bad_page(peer: Peer) -> None:
     assert "no help text" in await promtool(peer("promtool"), b"# TYPE a gauge\na 1\n")

@@ -1,4 +1,4 @@
-"""rotel takes what we send and forwards every point and span to a sink."""
+"""rotel accepts our requests and forwards every point and span to a sink."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ from tests.interop.rotel import LAST_BIT, Rotel, spans_of, values_of, without_zs
 
 
 async def made() -> Batch:
-    """A scrape of 1,000 series, no two values alike."""
+    """A scrape of 1,000 series with different values."""
     gauge, resource, scope = Descriptor("hw.power", "W"), encode_resource({"host.name": "node-1"}), Scope("test")
     attributes = (encode_point_attributes({"hw.id": f"GPU-{index}"}) for index in range(1000))
     series = KnownSeries([Series(resource, scope, gauge, one) for one in attributes])
@@ -26,7 +26,7 @@ async def made() -> Batch:
 
 
 def steps() -> Batch:
-    """A trace of ten steps and what led to them."""
+    """A trace of ten nested steps."""
     spans = [
         Span(
             trace_id=bytes(range(16)),
@@ -90,7 +90,7 @@ async def test_every_point_and_span_arrives_by_http_and_zstd(rotel: Rotel, sourc
     await arrived(rotel, metrics, spans, LAST_BIT[encoding])
 
 
-async def test_what_rotel_does_not_take_is_a_permanent_failure_with_its_reason(rotel: Rotel) -> None:
+async def test_a_request_that_rotel_refuses_is_a_permanent_failure_with_its_reason(rotel: Rotel) -> None:
     config = OtlpGrpcConfig.model_validate({"endpoint": f"http://{rotel.grpc}", "compression": "deflate"})
     async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
         with pytest.raises(Permanent, match="UNIMPLEMENTED: Content is compressed with `deflate`"):

@@ -1,11 +1,12 @@
-"""The ebpf receiver on other kernels: Debian's, booted by an emulator.
+"""Runs the ebpf receiver on other kernels: Debian's, booted in an emulator.
 
     python -m tests.kernels              # boots every kernel of the catalogue and writes docs/kernels.md
-    python -m tests.kernels 6.1-x86_64   # boots some
+    python -m tests.kernels 6.1-x86_64   # boots one kernel
 
-A kernel runs with this machine's own files, read only; an arm64 kernel with an arm64 tree that `arm64_root` makes.
-Inside runs `tests.kernels.guest`: it loads every variant of the BPF objects and runs the receiver's tests. Times of an
-emulator mean nothing, but its kernels count as real ones do.
+An x86-64 kernel sees this machine's own files, read-only. An arm64 kernel sees an arm64 tree that `arm64_root` makes.
+Inside the emulator, `tests.kernels.guest` loads every variant of the BPF objects and runs the receiver's tests. The
+kernels behave as on real machines, but durations measured in an emulator mean nothing.
 
-What is downloaded or made is kept in `~/.cache/otel-zernel/kernels`, or in the folder that ZERNEL_KERNELS names.
+Downloaded packages and the arm64 tree are kept in `~/.cache/otel-zernel/kernels`, or in the folder that the variable
+ZERNEL_KERNELS names.
 """

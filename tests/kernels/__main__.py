@@ -1,4 +1,4 @@
-"""`make kernels`: see the package."""
+"""The command behind `make kernels`."""
 
 import argparse
 import subprocess
@@ -18,11 +18,11 @@ HERE = "here"
 
 
 def main() -> int:
-    """Runs the campaign; 1 if a kernel is not as the catalogue promises."""
+    """Boots the kernels. Returns 1 if one differs from the catalogue's promise."""
     parser = argparse.ArgumentParser(prog="python -m tests.kernels", description=__doc__)
     parser.add_argument("kernels", nargs="*", help=f"{', '.join(one.name for one in KERNELS)} or {HERE}; default: all")
-    parser.add_argument("--short", action="store_true", help="run few tests, and keep no results")
-    parser.add_argument("--results", type=Path, help="where to put what each machine wrote")
+    parser.add_argument("--short", action="store_true", help="run few tests, and do not write docs/kernels.md")
+    parser.add_argument("--results", type=Path, help="folder for the files that each machine writes")
     options = parser.parse_args()
     folder = options.results or Path(tempfile.mkdtemp(prefix="kernels-"))
     kernels = [report.here() if name == HERE else named(name) for name in options.kernels] or [*KERNELS, report.here()]
@@ -38,7 +38,7 @@ def _try(kernel: Kernel, folder: Path, *, short: bool) -> bool:
         print(f"{kernel.name}: {failed}")
         return False
     if not short:
-        report.keep(result)
+        report.store(result)
     outcomes = ", ".join(f"{result.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
     print(f"{kernel.name}: Linux {result.release}, {', '.join(result.modes) or 'no mode works'}, {outcomes}", end=" ")
     print(f"in {time.monotonic() - began:.0f} s; see {folder}")

@@ -1,4 +1,4 @@
-"""The receiver's tests that run on every kernel."""
+"""The receiver's tests that run on each kernel."""
 
 _FOLDER = "tests/receivers/ebpf"
 
@@ -15,7 +15,7 @@ SHORT = tuple(
         "test_collector.py::test_few_capabilities_suffice",
     )
 )
-"""What `make test` runs on one kernel of each architecture: a minute or two of an emulator."""
+"""`make test` runs these on one kernel of each architecture: one or two minutes in an emulator."""
 
 FULL = tuple(
     f"{_FOLDER}/{test}"
@@ -28,10 +28,10 @@ FULL = tuple(
         "tables/test_series.py",
         "tables/test_lifecycle.py",
         "emit/test_endings.py",
-        "emit/test_events.py",  # the ring
+        "emit/test_events.py",  # the ring buffer
         "jobs/test_scheduling.py",
         "budget/test_sampling.py",
         "test_collector.py",  # kill -9, capabilities
     )
 )
-"""What `make kernels` runs: ten minutes of an emulator, an hour on a busy machine."""
+"""`make kernels` runs these: ten minutes in an emulator, an hour on a busy machine."""

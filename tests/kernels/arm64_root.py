@@ -1,6 +1,6 @@
-"""A Debian tree for arm64 with the project's dependencies: what an emulated arm64 machine sees as `/`.
+"""Makes the root folder of an emulated arm64 machine: a Debian tree with the project and its dependencies.
 
-The packages are only unpacked, so nothing of the other architecture has to run here.
+The packages are unpacked only, so that no arm64 program has to run here.
 """
 
 import compileall
@@ -16,7 +16,7 @@ from tests.kernels.packages import CACHE, KEYRING, CannotDownload, mirror
 
 PROJECT = Path(__file__).parents[2]
 IN_ROOT = "project"
-"""Where the tree has a copy of the project."""
+"""The copy of the project in the tree."""
 
 _PACKAGES = (
     "bash,busybox-static,ca-certificates,coreutils,findutils,gawk,grep,libbpf1,libcap2-bin,libpython3.11,"
@@ -29,14 +29,14 @@ _SITE = "usr/local/lib/python3.11/dist-packages"
 
 
 def arm64_root() -> Path:
-    """The tree with the project as it is now. Takes a minute the first time."""
+    """The tree with the current project. Making it takes a minute the first time. Raises CannotDownload."""
     root, required = CACHE / "arm64-root", "\n".join((_PACKAGES, *_requirements()))
     made_of = root / "made-of"
     if not made_of.exists() or made_of.read_text() != required:
         shutil.rmtree(root, ignore_errors=True)
         _unpack_debian(root)
         _install_dependencies(root)
-        compileall.compile_dir(root / "usr/lib/python3.11", quiet=2)  # by this Python, which has the same version
+        compileall.compile_dir(root / "usr/lib/python3.11", quiet=2)  # this Python has the same version
         made_of.write_text(required)
     _copy_project(root)
     return root
@@ -46,7 +46,7 @@ def _unpack_debian(root: Path) -> None:
     source = f"deb [signed-by={KEYRING}] {mirror()} bookworm main"
     options = "--variant=extract", "--arch=arm64", "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
     _run("mmdebstrap", *options, f"--include={_PACKAGES}", "bookworm", str(root), source)
-    for link, target in {"cc": "gcc", "sh": "bash"}.items():  # made by scripts that were not run
+    for link, target in {"cc": "gcc", "sh": "bash"}.items():  # normally made by package scripts, which did not run
         path = root / "usr/bin" / link
         path.unlink(missing_ok=True)
         path.symlink_to(target)
@@ -69,7 +69,7 @@ def _install_dependencies(root: Path) -> None:
 
 
 def _compile_hdrhistogram(root: Path) -> None:
-    """It has no wheel for arm64, and one source file in C."""
+    """Compiles hdrhistogram, which has no wheel for arm64, from its one C file."""
     folder = root / "tmp/hdrhistogram"
     _run(
         sys.executable,
@@ -102,7 +102,7 @@ def _copy_project(root: Path) -> None:
 
 
 def _files_of_project() -> Iterable[str]:
-    """The tracked files, and new ones that git does not ignore."""
+    """The tracked files, and untracked files that git does not ignore."""
     listed = _run("git", "-C", str(PROJECT), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     return (name for name in listed.split("\0") if name and (PROJECT / name).is_file())
 

@@ -1,4 +1,4 @@
-"""Boots a kernel and returns what its guest found."""
+"""Boots a kernel and returns the result of its guest."""
 
 import compileall
 import json
@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from tests.kernels.arm64_root import IN_ROOT, arm64_root
 from tests.kernels.catalogue import Architecture, Kernel
-from tests.kernels.machine import Machine
+from tests.kernels.machine import EmulatedMachine
 from tests.kernels.packages import unpacked_kernel
 from tests.receivers.ebpf.standin import Prologue, compile_all
 
@@ -34,7 +34,7 @@ _SOURCE_ROOTS = (".", "receivers", "processors", "exporters", "extensions")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What ran on a kernel, read from the `result.json` of its guest."""
+    """The result of one kernel, read from the `result.json` of its guest."""
 
     kernel: Kernel
     release: str
@@ -46,16 +46,16 @@ class Result:
 
     @property
     def modes(self) -> list[str]:
-        """The modes that work, best first."""
+        """The attach modes that work, best first."""
         return list(dict.fromkeys(name.partition("/")[0] for name, load in self.loads.items() if "error" not in load))
 
     def count(self, outcome: str) -> int:
-        """How many tests ended so."""
+        """The number of tests with this outcome."""
         return list(self.tests.values()).count(outcome)
 
     @property
     def failures(self) -> list[str]:
-        """Why this kernel is not as the catalogue promises; empty where it is."""
+        """The differences from the catalogue's promise; empty if there is none."""
         failed = [name for name, outcome in self.tests.items() if outcome == "failed"]
         best = self.modes[0] if self.modes else None
         wrong = [] if best == self.kernel.mode else [f"the best mode is {best}, not {self.kernel.mode}"]
@@ -77,16 +77,16 @@ def run(
     arguments: str = "",
     image: Path | None = None,
 ) -> Result:
-    """Boots it and runs the tests. `before` is a shell command, `arguments` go to the kernel's command line, `image`
-    boots in place of the package's.
+    """Boots a kernel and runs the tests.
 
-    Raises CannotDownload or BootFailed.
+    `before` is a shell command that runs first, `arguments` are added to the kernel's command line, and `image` boots
+    instead of the package's image. Raises CannotDownload or BootFailed.
     """
     shutil.rmtree(results, ignore_errors=True)
     root, project, python = _places(kernel)
     for folder in (*_SOURCE_ROOTS[1:], "tests", "otel_zernel"):
         compileall.compile_dir(root / project.relative_to("/") / folder, quiet=2)
-    machine = Machine(kernel.architecture, package(kernel), root, root / _BUSYBOX, arguments, image)
+    machine = EmulatedMachine(kernel.architecture, package(kernel), root, root / _BUSYBOX, arguments, image)
     for prologue in get_args(Prologue):
         compile_all(results / "standins" / prologue, prologue, kernel.architecture, _COMPILERS[kernel.architecture])
     script = _SCRIPT.format(
@@ -102,19 +102,19 @@ def run(
 
 
 def read(kernel: Kernel, results: Path) -> Result:
-    """The result that a guest has written."""
+    """The result that a guest has written to the folder."""
     found = json.loads((results / "result.json").read_text())
     return Result(kernel, found["kernel"], found["loads"], found["doctor"], found["tests"])
 
 
 def _pattern(kernel: Kernel) -> str:
-    """The package of the plain kernel, as a regular expression."""
+    """A regular expression for the name of the kernel's package, without flavours such as `-cloud`."""
     numbers = rf"{kernel.version}\.[\d.]+" if kernel.version.isdigit() else rf"{re.escape(kernel.version)}[.\d]*"
     return rf"linux-image-{numbers}(-\d+)?(\+deb\d+(\.\d+)?)?-{kernel.debian_architecture}"
 
 
 def _places(kernel: Kernel) -> tuple[Path, Path, str]:
-    """The root that the kernel sees, and the project's folder and its Python there."""
+    """The root folder that the kernel sees, and in it the project's folder and the Python to run."""
     if kernel.architecture == "aarch64":
         return arm64_root(), Path("/", IN_ROOT), "/usr/bin/python3"
     return Path("/"), ROOT, sys.executable

@@ -1,4 +1,4 @@
-"""The kernels to try, and what each must be able to do."""
+"""The kernels to boot, and the attach mode that must work on each."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,15 +8,15 @@ Architecture = Literal["x86_64", "aarch64"]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A Linux of some Debian release."""
+    """A kernel of a Debian release."""
 
     version: str
     """The first two numbers, such as `6.1`."""
     architecture: Architecture
     release: str
-    """Debian's release that has it: the package with the highest version there is taken."""
+    """The Debian release. Of its packages for this kernel, the one with the highest version is used."""
     mode: str | None
-    """The best mode that must work; None where the receiver must say that the kernel is too old."""
+    """The best attach mode that must work; None if the receiver must report that the kernel is too old."""
 
     @property
     def name(self) -> str:
@@ -35,12 +35,12 @@ KERNELS = (
     Kernel("6.1", "aarch64", "bookworm", "perf"),
     Kernel("6.12", "aarch64", "trixie", "multi"),
 )
-"""From old to new. `7` stands for the newest of Linux 7, whose sessions need an object of their own."""
+"""From old to new. `7` stands for the newest Linux 7, which needs the object `session_ctx`."""
 
 
 def named(name: str) -> Kernel:
-    """The kernel of this name. Raises KeyError with the names that there are."""
+    """The kernel of this name. Raises KeyError with the existing names."""
     found = {kernel.name: kernel for kernel in KERNELS}
     if name not in found:
-        raise KeyError(f"no kernel {name!r}; there are {', '.join(found)}")
+        raise KeyError(f"no kernel {name!r}; choose from {', '.join(found)}")
     return found[name]

@@ -1,4 +1,4 @@
-"""Machines that forbid part of eBPF, and what the receiver must say on each."""
+"""Machines that forbid part of eBPF, and the finding that `doctor` must print on each."""
 
 from dataclasses import dataclass
 
@@ -7,35 +7,35 @@ from tests.kernels.catalogue import Kernel, named
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A kernel that is booted so."""
+    """A kernel, and the restriction that it is booted with."""
 
     name: str
     kernel: Kernel
-    says: str = ""
-    """The end of doctor's line where nothing works, in part; empty where the receiver must count as ever."""
+    finding: str = ""
+    """The beginning of doctor's finding if nothing works; empty if the receiver must count as usual."""
     arguments: str = ""
     """Added to the kernel's command line."""
     before: str = ""
-    """A shell command, before anything else runs."""
+    """A shell command that runs first."""
     types: bool = True
     """Whether the kernel has type information (BTF)."""
     tests: tuple[str, ...] = ()
-    """What must pass where it counts."""
+    """The tests that must pass where the receiver counts."""
 
 
 _OLD, _NEW = named("6.1-x86_64"), named("6.12-x86_64")
-_COUNTS = (
+_COUNTING = (
     "tests/receivers/ebpf/jobs/test_launches.py::test_every_launch_of_every_thread_is_counted",
-    "tests/receivers/ebpf/jobs/test_scheduling.py::test_time_off_the_cpu_and_bursts_on_it_are_told",
+    "tests/receivers/ebpf/jobs/test_scheduling.py::test_time_off_the_cpu_and_cpu_bursts_are_emitted",
 )
 _HARDENED = "tests/receivers/ebpf/kernel/test_hardened.py"
 _PERF = (f"{_HARDENED}::test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid",)
-_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_three_capabilities_suffice",)
-_UNPRIVILEGED = (f"{_HARDENED}::test_unprivileged_bpf_is_of_no_use_whether_or_not_the_machine_allows_it",)
+_FEW_CAPABILITIES = ("tests/receivers/ebpf/test_collector.py::test_few_capabilities_suffice",)
+_UNPRIVILEGED = (f"{_HARDENED}::test_the_capabilities_are_needed_even_if_unprivileged_bpf_is_allowed",)
 
 
-def _lockdown(kernel: Kernel, mode: str, says: str = "", tests: tuple[str, ...] = ()) -> Condition:
-    return Condition(f"lockdown={mode}", kernel, says, arguments=f"lockdown={mode}", tests=tests)
+def _lockdown(kernel: Kernel, mode: str, finding: str = "", tests: tuple[str, ...] = ()) -> Condition:
+    return Condition(f"lockdown={mode}", kernel, finding, arguments=f"lockdown={mode}", tests=tests)
 
 
 def _sysctl(kernel: Kernel, name: str, value: int, tests: tuple[str, ...]) -> Condition:
@@ -44,9 +44,9 @@ def _sysctl(kernel: Kernel, name: str, value: int, tests: tuple[str, ...]) -> Co
 
 
 CONDITIONS = (
-    *(_lockdown(kernel, "integrity", tests=_COUNTS) for kernel in (_OLD, _NEW)),
+    *(_lockdown(kernel, "integrity", tests=_COUNTING) for kernel in (_OLD, _NEW)),
     *(
-        _lockdown(kernel, "confidentiality", "the kernel is locked down in the mode confidentiality")
+        _lockdown(kernel, "confidentiality", "the kernel is in lockdown mode confidentiality")
         for kernel in (_OLD, _NEW)
     ),
     _sysctl(_OLD, "perf_event_paranoid", 2, _PERF),

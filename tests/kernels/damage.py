@@ -1,4 +1,4 @@
-"""A kernel without type information, for want of one that was built so: its BTF is damaged."""
+"""Makes a kernel without type information. No Debian kernel is built without BTF, so the BTF of one is damaged."""
 
 import lzma
 import re
@@ -9,16 +9,17 @@ _BTF_HEADER = b"\x9f\xeb\x01\x00\x18\x00\x00\x00"  # magic, version, flags and l
 
 
 def without_types(package: Path, target: Path) -> Path:
-    """Writes the kernel of an unpacked package for x86-64 to `target`, decompressed and without the headers of its BTF.
+    """Writes the x86-64 kernel of an unpacked package to `target`, decompressed and without the headers of its BTF.
 
-    Xen's way to boot, which qemu takes for an unpacked kernel, is part of Debian's.
+    qemu boots a decompressed kernel by Xen's boot protocol (PVH), which Debian's kernels support. Raises ValueError if
+    the kernel has no BTF.
     """
     (image,) = (package / "boot").glob("vmlinu*")
     packed = image.read_bytes()
     kernel = bytearray(lzma.LZMADecompressor().decompress(packed[packed.index(_XZ) :]))
     places = [match.start() for match in re.finditer(re.escape(_BTF_HEADER), kernel)]
     if not places:
-        raise ValueError(f"{image} has no type information")
+        raise ValueError(f"{image} has no BTF to damage")
     for place in places:
         kernel[place : place + len(_BTF_HEADER)] = bytes(len(_BTF_HEADER))
     target.write_bytes(kernel)

@@ -1,8 +1,9 @@
-"""What runs inside of the emulated machine: loads every variant, then runs the receiver's tests.
+"""Runs inside the emulated machine: loads every variant of the BPF objects, then runs the receiver's tests.
 
     python -m tests.kernels.guest FOLDER [TEST ...]
 
-Writes `FOLDER/result.json` (see `tests.kernels.campaign.Result`) and the tests' output, `FOLDER/tests`.
+Writes the result to `FOLDER/result.json` (see `tests.kernels.campaign.Result`), and the output of the tests to
+`FOLDER/tests`.
 """
 
 import json
@@ -22,7 +23,7 @@ SECONDS_PER_TEST = 900
 
 
 def main() -> None:
-    """Does it all; the tests' outcome is in the result, not in the exit code."""
+    """Writes the result. The exit code is 0 even if tests fail."""
     folder = Path(sys.argv[1])
     tests = sys.argv[2:]
     result = {
@@ -36,19 +37,19 @@ def main() -> None:
 
 
 def _load(mode: Mode, variant: str) -> dict[str, object]:
-    """What a probe adds to a call, or why there is none."""
+    """The time that a probe adds to a call, or the error of loading."""
     try:
         loaded = load_variant(Limits(max_processes=8, max_series=8), mode, variant)
     except OSError as error:
         return {"error": str(error)[-1500:]}
     loaded.close()
-    return {"call_ns": round(loaded.cost.call_ns), "floor_ns": loaded.cost.floor_ns, "unseen": loaded.unseen}
+    return {"call_ns": round(loaded.cost.call_ns), "floor_ns": loaded.cost.floor_ns, "unseen": loaded.not_counted}
 
 
 def _run_tests(folder: Path, tests: list[str]) -> dict[str, str]:
     """The outcome of each test by its name."""
     report = folder / "report.xml"
-    # Rewritten assertions would have to be compiled here; plain modules were compiled on the host.
+    # Rewriting assertions means compiling the tests here. Plain modules were compiled on the host.
     plugins = ("-p", "no:cacheprovider", "-p", "no:anyio")
     options = ["--assert=plain", *plugins, f"--timeout={SECONDS_PER_TEST}", "--durations=15"]
     environment = {**os.environ, "WITHOUT_TORCH": "1", "REQUIRE_BPF": "1"}

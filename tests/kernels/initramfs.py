@@ -1,4 +1,4 @@
-"""The first files of a kernel that boots: busybox, the modules for a file system of the host, and a script."""
+"""Writes the initial file system of a booting kernel: busybox, the modules to mount the host's files, and a script."""
 
 import lzma
 import os
@@ -17,7 +17,7 @@ MODULES = (
     "9pnet_virtio",
     "9p",
 )
-"""In the order of loading; a kernel has some of them built in."""
+"""In the order of loading. Some kernels have some of them built in."""
 
 _FOLDERS = ("bin", "proc", "sys", "dev", "root", "modules")
 
@@ -46,7 +46,7 @@ exec switch_root /root /bin/sh -c '
 
 
 def write_initramfs(kernel: Path, busybox: Path, target: Path) -> None:
-    """Writes the archive `target` for the unpacked package of a kernel."""
+    """Writes the archive `target` for a kernel, given the folder of its unpacked package."""
     tree = target.with_suffix(".tree")
     for name in _FOLDERS:
         (tree / name).mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def write_initramfs(kernel: Path, busybox: Path, target: Path) -> None:
 
 
 def _module(kernel: Path, name: str) -> bytes | None:
-    """A module's bytes, unpacked; None where it is built in."""
+    """The decompressed bytes of a module; None if it is built in."""
     for path in kernel.rglob(f"{name}.ko*"):
         content = path.read_bytes()
         return lzma.decompress(content) if path.suffix == ".xz" else content

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what `make kernels` boots kernels with: emulators, an archiver for their first files, and what an arm64 tree is
-# made with. Needs Debian and root.
+# Installs the packages that `make kernels` needs: emulators, an archiver for the initial file system, and tools that make
+# an arm64 tree. Needs Debian and root.
 set -eu
 packages="qemu-system-x86 qemu-system-arm busybox-static cpio mmdebstrap gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
 missing=""

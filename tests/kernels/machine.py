@@ -1,4 +1,4 @@
-"""An emulated machine that boots a kernel with files of this one, runs a script and powers off."""
+"""An emulated machine, which boots a kernel with files of this machine, runs a script and powers off."""
 
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from tests.kernels.catalogue import Architecture
 from tests.kernels.initramfs import write_initramfs
 
 _MACHINES: dict[Architecture, tuple[str, ...]] = {
-    # An old processor: wide vectors, which glibc takes where it can, are slow to emulate.
+    # An old processor without wide vectors: glibc would use them, and they are slow to emulate.
     "x86_64": ("qemu-system-x86_64", "-cpu", "Nehalem"),
     "aarch64": ("qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on"),
 }
@@ -18,12 +18,12 @@ _CONSOLES: dict[Architecture, str] = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
 
 
 class BootFailed(Exception):
-    """The machine did not come to the end of its script; the message ends with its console."""
+    """The machine did not finish its script; the message ends with the output of its console."""
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """What boots."""
+class EmulatedMachine:
+    """An emulated machine."""
 
     architecture: Architecture
     kernel: Path
@@ -34,12 +34,12 @@ class Machine:
     arguments: str = ""
     """Added to the kernel's command line."""
     image: Path | None = None
-    """Boots in place of the package's."""
+    """The image to boot; None boots the package's."""
 
     def run(self, script: str, results: Path, seconds: float) -> None:
-        """Runs the shell script. What it writes to `/run/results` is in `results` then; its output is in `log`.
+        """Runs a shell script. Its `/run/results` is the folder `results`, and its output goes to `results/log`.
 
-        Raises BootFailed if it does not end within the time.
+        Raises BootFailed if the script fails or takes longer than `seconds`.
         """
         results.mkdir(parents=True, exist_ok=True)
         (results / "run.sh").write_text(f"set -e\n{script}\ntouch /run/results/finished\n")
@@ -56,7 +56,7 @@ class Machine:
         finally:
             shutil.rmtree(results / "initramfs.tree", ignore_errors=True)
         if not (results / "finished").exists():
-            raise BootFailed(f"the script did not run to its end\n{_end_of(console)}\n{_end_of(results / 'log')}")
+            raise BootFailed(f"the script failed\n{_end_of(console)}\n{_end_of(results / 'log')}")
 
     def _command(self, results: Path) -> list[str]:
         console = _CONSOLES[self.architecture]

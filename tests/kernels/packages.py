@@ -1,4 +1,4 @@
-"""Debian packages of other releases and architectures, downloaded without touching the machine's own apt."""
+"""Downloads Debian packages of other releases and architectures, without changing the machine's own apt."""
 
 import os
 import re
@@ -11,11 +11,14 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class CannotDownload(Exception):
-    """A package cannot be had here; the sentence says why."""
+    """A package cannot be downloaded; the message gives the reason."""
 
 
 def download(pattern: str, release: str, architecture: str) -> Path:
-    """The file of the package with the highest version whose name matches the pattern as a whole."""
+    """The file of the package whose whole name matches the regular expression, in its highest version.
+
+    Raises CannotDownload.
+    """
     apt = _apt(release, architecture)
     names = [name for name in _names(apt) if re.fullmatch(pattern, name)]
     if not names:
@@ -32,7 +35,7 @@ def download(pattern: str, release: str, architecture: str) -> Path:
 
 
 def unpacked_kernel(pattern: str, release: str, architecture: str) -> Path:
-    """The folder with the files of a kernel: its image and its modules."""
+    """The folder with a kernel's files: its image and its modules. Raises CannotDownload."""
     package = download(pattern, release, architecture)
     folder = package.with_name(package.stem)
     if not folder.is_dir():
@@ -44,7 +47,7 @@ def unpacked_kernel(pattern: str, release: str, architecture: str) -> Path:
 
 
 def _parts(package: Path, release: str, architecture: str) -> list[Path]:
-    """The packages that the kernel's own depends on for its files: from Linux 7.2 on it has none itself."""
+    """The packages that hold the kernel's files. From Linux 7.2 on, the kernel's own package only depends on them."""
     version = package.name.partition("_")[0].removeprefix("linux-image-")
     names = [f"{part}-{version}" for part in ("linux-binary", "linux-modules")]
     depends = _run(["dpkg-deb", "-f", str(package), "Depends"], package.parent)
@@ -53,17 +56,19 @@ def _parts(package: Path, release: str, architecture: str) -> list[Path]:
 
 @cache
 def mirror() -> str:
-    """Where this machine gets Debian's packages from."""
+    """The URL from which this machine downloads Debian's packages."""
     lines = _run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)"], Path("/")).splitlines()
     found = [line.removeprefix("Debian ") for line in lines if line.startswith("Debian ") and "security" not in line]
     if not found:
-        raise CannotDownload("this machine has no source of Debian packages: apt-get update")
+        raise CannotDownload(
+            "no source of Debian packages is configured: add one to sources.list and run apt-get update"
+        )
     return found[0]
 
 
 @cache
 def _apt(release: str, architecture: str) -> list[str]:
-    """apt-get with lists of its own, freshly updated."""
+    """An apt-get command with its own package lists, which are updated first."""
     state = CACHE / "apt" / f"{release}-{architecture}"
     for folder in ("lists/partial", "archives/partial"):
         (state / folder).mkdir(parents=True, exist_ok=True)

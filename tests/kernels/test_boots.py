@@ -1,4 +1,4 @@
-"""The ebpf receiver on kernels that fleets run, each in an emulator: a short form of `make kernels`."""
+"""The ebpf receiver counts on other kernels, each in an emulator. This is a short form of `make kernels`."""
 
 import os
 import shutil
@@ -19,13 +19,13 @@ _NEEDED: dict[Architecture, tuple[str, ...]] = {
 
 
 def need_emulator(kernel: Kernel) -> None:
-    """Skips the test where something is missing to boot the kernel."""
+    """Skips the test if a program that boots the kernel is not installed."""
     if missing := [name for name in _NEEDED[kernel.architecture] if not shutil.which(name)]:
         _skip(f"not installed: {', '.join(missing)}")
 
 
 def need_package(kernel: Kernel) -> Path:
-    """The unpacked package of the kernel; skips the test where it cannot be had or booted."""
+    """The unpacked package of the kernel; skips the test if it cannot be downloaded or booted."""
     need_emulator(kernel)
     try:
         return package(kernel)
@@ -51,7 +51,7 @@ def test_the_receiver_counts_on_a_kernel_of_another_machine(name: str, tmp_path:
     assert not result.failures, (tmp_path / "tests").read_text()[-8000:]
 
 
-def test_every_kernel_has_a_name_of_its_own() -> None:
+def test_kernel_names_are_unique() -> None:
     assert len({kernel.name for kernel in KERNELS}) == len(KERNELS)
-    with pytest.raises(KeyError, match=r"no kernel '2\.6-x86_64'; there are 5\.10-x86_64, "):
+    with pytest.raises(KeyError, match=r"no kernel '2\.6-x86_64'; choose from 5\.10-x86_64, "):
         named("2.6-x86_64")

@@ -1,4 +1,4 @@
-"""On machines that forbid part of eBPF the receiver counts as ever, or says in one sentence what forbids it."""
+"""On machines that forbid part of eBPF, the receiver counts as usual, or `doctor` reports what forbids it."""
 
 import re
 from dataclasses import replace
@@ -15,12 +15,12 @@ from tests.kernels.test_boots import need_package
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("condition", CONDITIONS, ids=[f"{one.name} on {one.kernel.name}" for one in CONDITIONS])
-def test_it_counts_or_says_what_forbids_it(condition: Condition, tmp_path: Path) -> None:
+def test_the_receiver_counts_or_doctor_reports_what_forbids_it(condition: Condition, tmp_path: Path) -> None:
     package = need_package(condition.kernel)
     image = None if condition.types else without_types(package, tmp_path / "vmlinux")
-    kernel = replace(condition.kernel, mode=None) if condition.says else condition.kernel
+    kernel = replace(condition.kernel, mode=None) if condition.finding else condition.kernel
     result = run(kernel, condition.tests, tmp_path / "results", condition.before, condition.arguments, image)
     assert not result.failures
     sentences = re.findall(r"^  !!  attaching +(.*)$", result.doctor, re.MULTILINE)
-    assert len(sentences) == bool(condition.says), result.doctor
-    assert all(sentence.startswith(condition.says) for sentence in sentences), sentences
+    assert len(sentences) == bool(condition.finding), result.doctor
+    assert all(sentence.startswith(condition.finding) for sentence in sentences), sentences

@@ -1,4 +1,4 @@
-"""Processes come and go, and a collector that watches them keeps nothing of theirs."""
+"""A collector keeps no data of processes that have ended."""
 
 import os
 import re
@@ -50,7 +50,7 @@ def test_short_lived_processes_leave_no_series_and_take_no_more_memory(
     loadable: None, standin: Standin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = uuid4().hex
-    monkeypatch.setenv("ZERNEL_CHURN", run)  # what else runs on the machine is no concern of this collector
+    monkeypatch.setenv("ZERNEL_CHURN", run)  # other processes of the machine are excluded
     with collector(CONFIG % run, tmp_path / "log") as process:
         memory, pids = [], set()
         ends = time.monotonic() + MINUTES * 60
@@ -80,7 +80,7 @@ def collector(config: str, log: Path) -> Iterator[psutil.Process]:
 
 
 def run_some(standin: Standin) -> set[int]:
-    """Runs jobs side by side to their end; their pids."""
+    """Runs jobs in parallel to their end. Returns their pids."""
     with ThreadPoolExecutor(AT_A_TIME) as threads:
         jobs = threads.map(lambda _: standin.run(JOB, capacity=1 << 10), range(AT_A_TIME))
         pids = {job.pid for job in jobs}
@@ -90,14 +90,14 @@ def run_some(standin: Standin) -> set[int]:
 
 
 def shown(log: Path) -> set[int]:
-    """The processes of which the page has a series."""
+    """The processes with a series on the page."""
     [address] = re.findall(r"Serving metrics on (http://\S+)", log.read_text())
     with urlopen(address) as page:
         return set(map(int, re.findall(r'process_pid="(\d+)"', page.read().decode())))
 
 
 def await_no_series_of(pids: set[int], log: Path) -> None:
-    """Returns once the page has none; two outputs of percentiles after their ends, and then some, it must."""
+    """Returns once the page has none. The limit is two outputs of percentiles after their ends, and some time."""
     must = time.monotonic() + LINGER + 60
     while left := {pid for pid in shown(log) & pids if not psutil.pid_exists(pid)}:
         assert time.monotonic() < must, f"{len(left)} processes still have series"

@@ -1,4 +1,4 @@
-"""The memory of a collector at work does not grow."""
+"""The memory of a working collector does not grow."""
 
 import os
 import subprocess
@@ -15,8 +15,8 @@ MINUTES = float(os.environ.get("SOAK_MINUTES", "10"))
 
 
 @pytest.mark.timeout(86_400)
-def test_resident_memory_stays_what_it_was_after_the_first_minute(tmp_path: Path) -> None:
-    """A thousand series that come and go, at full speed, into percentiles and a Prometheus page."""
+def test_resident_memory_does_not_grow_after_the_first_minute(tmp_path: Path) -> None:
+    """A thousand short-lived series at full speed, into percentiles and a Prometheus page."""
     rows = (f"2026-01-01T00:00:00Z,{row % 8},node-{row % 997},{row % 101}\n" for row in range(100_000))
     (tmp_path / "in.csv").write_text("timestamp,gpu_id,hostname,gpu_utilization\n" + "".join(rows))
     config = f"""yaml:

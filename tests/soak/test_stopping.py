@@ -1,4 +1,4 @@
-"""A collector stopped at any moment has delivered every point, or says how many it has not."""
+"""A collector that is stopped at any moment delivers every accepted point, or logs how many it did not deliver."""
 
 import json
 import random
@@ -18,7 +18,7 @@ HEADER = "timestamp,gpu_id,hostname,gpu_utilization\n"
 
 
 @pytest.mark.timeout(1800)
-def test_stopped_a_hundred_times_nothing_that_was_accepted_is_missing(tmp_path: Path) -> None:
+def test_after_a_hundred_stops_no_accepted_point_is_missing(tmp_path: Path) -> None:
     rows = (f"2026-01-01T00:00:00.{row:06d}Z,{row % 8},node,{row % 101}\n" for row in range(ROWS))
     (tmp_path / "in.csv").write_text(HEADER + "".join(rows))
     moments = random.Random(2026)
@@ -28,7 +28,7 @@ def test_stopped_a_hundred_times_nothing_that_was_accepted_is_missing(tmp_path: 
 
 
 def _stop_after(seconds: float, out: Path, folder: Path) -> int:
-    """Runs a collector for so long; the points it accepted, all of which must be in the file."""
+    """Runs a collector for this time. Returns the number of accepted points; the file must have them all."""
     config = f"""yaml:
 receivers: {{csv: {{files: [{folder}/in.csv], layout: wide, batch_size: 100, loop: true, interval: 1ms}}}}
 exporters: {{file: {{path: {out}}}}}
@@ -41,7 +41,7 @@ service:
         time.sleep(seconds)
         collector.send_signal(signal.SIGTERM)
         _, log = collector.communicate(timeout=60)
-    if "Everything is ready" not in log:  # stopped while it was starting
+    if "Everything is ready" not in log:  # stopped during its start
         return 0
     assert collector.returncode == 0, log
     accepted = int(re.findall(r"accepted (\d+) metric points", log)[-1])
@@ -50,7 +50,7 @@ service:
 
 
 def _points(path: Path) -> int:
-    """The data points in a file of OTLP JSON."""
+    """The number of data points in a file of OTLP JSON."""
     lines = path.read_text().splitlines() if path.exists() else []
     return sum(
         len(metric["gauge"]["dataPoints"])

@@ -5,10 +5,10 @@ from pathlib import Path
 from otel_zernel.component import ComponentConfig
 
 
-class CsvConfig(ComponentConfig):
-    """Where to write."""
+class CsvExporterConfig(ComponentConfig):
+    """The file to write."""
 
     path: Path
-    """The file to write."""
+    """The path of the file. Its directory must exist."""
     append: bool = False
-    """Continue an existing file; else it is emptied at start."""
+    """Append to an existing file. Else it is emptied at start."""

@@ -1,4 +1,4 @@
-"""Writes each batch's rows whole, off the event loop."""
+"""The csv exporter: writes the rows of a batch in a thread, completely or not at all."""
 
 import asyncio
 from io import FileIO
@@ -9,18 +9,18 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.files import write_whole
-from otel_zernel_exporters.csv.config import CsvConfig
-from otel_zernel_exporters.csv.rows import HEADER, Rows
+from otel_zernel_exporters.csv.config import CsvExporterConfig
+from otel_zernel_exporters.csv.rows import HEADER, CsvRows
 
 
 class CsvExporter(Exporter):
-    """Writes the metrics of GPUs to a CSV file in dcgm-exporter's long layout, for the `csv` receiver to replay."""
+    """Writes the metrics of GPUs to a CSV file in dcgm-exporter's long layout. The `csv` receiver replays it."""
 
-    Config = CsvConfig
+    Config = CsvExporterConfig
     stability = "beta"
     signals = frozenset({"metrics"})
 
-    def __init__(self, config: CsvConfig, context: Context) -> None:
+    def __init__(self, config: CsvExporterConfig, context: Context) -> None:
         super().__init__(config, context)
         self._file: FileIO | None = None
 
@@ -54,15 +54,15 @@ class CsvExporter(Exporter):
 
     def _write(self, batch: Batch) -> None:
         assert self._file is not None  # noqa: S101  # entered before the first batch
-        rows = Rows(batch.metrics)
+        rows = CsvRows(batch.metrics)
         if rows.text:
             _append(self._file, rows.text.encode())
-        for reason, count in rows.lost.items():  # not before the write: a batch that fails comes again
+        for reason, count in rows.lost.items():  # after the write: a failed batch is retried
             self.context.drop(count, reason)
 
 
 def _append(file: FileIO, content: bytes) -> None:
-    """Appends all of it, or leaves the file as it was."""
+    """Appends the whole content, or leaves the file unchanged."""
     end = file.tell()
     try:
         write_whole(file, content)

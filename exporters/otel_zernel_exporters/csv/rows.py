@@ -1,4 +1,4 @@
-"""Points become rows of dcgm-exporter's long layout, from which the csv receiver makes the same points again."""
+"""Converts points to rows of dcgm-exporter's long layout. The csv receiver converts them back to the same points."""
 
 import csv
 import io
@@ -13,7 +13,18 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData, NumberDataPoint
 
 from otel_zernel.batch import points
-from otel_zernel.formats.dcgm import COLUMNS, FIELDS, KUBERNETES, LABELS, RESOURCE, TYPE, TYPES, UNIT, Measure
+from otel_zernel.formats.dcgm import (
+    COLUMNS,
+    FIELDS,
+    KUBERNETES,
+    LABELS,
+    RESOURCE,
+    TYPE,
+    TYPES,
+    UNIT,
+    Measure,
+    implied_descriptor,
+)
 from otel_zernel.otlp.points import Descriptor
 from otel_zernel.otlp.staleness import has_no_value
 
@@ -39,12 +50,12 @@ for _field, _measure in FIELDS.items():
     _BY_METRIC[_measure.descriptor.name].append((_field, _measure))
 
 
-class Rows:
-    """The rows of a batch, as CSV text, and what could not be one."""
+class CsvRows:
+    """The rows of a batch as CSV text, and the points without a row."""
 
     def __init__(self, metrics: MetricsData) -> None:
         self.lost: Counter[str] = Counter()
-        """Points that are in no row, by reason."""
+        """The number of points without a row, by reason."""
         out = io.StringIO()
         csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(self._rows(metrics))
         self.text = out.getvalue()
@@ -58,9 +69,9 @@ class Rows:
                     if reason:
                         self.lost[reason] += len(points(metric))
                     else:
-                        yield from self._of(metric, about)
+                        yield from self._rows_of(metric, about)
 
-    def _of(self, metric: Metric, about: Texts) -> Iterator[list[str]]:
+    def _rows_of(self, metric: Metric, about: Texts) -> Iterator[list[str]]:
         descriptor = Descriptor(metric.name, metric.unit, _kind(metric))
         columns = {column: about.get(attribute, "") for attribute, column in _IN_COLUMNS.items()}
         labels = _resource_labels(about, columns)
@@ -73,7 +84,7 @@ class Rows:
 
 
 def _reason(metric: Metric, about: Mapping[str, str]) -> str | None:
-    """Why the metric's points can be no rows."""
+    """Why the points of the metric cannot be rows; None if they can."""
     if not ("hw.id" in about or "zernel.gpu.index" in about):
         return "no GPU"
     if metric.WhichOneof("data") not in ("gauge", "sum"):
@@ -100,29 +111,31 @@ def _row(descriptor: Descriptor, point: NumberDataPoint, value: float, columns: 
         "timestamp": _time(point.time_unix_nano),
         "metric_name": field,
         "value": _number(value, measure.scale),
-        "labels_raw": _label_text({**labels, **_told(field, descriptor), **own, "__name__": field}),
+        "labels_raw": _label_text({**labels, **_described(field, descriptor), **own, "__name__": field}),
     }
     return [cells[column] for column in COLUMNS]
 
 
 def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
-    """The field that has the metric's series; one of its own name where DCGM has none."""
+    """The DCGM field of the series; else a field with the name of the metric."""
     for field, measure in _BY_METRIC[descriptor.name]:
         if measure.descriptor == descriptor and measure.attributes.items() <= attributes.items():
             return field, measure
     return descriptor.name, Measure(descriptor)
 
 
-def _told(field: str, descriptor: Descriptor) -> Texts:
-    """Labels for what the field's name does not say."""
+def _described(field: str, descriptor: Descriptor) -> Texts:
+    """Labels with the type and the unit of a metric that DCGM does not have."""
     if field in FIELDS:
+        return {}
+    if implied_descriptor(field) == descriptor:
         return {}
     type_ = next(name for name, kind in TYPES.items() if kind == descriptor.kind)
     return {TYPE: type_} | ({UNIT: descriptor.unit} if descriptor.unit else {})
 
 
 def _resource_labels(about: Texts, columns: Texts) -> Texts:
-    """What dcgm-exporter says of a GPU in the labels, columns repeated, and what it does not know."""
+    """The labels of the resource: those of dcgm-exporter, which repeat columns, and all other attributes."""
     repeated = {"UUID": columns["uuid"], "gpu": columns["gpu_id"]}
     repeated |= {name: columns[name] for name in ("device", "modelName", "Hostname")}
     known = {label: about[attribute] for attribute, label in _IN_LABELS.items() if attribute in about}
@@ -158,14 +171,14 @@ def _text(value: AnyValue) -> str:
 
 
 def _time(time_ns: int) -> str:
-    """RFC 3339 in UTC, to the ns where it needs to be."""
+    """RFC 3339 in UTC, with nanoseconds unless they are 0."""
     seconds, rest = divmod(time_ns, 1_000_000_000)
     text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{rest:09d}Z" if rest else f"{text}Z"
 
 
 def _number(value: float, scale: float) -> str:
-    """The shortest number in the field's unit that scales to just this value, as the csv receiver scales."""
+    """The shortest number in the field's unit that the csv receiver scales back to exactly this value."""
     exact = value / scale
     rounded = (float(f"{exact:.{digits}g}") for digits in (6, 9, 12, 15, 16))
     near = (exact, math.nextafter(exact, math.inf), math.nextafter(exact, -math.inf))

@@ -1,4 +1,4 @@
-"""Shows on the terminal what flows through a pipeline."""
+"""Prints the batches of a pipeline."""
 
 from otel_zernel_exporters.debug.exporter import DebugExporter
 

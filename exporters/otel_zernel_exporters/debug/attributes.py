@@ -1,4 +1,4 @@
-"""OTLP's attributes and ids as text."""
+"""OTLP attributes and times as text."""
 
 import json
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ Plain = str | bool | int | float | list["Plain"] | dict[str, "Plain"] | None
 
 
 def plain(value: AnyValue) -> Plain:
-    """The value in Python's own types, bytes in hex."""
+    """The value as Python's own types; bytes in hex."""
     kind = value.WhichOneof("value")
     if kind == "array_value":
         return [plain(item) for item in value.array_value.values]
@@ -22,7 +22,7 @@ def plain(value: AnyValue) -> Plain:
 
 
 def text(value: AnyValue) -> str:
-    """The value as text, what is nested in JSON."""
+    """The value as text; arrays and maps as JSON."""
     simple = plain(value)
     return simple if isinstance(simple, str) else json.dumps(simple, ensure_ascii=False)
 

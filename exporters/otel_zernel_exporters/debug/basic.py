@@ -1,4 +1,4 @@
-"""What a batch holds, counted: a line for each signal, as the OpenTelemetry Collector logs it."""
+"""Counts of a batch: one line for each signal, as in the OpenTelemetry Collector."""
 
 from collections.abc import Iterator
 

@@ -10,15 +10,15 @@ Verbosity = Literal["basic", "normal", "detailed"]
 
 
 class DebugConfig(ComponentConfig):
-    """What to show; names and defaults as in the OpenTelemetry Collector, which has neither `metrics` nor `output`."""
+    """What to print. The OpenTelemetry Collector has the same options except `metrics` and `output`."""
 
     verbosity: Verbosity = "basic"
-    """`basic`: counts, a line a batch. `normal`: a line a series, to be read. `detailed`: everything."""
+    """`basic`: one line of counts for each batch. `normal`: one line for each series. `detailed`: every field."""
     metrics: tuple[str, ...] = ("*",)
-    """Names of the metrics to show, as globs."""
+    """Names of the metrics to print, as globs."""
     sampling_initial: Annotated[int, Field(ge=0)] = 2
-    """Batches shown in every second, before the rest of the second is sampled."""
+    """Batches printed in every second before sampling begins."""
     sampling_thereafter: Annotated[int, Field(ge=0)] = 1
-    """Of the rest every n-th is shown: 1 for all, 0 for none."""
+    """Print every n-th of the remaining batches of a second: 1 for all, 0 for none."""
     output: Literal["stdout", "stderr"] = "stdout"
-    """Where to write; logs go to stderr."""
+    """Where to print. The collector's log goes to stderr."""

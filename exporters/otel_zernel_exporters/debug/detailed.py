@@ -1,4 +1,4 @@
-"""Everything a batch holds, in the layout of the OpenTelemetry Collector's debug exporter."""
+"""Every field of a batch, in the layout of the OpenTelemetry Collector's debug exporter."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -232,13 +232,13 @@ def _links(links: Iterable[Span.Link]) -> Iterator[str]:
 
 
 def _name(enum: Any, value: int) -> str:
-    """`Cumulative` for AGGREGATION_TEMPORALITY_CUMULATIVE; a number that has no name yet as it is."""
+    """`Cumulative` for AGGREGATION_TEMPORALITY_CUMULATIVE; an unknown number unchanged."""
     descriptor = enum.DESCRIPTOR.values_by_number.get(value)
     return descriptor.name.rpartition("_")[2].capitalize() if descriptor else str(value)
 
 
 def _time(time_ns: int) -> str:
-    """A time as Go prints it, to the nanosecond."""
+    """A time in Go's format, with nanoseconds."""
     seconds, rest = divmod(time_ns, 1_000_000_000)
     fraction = f".{rest:09}".rstrip("0") if rest else ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"

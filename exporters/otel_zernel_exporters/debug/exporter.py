@@ -1,4 +1,4 @@
-"""Writes what it is given as text, off the event loop."""
+"""The debug exporter: writes batches as text, in a thread."""
 
 import asyncio
 import contextlib
@@ -14,35 +14,35 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel_exporters.debug import basic, detailed, normal
 from otel_zernel_exporters.debug.config import DebugConfig
-from otel_zernel_exporters.debug.sampling import Sampler
+from otel_zernel_exporters.debug.sampling import BatchSampler
 
 _LAYOUTS = {"basic": basic, "normal": normal, "detailed": detailed}
 
 
 class DebugExporter(Exporter):
-    """Shows what flows: counts, tables to be read, or everything.
+    """Prints the batches of a pipeline: counts, readable tables, or every field.
 
-    Once nobody reads there, batches are dropped and counted.
+    After a write error, such as a closed pipe, all batches are dropped and counted.
     """
 
     Config = DebugConfig
     stability = "beta"
 
     def __init__(self, config: DebugConfig, context: Context, stream: TextIO | None = None) -> None:
-        """`stream` takes the place of the configured output."""
+        """`stream` replaces the configured output."""
         super().__init__(config, context)
         self._stream = stream
-        self._sampler = Sampler(config.sampling_initial, config.sampling_thereafter)
+        self._sampler = BatchSampler(config.sampling_initial, config.sampling_thereafter)
 
     async def __aenter__(self) -> Self:
         if self._stream is None:
             self._stream = sys.stdout if self.config.output == "stdout" else sys.stderr
         if isinstance(self._stream, TextIOWrapper):
-            self._stream.reconfigure(errors="backslashreplace")  # a terminal need not know every character
+            self._stream.reconfigure(errors="backslashreplace")  # a terminal may not support every character
         return self
 
     async def export(self, batch: Batch) -> None:
-        if self._sampler.takes(self.context.clock.monotonic()):
+        if self._sampler.admits(self.context.clock.monotonic()):
             await asyncio.to_thread(self._write, batch)
 
     def _write(self, batch: Batch) -> None:
@@ -54,13 +54,13 @@ class DebugExporter(Exporter):
             stream.writelines(f"{line}\n" for line in self._render(batch))
             stream.flush()
         except OSError as error:
-            self._close(stream, f"Cannot write to {self.config.output} any more: {error.strerror}")
+            self._close(stream, f"cannot write to {self.config.output}: {error.strerror}")
             self.context.drop(batch.item_count, "output_closed")
 
     def _close(self, stream: TextIO, problem: str) -> None:
-        self.context.logger.error("%s; what follows is dropped", problem)
+        self.context.logger.error("Dropping all further batches: %s", problem)
         self.context.report(problem)
-        with contextlib.suppress(OSError):  # left open, Python would write the rest at exit and fail loudly
+        with contextlib.suppress(OSError):  # else Python writes the buffered rest at exit, and prints the error
             stream.close()
 
     def _render(self, batch: Batch) -> Iterator[str]:
@@ -71,17 +71,17 @@ class DebugExporter(Exporter):
             yield from layout.render_spans(batch.spans)
 
     def _chosen(self, metrics: MetricsData) -> MetricsData:
-        """The metrics to show: a copy without the others, unless all are."""
+        """The metrics that match the configuration, as a copy unless all match."""
         if "*" in self.config.metrics:
             return metrics
         chosen = MetricsData()
         for resource in metrics.resource_metrics:
             for scope in resource.scope_metrics:
-                wanted = [metric for metric in scope.metrics if self._is_wanted(metric.name)]
-                if wanted:
+                chosen_metrics = [metric for metric in scope.metrics if self._matches(metric.name)]
+                if chosen_metrics:
                     piece = chosen.resource_metrics.add(resource=resource.resource, schema_url=resource.schema_url)
-                    piece.scope_metrics.add(scope=scope.scope, schema_url=scope.schema_url, metrics=wanted)
+                    piece.scope_metrics.add(scope=scope.scope, schema_url=scope.schema_url, metrics=chosen_metrics)
         return chosen
 
-    def _is_wanted(self, name: str) -> bool:
+    def _matches(self, name: str) -> bool:
         return any(fnmatchcase(name, glob) for glob in self.config.metrics)

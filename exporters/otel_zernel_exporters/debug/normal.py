@@ -1,4 +1,4 @@
-"""A batch to be read at a glance: a table for each metric, a line a series."""
+"""Readable tables of a batch: one for each metric, with a line for each series."""
 
 import json
 import re
@@ -13,32 +13,32 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug.attributes import texts, utc
-from otel_zernel_exporters.debug.quantity import digits, humane
+from otel_zernel_exporters.debug.quantity import digits, readable
 
 LONG = 20
-"""Values with more characters, such as a GPU's UUID, go unsaid where series are told apart without them."""
+"""Labels with more characters, such as the UUID of a GPU, are omitted if series differ without them."""
 CELL = 9
-"""The least width of a column, so that tables of different metrics line up."""
+"""The minimum width of a column, in characters: tables of different metrics line up."""
 HEADING = 120
-"""The most characters of what all series share."""
+"""The maximum length of the heading, in characters."""
 
 Labels = dict[str, str]
 
 
 @dataclass(slots=True)
-class Row:
-    """One series: what it is called, and its columns."""
+class TableRow:
+    """One series: its labels and its columns."""
 
     metric: str
-    who: Labels
-    """The attributes of its resource."""
+    resource: Labels
+    """The attributes of the resource."""
     labels: Labels
-    """These, and its own."""
+    """The attributes of the resource and the point that the line shows."""
     cells: Mapping[str, str]
 
 
 def render_metrics(metrics: MetricsData) -> Iterator[str]:
-    """The lines of a batch: what all series share, then a table a metric."""
+    """The lines of a batch: the labels that all series share, then a table for each metric."""
     rows, newest = _rows(metrics)
     if not rows:
         return
@@ -53,73 +53,76 @@ def render_metrics(metrics: MetricsData) -> Iterator[str]:
 
 
 def _heading(time_ns: int, shared: Labels) -> str:
-    """What is short comes first: it says more of a series than a UUID or a time does, and may be all that fits."""
+    """The time and the shared labels, cut off at `HEADING` characters. Short labels come first: they say the most."""
     ordered = dict(sorted(shared.items(), key=lambda pair: len(pair[1]) > LONG))
     return shorten(f"{utc(time_ns)} {_labels(ordered)}", HEADING, placeholder=" …")
 
 
-def _rows(metrics: MetricsData) -> tuple[list[Row], int]:
-    """A row for every series, and the time of the newest point."""
+def _rows(metrics: MetricsData) -> tuple[list[TableRow], int]:
+    """A row for every series, and the time of the newest point in ns."""
     series: dict[tuple[str, frozenset[tuple[str, str]]], tuple[Metric, Labels, Labels, list[Any]]] = {}
     newest = 0
     for resource in metrics.resource_metrics:
-        who = texts(resource.resource.attributes)
+        about = texts(resource.resource.attributes)
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             for point in points(metric):
                 if has_no_value(point):
                     continue
-                labels = who | texts(point.attributes)
+                labels = about | texts(point.attributes)
                 key = metric.name, frozenset(labels.items())
-                series.setdefault(key, (metric, who, labels, []))[-1].append(point)
+                series.setdefault(key, (metric, about, labels, []))[-1].append(point)
                 newest = max(newest, point.time_unix_nano)
     rows = [
-        Row(_quoted(metric.name), who, labels, _cells(metric, same)) for metric, who, labels, same in series.values()
+        TableRow(_quoted(metric.name), about, labels, _cells(metric, same))
+        for metric, about, labels, same in series.values()
     ]
     return rows, newest
 
 
 def _cells(metric: Metric, series: list[Any]) -> Mapping[str, str]:
-    """The columns of a series: of its last point, where it has several."""
+    """The columns of a series, from its last point."""
     last, unit = series[-1], metric.unit
     if isinstance(last, NumberDataPoint):
         value = last.as_int if last.WhichOneof("value") == "as_int" else last.as_double
         more = {"points": digits(len(series))} if len(series) > 1 else {}
-        return {"value": humane(value, unit), **more}
-    mean = {"mean": humane(last.sum / last.count, unit)} if last.count else {}
+        return {"value": readable(value, unit), **more}
+    mean = {"mean": readable(last.sum / last.count, unit)} if last.count else {}
     return {"count": digits(last.count), **mean, **_spread(last, unit)}
 
 
 def _spread(point: Any, unit: str) -> dict[str, str]:
-    """Where the values of a summary or a histogram lie."""
+    """The quantiles of a summary; the minimum and maximum of a histogram."""
     if isinstance(point, SummaryDataPoint):
         ordered = sorted(point.quantile_values, key=lambda at: at.quantile)
-        return {_quantile(at.quantile): humane(at.value, unit) for at in ordered}
+        return {_quantile(at.quantile): readable(at.value, unit) for at in ordered}
     bounds = {"min": point.min, "max": point.max}
-    return {name: humane(value, unit) for name, value in bounds.items() if point.HasField(name)}
+    return {name: readable(value, unit) for name, value in bounds.items() if point.HasField(name)}
 
 
 def _quantile(quantile: float) -> str:
-    """`p99.9` for 0.999. The lowest and the highest are by OTLP's definition the minimum and the maximum."""
+    """`p99.9` for 0.999. OTLP defines quantiles 0 and 1 as the minimum and the maximum."""
     return {0.0: "min", 1.0: "max"}.get(quantile, f"p{100 * quantile:.6g}")
 
 
 def _shared(series: list[Labels]) -> Labels:
-    """What all series have in common, in the order of the first."""
+    """The labels that all series share, in the order of the first series."""
     shared = series[0]
     for labels in series:
         shared = {key: value for key, value in shared.items() if labels.get(key) == value}
     return shared
 
 
-def _shorten(rows: list[Row], shared: Labels) -> None:
-    """Leaves each series the labels that tell it from the others of its metric: of what describes the resource, or is
-    long, as little as does, the longest going first. A series' own short attributes stay."""
+def _shorten(rows: list[TableRow], shared: Labels) -> None:
+    """Removes labels that are not needed to distinguish the series of a metric.
+
+    Candidates are resource attributes and long values, the longest first. Short attributes of the point stay.
+    """
     for row in rows:
         row.labels = {key: value for key, value in row.labels.items() if key not in shared}
     lengths: dict[str, int] = {}
     for row in rows:
         for key, value in row.labels.items():
-            if key in row.who or len(value) > LONG:
+            if key in row.resource or len(value) > LONG:
                 lengths[key] = max(lengths.get(key, 0), len(value))
     for key in sorted(lengths, key=lambda key: -lengths[key]):
         without = [{other: value for other, value in row.labels.items() if other != key} for row in rows]
@@ -128,7 +131,7 @@ def _shorten(rows: list[Row], shared: Labels) -> None:
                 row.labels = labels
 
 
-def _table(name: str, rows: list[Row], width: int) -> Iterator[str]:
+def _table(name: str, rows: list[TableRow], width: int) -> Iterator[str]:
     columns = list(dict.fromkeys(column for row in rows for column in row.cells))
     widths = {column: max(CELL, *(len(row.cells.get(column, "")) for row in rows)) for column in columns}
     yield f"{name:<{width}}" + "".join(f"  {column:>{widths[column]}}" for column in columns)
@@ -147,30 +150,32 @@ def _labels(labels: Labels) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text as it is if it is a word, else in quotes; what could upset a terminal is escaped."""
+    """The text unchanged if it is one word, else in quotes. Unprintable characters are escaped."""
     if not text.isprintable():
         return json.dumps(text)
     return text if text and " " not in text else json.dumps(text, ensure_ascii=False)
 
 
 def render_spans(traces: TracesData) -> Iterator[str]:
-    """What the spans of a resource share, then a line a span: how long after the first it began, how long it took, its
-    name and how it ended."""
+    """For each resource its attributes, then a line for each span.
+
+    A line has the start relative to the first span, the duration, the name, `error` if it failed, and the attributes.
+    """
     for resource in traces.resource_spans:
         spans = [span for scope in resource.scope_spans for span in scope.spans]
         if spans:
             first = min(span.start_time_unix_nano for span in spans)
             width = max(len(_quoted(span.name)) for span in spans)
-            who = texts(resource.resource.attributes)
-            yield _heading(first, who)
-            yield from (_span(span, who, first, width) for span in spans)
+            about = texts(resource.resource.attributes)
+            yield _heading(first, about)
+            yield from (_span(span, about, first, width) for span in spans)
             yield ""
 
 
-def _span(span: Span, who: Labels, first_ns: int, width: int) -> str:
-    after = "+" + humane((span.start_time_unix_nano - first_ns) / 1e9, "s")
-    duration = humane((span.end_time_unix_nano - span.start_time_unix_nano) / 1e9, "s")
+def _span(span: Span, about: Labels, first_ns: int, width: int) -> str:
+    after = "+" + readable((span.start_time_unix_nano - first_ns) / 1e9, "s")
+    duration = readable((span.end_time_unix_nano - span.start_time_unix_nano) / 1e9, "s")
     failed = "  error" if span.status.code == Status.STATUS_CODE_ERROR else ""
     ids = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
-    own = {key: value for key, value in (texts(span.attributes) | ids).items() if value and who.get(key) != value}
+    own = {key: value for key, value in (texts(span.attributes) | ids).items() if value and about.get(key) != value}
     return f"  {after:>{CELL}}  {duration:>{CELL}}  {_quoted(span.name):<{width}}{failed}  {_labels(own)}"

@@ -1,4 +1,4 @@
-"""Values as people read them: in the unit's handiest multiple, with three digits."""
+"""Readable values: three significant digits, with a prefix to the unit."""
 
 import math
 
@@ -6,7 +6,7 @@ _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _BINARY = ((2.0**40, "Ti"), (2.0**30, "Gi"), (2.0**20, "Mi"), (2.0**10, "Ki"), (1.0, ""))
 _FRACTIONS = ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
 
-# UCUM units as OpenTelemetry uses them: the symbol people know, and the prefixes that suit it.
+# UCUM units that OpenTelemetry uses: the usual symbol, and its prefixes.
 _UNITS = {
     "s": ("s", _FRACTIONS),
     "By": ("B", _BINARY),
@@ -18,8 +18,8 @@ _UNITS = {
 }
 
 
-def humane(value: float, unit: str) -> str:
-    """The value with its unit: 0.0000061 s is `6.10 us`, 0.97 of 1 is `97.0 %`. Annotations (`{error}`) go unsaid."""
+def readable(value: float, unit: str) -> str:
+    """The value with its unit: 0.0000061 s is `6.10 us`, 0.97 of 1 is `97.0 %`. Annotations (`{error}`) are omitted."""
     if not math.isfinite(value):
         return str(value)
     if unit == "1":
@@ -32,7 +32,7 @@ def humane(value: float, unit: str) -> str:
 
 
 def digits(value: float) -> str:
-    """Whole numbers in full, others with three significant digits."""
+    """All digits of a whole number, three significant digits of others."""
     return f"{value:,.0f}" if value == int(value) else _three_digits(value)
 
 

@@ -1,20 +1,20 @@
-"""Which batches are shown when there are many a second."""
+"""Limits the batches that are printed in each second."""
 
 from dataclasses import dataclass
 from math import floor
 
 
 @dataclass(slots=True)
-class Sampler:
-    """Takes the first `initial` of every second, then every `thereafter`-th, or none if that is 0."""
+class BatchSampler:
+    """Admits the first `initial` batches of every second, then every `thereafter`-th, or none if that is 0."""
 
     initial: int
     thereafter: int
     _second: int = -1
     _seen: int = 0
 
-    def takes(self, now: float) -> bool:
-        """Whether to take the next one; `now` in seconds."""
+    def admits(self, now: float) -> bool:
+        """Whether to print the next batch; `now` in seconds."""
         if floor(now) != self._second:
             self._second, self._seen = floor(now), 0
         self._seen += 1

@@ -1,4 +1,4 @@
-"""Writes batches to a file, a line of OTLP JSON each, as the OpenTelemetry Collector's file exporter does."""
+"""Writes batches to a file as OTLP JSON or protobuf, like the OpenTelemetry Collector's file exporter."""
 
 from otel_zernel_exporters.file.exporter import FileExporter
 

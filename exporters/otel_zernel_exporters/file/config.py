@@ -11,42 +11,42 @@ from otel_zernel.types import PositiveDuration
 
 def _permissions(text: str) -> str:
     if not text.isascii() or not text.isdigit() or not 0 <= int(text, 8) <= 0o777:
-        raise ValueError(f'not permissions: {text!r}; write them in octal and quoted, like "0755"')
+        raise ValueError(f'{text!r} are not file permissions; write them in octal and quoted, like "0755"')
     return text
 
 
 class RotationConfig(ComponentConfig):
-    """When the file is put aside and a new one begun.
+    """When the file is renamed and a new one begins.
 
-    `data.json` is put aside as `data-2026-01-15T08-00-00.000.json`.
+    `data.json` is renamed to `data-2026-01-15T08-00-00.000.json`.
     """
 
     max_megabytes: Annotated[int, Field(ge=1)] = 100
-    """The size (MiB) a file does not exceed, unless a single batch does."""
+    """The maximum size of a file, in MiB. Only a single larger batch exceeds it."""
     max_days: Annotated[int, Field(ge=0)] = 0
-    """Old files are removed after this many days; 0 for never."""
+    """Days after which old files are removed; 0 for never."""
     max_backups: Annotated[int, Field(ge=0)] = 100
-    """How many old files are kept; 0 for all."""
+    """The number of old files to keep; 0 for all."""
     localtime: bool = False
-    """Local time in the names of old files in place of UTC."""
+    """Use local time in the names of old files, not UTC."""
 
 
 class FileConfig(ComponentConfig):
-    """Where and how to write; names and defaults as in the OpenTelemetry Collector."""
+    """Where and how to write. Names and defaults are those of the OpenTelemetry Collector."""
 
     path: Path
     """The file to write."""
     format: Literal["json", "proto"] = "json"
-    """`json`: a line a batch. `proto`: encoded messages, each behind its length."""
+    """`json`: lines of OTLP JSON. `proto`: encoded messages, each prefixed with its length."""
     compression: Literal["none", "zstd"] = "none"
-    """`zstd` compresses every message by itself and puts its length before it."""
+    """`zstd` compresses each message separately, prefixed with its length."""
     append: bool = False
-    """Continue an existing file; else it is emptied at start. A rotated file is always continued."""
+    """Append to an existing file. Else it is emptied at start. With rotation, the exporter always appends."""
     rotation: RotationConfig | None = None
-    """Begin a new file at a size; null for one file without end."""
+    """Begin a new file at a maximum size; null for a single file."""
     flush_interval: PositiveDuration = 1.0
-    """Seconds after which what was written is on the disk, safe from a power cut. Readers see it at once."""
+    """Seconds between syncs to the disk, which protect from a power failure. Readers see the data immediately."""
     create_directory: bool = False
-    """Make the file's directory if it is missing."""
+    """Create the directory of the file if it is missing."""
     directory_permissions: Annotated[str, AfterValidator(_permissions)] = "0755"
-    """The permissions of a directory that is made, in octal."""
+    """The permissions of a directory that is created, in octal."""

@@ -1,4 +1,4 @@
-"""Encodes batches and hands them to the file, off the event loop."""
+"""The file exporter: encodes and writes batches in a thread."""
 
 import asyncio
 import struct
@@ -16,14 +16,13 @@ from otel_zernel_exporters.file.config import FileConfig
 from otel_zernel_exporters.file.record_file import RecordFile
 
 LINE_ITEMS = 1000
-"""Points or spans on one line at most: a line is encoded without letting the event loop in, and many readers of logs
-take none over 1 MiB."""
+"""The maximum number of points or spans in a line: many log readers reject lines over 1 MiB."""
 
 
 class FileExporter(Exporter):
     """Writes OTLP to a file, as lines of JSON or as protobuf.
 
-    Writes each batch whole before it takes the next; a batch the disk has no room for is tried again.
+    Each batch is written completely or not at all. A batch that does not fit on the disk is retried.
     """
 
     Config = FileConfig
@@ -69,7 +68,7 @@ class FileExporter(Exporter):
         self._file.open(append=self.config.append or self.config.rotation is not None)
 
     def _write(self, batch: Batch) -> None:
-        # All of a batch in one write: if it fails, none of it is there when it comes again.
+        # One write for the whole batch: after a failure the file has no part of it, so a retry writes nothing twice.
         record = b"".join(self._frame(message) for message in self._encode(batch))
         if record:
             self._file.write(record)
@@ -85,7 +84,7 @@ class FileExporter(Exporter):
                 yield spans_json(piece.spans)
 
     def _frame(self, message: bytes) -> bytes:
-        """JSON ends with its line; what is binary follows its length, 4 bytes big-endian, as in otelcol's files."""
+        """JSON ends with a newline; binary data begins with its length, 4 bytes big-endian, as in otelcol's files."""
         if self.config.compression == "zstd":
             message = zstandard.compress(message)
         elif self.config.format == "json":

@@ -1,4 +1,4 @@
-"""A file of records that are written whole or not at all, put aside when it has grown large."""
+"""A file of records, with rotation. A record is written completely or not at all."""
 
 import contextlib
 import os
@@ -16,9 +16,9 @@ _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 
 
 class RecordFile:
-    """Appends records to a file. Every method blocks and may be called from any thread; all raise `OSError`.
+    """Appends records to a file. Every method blocks, is thread-safe and raises `OSError`.
 
-    `now_ns` is the wall clock that names old files.
+    `now_ns` is the wall clock for the names of old files.
     """
 
     def __init__(self, path: Path, rotation: RotationConfig | None, now_ns: Callable[[], int]) -> None:
@@ -32,12 +32,12 @@ class RecordFile:
         self._unsynced = False
 
     def open(self, *, append: bool) -> None:
-        """Opens the file to continue it, or empties it."""
+        """Opens the file, and empties it unless `append` is set."""
         with self._lock:
             self._open(append=append)
 
     def write(self, record: bytes) -> None:
-        """Appends the record; after an error the file is as it was before."""
+        """Appends the record. After an error the file is unchanged."""
         with self._lock:
             if self._must_rotate(len(record)):
                 self._rotate()
@@ -52,12 +52,12 @@ class RecordFile:
             self._size += len(record)
 
     def sync(self) -> None:
-        """Returns when what was written is on the disk."""
+        """Returns once all written records are on the disk."""
         with self._lock:
             self._sync()
 
     def close(self) -> None:
-        """Closes the file, synced; safe to call twice."""
+        """Syncs and closes the file. Safe to call twice."""
         with self._lock:
             self._close()
 
@@ -88,19 +88,19 @@ class RecordFile:
 
     def _rotate(self) -> None:
         self._close()
-        self._path.rename(self._name(self._time_to_put_aside()))
+        self._path.rename(self._name(self._rotation_time()))
         self._open(append=True)
         for outdated in self._outdated():
-            with contextlib.suppress(OSError):  # tried again at the next rotation
+            with contextlib.suppress(OSError):  # retried at the next rotation
                 outdated.unlink()
 
-    def _time_to_put_aside(self) -> datetime:
-        """Now, or just after the newest old file: no name is used twice, whatever the clock does."""
+    def _rotation_time(self) -> datetime:
+        """The current time, or 1 ms after the newest old file: no name is used twice, even if the clock goes back."""
         newest = max((time + timedelta(milliseconds=1) for time, _ in self._old_files()), default=None)
         return max(self._now(), newest) if newest else self._now()
 
     def _outdated(self) -> list[Path]:
-        """The old files that exceed the number or the age kept."""
+        """The old files beyond `max_backups` or `max_days`."""
         if self._rotation is None:
             return []
         old = self._old_files()
@@ -109,7 +109,7 @@ class RecordFile:
         return [path for index, (time, path) in enumerate(old) if index < excess or (oldest and time < oldest)]
 
     def _old_files(self) -> list[tuple[datetime, Path]]:
-        """What was put aside before and when, by its name, oldest first."""
+        """The time and path of each old file, by its name, oldest first."""
         siblings = self._path.parent.iterdir()
         return sorted((time, path) for path in siblings if (time := self._time_of(path)))
 

@@ -1,4 +1,4 @@
-"""`OTEL_EXPORTER_OTLP_*`: settings of the SDKs, taken for keys that the configuration leaves out.
+"""`OTEL_EXPORTER_OTLP_*`: the SDKs' settings replace keys that are missing in the configuration.
 
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 """
@@ -22,9 +22,9 @@ SIGNAL_ENDPOINTS = {"METRICS_ENDPOINT": "metrics_endpoint", "TRACES_ENDPOINT": "
 
 
 def fill_in(fields: Any, info: ValidationInfo, more: Mapping[str, str] | None = None) -> Any:
-    """The configuration with missing keys from the environment that validation was given, if any.
+    """The configuration, with missing keys from the `environ` of the validation context, if it has one.
 
-    `more` names variables (without the prefix) and their keys besides those of every OTLP exporter.
+    `more` maps further variables, without the prefix, to keys.
     """
     environ = (info.context or {}).get("environ", {})
     if not isinstance(fields, Mapping) or not environ:

@@ -1,4 +1,4 @@
-"""OTLP by gRPC."""
+"""The exporter for OTLP over gRPC."""
 
 import asyncio
 from contextlib import suppress
@@ -14,21 +14,21 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
-from otel_zernel_exporters.otlp.signals import Signal, note_partial_success, signals_of
+from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.tls import Pem, TlsFiles
 
-if TYPE_CHECKING:  # importing gRPC costs 27 MB, and validating needs none of it
+if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc.aio import AioRpcError, Channel
 
-# https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED besides, if the server says when.
+# https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED too, if the server sends RetryInfo.
 _RETRYABLE = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 
 _LONGEST_GRACE = 3600.0
-"""Seconds that requests on a replaced channel get to finish where they have no `timeout`."""
+"""Seconds in which requests on a replaced channel must finish, if `timeout` is 0."""
 
 
 class OtlpGrpcExporter(Exporter):
-    """Sends OTLP by gRPC: batches as they are encoded, a request for each signal."""
+    """Sends OTLP over gRPC: one request for each signal of a batch."""
 
     Config = OtlpGrpcConfig
     stability = "beta"
@@ -58,7 +58,7 @@ class OtlpGrpcExporter(Exporter):
         if self._tls and (pem := await self._tls.changed()):
             self._reconnect(pem)
         for signal in signals_of(batch):
-            note_partial_success(await self._send(signal, batch), signal, batch, self.context)
+            count_partial_success(await self._send(signal, batch), signal, batch, self.context)
 
     def _reconnect(self, pem: Pem) -> None:
         old, self._channel = self._channel, _open(self.config, pem)
@@ -67,7 +67,7 @@ class OtlpGrpcExporter(Exporter):
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    async def _send(self, signal: Signal, batch: Batch) -> Any:
+    async def _send(self, signal: OtlpSignal, batch: Batch) -> Any:
         from grpc.aio import AioRpcError
 
         if self._channel is None:
@@ -101,7 +101,7 @@ def _options(config: OtlpGrpcConfig) -> list[tuple[str, str | int]]:
     """https://grpc.github.io/grpc/core/group__grpc__arg__keys.html"""
     options: list[tuple[str, str | int]] = [
         ("grpc.primary_user_agent", f"otel-zernel/{__version__}"),
-        # How long to wait is retry_on_failure's decision; the channel must not sleep longer than an attempt waits.
+        # retry_on_failure decides how long to wait: the channel must not wait longer than one attempt.
         ("grpc.max_reconnect_backoff_ms", 5000),
     ]
     if config.tls.server_name_override:
@@ -127,15 +127,15 @@ def _failure(error: "AioRpcError", endpoint: str) -> Retryable | Permanent:
 
 def _advice(code: str, details: str) -> str:
     if "WRONG_VERSION_NUMBER" in details:
-        return " (is it plaintext? set tls::insecure: true)"
+        return " (does the server expect plaintext? set tls::insecure: true)"
     if code == "RESOURCE_EXHAUSTED":
         return " (if the request was too large, set sending_queue::batch::max_size)"
     return ""
 
 
 def _retry_after(error: "AioRpcError") -> float | None:
-    """Seconds of the `RetryInfo` that came with the error, if one did."""
-    metadata: Any = error.trailing_metadata()  # the stubs mistake it for the synchronous API's tuple
+    """Seconds of the error's `RetryInfo`; None without one."""
+    metadata: Any = error.trailing_metadata()  # the stubs declare the tuple of the synchronous API
     info = RetryInfo()
     with suppress(DecodeError):
         status = Status.FromString(metadata.get("grpc-status-details-bin", b""))

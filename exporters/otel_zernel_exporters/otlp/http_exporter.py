@@ -1,4 +1,4 @@
-"""OTLP by HTTP, in protobuf or JSON."""
+"""The exporter for OTLP over HTTP, in protobuf or JSON."""
 
 import asyncio
 import gzip
@@ -21,15 +21,15 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
-from otel_zernel_exporters.otlp.signals import Response, Signal, note_partial_success, signals_of
+from otel_zernel_exporters.otlp.signals import OtlpSignal, Response, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.tls import TlsFiles, client_context, load_certificate
 
-if TYPE_CHECKING:  # importing httpx takes 100 ms, and validating needs none of it
+if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
 
 _MIB = 1 << 20
 _LONGEST_ANSWER = 64 * 1024
-"""Bytes of an answer's body that are read; what is behind them is nobody's business."""
+"""Bytes of a response body that are read; the rest is ignored."""
 
 _DAY = 86_400.0
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
@@ -45,7 +45,7 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class OtlpHttpExporter(Exporter):
-    """Sends OTLP by HTTP, in protobuf or JSON: a request for each signal."""
+    """Sends OTLP over HTTP, in protobuf or JSON: one request for each signal of a batch."""
 
     Config = OtlpHttpConfig
     stability = "beta"
@@ -64,7 +64,7 @@ class OtlpHttpExporter(Exporter):
 
         await self._tls.read()
         self._ssl = await asyncio.to_thread(client_context, self.config.tls, self._setting)
-        # The time-out is the delivery's. Proxies come from HTTP_PROXY and its kin (trust_env), as in otelcol.
+        # The delivery applies the timeout. Proxies come from HTTPS_PROXY, HTTP_PROXY, NO_PROXY (trust_env).
         no_limit = httpx.Timeout(None)
         self._client = httpx.AsyncClient(headers=self._headers(), verify=self._ssl, timeout=no_limit, trust_env=True)
         return self
@@ -83,24 +83,24 @@ class OtlpHttpExporter(Exporter):
             await self._send(signal, batch)
 
     def _reload(self, context: SSLContext) -> None:
-        """New connections show the new certificate and trust the new authorities; open ones stay as they are."""
+        """New connections present the new certificate and trust the new authorities; open ones do not change."""
         try:
             if self.config.tls.ca_file:
                 context.load_verify_locations(self.config.tls.ca_file)
             load_certificate(context, self.config.tls, self._setting)
-        except (CannotStart, OSError) as error:  # replaced again since they were checked
-            self.context.logger.warning("Could not take over the new TLS files: %s", error)
+        except (CannotStart, OSError) as error:  # the files changed again after the check
+            self.context.logger.warning("Cannot load the changed TLS files, the old ones stay in use: %s", error)
 
     def _headers(self) -> dict[str, str]:
         headers = {"user-agent": f"otel-zernel/{__version__}"}
         headers |= {name.lower(): value.get_secret_value() for name, value in self.config.headers.items()}
         headers["content-type"] = _CONTENT_TYPES[self.config.encoding]
-        headers["accept-encoding"] = "identity"  # an answer is short, and its size should be what it says
+        headers["accept-encoding"] = "identity"  # responses are short, and read without decoding
         if self.config.compression != "none":
             headers["content-encoding"] = self.config.compression
         return headers
 
-    async def _send(self, signal: Signal, batch: Batch) -> None:
+    async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
         import httpx
 
         url = self.config.url(signal.name)
@@ -117,20 +117,22 @@ class OtlpHttpExporter(Exporter):
         if not answer.is_success:
             raise self._failure(url, answer, text)
         if response := _decode(answer, text, signal):
-            note_partial_success(response, signal, batch, self.context)
+            count_partial_success(response, signal, batch, self.context)
 
-    async def _body(self, signal: Signal, batch: Batch) -> bytes:
+    async def _body(self, signal: OtlpSignal, batch: Batch) -> bytes:
         slow = self.config.encoding == "json" or len(signal.encode(batch)) > _MIB
         return await asyncio.to_thread(self._encode, signal, batch) if slow else self._encode(signal, batch)
 
-    def _encode(self, signal: Signal, batch: Batch) -> bytes:
+    def _encode(self, signal: OtlpSignal, batch: Batch) -> bytes:
         encode = signal.encode_json if self.config.encoding == "json" else signal.encode
         return _COMPRESS[self.config.compression](encode(batch))
 
     def _failure(self, url: str, answer: "httpx.Response", text: bytes) -> Retryable | Permanent:
         sentence = f"{url}: {answer.status_code} {answer.reason_phrase}: {_message(answer, text)}".rstrip(": ")
         if answer.is_redirect:
-            return Permanent(f"{sentence}; redirects are not followed, set {answer.headers['location']} yourself")
+            return Permanent(
+                f"{sentence}; redirects are not followed; set the endpoint to {answer.headers['location']}"
+            )
         if answer.status_code in _RETRYABLE:
             return Retryable(sentence, _retry_after(answer, self.context.clock.time_ns()))
         return Permanent(sentence)
@@ -146,15 +148,15 @@ async def _read(answer: "httpx.Response") -> bytes:
 
 
 def _advice(error: Exception) -> str:
-    return " (is it plaintext? use http://)" if "WRONG_VERSION_NUMBER" in str(error) else ""
+    return " (does the server expect plaintext? use http://)" if "WRONG_VERSION_NUMBER" in str(error) else ""
 
 
 def _content_type(answer: "httpx.Response") -> str:
     return str(answer.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-def _decode(answer: "httpx.Response", text: bytes, signal: Signal) -> Response | None:
-    """The answer to a request that succeeded; None for one that is no OTLP, which some proxies give."""
+def _decode(answer: "httpx.Response", text: bytes, signal: OtlpSignal) -> Response | None:
+    """The OTLP response to a successful request; None for another body, which some proxies send."""
     with suppress(DecodeError, json_format.ParseError, ValueError):
         if _content_type(answer) == _CONTENT_TYPES["json"]:
             return json_format.Parse(text, signal.response(), ignore_unknown_fields=True)
@@ -164,7 +166,7 @@ def _decode(answer: "httpx.Response", text: bytes, signal: Signal) -> Response |
 
 
 def _message(answer: "httpx.Response", text: bytes) -> str:
-    """What the server says is wrong: the rpc Status of its answer, or else the answer's beginning."""
+    """The error message of the server: that of its rpc Status, else the first 500 characters of the body."""
     message = text.decode(errors="replace")
     with suppress(DecodeError, ValueError, AttributeError):
         if _content_type(answer) == _CONTENT_TYPES["json"]:
@@ -175,7 +177,7 @@ def _message(answer: "httpx.Response", text: bytes) -> str:
 
 
 def _retry_after(answer: "httpx.Response", now_ns: int) -> float | None:
-    """Seconds of `Retry-After`, which is a number of them or a date (RFC 9110, 10.2.3)."""
+    """Seconds of `Retry-After`, a number of seconds or a date (RFC 9110, 10.2.3); None without one."""
     value = str(answer.headers.get("retry-after", "")).strip()
     if value.isdecimal():
         return min(float(value), _DAY)

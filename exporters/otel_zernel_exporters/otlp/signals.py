@@ -1,4 +1,4 @@
-"""The two signals as servers expect them, over gRPC and HTTP."""
+"""How the two signals are encoded, sent and answered, for both transports."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ _COLLECTOR = "/opentelemetry.proto.collector"
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
-    """One signal: its encoding, its gRPC method and its response."""
+class OtlpSignal:
+    """One signal: its encoding, the gRPC method, and the response."""
 
     name: Literal["metrics", "traces"]
     items: str
@@ -33,10 +33,10 @@ class Signal:
     """Counts the data points or spans of a batch."""
     response: type[Response]
     rejected: Callable[[Any], int]
-    """Reads the number of rejected items from a response."""
+    """The number of rejected items in a response."""
 
 
-METRICS = Signal(
+METRICS = OtlpSignal(
     "metrics",
     "data points",
     f"{_COLLECTOR}.metrics.v1.MetricsService/Export",
@@ -46,7 +46,7 @@ METRICS = Signal(
     ExportMetricsServiceResponse,
     lambda response: response.partial_success.rejected_data_points,
 )
-TRACES = Signal(
+TRACES = OtlpSignal(
     "traces",
     "spans",
     f"{_COLLECTOR}.trace.v1.TraceService/Export",
@@ -58,20 +58,16 @@ TRACES = Signal(
 )
 
 
-def signals_of(batch: Batch) -> Iterator[Signal]:
-    """The signals that a batch holds. Each is sent in its own request."""
+def signals_of(batch: Batch) -> Iterator[OtlpSignal]:
+    """The signals of a batch. Each is a request."""
     if batch.has_metrics:
         yield METRICS
     if batch.has_spans:
         yield TRACES
 
 
-def note_partial_success(response: Response, signal: Signal, batch: Batch, context: Context) -> None:
-    """Counts and logs the items that the server rejected from a request that it accepted.
-
-    The specification forbids to send them again:
-    https://opentelemetry.io/docs/specs/otlp/#partial-success
-    """
+def count_partial_success(response: Response, signal: OtlpSignal, batch: Batch, context: Context) -> None:
+    """Counts and logs the items that the server rejected. They must not be sent again."""
     if not response.HasField("partial_success"):
         return
     message = response.partial_success.error_message[:500]
@@ -80,4 +76,4 @@ def note_partial_success(response: Response, signal: Signal, batch: Batch, conte
         context.drop(rejected, "partial_success")
         context.logger.warning("The server rejected %d %s: %s", rejected, signal.items, message)
     elif message:
-        context.logger.warning("The server accepted the whole request, with a warning: %s", message)
+        context.logger.warning("The server accepted all %s, with a message: %s", signal.items, message)

@@ -1,4 +1,4 @@
-"""Shows metrics to Prometheus: a page over HTTP, for it to scrape."""
+"""Serves metrics on an HTTP page for Prometheus to scrape."""
 
 from otel_zernel_exporters.prometheus.exporter import PrometheusExporter
 

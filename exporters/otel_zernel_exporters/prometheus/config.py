@@ -1,4 +1,4 @@
-"""The configuration of the prometheus exporter, with otelcol's names and defaults."""
+"""The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
 import re
 from typing import Annotated
@@ -12,7 +12,9 @@ from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
 def _label(name: str) -> str:
     if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith("__"):
-        raise ValueError(f"{name!r} is no label: use letters, digits and _, no digit in front, and no __")
+        raise ValueError(
+            f"{name!r} is not a valid label name: use letters, digits and _, with no digit and no __ at the beginning"
+        )
     return name
 
 
@@ -25,36 +27,36 @@ class ResourceLabelsConfig(ComponentConfig):
     included: tuple[str, ...] = ()
     """Attribute names or globs (`k8s.*`)."""
     excluded: tuple[str, ...] = ()
-    """Those to leave out again; without `included`, all others are taken."""
+    """Attribute names or globs to exclude. Without `included`, all others become labels."""
 
 
 class PrometheusConfig(ComponentConfig):
-    """Where the page is, and how it is written."""
+    """The address of the page, and how metrics are written there."""
 
     endpoint: ListenAddress = Address("localhost", 9091)
     """The address to listen on."""
     namespace: str = ""
-    """Goes in front of every metric's name, with an underscore."""
+    """Prefix of every metric name, joined by an underscore."""
     const_labels: dict[str, str] = Field(default_factory=dict)
-    """Labels of every series."""
+    """Labels added to every series."""
     label_names: dict[str, Label] = Field(default_factory=dict)
-    """Labels of one's own choice, by OpenTelemetry attribute: `process.pid: pid`."""
+    """Label names by OpenTelemetry attribute: `process.pid: pid`."""
     resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig()
-    """Resource attributes that every series carries; the others are in `target_info`."""
+    """Resource attributes that become labels of every series. The others are in `target_info`."""
     send_timestamps: bool = False
-    """Write the points' own times; without, Prometheus takes the time of the scrape."""
+    """Write the timestamp of each point. Else Prometheus uses the time of the scrape."""
     metric_expiration: PositiveDuration = 300.0
-    """A series without a new point for so long goes."""
+    """Seconds without a new point after which a series is removed."""
     enable_open_metrics: bool = True
-    """Serve OpenMetrics to those who ask for it. otelcol's default is false."""
+    """Serve OpenMetrics to scrapers that request it. The OpenTelemetry Collector's default is false."""
     without_scope_info: bool = False
-    """Leave the `otel_scope_*` labels out."""
+    """Omit the `otel_scope_*` labels."""
     translation_strategy: TranslationStrategy = "UnderscoreEscapingWithSuffixes"
     """How OpenTelemetry names become Prometheus names."""
 
     @property
     def options(self) -> Options:
-        """The page's part of it."""
+        """The options of the page."""
         resource = self.resource_constant_labels
         return Options(
             namespace=self.namespace,

@@ -1,4 +1,4 @@
-"""The prometheus exporter."""
+"""The prometheus exporter: a page that Prometheus scrapes."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -23,11 +23,11 @@ class PrometheusExporter(Exporter):
     def __init__(self, config: PrometheusConfig, context: Context) -> None:
         super().__init__(config, context)
         self.address: Address = config.endpoint
-        """Where it listens; while it runs with the real port, where 0 was configured."""
+        """The address to listen on. For port 0, the assigned port once the exporter runs."""
         options = config.options
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
-        """For scrapers that know only the classic characters; the losses are the first page's to count."""
+        """For scrapers without UTF-8 names. Only the other page counts losses."""
         self._open_metrics = config.enable_open_metrics
         self._stack = AsyncExitStack()
 
@@ -44,7 +44,7 @@ class PrometheusExporter(Exporter):
         await self._stack.aclose()
 
     async def export(self, batch: Batch) -> None:
-        """Takes a batch's points into the page, in a thread: a large batch must not hold up the loop."""
+        """Updates the page in a thread: a large batch must not block the event loop."""
         await asyncio.to_thread(self._update, batch)
 
     def _update(self, batch: Batch) -> None:

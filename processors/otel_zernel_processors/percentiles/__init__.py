@@ -1,4 +1,4 @@
-"""Percentiles of gauges, sums and histograms, from HDR histograms."""
+"""Percentiles of gauges, sums and histograms, computed with HDR histograms."""
 
 from otel_zernel_processors.percentiles.processor import PercentilesProcessor
 

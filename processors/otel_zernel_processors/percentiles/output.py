@@ -15,7 +15,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.histograms import Floats, Ints, encode_exponential_point
 from otel_zernel.otlp.points import Descriptor, Period, delimited, encode_metric
 from otel_zernel.otlp.staleness import encode_staleness
-from otel_zernel_processors.percentiles.series import Series
+from otel_zernel_processors.percentiles.series import PercentileSeries
 
 OutputKind = Literal["summary", "exponential_histogram"]
 
@@ -31,7 +31,12 @@ _QUANTILE = np.dtype([("tag", "V2"), ("q_tag", "u1"), ("quantile", "<f8"), ("v_t
 
 
 def summary_points(
-    series: Sequence[Series], time_ns: int, counts: Ints, sums: Floats, quantiles: Sequence[float], values: Floats
+    series: Sequence[PercentileSeries],
+    time_ns: int,
+    counts: Ints,
+    sums: Floats,
+    quantiles: Sequence[float],
+    values: Floats,
 ) -> list[bytes]:
     """The encoded SummaryDataPoint of each series; `counts` and `sums` of shape (n,), `values` of (n, q)."""
     point = np.dtype([*_NUMBERS, ("quantiles", _QUANTILE, (len(quantiles),))])
@@ -46,13 +51,15 @@ def summary_points(
     return [encoded[row * size : (row + 1) * size] + _attributes(one, "summary") for row, one in enumerate(series)]
 
 
-def staleness_points(series: Iterable[Series], time_ns: int, kind: OutputKind) -> list[bytes]:
+def staleness_points(series: Iterable[PercentileSeries], time_ns: int, kind: OutputKind) -> list[bytes]:
     """The encoded staleness point of each series."""
     without_attributes = encode_staleness(kind, time_ns)
     return [without_attributes + _attributes(one, kind) for one in series]
 
 
-def exponential_point(series: Series, time_ns: int, sum_: float, values: Floats, counts: Ints, zero: float) -> bytes:
+def exponential_point(
+    series: PercentileSeries, time_ns: int, sum_: float, values: Floats, counts: Ints, zero: float
+) -> bytes:
     """An encoded ExponentialHistogramDataPoint of the values since the series' start, as fine as 160 buckets allow.
 
     `values`, ascending, and `counts` have the shape (n,). Values up to `zero` go to the zero bucket.
@@ -61,7 +68,7 @@ def exponential_point(series: Series, time_ns: int, sum_: float, values: Floats,
     return point + _attributes(series, "exponential_histogram")
 
 
-def _attributes(series: Series, kind: OutputKind) -> bytes:
+def _attributes(series: PercentileSeries, kind: OutputKind) -> bytes:
     field = _ATTRIBUTES[kind]
     return b"".join(delimited(field, pair) for pair in series.attributes)
 
@@ -71,22 +78,22 @@ def encoded_exemplars(exemplars: Iterable[bytes]) -> bytes:
     return b"".join(delimited(ExponentialHistogramDataPoint.EXEMPLARS_FIELD_NUMBER, one) for one in exemplars)
 
 
-def summary(name: str, one: Series, points: Iterable[bytes]) -> bytes:
+def summary(name: str, one: PercentileSeries, points: Iterable[bytes]) -> bytes:
     """An encoded Metric: a summary with these points. `one` is any of its series."""
     return _metric(name, one, "summary", points)
 
 
-def exponential_histogram(name: str, one: Series, points: Iterable[bytes]) -> bytes:
+def exponential_histogram(name: str, one: PercentileSeries, points: Iterable[bytes]) -> bytes:
     """An encoded Metric: a cumulative exponential histogram with these points. `one` is any of its series."""
     return _metric(name, one, "exponential_histogram", points)
 
 
-def _metric(name: str, one: Series, kind: OutputKind, points: Iterable[bytes]) -> bytes:
+def _metric(name: str, one: PercentileSeries, kind: OutputKind, points: Iterable[bytes]) -> bytes:
     descriptor = Descriptor(name, one.stream.unit, kind, one.stream.description)
     return encode_metric(descriptor, b"".join(delimited(1, point) for point in points))
 
 
-def batch(metrics: Iterable[tuple[Series, bytes]], point_count: int) -> Batch:
+def batch(metrics: Iterable[tuple[PercentileSeries, bytes]], point_count: int) -> Batch:
     """A batch of encoded metrics, each with any of its series. Those of one resource and scope must stand together."""
     data = bytearray()
     for (resource, scope), group in groupby(metrics, lambda pair: (pair[0].stream.resource, pair[0].stream.scope)):

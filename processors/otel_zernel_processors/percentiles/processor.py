@@ -1,4 +1,4 @@
-"""The percentiles processor: takes values out of batches, and emits summaries by the clock."""
+"""The percentiles processor: counts the values of batches, and emits summaries at an interval."""
 
 import math
 from collections.abc import Generator, Iterable, Iterator
@@ -14,11 +14,11 @@ from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.intake import Intake
-from otel_zernel_processors.percentiles.report import Report
-from otel_zernel_processors.percentiles.series import Series, SeriesTable
-from otel_zernel_processors.percentiles.window import Counts
+from otel_zernel_processors.percentiles.report import PercentilesReport
+from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
+from otel_zernel_processors.percentiles.window import WindowCounts
 
-_TAKEN = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
+_COUNTED = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 
 
 class PercentilesProcessor(Processor):
@@ -32,20 +32,20 @@ class PercentilesProcessor(Processor):
         super().__init__(config, context)
         self.interval = config.interval
         self._idle_ns = round(config.idle_timeout * 1e9)
-        self._table = SeriesTable(config)
+        self._table = PercentileSeriesTable(config)
         steps = None if config.window == "since_start" else math.ceil(config.window / config.interval)
         layout = HdrLayout(significant_figures=config.significant_figures)
-        self._counts = Counts(layout, steps, config.exponential_histogram)
+        self._counts = WindowCounts(layout, steps, config.exponential_histogram)
         self._exemplars = Exemplars()
-        kept = self._exemplars if config.exponential_histogram else None  # a summary has no place for them
+        kept = self._exemplars if config.exponential_histogram else None  # summaries have no exemplars
         self._intake = Intake(config, context, self._table, self._counts, kept)
-        self._report = Report(config, self._table, self._counts, self._exemplars)
+        self._report = PercentilesReport(config, self._table, self._counts, self._exemplars)
         self._unreported = False
         self._ticked_ns = 0
         self._named = lru_cache(4096)(self._is_named)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Counts what is to be counted, and passes on the rest. Yields `PAUSE` between pieces of work."""
+        """Counts the configured metrics, and passes on the others. Yields `PAUSE` after every 5 ms of work."""
         found = yield from self._count(batch.metrics)
         if not found or self.config.pass_through:
             yield batch
@@ -53,46 +53,45 @@ class PercentilesProcessor(Processor):
             yield from self._rest(batch)
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
-        """The percentiles of every series; of those that are forgotten, that they have no value any more. A series that
-        ended is forgotten once its last values are told."""
+        """The summaries of all series, and points without a recorded value for series that end."""
         self._counts.close()
-        gone = self._expire(now_ns - self._idle_ns)
+        ended = self._expire(now_ns - self._idle_ns)
         self._ticked_ns, self._unreported = now_ns, False
-        yield from self._report.ends(gone, now_ns)
+        yield from self._report.ends(ended, now_ns)
         yield from self._report.batches(now_ns)
 
     def flush(self) -> Iterable[Batch]:
-        """The percentiles, if values came since the last tick."""
+        """The summaries, if there are values since the last tick."""
         return self.tick(self.context.clock.time_ns()) if self._unreported else ()
 
     def _count(self, metrics: MetricsData) -> Generator[Batch, None, bool]:
-        """Counts the points of the metrics that are taken; returns whether there were any."""
+        """Counts the points of the configured metrics. Returns whether there were any."""
         now_ns, found = self.context.clock.time_ns(), False
         for resource in metrics.resource_metrics:
             encoded_resource = resource.resource.SerializeToString()
             for scope in resource.scope_metrics:
-                taken = [metric for metric in scope.metrics if self._takes(metric)]
-                if taken:
+                counted = [metric for metric in scope.metrics if self._counts_metric(metric)]
+                if counted:
                     found, encoded_scope = True, scope.scope.SerializeToString()
-                for metric in taken:
-                    for _ in self._intake.take(encoded_resource, encoded_scope, metric, now_ns):
+                for metric in counted:
+                    for _ in self._intake.collect(encoded_resource, encoded_scope, metric, now_ns):
                         self._unreported |= self._intake.count(now_ns)
                         yield PAUSE
         self._unreported |= self._intake.count(now_ns)
         return found
 
-    def _takes(self, metric: Metric) -> bool:
-        return self._named(metric.name) and metric.WhichOneof("data") in _TAKEN
+    def _counts_metric(self, metric: Metric) -> bool:
+        return self._named(metric.name) and metric.WhichOneof("data") in _COUNTED
 
     def _is_named(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self.config.metrics)
 
     def _rest(self, batch: Batch) -> Iterator[Batch]:
-        """The batch without the metrics that were taken; nothing if it holds nothing else."""
+        """The batch without the counted metrics; nothing if it has no others."""
         metrics = batch.edit_metrics()
         for resource in metrics.resource_metrics:
             for scope in resource.scope_metrics:
-                _keep(scope.metrics, [not self._takes(metric) for metric in scope.metrics])
+                _keep(scope.metrics, [not self._counts_metric(metric) for metric in scope.metrics])
             _keep(resource.scope_metrics, [len(scope.metrics) > 0 for scope in resource.scope_metrics])
         _keep(metrics.resource_metrics, [len(resource.scope_metrics) > 0 for resource in metrics.resource_metrics])
         if metrics.resource_metrics:
@@ -100,17 +99,17 @@ class PercentilesProcessor(Processor):
         elif batch.has_spans:
             yield batch.only(spans=True)
 
-    def _expire(self, before_ns: int) -> Iterable[Series]:
-        gone = self._table.expire(before_ns, self._ticked_ns)
-        for slot in gone:
-            self._exemplars.take(slot)
-        if gone:
-            self._counts.forget(np.fromiter(gone, np.int64))
-        self._intake.expire(before_ns, slots_gone=len(gone) > 0)
-        return gone.values()
+    def _expire(self, before_ns: int) -> Iterable[PercentileSeries]:
+        ended = self._table.expire(before_ns, self._ticked_ns)
+        for slot in ended:
+            self._exemplars.pop(slot)
+        if ended:
+            self._counts.forget(np.fromiter(ended, np.int64))
+        self._intake.expire(before_ns, slots_freed=len(ended) > 0)
+        return ended.values()
 
 
-def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three repeated fields without a common type
+def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three types of repeated fields without a common base
     for index in range(len(keep) - 1, -1, -1):
         if not keep[index]:
             del items[index]

@@ -1,4 +1,4 @@
-"""Turns the counts of all series into batches of summaries."""
+"""Converts the counts of all series to batches of summaries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -10,19 +10,21 @@ from otel_zernel.otlp.histograms import Ints
 from otel_zernel_processors.percentiles import output
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
-from otel_zernel_processors.percentiles.series import Series, SeriesTable
-from otel_zernel_processors.percentiles.window import Counts
+from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
+from otel_zernel_processors.percentiles.window import WindowCounts
 
-# So much is merged and encoded in one go, before others get their turn: about 5 ms of work.
+# Limits of one batch: merging and encoding it takes about 5 ms.
 _SERIES = 256
 _SERIES_WITH_HISTOGRAMS = 64
 _COUNTERS = 200_000
 
 
-class Report:
-    """Writes the summaries, and the exponential histograms if wanted."""
+class PercentilesReport:
+    """Encodes the summaries, and the exponential histograms if configured."""
 
-    def __init__(self, config: PercentilesConfig, table: SeriesTable, counts: Counts, exemplars: Exemplars) -> None:
+    def __init__(
+        self, config: PercentilesConfig, table: PercentileSeriesTable, counts: WindowCounts, exemplars: Exemplars
+    ) -> None:
         self._table = table
         self._counts = counts
         self._exemplars = exemplars
@@ -31,7 +33,7 @@ class Report:
         self._histograms = config.exponential_histogram
 
     def batches(self, now_ns: int) -> Iterator[Batch]:
-        """What is known of every series, some series a batch."""
+        """The current points of every series, in batches of at most 256 series."""
         slots = np.sort(np.fromiter(self._table.series, np.int64))
         most = _SERIES_WITH_HISTOGRAMS if self._histograms else _SERIES
         pieces = max(len(slots) // most, self._counts.size() // _COUNTERS) + 1
@@ -39,28 +41,28 @@ class Report:
             if len(piece):
                 yield self._batch(piece, now_ns)
 
-    def ends(self, gone: Iterable[Series], now_ns: int) -> Iterator[Batch]:
-        """Points without a value of series that are forgotten: whoever holds them may let go, too."""
-        ordered = sorted(gone, key=_order)
+    def ends(self, ended: Iterable[PercentileSeries], now_ns: int) -> Iterator[Batch]:
+        """Points without a recorded value for series that end, so that consumers drop them."""
+        ordered = sorted(ended, key=_order)
         for start in range(0, len(ordered), _SERIES):
             yield self._ends(ordered[start : start + _SERIES], now_ns)
 
-    def _ends(self, series: Sequence[Series], now_ns: int) -> Batch:
-        metrics: list[tuple[Series, bytes]] = []
+    def _ends(self, series: Sequence[PercentileSeries], now_ns: int) -> Batch:
+        metrics: list[tuple[PercentileSeries, bytes]] = []
         for stream, group in groupby(series, key=lambda one: one.stream):
-            gone = list(group)
-            points = output.staleness_points(gone, now_ns, "summary")
-            metrics.append((gone[0], output.summary(stream.name + self._suffix, gone[0], points)))
+            ended = list(group)
+            points = output.staleness_points(ended, now_ns, "summary")
+            metrics.append((ended[0], output.summary(stream.name + self._suffix, ended[0], points)))
             if self._histograms:
-                points = output.staleness_points(gone, now_ns, "exponential_histogram")
-                metrics.append((gone[0], output.exponential_histogram(f"{stream.name}.histogram", gone[0], points)))
+                points = output.staleness_points(ended, now_ns, "exponential_histogram")
+                metrics.append((ended[0], output.exponential_histogram(f"{stream.name}.histogram", ended[0], points)))
         return output.batch(metrics, len(series) * (2 if self._histograms else 1))
 
     def _batch(self, slots: Ints, now_ns: int) -> Batch:
         series = [self._table.series[slot] for slot in slots.tolist()]
         summaries = self._summaries(slots, series, now_ns)
         histograms = self._exponential_histograms(slots, series, now_ns) if self._histograms else []
-        metrics: list[tuple[Series, bytes]] = []
+        metrics: list[tuple[PercentileSeries, bytes]] = []
         order = sorted(range(len(series)), key=lambda row: _order(series[row]))
         for _, group in groupby(order, key=lambda row: series[row].stream):
             rows = list(group)
@@ -72,9 +74,9 @@ class Report:
                 metrics.append((one, output.exponential_histogram(f"{one.stream.name}.histogram", one, points)))
         return output.batch(metrics, len(summaries) + len(histograms))
 
-    def _summaries(self, slots: Ints, series: Sequence[Series], now_ns: int) -> list[bytes]:
-        tally = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
-        totals, units = self._counts.quantiles(tally, slots, self._quantiles)
+    def _summaries(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
+        counted = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
+        totals, units = self._counts.quantiles(counted, slots, self._quantiles)
         values = units / self._table.per_unit[slots, None]
         points: dict[int, bytes] = {}
         for some, quantiles in ((totals > 0, self._quantiles), (totals == 0, [])):
@@ -85,18 +87,18 @@ class Report:
             points.update(zip(rows.tolist(), encoded, strict=True))
         return [points[row] for row in range(len(series))]
 
-    def _exponential_histograms(self, slots: Ints, series: Sequence[Series], now_ns: int) -> list[bytes]:
-        tally = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
-        middles, per_unit = self._counts.middles(tally), self._table.per_unit[slots]
+    def _exponential_histograms(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
+        counted = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
+        middles, per_unit = self._counts.middles(counted), self._table.per_unit[slots]
         points = []
-        for row, (start, end) in enumerate(zip(*self._counts.spans(tally, slots), strict=True)):
-            values, counts = middles[start:end] / per_unit[row], tally.counts[start:end]
+        for row, (start, end) in enumerate(zip(*self._counts.spans(counted, slots), strict=True)):
+            values, counts = middles[start:end] / per_unit[row], counted.counts[start:end]
             total = float(self._table.sum[slots[row]])
             point = output.exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row])
-            points.append(point + output.encoded_exemplars(self._exemplars.take(int(slots[row]))))
+            points.append(point + output.encoded_exemplars(self._exemplars.pop(int(slots[row]))))
         return points
 
 
-def _order(series: Series) -> tuple[bytes, bytes, str, str]:
+def _order(series: PercentileSeries) -> tuple[bytes, bytes, str, str]:
     stream = series.stream
     return stream.resource, stream.scope, stream.name, stream.unit

@@ -1,4 +1,4 @@
-"""The series that percentiles are taken of: who they are, and what was counted since each began."""
+"""The series of the percentiles: their identity, and their totals since each began."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,8 @@ from otel_zernel_processors.percentiles.config import PercentilesConfig
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """A metric of a resource and scope, as it will be output; the messages are encoded."""
+class PercentileStream:
+    """A metric of a resource and scope, as it is emitted. `resource` and `scope` are encoded messages."""
 
     resource: bytes
     scope: bytes
@@ -21,13 +21,13 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """A stream and the attributes kept of its points, each an encoded KeyValue, in the order of the keys."""
+class PercentileSeries:
+    """A stream and the kept attributes of a point, as encoded KeyValues in the order of their keys."""
 
-    stream: Stream
+    stream: PercentileStream
     attributes: tuple[bytes, ...]
     start_ns: int
-    """When its first value came."""
+    """The time of the first value."""
 
 
 def encode_attributes(attributes: Sequence[KeyValue], kept: frozenset[str] | None) -> tuple[bytes, ...]:
@@ -36,39 +36,39 @@ def encode_attributes(attributes: Sequence[KeyValue], kept: frozenset[str] | Non
     return tuple(pair.SerializeToString(deterministic=True) for pair in sorted(chosen, key=lambda pair: pair.key))
 
 
-class SeriesTable:
-    """Gives each series a slot: its place in the arrays below, all of shape (max_series,)."""
+class PercentileSeriesTable:
+    """Assigns each series a slot: its index in the arrays below, all of shape (max_series,)."""
 
     def __init__(self, config: PercentilesConfig) -> None:
         size = config.max_series
         self._config = config
-        self._slots: dict[tuple[Stream, tuple[bytes, ...]], int] = {}
+        self._slots: dict[tuple[PercentileStream, tuple[bytes, ...]], int] = {}
         self._free = list(range(size))[::-1]
-        self.series: dict[int, Series] = {}
+        self.series: dict[int, PercentileSeries] = {}
         self.per_unit = np.ones(size)
-        """Counted integers to one of the metric's unit."""
+        """The number of counted integers in one unit of the metric."""
         self.limit = np.zeros(size)
-        """The largest integer that is counted."""
+        """The largest integer that is counted. Larger ones count as this."""
         self.count = np.zeros(size, np.int64)
         self.sum = np.zeros(size)
         self.last_ns = np.zeros(size, np.int64)
-        """When the last value came."""
+        """The time of the last value."""
         self._ended_ns = np.zeros(size, np.int64)
 
-    def slot(self, stream: Stream, attributes: tuple[bytes, ...], now_ns: int) -> int | None:
-        """The slot of a series, a new one if need be; None if there is no more room."""
+    def slot(self, stream: PercentileStream, attributes: tuple[bytes, ...], now_ns: int) -> int | None:
+        """The slot of a series, a new one for a new series; None if all are used."""
         key = stream, attributes
         slot = self._slots.get(key)
         if slot is None and self._free:
             slot = self._slots[key] = self._free.pop()
-            self._begin(slot, Series(stream, attributes, now_ns))
+            self._begin(slot, PercentileSeries(stream, attributes, now_ns))
         return slot
 
-    def _begin(self, slot: int, series: Series) -> None:
+    def _begin(self, slot: int, series: PercentileSeries) -> None:
         resolution, max_value = self._config.range_of(series.stream.unit)
         per_unit = 1 / resolution
         if per_unit > 1 and abs(per_unit - round(per_unit)) < 1e-6 * per_unit:
-            per_unit = round(per_unit)  # 1e-9 has no exact double, a billion has
+            per_unit = round(per_unit)  # 1e-9 is no exact double, 1e9 is
         self.series[slot] = series
         self.per_unit[slot] = per_unit
         self.limit[slot] = max(round(max_value * per_unit), 1)
@@ -76,20 +76,20 @@ class SeriesTable:
         self.last_ns[slot] = series.start_ns
         self._ended_ns[slot] = 0
 
-    def end(self, stream: Stream, attributes: tuple[bytes, ...], now_ns: int) -> None:
-        """Notes that no more values of a series will come; if one does, nothing was noted."""
+    def end(self, stream: PercentileStream, attributes: tuple[bytes, ...], now_ns: int) -> None:
+        """Marks the end of a series. A later value cancels it."""
         slot = self._slots.get((stream, attributes))
         if slot is not None:
             self._ended_ns[slot] = now_ns
 
-    def expire(self, before_ns: int, reported_ns: int) -> dict[int, Series]:
-        """Forgets the series whose last value is older than `before_ns`, and those that have ended and whose last value
-        is no younger than `reported_ns`. Returns them by slot."""
+    def expire(self, before_ns: int, reported_ns: int) -> dict[int, PercentileSeries]:
+        """Removes series whose last value is older than `before_ns`, and ended series whose last value was
+        reported (is not after `reported_ns`). Returns them by slot."""
         slots = np.fromiter(self.series, np.int64, len(self.series))
         last, ended = self.last_ns[slots], self._ended_ns[slots]
-        gone = slots[(last < before_ns) | ((ended >= last) & (last <= reported_ns))].tolist()
-        for slot in gone:
+        removed = slots[(last < before_ns) | ((ended >= last) & (last <= reported_ns))].tolist()
+        for slot in removed:
             series = self.series[slot]
             del self._slots[series.stream, series.attributes]
             self._free.append(slot)
-        return {slot: self.series.pop(slot) for slot in gone}
+        return {slot: self.series.pop(slot) for slot in removed}

@@ -1,4 +1,4 @@
-"""Counters of many histograms in one sparse table: only counters that count something take room."""
+"""The counters of many histograms in one sparse table: only non-zero counters take memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,19 +8,19 @@ from numpy.typing import NDArray
 
 from otel_zernel.otlp.histograms import Ints
 
-_DENSE = 8  # counting by bincount beats sorting while there are at most so many possible keys a value
-_WAITING = 100_000  # keys that may wait in any case; merging them takes some ms
+_DENSE = 8  # bincount is faster than sorting up to this many possible keys for each value
+_WAITING = 100_000  # keys that wait in any case; merging them takes some ms
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How often each key was counted: `keys` ascending and distinct, `counts` of the same shape (n,)."""
+class SparseCounts:
+    """The count of each key. `keys` are distinct and increasing; `keys` and `counts` have the shape (n,)."""
 
     keys: Ints
     counts: Ints
 
     @classmethod
-    def of(cls, keys: Ints, weights: Ints | None = None) -> "Tally":
+    def of(cls, keys: Ints, weights: Ints | None = None) -> "SparseCounts":
         """Counts the keys, each once or `weights` times."""
         if weights is not None:
             return _sum_equal(keys, weights)
@@ -32,57 +32,57 @@ class Tally:
         return cls(found + lowest, dense[found])
 
     @classmethod
-    def merge(cls, tallies: Sequence["Tally"]) -> "Tally":
-        """All counts together."""
-        if len(tallies) == 1:
-            return tallies[0]
+    def merge(cls, parts: Sequence["SparseCounts"]) -> "SparseCounts":
+        """The sum of all counts."""
+        if len(parts) == 1:
+            return parts[0]
         empty = [np.empty(0, np.int64)]
-        keys = np.concatenate([tally.keys for tally in tallies] or empty)
-        return _sum_equal(keys, np.concatenate([tally.counts for tally in tallies] or empty))
+        keys = np.concatenate([counts.keys for counts in parts] or empty)
+        return _sum_equal(keys, np.concatenate([counts.counts for counts in parts] or empty))
 
-    def between(self, first: int, end: int) -> "Tally":
-        """The keys from `first` up to but not `end`."""
+    def between(self, first: int, end: int) -> "SparseCounts":
+        """The counts of the keys from `first` to before `end`."""
         start, stop = np.searchsorted(self.keys, (first, end))
-        return Tally(self.keys[start:stop], self.counts[start:stop])
+        return SparseCounts(self.keys[start:stop], self.counts[start:stop])
 
-    def where(self, keep: NDArray[np.bool_]) -> "Tally":
-        """The keys for which `keep`, shape (n,), is true."""
-        return Tally(self.keys[keep], self.counts[keep])
+    def where(self, keep: NDArray[np.bool_]) -> "SparseCounts":
+        """The counts of the keys for which `keep`, of shape (n,), is true."""
+        return SparseCounts(self.keys[keep], self.counts[keep])
 
 
-def _sum_equal(keys: Ints, counts: Ints) -> Tally:
+def _sum_equal(keys: Ints, counts: Ints) -> SparseCounts:
     if not len(keys):
-        return Tally(keys, counts)
+        return SparseCounts(keys, counts)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    return Tally(keys[starts], np.add.reduceat(counts[order], starts))
+    return SparseCounts(keys[starts], np.add.reduceat(counts[order], starts))
 
 
 @dataclass(slots=True)
-class Growing:
-    """A tally that is added to often: what is added waits until it is as much as what is there, and is merged then."""
+class GrowingCounts:
+    """Counts with many additions. Additions wait, and are merged once they are as many as the merged keys."""
 
-    merged: Tally = field(default_factory=lambda: Tally.merge([]))
-    waiting: list[Tally] = field(default_factory=list)
+    merged: SparseCounts = field(default_factory=lambda: SparseCounts.merge([]))
+    waiting: list[SparseCounts] = field(default_factory=list)
     waiting_keys: int = 0
 
     def __len__(self) -> int:
         return len(self.merged.keys) + self.waiting_keys
 
-    def add(self, tally: Tally) -> None:
-        self.waiting.append(tally)
-        self.waiting_keys += len(tally.keys)
+    def add(self, counts: SparseCounts) -> None:
+        self.waiting.append(counts)
+        self.waiting_keys += len(counts.keys)
         if self.waiting_keys > max(len(self.merged.keys), _WAITING):
             self.settle()
 
-    def settle(self) -> Tally:
-        """The tally, with everything merged."""
+    def settle(self) -> SparseCounts:
+        """Merges all additions. Returns the counts."""
         if self.waiting:
-            self.merged = Tally.merge([self.merged, *self.waiting])
+            self.merged = SparseCounts.merge([self.merged, *self.waiting])
             self.waiting, self.waiting_keys = [], 0
         return self.merged
 
-    def between(self, first: int, end: int) -> Tally:
-        """As `Tally.between`, merging no more than that."""
-        return Tally.merge([tally.between(first, end) for tally in (self.merged, *self.waiting)])
+    def between(self, first: int, end: int) -> SparseCounts:
+        """The counts of the keys from `first` to before `end`, without merging the others."""
+        return SparseCounts.merge([counts.between(first, end) for counts in (self.merged, *self.waiting)])

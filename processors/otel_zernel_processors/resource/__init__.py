@@ -1,4 +1,4 @@
-"""Sets, changes and removes attributes of resources, and finds out where the collector runs."""
+"""Adds, changes and removes resource attributes, and detects where the collector runs."""
 
 from otel_zernel_processors.resource.processor import ResourceProcessor
 

@@ -11,39 +11,39 @@ Detector = Literal["env", "host", "process"]
 
 
 class Action(ComponentConfig):
-    """One thing to do to one attribute."""
+    """One change to one attribute."""
 
     key: str = Field(min_length=1)
-    """The attribute."""
+    """The name of the attribute."""
     value: bool | Int64 | float | str | tuple[str, ...] | None = None
-    """Its value."""
+    """The new value."""
     from_attribute: str | None = None
-    """The attribute to take the value from; where a resource lacks it, nothing is done."""
+    """The attribute to copy the value from. Without that attribute, the resource does not change."""
     action: Literal["upsert", "insert", "update", "delete"] = "upsert"
-    """`insert` sets it where it is missing, `update` where it is there, `upsert` in both cases."""
+    """`insert` adds a missing attribute, `update` changes an existing one, `upsert` does both, `delete` removes it."""
 
     @model_validator(mode="after")
     def _has_one_value(self) -> "Action":
         given = (self.value is not None) + (self.from_attribute is not None)
         if self.action == "delete" and given:
-            raise ValueError(f"{self.key}: delete takes no value")
+            raise ValueError(f"{self.key}: the action delete must not have a value or from_attribute")
         if self.action != "delete" and given != 1:
-            raise ValueError(f"{self.key}: {self.action} needs either a value or from_attribute")
+            raise ValueError(f"{self.key}: the action {self.action} needs either a value or from_attribute")
         return self
 
 
 class ResourceConfig(ComponentConfig):
-    """What to do to every resource: first what is detected, then the actions in their order."""
+    """The changes to every resource: detected attributes first, then the actions in order."""
 
     attributes: tuple[Action, ...] = ()
     """The actions, in order."""
     detect: tuple[Detector, ...] = ()
-    """What to find out about where the collector runs. Of an attribute that several find, the first counts."""
+    """The detectors of the collector's environment. If several find the same attribute, the first in the list wins."""
     override: bool = True
-    """Whether a detected attribute replaces one that the resource has already."""
+    """Whether a detected attribute replaces an existing one."""
 
     @model_validator(mode="after")
     def _does_something(self) -> "ResourceConfig":
         if not self.attributes and not self.detect:
-            raise ValueError("nothing to do: give attributes, detect or both")
+            raise ValueError("nothing to do: set attributes, detect or both")
         return self

@@ -1,4 +1,4 @@
-"""Finds out where the collector runs, as attributes of the semantic conventions."""
+"""Detects where the collector runs, as attributes of the semantic conventions."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from otel_zernel.component import Logger
 
 Attributes = dict[str, str | int]
 
-# host.arch of the semantic conventions, by the machine's own name where that differs.
+# host.arch of the semantic conventions, by the kernel's machine name. Other names are the same in both.
 _ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -24,8 +24,8 @@ _ARCHITECTURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """What detection looks at."""
+class DetectionSources:
+    """The environment of the collector that the detectors read."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     uname: Callable[[], platform.uname_result] = platform.uname
@@ -34,47 +34,47 @@ class World:
     executable: str = sys.executable
 
 
-def detect_env(world: World, logger: Logger) -> Attributes:
+def detect_env(sources: DetectionSources, logger: Logger) -> Attributes:
     """`OTEL_RESOURCE_ATTRIBUTES` (`key=value,...`, percent-encoded) and `OTEL_SERVICE_NAME`."""
     found: Attributes = {}
-    for pair in filter(str.strip, world.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")):
+    for pair in filter(str.strip, sources.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")):
         key, equals, value = pair.partition("=")
         if key.strip() and equals:
             found[unquote(key.strip())] = unquote(value.strip())
         else:
-            logger.warning("OTEL_RESOURCE_ATTRIBUTES has a part that is no key=value, which is left out: %s", pair)
-    if service := world.environ.get("OTEL_SERVICE_NAME"):
+            logger.warning("Ignoring a part of OTEL_RESOURCE_ATTRIBUTES that is not key=value: %s", pair)
+    if service := sources.environ.get("OTEL_SERVICE_NAME"):
         found["service.name"] = service
     return found
 
 
-def detect_host(world: World, logger: Logger) -> Attributes:
-    """The machine's name, architecture and operating system, and its id where it has one that can be read."""
-    uname = world.uname()
+def detect_host(sources: DetectionSources, logger: Logger) -> Attributes:
+    """The name, architecture and operating system of the machine, and its id if that is readable."""
+    uname = sources.uname()
     found: Attributes = {
         "host.name": uname.node,
         "host.arch": _ARCHITECTURES.get(uname.machine.lower(), uname.machine.lower()),
         "os.type": uname.system.lower(),
     }
     try:
-        found["host.id"] = world.machine_id.read_text().strip()
+        found["host.id"] = sources.machine_id.read_text().strip()
     except OSError:
-        logger.debug("no host.id: %s cannot be read", world.machine_id)
+        logger.debug("No host.id: cannot read %s", sources.machine_id)
     return {key: value for key, value in found.items() if value}
 
 
-def detect_process(world: World, logger: Logger) -> Attributes:
+def detect_process(sources: DetectionSources, logger: Logger) -> Attributes:
     """The collector's own process."""
     return {
-        "process.pid": world.pid(),
-        "process.executable.name": Path(world.executable).name,
-        "process.executable.path": world.executable,
+        "process.pid": sources.pid(),
+        "process.executable.name": Path(sources.executable).name,
+        "process.executable.path": sources.executable,
         "process.runtime.name": sys.implementation.name,
         "process.runtime.version": platform.python_version(),
     }
 
 
-DETECTORS: Mapping[str, Callable[[World, Logger], Attributes]] = {
+DETECTORS: Mapping[str, Callable[[DetectionSources, Logger], Attributes]] = {
     "env": detect_env,
     "host": detect_host,
     "process": detect_process,

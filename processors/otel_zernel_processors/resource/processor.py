@@ -12,21 +12,21 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
 from otel_zernel.otlp.points import any_value
 from otel_zernel_processors.resource.config import Action, ResourceConfig
-from otel_zernel_processors.resource.detect import DETECTORS, World
+from otel_zernel_processors.resource.detect import DETECTORS, DetectionSources
 
-_REMEMBERED = 4096  # resources whose outcome is kept, so that each is worked on once
+_CACHED = 4096  # resources whose result is cached
 
 
 class ResourceProcessor(Processor):
-    """Sets and removes resource attributes; detects those of host, process and environment."""
+    """Adds, changes and removes resource attributes; detects those of host, process and environment."""
 
     Config = ResourceConfig
     stability = "beta"
 
-    def __init__(self, config: ResourceConfig, context: Context, world: World | None = None) -> None:
+    def __init__(self, config: ResourceConfig, context: Context, sources: DetectionSources | None = None) -> None:
         super().__init__(config, context)
-        self._world = world or World()
-        self._change = lru_cache(_REMEMBERED)(self._apply)
+        self._sources = sources or DetectionSources()
+        self._change = lru_cache(_CACHED)(self._apply)
 
     def process(self, batch: Batch) -> Iterable[Batch]:
         """The batch, edited only where a resource changes."""
@@ -37,12 +37,12 @@ class ResourceProcessor(Processor):
         return (batch,)
 
     def _changed(self, holders: Sequence[ResourceMetrics | ResourceSpans]) -> list[tuple[int, Resource]]:
-        """The resources that come out different, and where they are."""
+        """The resources that change, with their indexes."""
         outcomes = [self._change(holder.resource.SerializeToString()) for holder in holders]
         return [(index, resource) for index, resource in enumerate(outcomes) if resource is not None]
 
     def _apply(self, encoded: bytes) -> Resource | None:
-        """The encoded resource after all actions; None if it stays as it is."""
+        """The resource after all actions; None if it does not change."""
         resource = Resource.FromString(encoded)
         before = {pair.key: pair.value for pair in resource.attributes}
         after = dict(before)
@@ -56,13 +56,13 @@ class ResourceProcessor(Processor):
 
     @cached_property
     def _actions(self) -> list[Action]:
-        """What is to be done; the world is looked at when the first batch comes, not when the collector is built."""
+        """All actions. Detection runs at the first batch: constructors must not read the environment."""
         return [*self._detected(), *self.config.attributes]
 
     def _detected(self) -> Iterator[Action]:
         found = {}
         for name in reversed(self.config.detect):
-            found.update(DETECTORS[name](self._world, self.context.logger))
+            found.update(DETECTORS[name](self._sources, self.context.logger))
         for key, value in found.items():
             yield Action(key=key, value=value, action="upsert" if self.config.override else "insert")
 

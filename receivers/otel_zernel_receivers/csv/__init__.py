@@ -1,4 +1,4 @@
-"""The csv receiver: recorded measurements become OTLP metrics, at many times the speed of reading them with Python."""
+"""The csv receiver: reads metrics from CSV files."""
 
 from otel_zernel_receivers.csv.receiver import CsvReceiver
 

@@ -1,4 +1,4 @@
-"""A block of lines becomes a batch of points; what is bad in it is counted, logged and kept."""
+"""Converts blocks of lines into batches of points. Bad rows are counted, logged and written to the rejects."""
 
 from collections import Counter
 from typing import BinaryIO
@@ -8,44 +8,49 @@ from numpy.typing import NDArray
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel_receivers.csv.config import CsvConfig
-from otel_zernel_receivers.csv.encoding import Encoder
+from otel_zernel_receivers.csv.config import CsvReceiverConfig
+from otel_zernel_receivers.csv.encoding import BlockEncoder
 from otel_zernel_receivers.csv.fast import parse_block
-from otel_zernel_receivers.csv.layouts.layout import Layout
+from otel_zernel_receivers.csv.layouts.layout import CsvLayout
 from otel_zernel_receivers.csv.plain import parse_lines
-from otel_zernel_receivers.csv.reader import Block
-from otel_zernel_receivers.csv.rows import BadRow, Rows
+from otel_zernel_receivers.csv.reader import FileBlock
+from otel_zernel_receivers.csv.rows import BadRow, ParsedRows
 
 _SMALL = 64 * 1024
-"""Bytes of a block up to which the plain parser is quick enough. A sidecar that follows a file never has more at once,
-and saves the 50 MB of pyarrow."""
+"""Up to this size in bytes, a block is parsed by the plain parser.
+
+It is fast enough there. A sidecar that follows a file reads only small blocks, and saves the 50 MB of pyarrow.
+"""
 
 
-class Conversion:
-    """From lines to points, for one run of the receiver. Called from one thread at a time."""
+class BlockConverter:
+    """Converts the blocks of one run of the receiver. Called by one thread at a time."""
 
-    def __init__(self, config: CsvConfig, layout: Layout, context: Context, rejects: BinaryIO | None) -> None:
+    def __init__(
+        self, config: CsvReceiverConfig, layout: CsvLayout, context: Context, rejects: BinaryIO | None
+    ) -> None:
         self._config = config
         self._context = context
         self._rejects = rejects
-        self._encoder = Encoder(layout)
+        self._encoder = BlockEncoder(layout)
         self._last_ns = 0
+        """The latest time of reading that was assigned to a row."""
         self._malformed_labels = context.meter.create_counter(
-            "zernel.csv.malformed_labels", "{point}", "Points whose labels_raw could not be read, sent without labels"
+            "zernel.csv.malformed_labels", "{point}", "Points without labels because labels_raw could not be parsed"
         )
 
-    def batch(self, block: Block) -> Batch:
-        """The points of the block's rows, as far as these are good and this shard's."""
+    def convert(self, block: FileBlock) -> Batch:
+        """The points of the valid rows in the block that belong to this shard."""
         rows, bad = self._parse(block)
         if bad:
             self._report(block, bad)
-        times = self._now(len(rows)) if rows.times is None else rows.times
+        times = self._reading_times(len(rows)) if rows.times is None else rows.times
         encoded = self._encoder.encode(rows, times, block.plan)
-        if encoded.flawed:
-            self._malformed_labels.add(encoded.flawed)
+        if encoded.malformed_labels:
+            self._malformed_labels.add(encoded.malformed_labels)
         return Batch.encoded(metrics=encoded.metrics, point_count=encoded.points)
 
-    def _parse(self, block: Block) -> tuple[Rows, list[BadRow]]:
+    def _parse(self, block: FileBlock) -> tuple[ParsedRows, list[BadRow]]:
         bad: list[BadRow] = []
         large = len(block.lines.data) > _SMALL
         rows = parse_block(block.lines, block.plan, self._config.delimiter) if large else None
@@ -53,11 +58,11 @@ class Conversion:
             rows, bad = parse_lines(block.lines, block.plan, self._config.delimiter)
         count, index = self._config.shard.count, self._config.shard.index
         if count > 1:
-            rows = rows.only((block.index + rows.lines) % count == index)
+            rows = rows.filtered((block.index + rows.lines) % count == index)
             bad = [row for row in bad if (block.index + row.line) % count == index]
         return rows, bad
 
-    def _report(self, block: Block, bad: list[BadRow]) -> None:
+    def _report(self, block: FileBlock, bad: list[BadRow]) -> None:
         for reason, count in Counter(row.reason for row in bad).items():
             self._context.drop(count, reason)
         for row in bad:
@@ -66,8 +71,8 @@ class Conversion:
             self._rejects.write(b"".join(row.raw + b"\n" for row in bad))
             self._rejects.flush()
 
-    def _now(self, count: int) -> NDArray[np.uint64]:
-        """The time for each of `count` rows: a ns apart, and later than all before."""
+    def _reading_times(self, count: int) -> NDArray[np.uint64]:
+        """The current time for `count` rows, in ns, 1 ns apart and later than all times before."""
         start = max(self._context.clock.time_ns(), self._last_ns + 1)
         self._last_ns = start + count - 1
         return np.arange(start, start + count, dtype=np.uint64)

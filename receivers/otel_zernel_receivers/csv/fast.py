@@ -1,17 +1,17 @@
-"""The fast parser: a block at once, by pyarrow. It leaves every block that is not plainly good to the plain parser."""
+"""The fast parser: pyarrow parses a whole block. A block with any doubtful line is left to the plain parser."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.csv.layouts.layout import Plan
-from otel_zernel_receivers.csv.lines import MAX_LINE, Lines
-from otel_zernel_receivers.csv.rows import Rows, Texts
+from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
+from otel_zernel_receivers.csv.lines import MAX_LINE, LineBlock
+from otel_zernel_receivers.csv.rows import ParsedRows, TextColumn
 from otel_zernel_receivers.csv.times import parse_time
 
 
-def parse_block(lines: Lines, plan: Plan, delimiter: str) -> Rows | None:
-    """The block's rows; None unless every line is a good row."""
-    import pyarrow  # 50 MB: only those who read CSV pay
+def parse_block(lines: LineBlock, plan: ColumnPlan, delimiter: str) -> ParsedRows | None:
+    """The block's rows; None unless every line is a valid row."""
+    import pyarrow  # takes 50 MB, so that it is loaded only when needed
 
     data = lines.data
     if lines.longest > MAX_LINE or (b"\r" in data and data.count(b"\r") != data.count(b"\r\n")):
@@ -20,7 +20,7 @@ def parse_block(lines: Lines, plan: Plan, delimiter: str) -> Rows | None:
         table = _read(data, plan, delimiter)
     except pyarrow.ArrowException:
         return None
-    # Fewer rows than lines: a quote was not closed in its line, or a line is blank.
+    # There are fewer rows than lines if a quote was not closed in its line, or a line is blank.
     if table.num_rows != len(lines.ends):
         return None
     try:
@@ -31,10 +31,10 @@ def parse_block(lines: Lines, plan: Plan, delimiter: str) -> Rows | None:
     if not all(column is not None for column in numbers):
         return None
     texts = [_texts(table[str(index)]) for _, index in plan.texts]
-    return Rows(np.arange(table.num_rows), times, texts, [column for column in numbers if column is not None])
+    return ParsedRows(np.arange(table.num_rows), times, texts, [column for column in numbers if column is not None])
 
 
-def _read(data: bytes, plan: Plan, delimiter: str):  # type: ignore[no-untyped-def]  # pyarrow has no annotations
+def _read(data: bytes, plan: ColumnPlan, delimiter: str):  # type: ignore[no-untyped-def]  # pyarrow has no annotations
     import pyarrow
     from pyarrow import csv
 
@@ -51,22 +51,25 @@ def _read(data: bytes, plan: Plan, delimiter: str):  # type: ignore[no-untyped-d
             column_types=types,
             include_columns=list(types),
             null_values=[""],
-            check_utf8=not data.isascii(),  # which is known at once, and then each text need not be looked at
+            check_utf8=not data.isascii(),  # checking the whole block is faster than checking each text
         ),
     )
 
 
-def _texts(column) -> Texts:  # type: ignore[no-untyped-def]
+def _texts(column) -> TextColumn:  # type: ignore[no-untyped-def]
     chunk = column.combine_chunks()
-    return Texts(chunk.indices.to_numpy().astype(np.int64), chunk.dictionary.to_pylist())
+    return TextColumn(chunk.indices.to_numpy().astype(np.int64), chunk.dictionary.to_pylist())
 
 
-def _times(texts: Texts) -> NDArray[np.uint64]:
+def _times(texts: TextColumn) -> NDArray[np.uint64]:
     return np.array([parse_time(value) for value in texts.values], np.uint64)[texts.codes]
 
 
 def _numbers(column, *, sparse: bool) -> NDArray[np.float64] | None:  # type: ignore[no-untyped-def]
-    """The column with NaN where it is empty; None if there is anything but finite numbers."""
+    """The column, with NaN for an empty cell; None if a cell is not a finite number.
+
+    If the layout is not `sparse`, an empty cell is no number.
+    """
     numbers: NDArray[np.float64] = column.to_numpy()
     empty = column.null_count
     if (empty and not sparse) or np.isfinite(numbers).sum() + empty != len(numbers):

@@ -1,4 +1,4 @@
-"""Streams of bytes, cut into blocks of whole lines."""
+"""Cuts streams of bytes into blocks of whole lines."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,25 +6,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Read = Callable[[int], bytes | None]
-"""Reads some bytes, about so many at most; empty at the end, None if there is nothing now but there may be later."""
+ReadBytes = Callable[[int], bytes | None]
+"""Reads about as many bytes as requested, or fewer. Empty at the end; None if more bytes may come later."""
 
 MAX_LINE = 128 * 1024
-"""Bytes of a line without its end. A longer one is a bad row. It is also the longest field that Python's csv takes."""
+"""The maximum length of a line in bytes, without its line end. Python's csv does not accept longer fields.
+
+A longer line is a bad row.
+"""
 _CHUNK = 256 * 1024
 _MAX_BLOCK = 8 * 2**20
 _NEWLINE = ord("\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Whole lines that stood together, each with its line end."""
+class LineBlock:
+    """Consecutive whole lines, with their line ends."""
 
     data: bytes
     ends: NDArray[np.intp]
-    """Where each line ends, behind its line end; shape (lines,)."""
+    """The offset after each line and its line end; shape (lines,)."""
     first: int
-    """The number of the first, from 1."""
+    """The number of the first line in the stream, from 1."""
 
     def __iter__(self) -> Iterator[bytes]:
         start = 0
@@ -34,23 +37,23 @@ class Lines:
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest line, its end included."""
+        """The length of the longest line in bytes, with its line end."""
         return int(np.diff(self.ends, prepend=0).max(initial=0))
 
 
 class LineReader:
-    """Cuts a stream into lines, in bounded memory: of one longer than `MAX_LINE` only so much, and a byte, is kept."""
+    """Cuts a stream into lines. To bound memory, only the first `MAX_LINE` + 1 bytes of a long line are kept."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: ReadBytes) -> None:
         self._read = read
         self._head = b""
         self._number = 1
         self._pending = _Pending()
 
     def peek_line(self) -> bytes | None:
-        """The next line, if it is there already: empty at the end of the stream, None if it may come later.
+        """The next line: empty at the end of the stream, None if it is not complete yet.
 
-        To be used before `blocks`.
+        Must not be called after `blocks`.
         """
         while (end := self._head.find(b"\n")) < 0 and len(self._head) <= MAX_LINE:
             data = self._read(_CHUNK)
@@ -60,14 +63,15 @@ class LineReader:
         return self._head[: end + 1] if end >= 0 else self._head
 
     def skip_line(self) -> None:
-        """Goes past the line that `peek_line` returned."""
+        """Skips the line that `peek_line` has returned."""
         _, _, self._head = self._head.partition(b"\n")
         self._number += 1
 
-    def blocks(self, size: int) -> Iterator[Lines | None]:
-        """The rest in blocks of `size` lines, or less: at the end, from 8 MiB on, and before a None (nothing now).
+    def blocks(self, size: int) -> Iterator[LineBlock | None]:
+        """The remaining lines in blocks of `size` lines; None while there are no new lines.
 
-        Raises what reading raises, after the whole lines that came before.
+        A block is smaller at the end, before a None, and if it would be larger than 8 MiB. If reading raises an error,
+        the whole lines before it are yielded first.
         """
         data: bytes | None = self._head
         self._head = b""
@@ -77,7 +81,7 @@ class LineReader:
             try:
                 data = self._read(_CHUNK)
             except Exception:
-                yield from self._flush()  # what came before the damage is good
+                yield from self._flush()  # the lines before the error are valid
                 raise
             if data == b"":
                 break
@@ -88,8 +92,8 @@ class LineReader:
             yield from self._cut(b"\n", size)
         yield from self._flush()
 
-    def _cut(self, data: bytes, size: int) -> Iterator[Lines]:
-        data = self._pending.bounded(data)
+    def _cut(self, data: bytes, size: int) -> Iterator[LineBlock]:
+        data = self._pending.truncate(data)
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE) + 1
         start = taken = 0
         while len(ends) - taken >= (room := size - self._pending.count):
@@ -101,29 +105,30 @@ class LineReader:
         if self._pending.size > _MAX_BLOCK:
             yield from self._flush()
 
-    def _flush(self) -> Iterator[Lines]:
-        """All whole lines that wait."""
+    def _flush(self) -> Iterator[LineBlock]:
+        """All pending whole lines, as one block."""
         if self._pending.count:
-            data, ends = self._pending.take()
-            yield Lines(data, ends, self._number)
+            data, ends = self._pending.pop_lines()
+            yield LineBlock(data, ends, self._number)
             self._number += len(ends)
 
 
 class _Pending:
-    """Bytes that wait to become a block, in the pieces they came in: joining them once is what makes it cheap."""
+    """Bytes that are not yet in a block. They are kept in the pieces that were read and joined only once, for speed."""
 
     def __init__(self) -> None:
         self.size = 0
         self.count = 0
-        """Whole lines."""
+        """The number of whole lines."""
         self.unfinished = 0
-        """Bytes of the last line, which has no end yet."""
+        """The length in bytes of the last line if it has no line end yet."""
         self._pieces: list[bytes] = []
         self._ends: list[NDArray[np.intp]] = []
         self._skipping = False
+        """Whether the rest of a line that is too long is being skipped."""
 
-    def bounded(self, data: bytes) -> bytes:
-        """What is next, without what makes a line too long by more than a byte."""
+    def truncate(self, data: bytes) -> bytes:
+        """The next data, with lines cut to `MAX_LINE` + 1 bytes."""
         if self._skipping:
             end = data.find(b"\n")
             if end < 0:
@@ -137,15 +142,15 @@ class _Pending:
         return data[: len(data) - unfinished + MAX_LINE + 1]
 
     def add(self, piece: bytes, ends: NDArray[np.intp]) -> None:
-        """Appends a piece; `ends` are those of its lines, shape (lines,)."""
+        """Appends a piece. `ends` are the offsets after its lines, shape (lines,)."""
         self._pieces.append(piece)
         self._ends.append(ends + self.size)
         self.size += len(piece)
         self.count += len(ends)
         self.unfinished = len(piece) - int(ends[-1]) if len(ends) else self.unfinished + len(piece)
 
-    def take(self) -> tuple[bytes, NDArray[np.intp]]:
-        """The whole lines, and where each ends. What is unfinished stays."""
+    def pop_lines(self) -> tuple[bytes, NDArray[np.intp]]:
+        """Removes and returns the whole lines and the offset after each. An unfinished line stays."""
         data, ends = b"".join(self._pieces), np.concatenate(self._ends)
         rest = data[int(ends[-1]) :]
         self.size = self.count = self.unfinished = 0

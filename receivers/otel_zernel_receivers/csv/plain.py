@@ -1,4 +1,4 @@
-"""The plain parser: line by line, to find exactly the bad rows. On good ones it agrees with the fast parser."""
+"""The plain parser: parses line by line and finds the bad rows. For valid rows it agrees with the fast parser."""
 
 import csv
 import math
@@ -6,20 +6,20 @@ import re
 
 import numpy as np
 
-from otel_zernel_receivers.csv.layouts.layout import Plan
-from otel_zernel_receivers.csv.lines import MAX_LINE, Lines
-from otel_zernel_receivers.csv.rows import BadRow, Rows, Texts
+from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
+from otel_zernel_receivers.csv.lines import MAX_LINE, LineBlock
+from otel_zernel_receivers.csv.rows import BadRow, ParsedRows, TextColumn
 from otel_zernel_receivers.csv.times import parse_time
 
 _NUMBER = re.compile(r"[ \t]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t]*", re.ASCII)
 
 
-def parse_lines(lines: Lines, plan: Plan, delimiter: str) -> tuple[Rows, list[BadRow]]:
-    """The block's good rows, and the bad ones, in order. Blank lines are neither."""
+def parse_lines(lines: LineBlock, plan: ColumnPlan, delimiter: str) -> tuple[ParsedRows, list[BadRow]]:
+    """The block's valid rows and its bad rows, in order. Blank lines are skipped."""
     columns = _Columns(plan)
     bad = []
-    for line, ended in enumerate(lines):
-        raw = ended.rstrip(b"\r\n")
+    for line, with_end in enumerate(lines):
+        raw = with_end.rstrip(b"\r\n")
         if raw:
             try:
                 columns.add(line, split_line(raw, delimiter))
@@ -29,9 +29,9 @@ def parse_lines(lines: Lines, plan: Plan, delimiter: str) -> tuple[Rows, list[Ba
 
 
 def split_line(raw: bytes, delimiter: str) -> list[str]:
-    """The fields of a line. Raises `ValueError` with a reason.
+    """The fields of a line. Raises `ValueError` with the reason of a bad row.
 
-    A quote must be closed in its line; what stands behind a closing quote belongs to the field.
+    A quote must be closed in its line. Text after a closing quote belongs to the field.
     """
     if len(raw) > MAX_LINE:
         raise ValueError("line too long")
@@ -50,9 +50,9 @@ def split_line(raw: bytes, delimiter: str) -> list[str]:
 
 
 class _Columns:
-    """Rows, turned into columns one by one."""
+    """Collects rows as columns."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ColumnPlan) -> None:
         self._plan = plan
         self._lines: list[int] = []
         self._times: list[int] = []
@@ -60,7 +60,7 @@ class _Columns:
         self._numbers: list[list[float]] = [[] for _ in plan.numbers]
 
     def add(self, line: int, fields: list[str]) -> None:
-        """Adds a row. Raises `ValueError` with a reason, and then has added nothing."""
+        """Adds a row. Raises `ValueError` with the reason of a bad row, and adds nothing then."""
         plan = self._plan
         if len(fields) != plan.width:
             raise ValueError("wrong column count")
@@ -73,11 +73,11 @@ class _Columns:
         for index, codes, values in self._texts:
             codes.append(values.setdefault(fields[index], len(values)))
 
-    def rows(self) -> Rows:
-        return Rows(
+    def rows(self) -> ParsedRows:
+        return ParsedRows(
             np.array(self._lines, np.int64),
             None if self._plan.time is None else np.array(self._times, np.uint64),
-            [Texts(np.array(codes, np.int64), list(values)) for _, codes, values in self._texts],
+            [TextColumn(np.array(codes, np.int64), list(values)) for _, codes, values in self._texts],
             [np.array(column, np.float64) for column in self._numbers],
         )
 

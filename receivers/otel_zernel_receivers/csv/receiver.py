@@ -1,4 +1,4 @@
-"""The csv receiver."""
+"""The csv receiver: reads files in a thread, and emits their rows as metrics."""
 
 import importlib.util
 import threading
@@ -10,39 +10,39 @@ from typing import BinaryIO, ClassVar, cast
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist, Receiver, Signal
-from otel_zernel.engine.threads import run_in_thread
 from otel_zernel.errors import CannotStart, Rejected
-from otel_zernel_receivers.csv.config import Columns, CsvConfig
-from otel_zernel_receivers.csv.conversion import Conversion
+from otel_zernel.threads import run_in_thread
+from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
+from otel_zernel_receivers.csv.conversion import BlockConverter
 from otel_zernel_receivers.csv.follow import Follower
 from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
-from otel_zernel_receivers.csv.layouts.layout import Layout, OwnLongLayout, OwnWideLayout
+from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout
 from otel_zernel_receivers.csv.layouts.wide import WideLayout
-from otel_zernel_receivers.csv.reader import Block, Reader, Unreadable
+from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock, Unreadable
 
 
 class _Ended:
-    """What comes after the last block."""
+    """Marks the end of the batches."""
 
 
 _ENDED = _Ended()
 POLL = 0.2
-"""Seconds between two looks at input that may grow."""
+"""Seconds between two reads of input that has no new rows."""
 
 
 class CsvReceiver(Receiver):
     """Reads measurements from CSV files. Ends after the last row, unless it loops or follows."""
 
-    Config = CsvConfig
+    Config = CsvReceiverConfig
     stability = "beta"
     signals: ClassVar[frozenset[Signal]] = frozenset({"metrics"})
 
-    def __init__(self, config: CsvConfig, context: Context) -> None:
+    def __init__(self, config: CsvReceiverConfig, context: Context) -> None:
         super().__init__(config, context)
         self._layout = _layout(config.layout)
         self._stop = threading.Event()
         timed = config.timestamps == "recorded"
-        self._reader = Reader(self._layout, timed, config.delimiter, config.batch_size, self._stop)
+        self._reader = CsvFileReader(self._layout, timed, config.delimiter, config.batch_size, self._stop)
 
     @classmethod
     def missing(cls) -> str | None:
@@ -51,12 +51,14 @@ class CsvReceiver(Receiver):
         return "the csv receiver needs pyarrow: pip install 'otel-zernel[csv]'"
 
     async def run(self, emit: Emit) -> None:
-        """Emits batches of rows. Raises `CannotStart` for a file that cannot be read; before any batch, if it is so
-        at the start."""
+        """Emits batches of rows. Raises `CannotStart` for a file that cannot be read.
+
+        All files are checked before the first batch.
+        """
         self._stop.clear()
         insist = Insist(emit, self.context.clock)
         try:
-            # One thread for all of it: in those of asyncio's pool, memory and caches would be cold by turns.
+            # All work runs in one thread, which is faster than asyncio's pool: its caches stay warm.
             with ThreadPoolExecutor(1, self.context.id) as thread, closing(self._batches()) as batches:
                 in_thread = partial(run_in_thread, executor=thread, interrupt=self._stop.set)
                 await in_thread(self._check)
@@ -71,8 +73,8 @@ class CsvReceiver(Receiver):
     async def _deliver(self, batch: Batch, emit: Emit) -> None:
         try:
             await emit(batch)
-        except Rejected as rejected:  # who rejected it has counted it
-            self.context.logger.warning("downstream rejected %d points: %s", batch.point_count, rejected)
+        except Rejected as rejected:  # the points were counted where they were rejected
+            self.context.logger.warning("Downstream rejected %d points: %s", batch.point_count, rejected)
         if self.config.interval:
             await self.context.clock.sleep(self.config.interval)
 
@@ -84,22 +86,22 @@ class CsvReceiver(Receiver):
                 self._reader.check(name)
 
     def _batches(self) -> Generator[Batch | None, None, None]:
-        """Reads and converts block by block; None when there is nothing now."""
+        """The batches of all blocks; None while there are no new rows."""
         with self._rejects() as rejects:
-            conversion = Conversion(self.config, self._layout, self.context, rejects)
+            converter = BlockConverter(self.config, self._layout, self.context, rejects)
             while True:
                 points = 0
                 for block in self._blocks():
-                    batch = conversion.batch(block) if block else None
+                    batch = converter.convert(block) if block else None
                     points += batch.point_count if batch else 0
                     yield batch
                 if not self.config.loop:
                     return
                 if not points:
-                    yield None  # files without a good row must not make it spin
+                    yield None  # without this pause, files without a valid row would be read in a busy loop
 
-    def _blocks(self) -> Iterator[Block | None]:
-        """The files' blocks, once."""
+    def _blocks(self) -> Iterator[FileBlock | None]:
+        """The blocks of all files, once."""
         if self.config.follow:
             yield from self._follower().blocks()
         for name in self._reader.expand(self.config.files):
@@ -118,7 +120,7 @@ class CsvReceiver(Receiver):
             raise CannotStart(f"{self.context.path}::rejects: cannot write {path}: {error.strerror}") from error
 
 
-def _layout(configured: str | Columns) -> Layout:
+def _layout(configured: str | Columns) -> CsvLayout:
     if isinstance(configured, Columns):
-        return OwnWideLayout(configured) if configured.metrics else OwnLongLayout(configured)
+        return CustomWideLayout(configured) if configured.metrics else CustomLongLayout(configured)
     return DcgmLayout() if configured == "dcgm" else WideLayout()

@@ -1,4 +1,4 @@
-"""A block of lines as columns: what the fast and the plain parser both make."""
+"""Parsed rows as columns. Both parsers, fast and plain, return them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,44 +8,44 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """A column of texts: `values[codes[i]]` is the text of row i."""
+class TextColumn:
+    """A column of texts: the text of row i is `values[codes[i]]`."""
 
     codes: NDArray[np.int64]
     values: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """The good rows of a block, n of them, column by column."""
+class ParsedRows:
+    """The n valid rows of a block, column by column."""
 
     lines: NDArray[np.int64]
-    """In which line of the block each stood, from 0; shape (n,)."""
+    """The index of each row's line in the block, from 0; shape (n,)."""
     times: NDArray[np.uint64] | None
-    """ns, shape (n,); None where the plan has no time."""
-    texts: Sequence[Texts]
+    """In ns since 1970, shape (n,); None if the plan has no time column."""
+    texts: Sequence[TextColumn]
     numbers: Sequence[NDArray[np.float64]]
-    """A column each, shape (n,); NaN where the cell is empty."""
+    """One array of shape (n,) per number column; NaN for an empty cell."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def only(self, chosen: NDArray[np.bool_]) -> "Rows":
-        """The rows where `chosen`, shape (n,), is true."""
-        return Rows(
-            self.lines[chosen],
-            None if self.times is None else self.times[chosen],
-            [Texts(text.codes[chosen], text.values) for text in self.texts],
-            [numbers[chosen] for numbers in self.numbers],
+    def filtered(self, selected: NDArray[np.bool_]) -> "ParsedRows":
+        """The rows for which `selected`, shape (n,), is true."""
+        return ParsedRows(
+            self.lines[selected],
+            None if self.times is None else self.times[selected],
+            [TextColumn(text.codes[selected], text.values) for text in self.texts],
+            [numbers[selected] for numbers in self.numbers],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A line that is no row, and why."""
+    """A line that is not a valid row."""
 
     line: int
-    """In the block, from 0."""
+    """The index of the line in the block, from 0."""
     reason: str
     raw: bytes
-    """Without its line end."""
+    """The line without its line end."""

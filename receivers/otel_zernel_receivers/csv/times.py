@@ -1,19 +1,21 @@
-"""Times as they stand in CSV files."""
+"""Parses the times in CSV files."""
 
 import re
 from datetime import datetime
 
-# RFC 3339, also with a space for the T and without a zone (then UTC).
+# RFC 3339. A space may replace the T; without a zone, the time is in UTC.
 _CALENDAR = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII)
 _UNIX = re.compile(r"(\d{1,20})(?:\.(\d{1,9})\d*)?", re.ASCII)
-# Below the first bound a number is in s, below the next in ms, and so on: each unit covers the years 1973 to 5138.
+# A number below the first bound is in s, below the second in ms, below the third in us, else in ns. So s, ms and us can
+# be used up to the year 5138, and ms, us and ns from 1973 on.
 _UNIX_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 
 
 def parse_time(text: str) -> int:
-    """ns since 1970 of an RFC 3339 time, `YYYY-MM-DD HH:MM:SS[.f]` (UTC), or a Unix time in s, ms, us or ns.
+    """The time in ns since 1970.
 
-    Exact to the ns. Raises `ValueError` for anything else, and outside of what OTLP holds (1970 to 2554).
+    `text` is an RFC 3339 time, `YYYY-MM-DD HH:MM:SS[.f]` (UTC), or a Unix time in s, ms, us or ns. Raises `ValueError`
+    for any other text, and for times outside the range of OTLP (1970 to 2554).
     """
     text = text.strip()
     if found := _CALENDAR.fullmatch(text):
@@ -32,5 +34,5 @@ def parse_time(text: str) -> int:
 
 
 def _fraction(digits: str | None, unit: int) -> int:
-    """The digits behind the point, in ns."""
+    """The digits after the decimal point of a number in `unit` ns, in ns."""
     return int(digits.ljust(9, "0")) * unit // 10**9 if digits else 0

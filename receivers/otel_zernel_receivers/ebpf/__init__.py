@@ -1,4 +1,4 @@
-"""CUDA, NCCL and PyTorch in running processes, seen from the kernel and counted there."""
+"""The ebpf receiver: counts the CUDA, NCCL and PyTorch calls of running processes in the kernel."""
 
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 

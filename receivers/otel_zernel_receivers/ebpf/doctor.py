@@ -1,6 +1,6 @@
-"""What `otel-zernel doctor` says of eBPF here: what it needs, whether it works, and what it would see and cost.
+"""The findings of `otel-zernel doctor`: whether eBPF works on this machine, and what the receiver would probe.
 
-Whether it works is tried, with probes on a function of our own; nobody else's process is touched.
+Each way to attach is tried on a function of the collector itself. No other process is touched.
 """
 
 import os
@@ -12,91 +12,94 @@ from otel_zernel.component import Finding
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.budget.overhead import NEVER_SAMPLED
 from otel_zernel_receivers.ebpf.config import EbpfConfig, ProcessesConfig
-from otel_zernel_receivers.ebpf.emit.skipped import advice
+from otel_zernel_receivers.ebpf.emit.skipped import skipped_sentence
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.kernel.libbpf_calls import missing, version
 from otel_zernel_receivers.ebpf.kernel.unavailable import BTF, Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import CHEAPEST, RUNNING, UNPRIVILEGED
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.libraries import PROBES, Places, find_places
-from otel_zernel_receivers.ebpf.probes.loading import Cost, load
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost, load
 from otel_zernel_receivers.ebpf.probes.marks import sentence
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, framework_of, remark
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import Process, Scan, Scanner, Selection, UsedFile, as_text
+from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, UsedFile, as_text
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 _REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}
-_OF_USE = {
-    Capability.CAP_SYS_PTRACE: "to see processes of other users and containers",
-    Capability.CAP_DAC_READ_SEARCH: "for libraries in folders that only a job's user may enter",
-    Capability.CAP_CHECKPOINT_RESTORE: "for libraries that were deleted or replaced under a running job",
+_OPTIONAL = {
+    Capability.CAP_SYS_PTRACE: "to watch processes of other users and containers",
+    Capability.CAP_DAC_READ_SEARCH: "for libraries in folders that only the job's user may enter",
+    Capability.CAP_CHECKPOINT_RESTORE: "for libraries that were deleted or replaced while a job runs",
 }
 _BUSY = 10_000
-"""Calls a second for which the overhead is told: about what a training process makes."""
+"""Calls a second for the estimate of the overhead: about the rate of a training process."""
 _LOG_LINES = 12
-"""Of a log, from its end."""
+"""Lines that are kept from the end of a kernel log."""
 _NAMED = 8
-"""Processes of a library that are told by pid."""
+"""Most pids that are listed for one library."""
 
 
 def examine(config: EbpfConfig) -> Iterator[Finding]:
-    """What there is; the processes are those of this moment that the configuration takes."""
+    """All findings. Processes are the running ones that the configuration selects."""
     system = os.uname()
     yield Finding("kernel", f"Linux {system.release} on {system.machine}")
     yield from _capabilities()
-    yield Finding("libbpf", "was not found", ok=False) if missing() else Finding("libbpf", version(), ok=True)
+    yield Finding("libbpf", "not found", ok=False) if missing() else Finding("libbpf", version(), ok=True)
     yield Finding("BTF", str(BTF), ok=True) if BTF.exists() else _no_btf()
     trials = {mode: _try(mode) for mode in Mode}
     yield from _modes(trials)
-    best = next((trial for trial in trials.values() if isinstance(trial, Cost)), None)
+    best = next((trial for trial in trials.values() if isinstance(trial, ProbeCost)), None)
     yield _limit(config, best)
     yield from _uses(Scanner(selection=Selection(**dict(config.processes))).scan(), best, config)
 
 
 def _no_btf() -> Finding:
     return Finding(
-        "BTF", f"there is no {BTF}, and nothing works without; use a kernel built with CONFIG_DEBUG_INFO_BTF", ok=False
+        "BTF",
+        f"{BTF} does not exist. Use a kernel that is built with CONFIG_DEBUG_INFO_BTF, or mount the folder if a "
+        "container hides it",
+        ok=False,
     )
 
 
-def _limit(config: EbpfConfig, cost: Cost | None) -> Finding:
-    """When calls would be sampled."""
+def _limit(config: EbpfConfig, cost: ProbeCost | None) -> Finding:
+    """The load above which calls are sampled."""
     if not config.max_overhead:
-        return Finding("max_overhead", "is 0: nothing is sampled, whatever probes cost")
+        return Finding("max_overhead", "0: no limit, so nothing is sampled")
     hits = f", or {config.max_overhead / cost.call_ns * 1e9:,.0f} calls/s," if cost and cost.call_ns else ""
     return Finding(
         "max_overhead",
-        f"beyond {config.max_overhead:.1%} of a CPU{hits} in one process, launches, copies, waits for the GPU and "
-        f"collectives are sampled, the hottest first; never sampled: {NEVER_SAMPLED}",
+        f"above {config.max_overhead:.1%} of a CPU{hits} in one process, launches, copies, waits for the GPU and "
+        f"collectives are sampled, the most expensive first; never sampled: {NEVER_SAMPLED}",
     )
 
 
 def _capabilities() -> Iterator[Finding]:
     has = held()
-    for capability, purpose in (_REQUIRED | _OF_USE).items():
+    for capability, purpose in (_REQUIRED | _OPTIONAL).items():
         if capability in has:
             yield Finding(capability.name, f"held, {purpose}", ok=True)
         else:
             ok = False if capability in _REQUIRED else None
-            yield Finding(capability.name, f"lacking; run as root or with this capability {purpose}", ok)
+            yield Finding(capability.name, f"not held; run as root, or add it {purpose}", ok)
 
 
 class _Failure(NamedTuple):
-    """Why a mode does not work: a sentence, and what was tried with the log of each."""
+    """Why a mode does not work: one sentence, and each trial with its log."""
 
     sentence: str
     reasons: Sequence[str]
 
     @property
     def details(self) -> tuple[str, ...]:
-        """For people who want to know more."""
-        return tuple(line for reason in self.reasons for line in _essence(reason))
+        """The lines for `doctor --verbose`."""
+        return tuple(line for reason in self.reasons for line in _shortened(reason))
 
 
-def _try(mode: Mode) -> Cost | _Failure:
-    """What a probe costs that is attached so, or why there is none."""
+def _try(mode: Mode) -> ProbeCost | _Failure:
+    """The cost of a probe in this mode, or why the mode does not work."""
     try:
         loaded = load(Limits(max_processes=8, max_series=8), (mode,))
     except Unavailable as problem:
@@ -107,22 +110,22 @@ def _try(mode: Mode) -> Cost | _Failure:
     return loaded.cost
 
 
-def _essence(reason: str) -> list[str]:
-    """What was tried, and the end of the log, where the verifier says what it refuses."""
+def _shortened(reason: str) -> list[str]:
+    """The trial, and the end of its log, where the verifier names the instruction that it refuses."""
     first, *log = reason.splitlines()
     return [first, *log[-_LOG_LINES:]]
 
 
-def _modes(trials: Mapping[Mode, Cost | _Failure]) -> Iterator[Finding]:
-    """How each works; where none does, only why."""
+def _modes(trials: Mapping[Mode, ProbeCost | _Failure]) -> Iterator[Finding]:
+    """A finding for each mode. If no mode works, one finding."""
     failures = [trial for trial in trials.values() if isinstance(trial, _Failure)]
     if len(failures) == len(trials):
         yield _nothing_works(failures)
         return
     for mode, trial in trials.items():
-        if isinstance(trial, Cost):
-            recorded = f"{trial.floor_ns:,} ns of which it records" if trial.floor_ns else "none of which it records"
-            yield Finding(f"by {mode}", f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {recorded}", ok=True)
+        if isinstance(trial, ProbeCost):
+            text = f"works; a probe adds {trial.call_ns:,.0f} ns to a call, {trial.floor_ns:,} ns of it to its latency"
+            yield Finding(f"by {mode}", text, ok=True)
         else:
             yield Finding(f"by {mode}", _too_old_for(mode) or trial.sentence, details=trial.details)
 
@@ -135,81 +138,85 @@ def _too_old_for(mode: Mode) -> str | None:
 
 
 def _nothing_works(failures: Sequence[_Failure]) -> Finding:
-    """What the receiver would say, which tries all modes."""
+    """The sentence that the receiver logs too."""
     sentences = {failure.sentence for failure in failures}
     every = [reason for failure in failures for reason in failure.reasons]
     sentence = sentences.pop() if len(sentences) == 1 else explain(every)
     return Finding("attaching", sentence, ok=False, details=tuple(line for one in failures for line in one.details))
 
 
-def _uses(scan: Scan, cost: Cost | None, config: EbpfConfig) -> Iterator[Finding]:
-    """Each file that would be probed, and by whom it is used."""
-    users: dict[FileIdentity, tuple[UsedFile, list[Process]]] = {}
+def _uses(scan: Scan, cost: ProbeCost | None, config: EbpfConfig) -> Iterator[Finding]:
+    """A finding for each file that would be probed, with the processes that use it."""
+    users: dict[FileIdentity, tuple[UsedFile, list[ScannedProcess]]] = {}
     for process in scan.processes:
         for used in process.files:
             if used.library in PROBES:
                 users.setdefault(used.identity, (used, []))[1].append(process)
-    seen = list(_frameworks(scan.processes))
-    if not users and not seen:
-        some = "that runs now" if config.processes == ProcessesConfig() else "of those that `processes` takes"
-        yield Finding("processes", f"none {some} uses CUDA, NCCL or PyTorch")
+    frameworks = list(_frameworks(scan.processes))
+    if not users and not frameworks:
+        which = "running process" if config.processes == ProcessesConfig() else "process that `processes` selects"
+        yield Finding("processes", f"no {which} uses CUDA, NCCL or PyTorch")
     for used, processes in users.values():
         finding = _use(used, processes, cost, config)
-        is_there = any(Path(f"/proc/{process.id.pid}").exists() for process in processes)
-        if finding and is_there:  # else it was about the past
+        still_runs = any(Path(f"/proc/{process.id.pid}").exists() for process in processes)
+        if finding and still_runs:
             yield finding
-    yield from seen
+    yield from frameworks
     for reason, count in scan.skipped.items():
-        yield Finding("left out", f"({count}) {advice(reason, held())}")
+        yield Finding("skipped", skipped_sentence(reason, count, held()))
 
 
-def _frameworks(processes: Iterable[Process]) -> Iterator[Finding]:
+def _frameworks(processes: Iterable[ScannedProcess]) -> Iterator[Finding]:
     """A finding for each framework other than PyTorch, and for programs without one."""
-    users: dict[tuple[Framework, str], list[Process]] = {}
+    users: dict[tuple[Framework, str], list[ScannedProcess]] = {}
     for process in processes:
-        framework = framework_of(process)
-        users.setdefault((framework, remark(framework, {used.library for used in process.files})), []).append(process)
+        text = coverage(process.framework, {used.library for used in process.files})
+        users.setdefault((process.framework, text), []).append(process)
     for (framework, text), using in users.items():
         if text:
             yield Finding(framework, f"in {_listed(using)}: {text}")
 
 
-def _use(used: UsedFile, processes: Iterable[Process], cost: Cost | None, config: EbpfConfig) -> Finding | None:
-    """None of a file without anything to probe, such as a libtorch_cuda to which NCCL is a library of its own."""
+def _use(
+    used: UsedFile, processes: Iterable[ScannedProcess], cost: ProbeCost | None, config: EbpfConfig
+) -> Finding | None:
+    """None for a file without functions to probe, such as a libtorch_cuda that does not contain NCCL."""
     name, path = as_text(used.mapping.name), as_text(used.mapping.path)
     try:
         with open_located(used.file) as fd:
-            places = find_places(fd, PROBES[used.library])
+            places = find_attach_points(fd, PROBES[used.library])
     except (OSError, UnreadableElf) as error:
-        return Finding(name, f"{path} cannot be read and would not be probed: {error}")
+        return Finding(name, f"cannot be probed: {path}: {error}")
     if places.is_empty:
         return None
     prediction = _prediction(places, cost, config)
-    is_whole = not places.too_dear and not places.missing
-    lacks = f"; {sentence('it', places.missing, places.is_stripped)}" if places.missing else ""
-    return Finding(name, f"{prediction}{lacks}; {path}, used by {_listed(processes)}", ok=True if is_whole else None)
+    is_whole = not places.single_stepped and not places.missing
+    missing_marks = f"; {sentence('it', places.missing, places.is_stripped)}" if places.missing else ""
+    return Finding(
+        name, f"{prediction}{missing_marks}; {path}, used by {_listed(processes)}", ok=True if is_whole else None
+    )
 
 
-def _prediction(places: Places, cost: Cost | None, config: EbpfConfig) -> str:
-    count = len(places.probed) + len(places.too_dear) * config.single_stepped
+def _prediction(places: AttachPoints, cost: ProbeCost | None, config: EbpfConfig) -> str:
+    count = len(places.probed) + len(places.single_stepped) * config.single_stepped
     text = "1 function" if count == 1 else f"{count} functions"
     if cost and places.probed:
         percent = cost.call_ns * _BUSY / 1e9 * 100
         text += f", {cost.call_ns:,.0f} ns a call, {percent:.1f} % of a CPU at {_BUSY:,} calls/s"
-    if places.too_dear:
-        left_out = sorted(set(places.too_dear))
+    if places.single_stepped:
+        too_dear = sorted(set(places.single_stepped))
         if config.single_stepped:
-            text += f"; {len(left_out)} of them are single-stepped at 10 us a call"
+            text += f"; {len(too_dear)} of them are single-stepped at 10 us a call"
         else:
-            text += f"; {len(left_out)} would be single-stepped at 10 us a call, and are left out unless"
+            text += f"; {len(too_dear)} more would be single-stepped at 10 us a call, and are not probed unless"
             text += " `single_stepped` is set"
-        text += f" ({', '.join(left_out)})"
+        text += f" ({', '.join(too_dear)})"
     if places.refused:
         text += f"; the kernel refuses the first instruction of {', '.join(sorted(set(places.refused)))}"
     return text
 
 
-def _listed(processes: Iterable[Process]) -> str:
+def _listed(processes: Iterable[ScannedProcess]) -> str:
     """`python 17, 18 and 3 more`."""
     by_name: dict[str, list[int]] = {}
     for process in processes:

@@ -1,25 +1,29 @@
-"""The ebpf receiver."""
+"""The ebpf receiver: the waiting around a session."""
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
-from otel_zernel.engine.threads import run_in_thread
 from otel_zernel.errors import Refused, Rejected
+from otel_zernel.threads import run_in_thread
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 
-if TYPE_CHECKING:  # what works on Linux alone is imported when it runs
-    from otel_zernel_receivers.ebpf.kernel.ring import Bell
-    from otel_zernel_receivers.ebpf.session import Watch
+if TYPE_CHECKING:  # modules that work on Linux only are imported when the receiver runs
+    from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
+    from otel_zernel_receivers.ebpf.session import Session
+
+OpenSession = Callable[[EbpfConfig, Context], AbstractContextManager["Session"]]
 
 SHORTEST_INTERVAL = 0.1
-"""Seconds between readings, where processes end one after the other."""
+"""Seconds between readings when one process after another ends."""
 GATHER_INTERVAL = 0.25
-"""Seconds: the kernel has room for 14,000 events, and one job with steps of 0.3 ms has that many in a second."""
+"""Seconds. The kernel has room for 14,000 events, which is a second of one job with steps of 0.3 ms."""
 
 
 class EbpfReceiver(Receiver):
@@ -28,121 +32,136 @@ class EbpfReceiver(Receiver):
     Config = EbpfConfig
     stability = "alpha"
 
-    def __init__(
-        self, config: EbpfConfig, context: Context, make_watch: "Callable[[EbpfConfig, Context], Watch] | None" = None
-    ) -> None:
+    def __init__(self, config: EbpfConfig, context: Context, open_session: OpenSession | None = None) -> None:
         super().__init__(config, context)
-        self._make_watch = make_watch or _make_watch
+        self._open_session = open_session or _open_session
 
     @classmethod
     def examine(cls, config: EbpfConfig | None = None) -> Iterable[Finding]:
         if sys.platform != "linux":
-            return (Finding("kernel", "eBPF is a part of Linux; run the collector there", ok=False),)
+            return (Finding("kernel", "eBPF works on Linux only. Run the collector there", ok=False),)
         from otel_zernel_receivers.ebpf.doctor import examine
 
         return examine(config or EbpfConfig())
 
     async def run(self, emit: Emit) -> None:
-        """Emits what the kernel has counted, every `interval`. Where eBPF does not work it says so in health, and tries
-        again."""
+        """Emits the kernel's counts every `interval`. While eBPF does not work, reports why in health, and tries again
+        every `rescan_interval`."""
         while True:
             try:
-                await self._watch(emit)
+                async with _opened(self._open_session(self.config, self.context)) as session:
+                    self.context.report(None)
+                    await self._follow(session, emit)
             except Unavailable as problem:
                 if self.context.health.problems.get(self.context.path) != str(problem):
-                    self.context.logger.warning("Disabled for now: %s", problem)
+                    self.context.logger.warning(
+                        "Nothing is counted yet: %s. Trying again every %g s", problem, self.config.rescan_interval
+                    )
                     for detail in problem.details:
                         self.context.logger.debug("Tried: %s", detail)
                 self.context.report(str(problem))
                 await self.context.clock.sleep(self.config.rescan_interval)
 
-    async def _watch(self, emit: Emit) -> None:
-        watch = self._make_watch(self.config, self.context)
-        try:
-            await run_in_thread(watch.open)
-            self.context.report(None)
-            await self._follow(watch, emit)
-        finally:
-            await run_in_thread(watch.close)
-
-    async def _follow(self, watch: "Watch", emit: Emit) -> None:
+    async def _follow(self, session: "Session", emit: Emit) -> None:
         """Attaches and reads until cancelled, then reads once more."""
         clock, insist = self.context.clock, Insist(emit, self.context.clock)
+        pending: deque[Batch] = deque()
         rescan_at = clock.monotonic()
         try:
-            with _heard(watch.bell) as has_rung:
+            with _event_of(session.wakeup) as process_ended:
                 while True:
                     if clock.monotonic() >= rescan_at:
                         rescan_at = clock.monotonic() + self.config.rescan_interval
-                        await run_in_thread(watch.attach)
-                    await self._pass_interval(watch, has_rung)
-                    await self._hand_on(watch, insist)
+                        await run_in_thread(session.attach)
+                    await self._pass_interval(session, process_ended)
+                    await self._read(session, pending, insist)
         except asyncio.CancelledError:
-            await self._hand_on(watch, emit)
+            await self._read(session, pending, emit)
             raise
 
-    async def _pass_interval(self, watch: "Watch", has_rung: asyncio.Event) -> None:
-        """Waits, and switches probes where only a part of the calls is watched; where all are, not beyond the end of a
-        process."""
-        clock, interval = self.context.clock, watch.interval
-        began = clock.monotonic()
-        switches = watch.switches()
-        for pause, switch in switches:
-            await self._wait(pause, watch)
-            await run_in_thread(switch)
-        left = began + interval - clock.monotonic()
-        await self._wait(min(SHORTEST_INTERVAL, left), watch)
-        rest = self._wait(left - SHORTEST_INTERVAL, watch)
-        await (rest if switches else _either(rest, has_rung.wait()))
-        has_rung.clear()
+    async def _pass_interval(self, session: "Session", process_ended: asyncio.Event) -> None:
+        """Waits for the next reading.
 
-    async def _wait(self, seconds: float, watch: "Watch") -> None:
-        """Waits, and keeps room for events in the kernel."""
+        With sampling, it switches probes in that time. Without sampling, the end of a process ends the wait.
+        """
+        clock, interval = self.context.clock, session.interval
+        began = clock.monotonic()
+        switches = session.switches()
+        for switch in switches:
+            await self._wait(switch.delay, session, process_ended)
+            await run_in_thread(switch.apply)
+        left = began + interval - clock.monotonic()
+        await self._wait(min(SHORTEST_INTERVAL, left), session, process_ended)
+        rest = self._wait(left - SHORTEST_INTERVAL, session, process_ended)
+        await (rest if switches else _first_of(rest, process_ended.wait()))
+        process_ended.clear()
+
+    async def _wait(self, seconds: float, session: "Session", process_ended: asyncio.Event) -> None:
+        """Waits. Meanwhile moves events out of the kernel, so that its ring buffer has room.
+
+        Sets `process_ended` if the end of a process is among the moved events.
+        """
         clock = self.context.clock
         end = clock.monotonic() + seconds
         while (left := end - clock.monotonic()) > GATHER_INTERVAL:
             await clock.sleep(GATHER_INTERVAL)
-            await run_in_thread(watch.gather)
+            if await run_in_thread(session.gather):
+                process_ended.set()
         await clock.sleep(max(left, 0.0))
 
-    async def _hand_on(self, watch: "Watch", emit: Emit) -> None:
-        for batch in await run_in_thread(watch.read_batches):
-            try:
-                await emit(batch)
-            except Rejected as rejected:  # who rejected it has counted it
-                self.context.logger.warning("downstream rejected %d items: %s", batch.item_count, rejected)
-            except Refused:  # only at the end: until then, `Insist` waits and the kernel goes on counting
-                self.context.drop(batch.item_count, "refused")
-            watch.taken(batch)
-            await asyncio.sleep(0)  # all of them would hold the event loop for long
+    async def _read(self, session: "Session", pending: deque[Batch], emit: Emit) -> None:
+        """Reads, and emits all that is `pending`. If cancelled, the rest stays in `pending`."""
+        await run_in_thread(lambda: pending.extend(session.read().batches))
+        while pending:
+            await self._emit(pending[0], emit)
+            pending.popleft()
+            await asyncio.sleep(0)  # other tasks run between batches
+
+    async def _emit(self, batch: Batch, emit: Emit) -> None:
+        try:
+            await emit(batch)
+        except Rejected as rejected:  # counted by the component that rejected it
+            self.context.logger.warning("Downstream rejected a batch of %d items: %s", batch.item_count, rejected)
+        except Refused:  # at the end only: until then `Insist` waits, and the kernel counts on
+            self.context.drop(batch.item_count, "refused")
 
 
-def _make_watch(config: EbpfConfig, context: Context) -> "Watch":
+def _open_session(config: EbpfConfig, context: Context) -> AbstractContextManager["Session"]:
     if sys.platform != "linux":
-        raise Unavailable("eBPF is a part of Linux")
-    from otel_zernel_receivers.ebpf.session import Watch
+        raise Unavailable("eBPF works on Linux only. Run the collector there")
+    from otel_zernel_receivers.ebpf.session import Session
 
-    return Watch(config, context)
+    return Session.open(config, context)
+
+
+@asynccontextmanager
+async def _opened(opening: AbstractContextManager["Session"]) -> "AsyncIterator[Session]":
+    """Opens and closes the session in threads. A session is closed even if opening it is cancelled."""
+    stack = ExitStack()
+    try:
+        yield await run_in_thread(lambda: stack.enter_context(opening))
+    finally:
+        await run_in_thread(stack.close)
 
 
 @contextmanager
-def _heard(bell: "Bell") -> Iterator[asyncio.Event]:
-    """An event that is set whenever the bell rings."""
-    has_rung, loop = asyncio.Event(), asyncio.get_running_loop()
+def _event_of(wakeup: "Wakeup") -> Iterator[asyncio.Event]:
+    """An event that is set at each wakeup."""
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def hear() -> None:
-        bell.hush()
-        has_rung.set()
+    def set_event() -> None:
+        wakeup.reset()
+        event.set()
 
-    loop.add_reader(bell, hear)
+    loop.add_reader(wakeup, set_event)
     try:
-        yield has_rung
+        yield event
     finally:
-        loop.remove_reader(bell)
+        loop.remove_reader(wakeup)
 
 
-async def _either(*waits: Coroutine[Any, Any, object]) -> None:
-    """Returns when one of them does, and cancels the others."""
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Returns when the first wait ends, and cancels the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The nvml receiver's configuration."""
+"""The configuration of the nvml receiver."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from otel_zernel.component import ComponentConfig, ScraperConfig
 from otel_zernel.types import Duration, PositiveDuration
+from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 
 
@@ -16,46 +17,51 @@ def _known(name: str) -> str:
     if name in METRICS:
         return name
     near = get_close_matches(name, METRICS, 1)
-    raise ValueError(f"no metric {name!r}; " + (f"did you mean {near[0]}?" if near else "the README lists them all"))
+    hint = f"did you mean {near[0]}?" if near else "the README lists all metrics"
+    raise ValueError(f"there is no metric {name!r}; {hint}")
 
 
 MetricName = Annotated[str, AfterValidator(_known)]
 
 
 class MetricConfig(ComponentConfig):
-    """One metric's switch."""
+    """Enables or disables one metric."""
 
     enabled: bool
-    """Whether to send it, and to ask the driver for it."""
+    """Whether to query the driver for the metric, and to send it."""
 
 
-class ProcessesConfig(ComponentConfig):
+class GpuProcessesConfig(ComponentConfig):
     """The processes on the GPUs."""
 
     enabled: bool = True
-    """Whether to ask for them."""
+    """Whether to query the driver for the processes."""
     proc: Path = Path("/proc")
-    """Where pids are looked up: the host's, if it is mounted into the container."""
+    """The procfs in which pids are looked up. In a container: the host's, if it is mounted."""
 
 
 class NvmlConfig(ScraperConfig):
-    """What to ask NVML for, and how often; names as in the OpenTelemetry Collector's scrapers."""
+    """The metrics to query, and how often. The options of all scrapers have the OpenTelemetry Collector's names."""
 
     collection_interval: PositiveDuration = 10.0
     """Seconds from the start of one scrape of a GPU to the start of the next."""
     initial_delay: Duration = 1.0
-    """Seconds before the first."""
+    """Seconds before the first scrape."""
     timeout: PositiveDuration = 5.0
-    """Seconds after which a GPU counts as hung. Its thread keeps waiting; the other GPUs don't notice."""
+    """Seconds after which a GPU counts as hung. Its thread keeps waiting, and the other GPUs are not affected."""
     rediscover_interval: PositiveDuration = 30.0
-    """Seconds between looks for a driver, and for GPUs and MIG instances that came or went."""
+    """Seconds between checks for a driver, for GPUs, and for MIG instances that were added or removed."""
     slow_query: PositiveDuration = 0.05
-    """Seconds a query may take at every scrape. One that takes n times as long is asked at every nth."""
+    """Seconds that a query may take at every scrape. A query that takes n times as long runs at every nth scrape."""
     metrics: Mapping[MetricName, MetricConfig] = Field(default_factory=dict)
-    """Metrics to switch on or off, by name."""
-    processes: ProcessesConfig = ProcessesConfig()
+    """Metrics to enable or disable, by name."""
+    processes: GpuProcessesConfig = GpuProcessesConfig()
 
     def enabled(self) -> frozenset[str]:
         """The names of the metrics to send."""
-        switched = {name: switch.enabled for name, switch in self.metrics.items()}
-        return frozenset(name for name, metric in METRICS.items() if switched.get(name, metric.enabled))
+        configured = {name: metric.enabled for name, metric in self.metrics.items()}
+        return frozenset(name for name, metric in METRICS.items() if configured.get(name, metric.enabled))
+
+    def device_options(self) -> DeviceOptions:
+        """The options that concern a single device."""
+        return DeviceOptions(self.enabled(), self.slow_query, self.processes.enabled, self.processes.proc)

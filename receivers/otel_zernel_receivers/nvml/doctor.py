@@ -1,40 +1,43 @@
-"""What `otel-zernel doctor` says of NVIDIA GPUs here: the driver, the library and the boards, or why there are none."""
+"""The findings of `otel-zernel doctor` about NVIDIA's driver and GPUs."""
 
 from collections.abc import Iterator
 
 from otel_zernel.component import Finding
-from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
-from otel_zernel_receivers.nvml.gpus.gpu import count
+from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
+from otel_zernel_receivers.nvml.gpus.gpu import count_gpus
 
 
 def examine() -> Iterator[Finding]:
-    """What the driver lists now."""
+    """The driver and the GPUs that it lists, or why there are none."""
     try:
-        library = Library()
-    except Unavailable as problem:
+        library = NvmlLibrary()
+    except NvmlUnavailable as problem:
         yield Finding("driver", str(problem), ok=False)
         return
     try:
-        yield from _driver(library)
-    except Unavailable as problem:
+        yield from _examine_driver(library)
+    except NvmlUnavailable as problem:
         yield Finding("driver", str(problem), ok=False)
     finally:
         library.close()
 
 
-def _driver(library: Library) -> Iterator[Finding]:
-    yield Finding("driver", f"{library.driver or 'of unknown version'}, for CUDA up to {library.cuda or '?'}", ok=True)
-    gpus = count(library)
+def _examine_driver(library: NvmlLibrary) -> Iterator[Finding]:
+    version, cuda = library.driver_version or "of unknown version", library.cuda_version or "of unknown version"
+    yield Finding("driver", f"{version}, supports CUDA up to {cuda}", ok=True)
+    gpus = count_gpus(library)
     if not gpus:
-        yield Finding("GPUs", "the driver lists none; give the container some, or see `nvidia-smi`", ok=False)
+        yield Finding(
+            "GPUs", "the driver lists none; check `nvidia-smi`, or give the container access to GPUs", ok=False
+        )
     for index in range(gpus):
-        yield _board(library, index)
+        yield _examine_gpu(library, index)
 
 
-def _board(library: Library, index: int) -> Finding:
+def _examine_gpu(library: NvmlLibrary, index: int) -> Finding:
     nvml = library.nvml
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         return Finding(f"GPU {index}", f"{nvml.nvmlDeviceGetName(handle)}, {nvml.nvmlDeviceGetUUID(handle)}", ok=True)
     except nvml.NVMLError as error:
-        return Finding(f"GPU {index}", f"does not say who it is ({error}); see `nvidia-smi`", ok=False)
+        return Finding(f"GPU {index}", f"does not return its name and uuid ({error}); check `nvidia-smi`", ok=False)

@@ -1,29 +1,38 @@
-"""A place where the driver lists a GPU: who is there, and what is left to say of one that is lost."""
+"""An index at which the driver lists a GPU: discovers the GPU, scrapes it, and reports it as failed once it is lost."""
 
 import platform
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.nvml.driver.events import Listener
-from otel_zernel_receivers.nvml.driver.library import Library, Lost, Nameless
-from otel_zernel_receivers.nvml.gpus.gpu import Found, Gpu, Maker, find
+from otel_zernel_receivers.nvml.driver.events import XidListener
+from otel_zernel_receivers.nvml.driver.library import GpuLost, GpuUnidentified, NvmlLibrary
+from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry, ListedGpu, find_gpu
 
 
-class Place:
-    """An index while the driver runs. Used by one thread at a time; every method blocks."""
+class GpuSlot:
+    """One index of the driver, while the driver is open. Used by one thread at a time; every method blocks."""
 
-    def __init__(self, library: Library, index: int, listener: Listener, maker: Maker) -> None:
+    def __init__(
+        self,
+        library: NvmlLibrary,
+        index: int,
+        listener: XidListener,
+        registry: GpuRegistry,
+        rediscover_interval: float,
+    ) -> None:
+        """`rediscover_interval`: seconds between checks for another GPU or other MIG instances."""
         self.index = index
         self.gpu: Gpu | None = None
-        """Who is there, once it said so."""
+        """The GPU, once it has returned its uuid."""
         self.lost: str | None = None
-        """A sentence about a GPU that is gone."""
-        self.looked = False
-        """Whether it was asked who is there."""
+        """If the GPU is lost: the reason, as a sentence without its subject."""
+        self.checked = False
+        """Whether the slot was checked for a GPU at least once."""
         self._library = library
         self._listener = listener
-        self._maker = maker
-        self._clock = maker.context.clock
-        self._look_again = self._clock.monotonic()
+        self._registry = registry
+        self._rediscover_interval = rediscover_interval
+        self._clock = registry.context.clock
+        self._next_check = self._clock.monotonic()
 
     @property
     def name(self) -> str:
@@ -31,52 +40,55 @@ class Place:
         return self.gpu.name if self.gpu else f"GPU {self.index}"
 
     @property
-    def trouble(self) -> str | None:
-        """What is wrong with the GPU, after its name."""
-        return self.lost or ("answers none of its queries" if self.gpu and self.gpu.board.silent else None)
+    def problem(self) -> str | None:
+        """The problem of the GPU, as a sentence without its subject."""
+        return self.lost or ("answers none of its queries" if self.gpu and self.gpu.board.all_failed else None)
 
     @property
     def drain_interval(self) -> float | None:
-        """Seconds after which the sample buffers want to be read again; None if there are none."""
+        """Seconds after which the sample buffers must be read again; None without buffers."""
         return self.gpu.drain_interval if self.gpu and not self.lost else None
 
     def scrape(self) -> Batch:
-        """The points of now; looks who is there whenever it is time to. Raises `Unavailable`."""
+        """The current points. Checks for another GPU first, if that is due. Raises `NvmlUnavailable`."""
         try:
-            if self._clock.monotonic() >= self._look_again:
-                self._look()
+            if self._clock.monotonic() >= self._next_check:
+                self._check()
             if self.gpu and not self.lost:
                 return self.gpu.scrape()
-        except Lost as lost:
+        except GpuLost as lost:
             self.lost = str(lost)
-        return self.gpu.failed() if self.gpu else Batch()
+        return self.gpu.failed_batch() if self.gpu else Batch()
 
     def drain(self) -> Batch:
-        """Reads the sample buffers; what is in them goes out with the next scrape. Raises `Unavailable`."""
+        """Reads the sample buffers, and returns an empty batch: the next scrape sends the samples.
+
+        Raises `NvmlUnavailable`.
+        """
         try:
             if self.gpu and not self.lost:
                 self.gpu.drain()
-        except Lost as lost:
+        except GpuLost as lost:
             self.lost = str(lost)
         return Batch()
 
-    def _look(self) -> None:
-        """Takes up a GPU that is new or back, and MIG instances that came or went. Raises `Lost`."""
-        self._look_again = self._clock.monotonic() + self._maker.config.rediscover_interval
+    def _check(self) -> None:
+        """Finds a new or returned GPU, and MIG instances that were created or destroyed. Raises `GpuLost`."""
+        self._next_check = self._clock.monotonic() + self._rediscover_interval
         try:
-            found = find(self._library, self.index, platform.node())
-        except Nameless as problem:
+            listed = find_gpu(self._library, self.index, platform.node())
+        except GpuUnidentified as problem:
             self.lost = self.lost if self.gpu else str(problem)
             return
         finally:
-            self.looked = True
-        if found is None:
-            self.lost = "is no longer there" if self.gpu else None
-        elif self.gpu is None or self.lost or self.gpu.uuids != found.uuids or _more_is_known(self.gpu, found):
-            self._listener.watch(found.identity.uuid, found.handle, divided=bool(found.instances))
-            self.gpu, self.lost = self._maker.make(self._library, found), None
+            self.checked = True
+        if listed is None:
+            self.lost = "is no longer accessible" if self.gpu else None
+        elif self.gpu is None or self.lost or self.gpu.uuids != listed.uuids or _has_new_attributes(self.gpu, listed):
+            self._listener.subscribe(listed.identity.uuid, listed.handle, with_mig=bool(listed.instances))
+            self.gpu, self.lost = self._registry.create(self._library, listed), None
 
 
-def _more_is_known(gpu: Gpu, found: Found) -> bool:
-    """Whether the board now told what it did not when it was first asked."""
-    return found.identity.resource.items() > gpu.board.identity.resource.items()
+def _has_new_attributes(gpu: Gpu, listed: ListedGpu) -> bool:
+    """Whether the board has returned an attribute that it did not return before."""
+    return listed.identity.resource.items() > gpu.board.identity.resource.items()

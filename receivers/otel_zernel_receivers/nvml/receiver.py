@@ -1,59 +1,19 @@
-"""Opens the driver, has each of its GPUs watched, and starts over when the driver does."""
+"""The nvml receiver: opens the driver, scrapes each GPU, and opens the driver again when its GPUs change."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from otel_zernel.component import Context, Emit, Finding, Receiver
-from otel_zernel.engine.scraping import ScrapeThread
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.doctor import examine
-from otel_zernel_receivers.nvml.driver.events import Listener, Xids
-from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
-from otel_zernel_receivers.nvml.gpu_slot import Place
-from otel_zernel_receivers.nvml.gpus.gpu import Gpu, Maker, count
+from otel_zernel_receivers.nvml.driver.events import XidCounts
+from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
+from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
+from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry
 from otel_zernel_receivers.nvml.points import metrics as m
-from otel_zernel_receivers.nvml.watch import Watch, deliver
-
-CLOSING = 0.7
-"""Seconds that a cancelled receiver spends on closing the driver: within a second it has to be gone."""
-
-
-class _Changed(Exception):
-    """A GPU that was lost may be back, or others there: the driver has to be opened anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """From opening the driver to closing it."""
-
-    library: Library
-    listener: Listener
-    places: list[Place]
-
-    @property
-    def uuids(self) -> set[str]:
-        """Of the boards that said who they are."""
-        return {place.gpu.board.identity.uuid for place in self.places if place.gpu}
-
-    @property
-    def looked(self) -> bool:
-        """Whether every place was asked who is there."""
-        return all(place.looked for place in self.places)
-
-    @property
-    def lacking(self) -> bool:
-        """Whether a GPU may be there that only a driver opened anew would show."""
-        nobody = self.looked and not self.uuids
-        return nobody or self.listener.broken or any(place.lost for place in self.places)
-
-    def close(self) -> bool:
-        """Whether the driver is closed. Blocks; must not be called while a thread of a GPU's is inside it."""
-        closed = self.listener.close(timeout=1.0)
-        if closed:
-            self.library.close()
-        return closed
+from otel_zernel_receivers.nvml.session import DriverSession, DriverThread
+from otel_zernel_receivers.nvml.watch import GpuScraping, deliver
 
 
 class NvmlReceiver(Receiver):
@@ -71,143 +31,108 @@ class NvmlReceiver(Receiver):
         super().__init__(config, context)
         meter = context.meter
         self._timeouts = meter.create_counter(
-            "zernel.nvml.timeouts", "{timeout}", "Calls a GPU did not answer in time."
+            "zernel.nvml.timeouts", "{timeout}", "Calls that a GPU did not answer in time."
         )
-        errors = meter.create_counter("zernel.nvml.query.errors", "{error}", "Queries that failed and may work again.")
-        self._xids = Xids(context.clock.time_ns)
-        self._failed = lambda query, error: errors.add(1, {m.QUERY: query, m.ERROR: error})
-        self._maker = Maker(config, context, self._xids)
-        self._watches: list[Watch] = []
-        """One for each GPU, by index."""
-        self._open_sessions: list[_Session] = []
-        """One, and those that could not be closed because somebody hung."""
+        self._errors = meter.create_counter(
+            "zernel.nvml.query.errors", "{error}", "Queries that failed and may work again."
+        )
+        self._registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
+        self._scrapings: list[GpuScraping] = []
+        """One per GPU, by index. They outlive the driver's sessions."""
+        self._sessions: list[DriverSession] = []
+        """The sessions that are not closed: the current one, and earlier ones in which a thread hung."""
 
     async def run(self, emit: Emit) -> None:
         await self.context.clock.sleep(self.config.initial_delay)
-        opener = ScrapeThread("nvml")
+        driver = DriverThread(self.config, self._registry, self._count_error, self._sessions, self._in_use)
         try:
             while True:
-                await self._until_it_breaks(opener, emit)
+                await self._run_session(driver, emit)
         finally:
-            opener.close()
-            for watch in self._watches:
-                watch.close()
-            self._watches.clear()
+            driver.stop()
+            for scraping in self._scrapings:
+                scraping.close()
+            self._scrapings.clear()
 
-    async def _until_it_breaks(self, opener: ScrapeThread, emit: Emit) -> None:
-        """From finding a driver to losing it; or to not finding one, and the pause after that."""
+    def _count_error(self, query: str, error: str) -> None:
+        self._errors.add(1, {m.QUERY: query, m.ERROR: error})
+
+    def _in_use(self) -> bool:
+        """Whether a GPU's thread is inside the driver."""
+        return any(scraping.busy for scraping in self._scrapings)
+
+    async def _run_session(self, driver: DriverThread, emit: Emit) -> None:
+        """Opens the driver and scrapes its GPUs until it has to be opened again. Without a driver, only waits."""
         try:
-            if opener.busy:
-                raise TimeoutError
-            async with asyncio.timeout(self.config.rediscover_interval):
-                session = await opener.call(self._open)
-            await self._watch(session, opener, emit)
-        except (Unavailable, TimeoutError) as problem:
-            sentence = str(problem) or "NVIDIA's driver does not answer"
-            self.context.report(f"no GPUs: {sentence}")
-            self.context.logger.warning(
-                "No GPUs: %s. Looking again every %g s", sentence, self.config.rediscover_interval
-            )
-            await self.context.clock.sleep(self.config.rediscover_interval)
-        except _Changed:
-            self.context.logger.debug("Opening the driver anew: its GPUs have changed")
+            session = await driver.open()
+            try:
+                await self._scrape_gpus(session, driver, emit)
+            finally:
+                await driver.close(session)
+        except NvmlUnavailable as problem:
+            interval = self.config.rediscover_interval
+            self.context.report(f"no GPUs: {problem}")
+            self.context.logger.warning("No GPUs: %s. Retrying every %g s", problem, interval)
+            await self.context.clock.sleep(interval)
+        else:
+            self.context.logger.debug("Opening the driver again: a GPU is missing or may have been added")
 
-    def _open(self) -> _Session:
-        """Opens the driver; blocks. Raises `Unavailable`."""
-        self._close()
-        library = Library(self._failed)
+    async def _scrape_gpus(self, session: DriverSession, driver: DriverThread, emit: Emit) -> None:
+        """Scrapes all GPUs until the driver has to be opened again. Raises `NvmlUnavailable`."""
         try:
-            number = count(library)
-            listener = Listener(library, self._xids.count)
-        except Unavailable:
-            library.close()
-            raise
-        session = _Session(library, listener, [])
-        self._add_places(session, number)
-        self._open_sessions.append(session)
-        return session
+            async with asyncio.TaskGroup() as group:
+                tasks = self._start_scraping(session, session.slots, emit, group)
+                while True:
+                    tasks += await self._rediscover(session, driver, emit, group)
+                    if self._must_reopen(session, driver):
+                        break
+                for task in tasks:
+                    task.cancel()
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
-    def _add_places(self, session: _Session, number: int) -> None:
-        """Adds those that are new of the `number` the driver lists."""
-        for index in range(len(session.places), number):
-            session.places.append(Place(session.library, index, session.listener, self._maker))
+    def _start_scraping(
+        self, session: DriverSession, slots: Sequence[GpuSlot], emit: Emit, group: asyncio.TaskGroup
+    ) -> list[asyncio.Task[None]]:
+        """Starts a task for each slot."""
+        on_problem = partial(self._report, session)
+        tasks = [group.create_task(self._scraping(slot.index).run(slot, emit, on_problem)) for slot in slots]
+        self._report(session)
+        return tasks
 
-    def _close(self) -> None:
-        """Closes the driver, unless a GPU's thread is inside it, where nobody may take it away; blocks."""
-        if not any(watch.busy for watch in self._watches):
-            self._open_sessions[:] = [session for session in self._open_sessions if not session.close()]
-
-    async def _watch(self, session: _Session, opener: ScrapeThread, emit: Emit) -> None:
-        """Watches every place of the driver's. Raises `Unavailable` or `_Changed`."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-
-                def watch(places: Sequence[Place]) -> None:
-                    for place in places:
-                        run = self._watch_of(place).run(place, emit, lambda: self._report(session))
-                        tasks.create_task(run)
-                    self._report(session)
-
-                watch(session.places)
-                tasks.create_task(self._rediscover(session, opener, emit, watch))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-        finally:
-            await self._leave(session, opener)
-
-    def _watch_of(self, place: Place) -> Watch:
-        while len(self._watches) <= place.index:
-            self._watches.append(Watch(len(self._watches), self.config, self.context, self._timeouts))
-        return self._watches[place.index]
+    def _scraping(self, index: int) -> GpuScraping:
+        while len(self._scrapings) <= index:
+            self._scrapings.append(GpuScraping(len(self._scrapings), self.config, self.context, self._timeouts))
+        return self._scrapings[index]
 
     async def _rediscover(
-        self, session: _Session, opener: ScrapeThread, emit: Emit, watch: Callable[[Sequence[Place]], None]
-    ) -> None:
-        """Has new places watched. Raises `_Changed` whenever a GPU is missing, unless another hangs: then the driver
-        cannot be closed. Raises `Unavailable`."""
-        while True:
-            await self.context.clock.sleep(self.config.rediscover_interval)
-            known = len(session.places)
-            self._add_places(session, await self._count(session, opener))
-            watch(session.places[known:])
-            missing = self._missing(session)
-            for gpu in missing:
-                await deliver(gpu.failed(), emit, self.config, self.context)
-            self._report(session)
-            if (missing or session.lacking) and not opener.busy and not any(one.hung for one in self._watches):
-                raise _Changed
+        self, session: DriverSession, driver: DriverThread, emit: Emit, group: asyncio.TaskGroup
+    ) -> list[asyncio.Task[None]]:
+        """Waits, then starts a task for each GPU that was added, and emits missing GPUs as failed."""
+        await self.context.clock.sleep(self.config.rediscover_interval)
+        added = session.add_slots(await driver.count_gpus(session))
+        tasks = self._start_scraping(session, added, emit, group)
+        for gpu in self._missing(session):
+            await deliver(gpu.failed_batch(), emit, self.config, self.context)
+        self._report(session)
+        return tasks
 
-    async def _count(self, session: _Session, opener: ScrapeThread) -> int:
-        """How many GPUs the driver lists now; 0 if it does not answer. Raises `Unavailable`."""
-        if opener.busy:
-            return 0
-        try:
-            async with asyncio.timeout(self.config.timeout):
-                return await opener.call(partial(count, session.library))
-        except TimeoutError:
-            return 0
+    def _must_reopen(self, session: DriverSession, driver: DriverThread) -> bool:
+        """Whether a GPU may appear if the driver is opened again. While a thread hangs, the driver cannot be closed."""
+        if driver.busy or any(scraping.hung for scraping in self._scrapings):
+            return False
+        return session.may_miss_gpus or bool(self._missing(session))
 
-    async def _leave(self, session: _Session, opener: ScrapeThread) -> None:
-        """Closes the driver as soon as nobody is inside it, if that is soon; else it is closed another time."""
-        session.listener.stop()
-        try:
-            async with asyncio.timeout(CLOSING):
-                while opener.busy or any(watch.busy for watch in self._watches):  # noqa: ASYNC110  # threads have no event to wait for
-                    await asyncio.sleep(0.01)
-                await opener.call(self._close)
-        except TimeoutError:
-            return
-
-    def _missing(self, session: _Session) -> list[Gpu]:
-        """GPUs that were there before and that no place of the driver's has now."""
-        if not session.looked:
+    def _missing(self, session: DriverSession) -> list[Gpu]:
+        """GPUs of earlier sessions that this session does not list."""
+        if not session.all_checked:
             return []
-        return [gpu for uuid, gpu in self._maker.gpus.items() if uuid not in session.uuids]
+        return [gpu for uuid, gpu in self._registry.gpus.items() if uuid not in session.uuids]
 
-    def _report(self, session: _Session) -> None:
-        """Says in health what is wrong with whom."""
-        troubles = [watch.trouble for watch in self._watches[: len(session.places)] if watch.trouble]
-        troubles += [f"{gpu.name} is missing" for gpu in self._missing(session)]
-        if not session.places:
-            troubles.append("NVIDIA's driver knows no GPU")
-        self.context.report("; ".join(troubles) or None)
+    def _report(self, session: DriverSession) -> None:
+        """Shows the problems of all GPUs in health."""
+        problems = [scraping.problem for scraping in self._scrapings[: len(session.slots)] if scraping.problem]
+        problems += [f"{gpu.name} is missing: the driver does not list it" for gpu in self._missing(session)]
+        if not session.slots:
+            problems.append("NVIDIA's driver lists no GPU")
+        self.context.report("; ".join(problems) or None)

@@ -1,4 +1,4 @@
-"""One GPU's thread, its timetable, its time-out."""
+"""Scrapes one GPU in its own thread, with its own schedule and timeout."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,15 +7,15 @@ from opentelemetry.metrics import Counter
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist
-from otel_zernel.engine.scraping import ScrapeThread
 from otel_zernel.errors import Refused, Rejected
+from otel_zernel.threads import ScrapeThread
 from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.driver.library import Unavailable
-from otel_zernel_receivers.nvml.gpu_slot import Place
+from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
+from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
 
 
 async def deliver(batch: Batch, emit: Emit, config: NvmlConfig, context: Context) -> None:
-    """Hands a scrape downstream; one that finds no room until the next is due is dropped and counted."""
+    """Emits the points of a scrape. If downstream stays full until the next scrape, drops and counts them."""
     if not batch.item_count:
         return
     try:
@@ -24,22 +24,22 @@ async def deliver(batch: Batch, emit: Emit, config: NvmlConfig, context: Context
     except (TimeoutError, Refused):
         context.drop(batch.item_count, "refused")
         context.logger.warning("Dropped a scrape of %d items: downstream is full", batch.item_count)
-    except Rejected:  # who rejected it has counted it
+    except Rejected:  # counted where it was rejected
         return
 
 
-class Watch:
-    """Scrapes a GPU at the interval, and reads its sample buffers in between before they go round.
+class GpuScraping:
+    """Scrapes the GPU at one index, and reads its sample buffers between scrapes before they are overwritten.
 
-    Outlives restarts of the driver: a thread that hangs in it is not joined by another, and what it answers in the end
-    is sent.
+    It outlives the driver's sessions: while its thread hangs in the driver, no second thread is started. The points of
+    a late answer are sent.
     """
 
     def __init__(self, index: int, config: NvmlConfig, context: Context, timeouts: Counter) -> None:
         self.hung = False
-        """Whether its last call did not return in time."""
-        self.trouble: str | None = None
-        """A sentence about a GPU that does not answer, or is lost."""
+        """Whether the last call did not return in time."""
+        self.problem: str | None = None
+        """A sentence, if the GPU does not answer or is lost."""
         self._config = config
         self._context = context
         self._timeouts = timeouts
@@ -49,71 +49,76 @@ class Watch:
 
     @property
     def busy(self) -> bool:
-        """Whether its thread is inside the driver."""
+        """Whether the thread is inside the driver."""
         return self._thread.busy
 
     def close(self) -> None:
-        """Forgets what it still waits for, and lets the thread end."""
+        """Discards the answer of a pending call, and lets the thread end after it."""
         if self._call:
             self._call.cancel()
         self._thread.close()
 
-    async def run(self, place: Place, emit: Emit, changed: Callable[[], None]) -> None:
-        """Watches the place until cancelled. `changed` is called when `trouble` changes. Raises `Unavailable`."""
+    async def run(self, slot: GpuSlot, emit: Emit, on_problem: Callable[[], None]) -> None:
+        """Scrapes the slot until cancelled. Calls `on_problem` when `problem` changes. Raises `NvmlUnavailable`."""
         clock = self._context.clock
-        await deliver(self._late(), emit, self._config, self._context)
+        await deliver(self._late_answer(), emit, self._config, self._context)
         due = clock.monotonic()
         while True:
-            batch = await self._answer(place, place.scrape)
-            self._say(place, changed)
+            batch = await self._call_driver(slot, slot.scrape)
+            self._update_problem(slot, on_problem)
             await deliver(batch, emit, self._config, self._context)
             due = max(due + self._config.collection_interval, clock.monotonic())
-            await self._drain_until(due, place)
+            await self._drain_until(due, slot)
 
-    async def _answer(self, place: Place, ask: Callable[[], Batch]) -> Batch:
-        """What the driver says; nothing if it does not in time. Then its answer is waited for again, and comes late."""
+    async def _call_driver(self, slot: GpuSlot, function: Callable[[], Batch]) -> Batch:
+        """The answer of `function`, or an empty batch after the timeout.
+
+        After a timeout, the next call does not run `function` but waits again for the pending answer.
+        """
         if self._call is None:
-            self._call = asyncio.create_task(self._thread.call(ask))
+            self._call = asyncio.create_task(self._thread.call(function))
         done, _ = await asyncio.wait({self._call}, timeout=self._config.timeout)
         self.hung = not done
         self._error = None
         if self.hung:
-            about = {"hw.id": place.gpu.board.identity.uuid} if place.gpu else {"zernel.gpu.index": place.index}
-            self._timeouts.add(1, about)
+            gpu = {"hw.id": slot.gpu.board.identity.uuid} if slot.gpu else {"zernel.gpu.index": slot.index}
+            self._timeouts.add(1, gpu)
             return Batch()
         call, self._call = self._call, None
         try:
             return call.result()
-        except Unavailable:
+        except NvmlUnavailable:
             raise
-        except Exception as error:  # noqa: BLE001  # what nobody foresaw costs this GPU its scrape, not the others theirs
+        except Exception as error:  # noqa: BLE001  # an unforeseen error must not stop the other GPUs
             self._error = f"cannot be scraped: {type(error).__name__}: {error}"
             return Batch()
 
-    def _late(self) -> Batch:
-        """What came after the driver was closed."""
+    def _late_answer(self) -> Batch:
+        """The answer to a call of an earlier session, if it has arrived."""
         if self._call is None or not self._call.done():
             return Batch()
         call, self._call = self._call, None
         return Batch() if call.cancelled() or call.exception() else call.result()
 
-    async def _drain_until(self, due: float, place: Place) -> None:
+    async def _drain_until(self, due: float, slot: GpuSlot) -> None:
+        """Waits until `due`, and meanwhile reads the sample buffers as often as needed."""
         clock = self._context.clock
         while (left := due - clock.monotonic()) > 0:
-            pause = None if self.hung else place.drain_interval
+            pause = None if self.hung else slot.drain_interval
             if pause is None or pause >= left:
                 return await clock.sleep(left)
             await clock.sleep(pause)
-            await self._answer(place, place.drain)
+            await self._call_driver(slot, slot.drain)
         return None
 
-    def _say(self, place: Place, changed: Callable[[], None]) -> None:
-        problem = f"does not answer within {self._config.timeout:g} s" if self.hung else self._error or place.trouble
-        trouble = f"{place.name} {problem}" if problem else None
-        if trouble != self.trouble:
-            self.trouble = trouble
-            if trouble:
-                self._context.logger.error("%s", trouble)
-            else:
-                self._context.logger.info("%s answers again", place.name)
-            changed()
+    def _update_problem(self, slot: GpuSlot, on_problem: Callable[[], None]) -> None:
+        predicate = f"does not answer within {self._config.timeout:g} s" if self.hung else self._error or slot.problem
+        problem = f"{slot.name} {predicate}" if predicate else None
+        if problem == self.problem:
+            return
+        self.problem = problem
+        if problem:
+            self._context.logger.error("%s", problem)
+        else:
+            self._context.logger.info("%s answers again", slot.name)
+        on_problem()

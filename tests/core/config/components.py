@@ -1,13 +1,15 @@
-"""A registry of small components whose configurations have a bit of everything."""
+"""A registry of small components. Together, their configurations use every feature of the validation."""
 
 from typing import Annotated, Any, Literal
 
+import pytest
 from pydantic import Field, ValidationInfo, model_validator
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Emit, Exporter, Extension, Processor, Receiver
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
+from otel_zernel.errors import ConfigError
 from otel_zernel.registry import Registry
 from otel_zernel.types import Duration, ListenAddress, Ratio, Secret
 
@@ -56,7 +58,7 @@ class OutConfig(ComponentConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _fall_back(cls, values: Any, info: ValidationInfo) -> Any:
+    def _environment_default(cls, values: Any, info: ValidationInfo) -> Any:
         endpoint = (info.context or {}).get("environ", {}).get("OTEL_ENDPOINT")
         return {"endpoint": endpoint} | values if endpoint and isinstance(values, dict) else values
 
@@ -79,15 +81,15 @@ class MetricsOut(Exporter):
     async def export(self, batch: Batch) -> None: ...
 
 
-class CarelessConfig(ComponentConfig):
+class BuggyConfig(ComponentConfig):
     @model_validator(mode="before")
     @classmethod
-    def _careless(cls, values: Any) -> Any:
+    def _buggy(cls, values: Any) -> Any:
         return values["x"]
 
 
-class Careless(Extension):
-    Config = CarelessConfig
+class Buggy(Extension):
+    Config = BuggyConfig
 
 
 class Health(Extension):
@@ -98,16 +100,16 @@ def broken() -> type[Extension]:
     raise ImportError("No module named\n'nothing'")
 
 
-def proper() -> type[Out]:
+def load_out() -> type[Out]:
     return Out
 
 
 REGISTRY = Registry(
     {
-        "receivers": {"in": lambda: In, "lame": lambda: MissingIn},
+        "receivers": {"in": lambda: In, "incomplete": lambda: MissingIn},
         "processors": {"through": lambda: Through},
-        "exporters": {"out": proper, "out_grpc": proper, "metrics_out": lambda: MetricsOut},
-        "extensions": {"health": lambda: Health, "careless": lambda: Careless, "broken": broken},
+        "exporters": {"out": load_out, "out_grpc": load_out, "metrics_out": lambda: MetricsOut},
+        "extensions": {"health": lambda: Health, "buggy": lambda: Buggy, "broken": broken},
     }
 )
 
@@ -119,11 +121,24 @@ service: {pipelines: {training: {receivers: [in], exporters: [out]}}}
 
 
 def settings_of(*texts: str, overrides: tuple[str, ...] = (), environ: dict[str, str] | None = None) -> Settings:
-    """The settings of YAML texts, each a `--config` of its own."""
+    """The settings of YAML texts. Each text is one `--config`."""
     environ = environ or {}
     return validate(load([f"yaml:{text}" for text in texts], overrides, environ), REGISTRY, environ)
 
 
 def out_config(text: str, environ: dict[str, str] | None = None) -> Any:
-    """The `out` exporter's configuration with this flow mapping's options on top."""
+    """The configuration of the `out` exporter, with the options of a YAML flow mapping merged into it."""
     return settings_of(MINIMAL, f"exporters: {{out: {text}}}", environ=environ).exporters["out"].config
+
+
+def problems(*texts: str, environ: dict[str, str] | None = None) -> list[str]:
+    """The problems of YAML texts, without their sources."""
+    with pytest.raises(ConfigError) as caught:
+        settings_of(*texts, environ=environ)
+    return [f"{one.path}: {one.message}" for one in caught.value.problems]
+
+
+def exporter_problem(text: str) -> str:
+    """The single problem of the `out` exporter with these options, without the exporter's path."""
+    (only,) = problems(MINIMAL, f"exporters: {{out: {text}}}")
+    return only.removeprefix("exporters::out")

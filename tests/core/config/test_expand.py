@@ -79,25 +79,25 @@ def test_references_become_values(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
-        ("${env:HOST", "never closed"),
-        ("a ${", "never closed"),
-        ("${env:1X}", '"1X" is no name of an environment variable'),
-        ("${}", '"" is no name of an environment variable'),
-        ("${env:SELF}", "refers to itself: env:SELF -> env:SELF"),
-        ("${env:PING}", "refers to itself: env:PING -> env:PONG -> env:PING"),
+        ("${env:HOST", "${ has no closing }"),
+        ("a ${", "${ has no closing }"),
+        ("${env:1X}", '"1X" is not a valid name of an environment variable'),
+        ("${}", '"" is not a valid name of an environment variable'),
+        ("${env:SELF}", "the value refers to itself: env:SELF -> env:SELF"),
+        ("${env:PING}", "the value refers to itself: env:PING -> env:PONG -> env:PING"),
         ("${http:x}", 'unknown scheme "http" in ${…}; valid schemes: env, file, yaml'),
         ("${file:/no/such/file}", 'cannot read "/no/such/file": No such file or directory'),
         ("${file:/}", "Is a directory"),
         ("${file:/dev/zero}", "longer than 4 MiB"),
         ("${file:a\0b}", "cannot read"),
         ("${env:LATIN}", 'environment variable "LATIN" is not UTF-8 text'),
-        ("${" * 5000 + "}" * 5000, "too often"),
+        ("${" * 5000 + "}" * 5000, "more than 20 references"),
     ],
 )
-def test_what_cannot_be_expanded_says_why(text: str, sentence: str) -> None:
-    assert sentence in failure(text)
+def test_a_reference_without_a_value_is_an_error_with_its_cause(text: str, message: str) -> None:
+    assert message in failure(text)
 
 
 def test_the_original_text_of_a_value_is_kept() -> None:
@@ -106,25 +106,25 @@ def test_the_original_text_of_a_value_is_kept() -> None:
     assert expansion.originals == {("a", 0): "0123", ("a", 2): "", ("a", 3): "{a: 'gpu-1'}"}
 
 
-def test_an_unset_variable_is_noted_once_where_it_is_first_used() -> None:
+def test_an_unset_variable_is_recorded_once_with_its_first_use() -> None:
     expansion = Expansion({})
     assert expansion.expand({"a": "${X}", "b": "x${X}", "c": "${Y:-}"}) == {"a": None, "b": "x", "c": None}
     assert expansion.unset == {"X": ("a",)}
 
 
-def test_a_default_that_is_not_needed_is_not_looked_at() -> None:
+def test_an_unused_default_is_not_expanded() -> None:
     expansion = Expansion({"X": "1"})
     assert expansion.expand("${X:-${Y}${file:/none}}") == 1
     assert not expansion.unset
 
 
-def test_a_file_comes_without_its_last_line_end(tmp_path: Path) -> None:
+def test_the_last_line_end_of_a_file_is_removed(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("s3cret\r\n")
     assert expand(f"Bearer ${{file:{secret}}}") == "Bearer s3cret"
 
 
-def test_growth_is_bounded() -> None:
+def test_the_text_that_references_insert_is_limited() -> None:
     environ = {f"A{n}": f"${{A{n + 1}}}" * 10 for n in range(15)} | {"A15": "x"}
     expansion = Expansion(environ)
     expansion.expand({"key": "${A0}"})
@@ -140,18 +140,18 @@ def test_escaped_text_expands_to_itself(text: str) -> None:
 
 
 @given(TEXTS)
-def test_text_without_references_stays_what_it_is(text: str) -> None:
+def test_text_without_references_is_unchanged(text: str) -> None:
     without = text.replace("$", "")
     assert expand(without) == without
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="$")))
-def test_inside_a_text_a_variable_is_put_in_as_it_is(value: str) -> None:
+def test_a_variable_inside_a_text_is_inserted_unchanged(value: str) -> None:
     assert expand("<${env:X}>", {"X": value}) == f"<{value}>"
 
 
 @given(st.dictionaries(st.sampled_from("ABC"), TEXTS | st.sampled_from(["${A}", "${B}${C}", "[${B}]"])), TEXTS)
-def test_any_reference_expands_or_says_why(environ: dict[str, str], text: str) -> None:
+def test_any_reference_expands_or_is_an_error(environ: dict[str, str], text: str) -> None:
     expansion = Expansion(environ)
     value = expansion.expand([text])[0]
     assert value is None or (0,) not in expansion.failed

@@ -1,4 +1,4 @@
-"""Whatever a user writes, the answer is settings or sentences, never a traceback."""
+"""Every configuration gives settings or error messages, never a traceback."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from tests.core.config.components import MINIMAL, REGISTRY
 
 VOCABULARY = """
     receivers processors exporters extensions service pipelines telemetry metrics logs traces readers pull periodic
-    exporter prometheus otlp headers level sampling resource shutdown_timeout training metrics/1 in out in/2 out/x lame
-    careless broken through health interval layout tags timestamp columns endpoint queue queue_size enabled ratio listen
-    path token dcgm 5s 5 :80 ${X} ${env:X:-1} ${Y} $${ ${file:/} << * : - [] {} null
+    exporter prometheus otlp headers level sampling resource shutdown_timeout training metrics/1 in out in/2 out/x
+    incomplete buggy broken through health interval layout tags timestamp columns endpoint queue queue_size enabled
+    ratio listen path token dcgm 5s 5 :80 ${X} ${env:X:-1} ${Y} $${ ${file:/} << * : - [] {} null
 """
 WORDS = st.sampled_from(VOCABULARY.split())
 LEAVES = WORDS | st.none() | st.booleans() | st.integers(-1, 10**20) | st.floats() | st.text(max_size=4)
@@ -42,30 +42,30 @@ def problems(uris: list[str], overrides: list[str], environ: dict[str, str]) -> 
     return []
 
 
-def answer_is_plain(uris: list[str], overrides: list[str], environ: dict[str, str]) -> None:
+def assert_readable(uris: list[str], overrides: list[str], environ: dict[str, str]) -> None:
     for problem in problems(uris, overrides, environ):
         assert len(str(problem).splitlines()) == 1
         assert problem.message.strip()
 
 
 @given(SECTIONS, SECTIONS, st.dictionaries(st.sampled_from("XY"), st.text(max_size=10) | WORDS))
-def test_any_tree_is_settings_or_sentences(below: Any, above: Any, environ: dict[str, str]) -> None:
-    answer_is_plain([f"yaml:{dump(below)}", f"yaml:{MINIMAL}", f"yaml:{dump(above)}"], [], environ)
+def test_any_tree_gives_settings_or_messages(below: Any, above: Any, environ: dict[str, str]) -> None:
+    assert_readable([f"yaml:{dump(below)}", f"yaml:{MINIMAL}", f"yaml:{dump(above)}"], [], environ)
 
 
 @given(st.data())
-def test_a_damaged_configuration_is_settings_or_sentences(data: st.DataObject) -> None:
+def test_a_damaged_configuration_gives_settings_or_messages(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(MINIMAL)))
     end = data.draw(st.integers(start, min(start + 20, len(MINIMAL))))
     damage = data.draw(st.text(max_size=5) | WORDS)
-    answer_is_plain([f"yaml:{MINIMAL[:start]}{damage}{MINIMAL[end:]}"], [], {})
+    assert_readable([f"yaml:{MINIMAL[:start]}{damage}{MINIMAL[end:]}"], [], {})
 
 
 @given(
     st.lists(st.text(max_size=20)), st.lists(st.text(max_size=20) | st.builds("{}.{}={}".format, WORDS, WORDS, WORDS))
 )
-def test_any_command_line_is_settings_or_sentences(texts: list[str], overrides: list[str]) -> None:
-    answer_is_plain([f"yaml:{text}" for text in texts], overrides, {})
+def test_any_command_line_gives_settings_or_messages(texts: list[str], overrides: list[str]) -> None:
+    assert_readable([f"yaml:{text}" for text in texts], overrides, {})
 
 
 @given(st.text(max_size=50))

@@ -13,24 +13,24 @@ def tree_of(*texts: str, overrides: tuple[str, ...] = (), environ: dict[str, str
     return load([f"yaml:{text}" for text in texts], overrides, environ or {}).tree
 
 
-def complaint(uri: str, *overrides: str, environ: dict[str, str] | None = None) -> str:
+def error_text(uri: str, *overrides: str, environ: dict[str, str] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
         load([uri], overrides, environ or {})
     return str(caught.value)
 
 
-def test_later_files_go_on_top_maps_merge_lists_replace_and_null_erases() -> None:
+def test_later_files_win_mappings_merge_lists_are_replaced_and_null_resets() -> None:
     below = "a: {x: 1, y: [1, 2], z: {deep: 1}}\nb: 1"
     above = "a: {y: [3], z: null}\nc: 2"
     assert tree_of(below, above) == {"a": {"x": 1, "y": [3], "z": None}, "b": 1, "c": 2}
 
 
-def test_overrides_come_last_in_dots_or_colons() -> None:
+def test_overrides_win_and_use_dots_or_colons() -> None:
     tree = tree_of("a: {b: 1}", overrides=("a.b=2", "a::service.name=x", "a.c=[1, 2]", "d={e: f}", "a.b=3", "g="))
     assert tree == {"a": {"b": 3, "service.name": "x", "c": [1, 2]}, "d": {"e": "f"}, "g": None}
 
 
-def test_an_override_keeps_its_text_until_null_erases_it() -> None:
+def test_an_override_keeps_its_text_until_null_resets_it() -> None:
     assert load([], ["a.b=0123"], {}).originals == {("a", "b"): "0123"}
     assert load([], ["a.b=0123", "a.b=null"], {}).originals == {}
     assert load([], ["a.b=0123", "a=1"], {}).originals == {("a",): "1"}
@@ -46,11 +46,11 @@ def test_a_configuration_comes_from_paths_and_schemes(tmp_path: Path) -> None:
     assert loaded.sources["e",] == "--set e"
 
 
-def test_an_empty_file_says_nothing() -> None:
+def test_an_empty_file_changes_nothing() -> None:
     assert tree_of("", "# only a comment") == {}
 
 
-def test_a_value_knows_its_file_and_line(tmp_path: Path) -> None:
+def test_every_value_has_a_file_and_a_line(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a:\n  b: 1\n  c: {d: 1}\n")
     (tmp_path / "b.yaml").write_text("\n\na: {b: 2}\n")
     sources = load([f"{tmp_path}/a.yaml", f"{tmp_path}/b.yaml"], ["a.c=1"], {}).sources
@@ -60,13 +60,15 @@ def test_a_value_knows_its_file_and_line(tmp_path: Path) -> None:
     assert ("a", "c", "d") not in sources
 
 
-def test_an_unset_variable_warns_with_its_place() -> None:
+def test_an_unset_variable_is_a_warning_with_its_line() -> None:
     loaded = load(["yaml:a: {b: 'x${NONE}'}"], [], {})
-    assert loaded.warnings == ('environment variable "NONE" is not set and counts as empty (yaml:1)',)
+    assert loaded.warnings == (
+        'environment variable "NONE" is not set and is read as empty; set it, or write ${NONE:-default} (yaml:1)',
+    )
 
 
 @pytest.mark.parametrize(
-    ("uri", "sentence"),
+    ("uri", "message"),
     [
         ("/no/such.yaml", 'cannot read "/no/such.yaml": No such file or directory'),
         ("/", 'cannot read "/": Is a directory'),
@@ -74,22 +76,23 @@ def test_an_unset_variable_warns_with_its_place() -> None:
         ("env:NONE", 'environment variable "NONE" is not set'),
         ("yaml:[1]", "must be a mapping of sections"),
         ("yaml:just text", "must be a mapping of sections"),
-        ("yaml:a: ${env:1}", 'a: "1" is no name of an environment variable'),
-        ("yaml:a: {b: [x, '${']}", "a::b::1: ${ is never closed by }"),
+        ("yaml:a: ${env:1}", 'a: "1" is not a valid name of an environment variable'),
+        ("yaml:a: {b: [x, '${']}", "a::b::1: ${ has no closing }"),
     ],
 )
-def test_what_cannot_be_loaded_is_one_sentence(uri: str, sentence: str) -> None:
-    (line,) = complaint(uri).splitlines()
-    assert sentence in line
+def test_a_configuration_that_cannot_be_read_is_one_line(uri: str, message: str) -> None:
+    (line,) = error_text(uri).splitlines()
+    assert message in line
 
 
 def test_a_file_that_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(b"a: 1\nb: \xe9\n")
-    assert complaint(f"{tmp_path}/a.yaml") == f'cannot read "{tmp_path}/a.yaml": line 2 is not UTF-8 text'
+    expected = f'cannot read "{tmp_path}/a.yaml": line 2 is not UTF-8 text; save it as UTF-8'
+    assert error_text(f"{tmp_path}/a.yaml") == expected
 
 
-def test_all_sources_are_tried_before_the_mistakes_are_told() -> None:
-    assert len(complaint("/no/such.yaml", "novalue", "=x", "a..b=1").splitlines()) == 4
+def test_the_mistakes_of_all_sources_are_reported() -> None:
+    assert len(error_text("/no/such.yaml", "novalue", "=x", "a..b=1").splitlines()) == 4
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
@@ -100,23 +103,23 @@ MAPS = st.dictionaries(st.sampled_from("abc"), TREES)
 
 
 def leaves(tree: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Everything that is no map, and the empty maps, by path."""
+    """All values other than mappings, and the empty mappings, by path."""
     if not isinstance(tree, dict) or not tree:
         return {path: tree}
-    return {place: leaf for key, value in tree.items() for place, leaf in leaves(value, (*path, key)).items()}
+    return {at: leaf for key, value in tree.items() for at, leaf in leaves(value, (*path, key)).items()}
 
 
 @given(MAPS, MAPS)
-def test_the_upper_map_has_its_say_and_the_lower_what_it_left_alone(
+def test_merging_keeps_all_upper_values_and_the_lower_values_at_other_paths(
     below: dict[str, Any], above: dict[str, Any]
 ) -> None:
     merged = leaves(merge(below, above))
-    said = leaves(above)
-    assert {path: merged[path] for path, leaf in said.items() if leaf != {}} == {
-        path: leaf for path, leaf in said.items() if leaf != {}
+    upper = leaves(above)
+    assert {path: merged[path] for path, leaf in upper.items() if leaf != {}} == {
+        path: leaf for path, leaf in upper.items() if leaf != {}
     }
     for path, leaf in leaves(below).items():
-        if not any(path[: len(other)] == other[: len(path)] for other in said):
+        if not any(path[: len(other)] == other[: len(path)] for other in upper):
             assert merged[path] == leaf
 
 

@@ -16,7 +16,7 @@ def shown(*texts: str, environ: dict[str, str] | None = None, redacted: bool = T
     return show(loaded, validate(loaded, REGISTRY, environ or {}), redacted)
 
 
-def test_what_was_written_is_shown_with_durations_and_addresses_as_users_write_them() -> None:
+def test_configured_values_are_shown_in_the_notation_of_users() -> None:
     text = "receivers: {in: {interval: 90s}}\nexporters: {out: {listen: ':80'}}\nprocessors: {}"
     tree = yaml.safe_load(shown(MINIMAL, text))
     assert tree == {
@@ -39,13 +39,13 @@ service:
 """
 
 
-def test_secrets_are_redacted_unless_asked_for() -> None:
+def test_secrets_are_redacted_by_default() -> None:
     assert shown(MINIMAL, SECRETS).count("[REDACTED]") == 3
     assert "hunter2" not in shown(MINIMAL, SECRETS)
     assert shown(MINIMAL, SECRETS, redacted=False).count("hunter2") == 3
 
 
-def test_what_is_shown_unredacted_gives_the_same_settings() -> None:
+def test_the_unredacted_text_gives_the_same_settings() -> None:
     texts = (MINIMAL, SECRETS, "receivers: {in: {tags: ['a$$b', '1e3', '$${x}', '0o17', 'yes', '']}}")
     assert settings_of(shown(*texts, redacted=False)) == settings_of(*texts)
 
@@ -64,5 +64,5 @@ TREES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st
 @given(TREES)
 @example("\x85")
 @example(["a\u2028b", "\u2029"])
-def test_a_dumped_tree_reads_as_itself(tree: Any) -> None:
+def test_a_dumped_tree_is_read_as_the_same_tree(tree: Any) -> None:
     assert read_yaml(dump(tree), "x").value == tree

@@ -1,24 +1,24 @@
-"""A delivery takes a batch for good: it arrives, or its loss is counted with a reason."""
+"""A delivery exports every batch that it accepts, or counts it as lost."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from opentelemetry.metrics import NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock, SystemClock
-from otel_zernel.engine.delivery import Delivery, backoff
-from otel_zernel.engine.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
+from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
+from tests.core.engine.wiring import RecordingQueue
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 Counts = Callable[[str], int]
@@ -26,7 +26,7 @@ Counts = Callable[[str], int]
 
 @asynccontextmanager
 async def delivering(clock: Clock | None = None, **config: Any) -> AsyncIterator[tuple[Delivery, Sink, Counts]]:
-    """A delivery into a sink, and what own telemetry counted under a name."""
+    """A delivery into a sink, and a function that reads the sum of one of the collector's own counters."""
     reader = InMemoryMetricReader()
     instruments = Instruments(MeterProvider([reader]).get_meter("test"))
     sink = Sink(SinkConfig.model_validate(config), make_context("exporters", "sink", clock=clock))
@@ -40,7 +40,7 @@ async def delivering(clock: Clock | None = None, **config: Any) -> AsyncIterator
         yield delivery, sink, counted
 
 
-async def test_what_is_put_is_delivered_in_order_and_counted() -> None:
+async def test_queued_batches_are_delivered_in_order_and_counted() -> None:
     async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, counted):
         for value in (1.0, 2.0, 3.0):
             delivery.put(batch_of(value))
@@ -67,7 +67,7 @@ async def test_a_retryable_failure_is_tried_again_until_it_succeeds() -> None:
         assert counted("otelcol_exporter_send_failed_metric_points") == 0
 
 
-async def test_the_servers_wish_to_wait_outweighs_a_shorter_backoff() -> None:
+async def test_a_delay_that_the_server_asks_for_replaces_a_shorter_backoff() -> None:
     async with delivering() as (delivery, sink, _):
         clock = sink.context.clock
         sink.failures = [Retryable("throttled", after=100.0)]
@@ -76,7 +76,7 @@ async def test_the_servers_wish_to_wait_outweighs_a_shorter_backoff() -> None:
         assert clock.monotonic() == pytest.approx(100.0)
 
 
-async def test_it_gives_up_after_max_elapsed_time_and_counts_the_loss() -> None:
+async def test_a_batch_is_given_up_after_max_elapsed_time_and_counted() -> None:
     async with delivering(retry_on_failure={"max_elapsed_time": "20s"}) as (delivery, sink, counted):
         sink.failures = [Retryable("down") for _ in range(100)]
         delivery.put(batch_of(1.0, 2.0))
@@ -107,7 +107,7 @@ async def test_an_exporter_that_cancels_itself_costs_that_batch_only() -> None:
         assert (values_of(sink.batches), delivery.lost) == ([2.0], 1)
 
 
-async def test_a_timeout_of_the_exporters_own_is_retried_even_without_a_timeout() -> None:
+async def test_a_timeout_error_of_the_exporter_is_retried_even_without_a_configured_timeout() -> None:
     async with delivering(timeout="0s") as (delivery, sink, _):
         sink.failures = [TimeoutError(), TimeoutError("the disk is slow")]
         delivery.put(batch_of(1.0))
@@ -124,7 +124,7 @@ async def test_batches_that_cannot_be_split_are_given_up_and_the_next_is_deliver
         assert (values_of(sink.batches), delivery.lost) == ([1.0], 2)
 
 
-async def test_retry_can_be_turned_off() -> None:
+async def test_without_retries_one_failure_drops_the_batch() -> None:
     async with delivering(retry_on_failure={"enabled": False}) as (delivery, sink, _):
         sink.failures = [Retryable("busy")]
         delivery.put(batch_of(1.0))
@@ -142,7 +142,7 @@ async def test_an_attempt_ends_at_its_timeout_and_is_retried() -> None:
         assert values_of(sink.batches) == [1.0]
 
 
-async def test_a_full_queue_has_no_room_until_something_moves() -> None:
+async def test_a_full_queue_has_no_room_until_an_entry_leaves() -> None:
     async with delivering(sending_queue={"num_consumers": 1, "queue_size": 2}) as (delivery, sink, counted):
         sink.gate = asyncio.Event()
         delivery.put(batch_of(1.0))
@@ -158,7 +158,7 @@ async def test_a_full_queue_has_no_room_until_something_moves() -> None:
         assert delivery.has_room(batch_of(4.0))
 
 
-async def test_batching_joins_what_waits_into_one_request() -> None:
+async def test_batching_joins_waiting_batches_into_one_request() -> None:
     batching = {"min_size": 3, "flush_timeout": "1h"}
     async with delivering(sending_queue={"batch": batching}) as (delivery, sink, _):
         for value in range(7):
@@ -167,7 +167,7 @@ async def test_batching_joins_what_waits_into_one_request() -> None:
         assert [values_of([batch]) for batch in sink.batches] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
-async def test_batching_splits_what_is_larger_than_max_size() -> None:
+async def test_batching_splits_a_batch_that_is_larger_than_max_size() -> None:
     batching = {"min_size": 1, "max_size": 2}
     async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
         delivery.put(batch_of(1.0, 2.0, 3.0))
@@ -175,7 +175,7 @@ async def test_batching_splits_what_is_larger_than_max_size() -> None:
         assert [values_of([batch]) for batch in sink.batches] == [[1, 2], [3]]
 
 
-async def test_a_batch_that_waits_for_others_leaves_after_flush_timeout() -> None:
+async def test_a_batch_smaller_than_min_size_is_sent_after_flush_timeout() -> None:
     batching = {"min_size": 100, "flush_timeout": "1ms"}
     async with delivering(sending_queue={"batch": batching}) as (delivery, sink, _):
         delivery.put(batch_of(1.0))
@@ -183,7 +183,7 @@ async def test_a_batch_that_waits_for_others_leaves_after_flush_timeout() -> Non
         assert values_of(sink.batches) == [1.0]
 
 
-async def test_what_is_queued_and_in_flight_counts_as_undelivered() -> None:
+async def test_queued_batches_and_batches_in_flight_count_as_undelivered() -> None:
     async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
         sink.gate = asyncio.Event()
         delivery.put(batch_of(1.0, 2.0))
@@ -192,10 +192,10 @@ async def test_what_is_queued_and_in_flight_counts_as_undelivered() -> None:
         assert delivery.undelivered() == (3, 0)
 
 
-async def test_pieces_that_were_sent_are_no_longer_undelivered() -> None:
+async def test_sent_pieces_of_a_batch_do_not_count_as_undelivered() -> None:
     batching = {"min_size": 1, "max_size": 1}
     async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
-        sink.gate = SimpleNamespace(wait=asyncio.Semaphore(1).acquire)  # lets one through
+        sink.gate = SimpleNamespace(wait=asyncio.Semaphore(1).acquire)  # lets one export pass
         delivery.put(batch_of(1.0, 2.0, 3.0))
         await until(lambda: sink.attempts == 2)
         assert delivery.undelivered() == (2, 0)
@@ -213,7 +213,18 @@ async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_q
     assert values_of(delivery.queue.lease().batch for _ in range(len(delivery.queue))) == [1.0, 2.0, 3.0, 4.0]
 
 
-async def test_draining_tries_at_once_what_waits_for_its_next_attempt() -> None:
+async def test_another_queue_may_start_with_entries_and_removes_what_is_delivered_or_dropped() -> None:
+    queue = RecordingQueue()
+    queue.put(batch_of(1.0))
+    sink = Sink(SinkConfig.model_validate({"sending_queue": {"num_consumers": 1}}), make_context("exporters", "sink"))
+    sink.failures = [Permanent("never")]
+    async with Delivery(sink, Instruments(NoOpMeter("test")).exporter("sink"), queue) as delivery:
+        delivery.put(batch_of(2.0))
+        await delivery.drain()
+    assert (values_of(sink.batches), queue.removed, delivery.lost) == ([2.0], [1.0, 2.0], 1)
+
+
+async def test_draining_ends_the_wait_for_the_next_attempt() -> None:
     clock = SystemClock()
     async with delivering(clock, retry_on_failure={"initial_interval": "1h", "max_elapsed_time": "0s"}) as it:
         delivery, sink, _ = it
@@ -225,26 +236,26 @@ async def test_draining_tries_at_once_what_waits_for_its_next_attempt() -> None:
         assert values_of(sink.batches) == [1.0]
 
 
-async def test_draining_may_begin_in_the_moment_in_which_the_flush_timeout_ends() -> None:
+async def test_draining_may_begin_at_the_moment_when_the_flush_timeout_ends() -> None:
     batching = {"min_size": 100, "flush_timeout": "1ms"}
     async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
         begun = asyncio.get_running_loop().create_future()
 
         def begin() -> None:
             draining = delivery.drain()
-            begun.set_result(draining.send(None))  # its first step, in this very turn of the loop
+            begun.set_result(draining.send(None))  # runs its first step in this iteration of the loop
             draining.close()
 
         delivery.put(batch_of(1.0))
         await asyncio.sleep(0)
-        time.sleep(0.002)  # noqa: ASYNC251  # both timers are due in one turn, and the flush timeout first
+        time.sleep(0.002)  # noqa: ASYNC251  # both timers are due in one iteration of the loop, the flush timeout first
         asyncio.get_running_loop().call_later(0, begin)
         await until(begun.done)
         await delivery.drain()
         assert values_of(sink.batches) == [1.0]
 
 
-async def test_without_a_queue_the_sender_learns_the_result() -> None:
+async def test_without_a_queue_send_returns_whether_the_batch_was_delivered() -> None:
     async with delivering(sending_queue={"enabled": False}) as (delivery, sink, _):
         sink.failures = [Permanent("no")]
         assert not await delivery.send(batch_of(1.0))
@@ -252,7 +263,7 @@ async def test_without_a_queue_the_sender_learns_the_result() -> None:
         assert delivery.direct
 
 
-async def test_what_is_cancelled_without_a_queue_is_counted_as_lost() -> None:
+async def test_a_cancelled_send_without_a_queue_is_counted_as_lost() -> None:
     async with delivering(sending_queue={"enabled": False}) as (delivery, sink, counted):
         sink.gate = asyncio.Event()
         sending = delivery.send(batch_of(1.0, 2.0))
@@ -262,31 +273,3 @@ async def test_what_is_cancelled_without_a_queue_is_counted_as_lost() -> None:
             await sending
         assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
         assert delivery.undelivered() == (0, 0)
-
-
-def test_backoff_grows_to_its_limit_within_its_spread() -> None:
-    delays = list(islice(backoff(RetryConfig()), 50))
-    assert 2.5 <= delays[0] <= 7.5
-    assert 3.75 <= delays[1] <= 11.25
-    assert all(15 <= delay <= 45 for delay in delays[10:])
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"sending_queue": {"batch": {"min_size": 10, "max_size": 5}}}, "max_size"),
-        ({"sending_queue": {"queue_size": 0}}, "greater than or equal to 1"),
-        ({"retry_on_failure": {"randomization_factor": 2}}, "less than or equal to 1"),
-    ],
-)
-def test_sizes_that_cannot_work_are_refused(config: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        RemoteExporterConfig.model_validate(config)
-
-
-def test_the_defaults_are_the_collectors() -> None:
-    config = RemoteExporterConfig()
-    queue, retry = config.sending_queue, config.retry_on_failure
-    assert (config.timeout, queue.num_consumers, queue.queue_size, queue.sizer) == (5.0, 10, 1000, "requests")
-    assert (retry.initial_interval, retry.multiplier, retry.max_interval, retry.max_elapsed_time) == (5, 1.5, 30, 300)
-    assert LOCAL.sending_queue.num_consumers == 1

@@ -1,4 +1,4 @@
-"""Whatever exporters do and whenever it stops, every accepted point is delivered, lost or still waiting: once."""
+"""Every accepted point is delivered, lost or undelivered, exactly once, whatever the exporters do."""
 
 import asyncio
 import random
@@ -23,22 +23,24 @@ from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 INSTRUMENTS = Instruments(NoOpMeter("test"))
 
 
-class Whimsical(Sink):
-    """Succeeds, fails, hangs or cancels itself, as the dice say."""
+class RandomSink(Sink):
+    """A sink that succeeds, fails, hangs or cancels itself at random."""
 
     def __init__(self, config: SinkConfig, context: Context, seed: int) -> None:
         super().__init__(config, context)
-        self.dice = random.Random(seed)
+        self.random = random.Random(seed)
 
     async def export(self, batch: Batch) -> None:
-        whim = self.dice.random()
-        if whim < 0.3:
-            await asyncio.sleep(self.dice.random() / 1000)
-        if whim < 0.1:
+        chance = self.random.random()
+        if chance < 0.3:
+            await asyncio.sleep(self.random.random() / 1000)
+        if chance < 0.1:
             raise Retryable("busy")
-        if whim > 0.9:
-            raise self.dice.choice([Permanent("never"), ValueError("a bug"), TimeoutError(), asyncio.CancelledError()])
-        if whim > 0.88:
+        if chance > 0.9:
+            raise self.random.choice(
+                [Permanent("never"), ValueError("a bug"), TimeoutError(), asyncio.CancelledError()]
+            )
+        if chance > 0.88:
             await asyncio.sleep(60)
         await super().export(batch)
 
@@ -58,14 +60,14 @@ queues = st.fixed_dictionaries(
 )
 
 
-def whimsical(queue: dict[str, Any], number: int, seed: int) -> Whimsical:
+def random_sink(queue: dict[str, Any], number: int, seed: int) -> RandomSink:
     retry = {"initial_interval": "1ms", "max_interval": "2ms", "max_elapsed_time": "20ms"}
     config = SinkConfig.model_validate({"timeout": "5ms", "sending_queue": queue, "retry_on_failure": retry})
-    return Whimsical(config, make_context("exporters", f"sink/{number}", clock=SystemClock()), seed + number)
+    return RandomSink(config, make_context("exporters", f"sink/{number}", clock=SystemClock()), seed + number)
 
 
 async def emit_all(fan_out: FanOut, first: int, insists: bool) -> None:
-    """Ten batches of three points, whose values are all different."""
+    """Emits ten batches of three points. All values differ."""
     emit = Insist(fan_out, SystemClock(), wait=0.001) if insists else fan_out
     for value in range(first, first + 30, 3):
         with suppress(Refused, Rejected):
@@ -74,7 +76,7 @@ async def emit_all(fan_out: FanOut, first: int, insists: bool) -> None:
 
 async def _run(configs: list[dict[str, Any]], seed: int, insists: bool, stop_after: float) -> None:
     async with AsyncExitStack() as stack:
-        sinks = [whimsical(queue, number, seed) for number, queue in enumerate(configs)]
+        sinks = [random_sink(queue, number, seed) for number, queue in enumerate(configs)]
         deliveries = [
             await stack.enter_async_context(Delivery(sink, INSTRUMENTS.exporter(sink.context.id))) for sink in sinks
         ]
@@ -99,7 +101,7 @@ async def _run(configs: list[dict[str, Any]], seed: int, insists: bool, stop_aft
 
 
 @given(st.lists(queues, min_size=1, max_size=3), st.integers(0, 2**32), st.booleans(), st.floats(0, 0.03))
-def test_every_accepted_point_is_delivered_lost_or_waiting(
+def test_every_accepted_point_is_delivered_lost_or_undelivered(
     configs: list[dict[str, Any]], seed: int, insists: bool, stop_after: float
 ) -> None:
     asyncio.run(_run(configs, seed, insists, stop_after))

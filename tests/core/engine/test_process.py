@@ -1,4 +1,4 @@
-"""The process as a user meets it: batch runs, signals, a taken port, a reload, no traceback."""
+"""The process as the user runs it: batch runs, signals, ports in use, reloads. No error prints a traceback."""
 
 import gc
 import gzip
@@ -33,7 +33,7 @@ COMMAND = [sys.executable, "-m", "otel_zernel", "run"]
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A CSV of ten rows into a file of OTLP JSON."""
+    """A configuration that copies a CSV file of ten rows into a file of OTLP JSON."""
     (tmp_path / "in.csv").write_text("\n".join(ROWS) + "\n")
     path = tmp_path / "config.yaml"
     path.write_text(f"""
@@ -46,7 +46,7 @@ service: {{pipelines: {{p: {{receivers: [csv], exporters: [file]}}}}}}
 
 @contextmanager
 def collector(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", Callable[[str], str]]]:
-    """A running collector, and a function that reads its log up to a line with the words."""
+    """A running collector, and a function that reads its log up to the first line with the given words."""
     with subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True) as process:
 
         def read_until(words: str) -> str:
@@ -54,7 +54,7 @@ def collector(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", Callab
             for line in process.stderr:
                 if words in line:
                     return line
-            raise AssertionError(f"ended without saying {words!r}")
+            raise AssertionError(f"the collector ended without logging {words!r}")
 
         try:
             yield process, read_until
@@ -63,7 +63,7 @@ def collector(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", Callab
 
 
 def values(folder: Path) -> list[float]:
-    """Every value in the file of OTLP JSON."""
+    """Every value in the file of OTLP JSON, sorted."""
     found = []
     for line in (folder / "out.jsonl").read_text().splitlines():
         for resource in json.loads(line)["resourceMetrics"]:
@@ -79,7 +79,7 @@ def test_a_batch_run_ends_with_status_0_and_every_point_delivered(config: Path) 
     assert values(config.parent) == [second / 100 for second in range(10)]
 
 
-def test_a_batch_run_whose_receiver_breaks_off_delivers_what_came_and_fails(config: Path) -> None:
+def test_a_batch_run_with_a_truncated_input_delivers_all_complete_rows_and_fails(config: Path) -> None:
     text = (config.parent / "in.csv").read_bytes()
     (config.parent / "in.csv").write_bytes(gzip.compress(text) + gzip.compress(text)[:-9])
     arguments = ["--config", str(config), "--set", "receivers.csv.follow=false", "--set", QUIET, "--exit-when-done"]
@@ -100,13 +100,13 @@ def test_a_signal_drains_and_ends_with_status_0(config: Path, sent: signal.Signa
         assert process.wait(10) == 0
 
 
-def test_a_second_signal_stops_at_once_and_says_what_is_lost(config: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody_answers:
-        port = nobody_answers.getsockname()[1]
+def test_a_second_signal_stops_at_once_and_logs_the_undelivered_items(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        port = silent_server.getsockname()[1]
         over = f"yaml:{TO_HTTP % port}"
         with collector("--config", str(config), "--config", over, "--set", QUIET) as (process, read_until):
             read_until("Everything is ready")
-            with nobody_answers.accept()[0]:
+            with silent_server.accept()[0]:
                 process.send_signal(signal.SIGINT)
                 read_until("shutting down")
                 wait_for(lambda: has_ended_by(process, signal.SIGINT))
@@ -114,7 +114,7 @@ def test_a_second_signal_stops_at_once_and_says_what_is_lost(config: Path) -> No
                 assert process.wait(5) == 128 + signal.SIGINT
 
 
-def test_signals_in_one_go_are_one_and_everything_is_delivered(config: Path) -> None:
+def test_signals_in_quick_succession_count_as_one_and_all_data_is_delivered(config: Path) -> None:
     with collector("--config", str(config), "--set", QUIET) as (process, read_until):
         read_until("Everything is ready")
         wait_for(lambda: (config.parent / "out.jsonl").exists() and len(values(config.parent)) == 10)
@@ -124,8 +124,8 @@ def test_signals_in_one_go_are_one_and_everything_is_delivered(config: Path) -> 
         assert process.wait(10) == 0
 
 
-def test_a_thread_that_hangs_does_not_keep_the_process_from_ending(config: Path) -> None:
-    """Nobody reads what the debug exporter prints: once the pipe is full, its thread hangs in a write."""
+def test_a_thread_that_hangs_does_not_block_the_end_of_the_process(config: Path) -> None:
+    """The pipe of the debug exporter is full and never read, so its thread hangs in a write."""
     over = "yaml:{exporters: {debug: {verbosity: detailed}}, service: {pipelines: {p: {exporters: [debug, file]}}}}"
     arguments = ["--set", "receivers.csv.follow=false", "--set", "receivers.csv.loop=true"]
     arguments += ["--config", str(config), "--config", over, "--set", QUIET, "--set", "service.shutdown_timeout=100ms"]
@@ -145,7 +145,7 @@ def test_a_thread_that_hangs_does_not_keep_the_process_from_ending(config: Path)
     assert "ended by force" in log
 
 
-def test_a_taken_port_is_one_clear_sentence_and_status_1(config: Path) -> None:
+def test_a_port_in_use_is_one_message_and_status_1(config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         over = f"yaml:{OWN_METRICS % port}"
@@ -156,7 +156,7 @@ def test_a_taken_port_is_one_clear_sentence_and_status_1(config: Path) -> None:
     assert f"cannot listen on localhost:{port}: another program has this port" in done.stderr
 
 
-def test_its_own_metrics_have_the_collectors_names(config: Path) -> None:
+def test_its_own_metrics_have_the_names_of_the_opentelemetry_collector(config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     over = f"yaml:{OWN_METRICS % port}"
@@ -171,7 +171,7 @@ def test_its_own_metrics_have_the_collectors_names(config: Path) -> None:
     assert float(samples["otelcol_process_memory_rss"]) > 1e7
 
 
-def test_sighup_loads_a_good_configuration_and_refuses_a_wrong_one(config: Path) -> None:
+def test_sighup_loads_a_valid_configuration_and_refuses_an_invalid_one(config: Path) -> None:
     with collector("--config", str(config), "--set", QUIET) as (process, read_until):
         read_until("Everything is ready")
         good = config.read_text()
@@ -187,7 +187,7 @@ def test_sighup_loads_a_good_configuration_and_refuses_a_wrong_one(config: Path)
         assert process.wait(10) == 0
 
 
-def test_a_reload_that_cannot_start_goes_back_to_the_configuration_before(config: Path) -> None:
+def test_a_reload_that_cannot_start_returns_to_the_previous_configuration(config: Path) -> None:
     good = config.read_text()
     config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % 0}, "))
     with socket.create_server(("127.0.0.1", 0)) as taken, collector("--config", str(config)) as (process, read_until):
@@ -202,7 +202,7 @@ def test_a_reload_that_cannot_start_goes_back_to_the_configuration_before(config
         assert process.wait(10) == 0
 
 
-def test_a_missing_file_is_one_clear_sentence_and_status_1(config: Path) -> None:
+def test_a_missing_file_is_one_message_and_status_1(config: Path) -> None:
     arguments = ["--config", str(config), "--set", QUIET, "--set", "receivers.csv.follow=false"]
     arguments += ["--set", "receivers.csv.files=[/no/such.csv]"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
@@ -219,20 +219,20 @@ def test_the_log_can_be_json(config: Path) -> None:
 
 
 def has_ended_by(process: "subprocess.Popen[str]", sent: signal.Signals) -> bool:
-    """Sends a signal, if the process has not ended."""
+    """Sends a signal. Returns whether the process has ended."""
     process.send_signal(sent)
     return process.poll() is not None
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Returns once the condition is true."""
+    """Returns when the condition is true. Fails after 20 s."""
     ends = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.01)
 
 
-def test_what_is_there_before_a_service_starts_is_left_out_of_garbage_collections(config: Path) -> None:
+def test_objects_that_exist_before_a_service_starts_are_excluded_from_garbage_collection(config: Path) -> None:
     program = (
         "import gc, sys; from otel_zernel.cli import main\n"
         "try: main(sys.argv[1:])\n"
@@ -245,7 +245,7 @@ def test_what_is_there_before_a_service_starts_is_left_out_of_garbage_collection
     assert frozen > others, done.stderr
 
 
-def test_a_reload_collects_what_the_service_before_it_left() -> None:
+def test_a_reload_collects_the_objects_of_the_previous_service() -> None:
     class Service:
         def __init__(self) -> None:
             self.itself = self
@@ -256,7 +256,7 @@ def test_a_reload_collects_what_the_service_before_it_left() -> None:
         _freeze_all()
         del earlier
         gc.collect()
-        assert left() is not None, "it was left out of this collection"
+        assert left() is not None, "frozen objects are excluded from this collection"
         _freeze_all()
         assert left() is None
     finally:

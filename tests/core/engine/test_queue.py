@@ -2,31 +2,10 @@
 
 import pytest
 
-from otel_zernel.batch import Batch
-from otel_zernel.engine.delivery_config import SendingQueueConfig
-from otel_zernel.engine.queue import Lease, MemoryQueue, Request, join_and_split
+from otel_zernel.delivery_config import SendingQueueConfig
+from otel_zernel.engine.queue import MemoryQueue, join_and_split
+from tests.core.engine.wiring import RecordingQueue
 from tests.core.parts import batch_of, values_of
-
-
-class RecordingQueue(MemoryQueue):
-    """A queue that records the values of the entries that are removed."""
-
-    def __init__(self, sizer: str = "requests", queue_size: int = 10) -> None:
-        super().__init__(SendingQueueConfig.model_validate({"sizer": sizer, "queue_size": queue_size}))
-        self.removed: list[float] = []
-
-    def remove(self, lease: Lease) -> None:
-        super().remove(lease)
-        self.removed += values_of([lease.batch])
-
-    def put_all(self, *batches: Batch) -> None:
-        for batch in batches:
-            self.put(batch)
-
-    def lease_all(self) -> list[Request]:
-        """A request for each entry."""
-        leases = [self.lease() for _ in range(len(self))]
-        return [Request(lease.batch, (lease,)) for lease in leases]
 
 
 def test_a_leased_entry_is_removed_when_it_is_acknowledged() -> None:

@@ -1,4 +1,4 @@
-"""A scrape that fails, hangs or finds no room costs its own points only, and is counted."""
+"""A scrape that fails, hangs or is refused loses only its own points, and is counted."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from tests.core.parts import batch_of, values_of
 
 
 class Scripted(Scraper):
-    """A scraper whose every scrape is a function of the script."""
+    """A scraper that calls the next function of the script at each scrape."""
 
     script: list[Callable[[], Batch]]
 
@@ -27,7 +27,7 @@ class Scripted(Scraper):
 
 
 class Bench:
-    """A scripted scraper at work for as long as its script lasts."""
+    """Runs a scripted scraper until a condition is true."""
 
     def __init__(self, script: list[Callable[[], Batch]], **config: Any) -> None:
         self.scraper = Scripted(ScraperConfig.model_validate(config), make_context())
@@ -75,7 +75,7 @@ async def test_a_failing_scrape_is_counted_and_visible_until_one_succeeds() -> N
     assert bench.problems == {}
 
 
-async def test_a_partial_scrape_keeps_what_it_got_and_counts_the_rest() -> None:
+async def test_a_partial_scrape_emits_its_points_and_counts_the_missing_ones() -> None:
     bench = Bench([fails(PartialScrape("GPU 3 is gone", batch_of(1.0), 7))])
     await bench.run(lambda: bool(bench.downstream.batches))
     assert (values_of(bench.downstream.batches), bench.errored, bench.scraped) == ([1.0], [7], [1])
@@ -98,14 +98,14 @@ async def test_a_scrape_that_hangs_is_counted_at_each_interval_and_never_runs_tw
         released.set()
 
 
-async def test_a_refused_scrape_is_offered_again() -> None:
+async def test_a_refused_scrape_is_emitted_again() -> None:
     bench = Bench([lambda: batch_of(1.0)])
     bench.downstream.refuse = 3
     await bench.run(lambda: bool(bench.downstream.batches))
     assert values_of(bench.downstream.batches) == [1.0]
 
 
-async def test_a_scrape_that_finds_no_room_until_the_next_is_dropped_and_counted() -> None:
+async def test_a_scrape_that_is_refused_for_a_whole_interval_is_dropped_and_counted() -> None:
     bench = Bench([lambda: batch_of(1.0, 2.0)], collection_interval="20ms")
     bench.downstream.refuse = 1_000_000
     dropped = bench.scraper.context.drop
@@ -114,7 +114,7 @@ async def test_a_scrape_that_finds_no_room_until_the_next_is_dropped_and_counted
     assert dropped.counts == {"refused": 2}
 
 
-async def test_a_scraper_that_cannot_start_says_so() -> None:
+async def test_a_scraper_that_cannot_start_raises_its_message() -> None:
     bench = Bench([fails(CannotStart("no such file"))])
     loop = ScrapeLoop(bench.scraper, Instruments(NoOpMeter("test")).scraper("test"))
     with pytest.raises(CannotStart, match="no such file"):

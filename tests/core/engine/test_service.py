@@ -1,29 +1,19 @@
-"""A service starts downstream first, survives its receivers, drains at its end and says what it could not deliver."""
+"""A service starts downstream first, restarts its receivers, drains at its end and logs undelivered items."""
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import ClassVar, Self
+from typing import Self
 
 import pytest
 
-from otel_zernel.component import BOTH, Component, Context, Emit, Extension, Kind, Receiver, Signal
-from otel_zernel.config.schema import Settings
-from otel_zernel.engine import lifetime
-from otel_zernel.engine.graph import Graph, locks_of
+from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import FakeClock, make_context, until
-from tests.core.parts import PARTS, Parts, Sink, SinkConfig, Source, batch_of, settings_of, values_of
-
-PIPELINE = """
-receivers: {source: {values: [1, 2, 3]}}
-processors: {doubler: }
-exporters: {sink: }
-service: {pipelines: {training: {receivers: [source], processors: [doubler], exporters: [sink]}}}
-"""
+from otel_zernel.testing import FakeClock, until
+from tests.core.engine.wiring import PIPELINE, graph_of, settings_with, sink_of
+from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
 
 
 @pytest.fixture(autouse=True)
@@ -33,32 +23,12 @@ def _fresh() -> Iterator[None]:
     Source.crashes = 0
 
 
-def graph_of(service: Service) -> Graph:
-    assert service.graph is not None
-    return service.graph
-
-
-def sink_of(service: Service, id_: str = "sink") -> Sink:
-    exporter = graph_of(service).deliveries[id_].exporter
-    assert isinstance(exporter, Sink)
-    return exporter
-
-
-class Closed(Sink):
-    """Keeps every batch waiting."""
+class Blocked(Sink):
+    """A sink that never finishes an export."""
 
     def __init__(self, config: SinkConfig, context: Context) -> None:
         super().__init__(config, context)
         self.gate = asyncio.Event()
-
-
-def settings_with(
-    cls: type[Component], kind: Kind = "receivers", id_: str = "source", text: str = PIPELINE
-) -> Settings:
-    """The settings, with another class behind one of the components."""
-    settings = settings_of(text)
-    object.__setattr__(getattr(settings, kind)[id_], "cls", cls)
-    return settings
 
 
 @asynccontextmanager
@@ -73,93 +43,7 @@ async def running(text: str) -> AsyncIterator[tuple[Service, asyncio.Event, asyn
         await task
 
 
-class Asking(Source):
-    """Keeps what it is told it may make."""
-
-    told: ClassVar[list[frozenset[Signal]]] = []
-
-    async def run(self, emit: Emit) -> None:
-        self.told.append(self.context.signals)
-
-
-class MetricsSink(Sink):
-    signals = frozenset({"metrics"})
-
-
-@pytest.mark.parametrize(
-    ("pipelines", "exporter", "wanted"),
-    [
-        ("{training: {receivers: [source], exporters: [sink]}}", Sink, {"metrics", "traces"}),
-        ("{training: {receivers: [source], exporters: [sink]}}", MetricsSink, {"metrics"}),
-        ("{training: {receivers: [source], processors: [doubler], exporters: [sink]}}", MetricsSink, BOTH),
-        ("{metrics: {receivers: [source], exporters: [sink]}}", Sink, {"metrics"}),
-        ("{traces: {receivers: [source], exporters: [sink]}}", Sink, {"traces"}),
-        (
-            "{metrics: {receivers: [source], exporters: [sink]}, traces: {receivers: [source], exporters: [sink]}}",
-            Sink,
-            BOTH,
-        ),
-    ],
-)
-async def test_a_receiver_is_told_which_signals_something_takes(
-    pipelines: str, exporter: type[Sink], wanted: set[Signal]
-) -> None:
-    head = "receivers: {source: }\nprocessors: {doubler: }\nexporters: {sink: }\n"
-    settings = settings_with(Asking, text=f"{head}service: {{pipelines: {pipelines}}}")
-    object.__setattr__(settings.exporters["sink"], "cls", exporter)
-    Asking.told.clear()
-    await Service(settings, FakeClock()).run(asyncio.Event(), exit_when_done=True)
-    assert Asking.told == [wanted]
-
-
-SHARED = """
-receivers: {source/a: , source/b: , source/c: , source/d: , source/e: }
-processors: {doubler: }
-exporters: {sink/a: , sink/b: , sink/c: , sink/d: }
-service:
-  pipelines:
-    one: {receivers: [source/a], processors: [doubler], exporters: [sink/a]}
-    two: {receivers: [source/b], exporters: [sink/b]}
-    alone: {receivers: [source/c], processors: [doubler], exporters: [sink/c]}
-    joint: {receivers: [source/a, source/d], exporters: [sink/b]}
-    pair: {receivers: [source/e], exporters: [sink/d]}
-    other: {receivers: [source/e], exporters: [sink/d]}
-"""
-
-
-def test_pipelines_that_a_receiver_or_an_exporter_connects_share_one_lock() -> None:
-    locks = locks_of(settings_of(SHARED).pipelines.values())
-    groups = {frozenset(id_ for id_, lock in locks.items() if lock is one) for one in locks.values()}
-    assert groups == {frozenset({"one", "two", "joint"}), frozenset({"alone"}), frozenset({"pair", "other"})}
-
-
-class Storage(Extension):
-    """An extension that another component looks up."""
-
-
-async def test_a_component_finds_an_enabled_extension_by_its_id() -> None:
-    class Storing(Sink):
-        async def __aenter__(self) -> Self:
-            self.storage = self.context.extension("storage/disk")
-            return self
-
-    text = PIPELINE.replace("service: {", "extensions: {storage/disk: }\nservice: {extensions: [storage/disk], ")
-    parts: Parts = {**PARTS, "exporters": {"sink": Storing}, "extensions": {"storage": Storage}}
-    service = Service(settings_of(text, parts), FakeClock())
-    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
-    sink = sink_of(service)
-    assert isinstance(sink, Storing)
-    assert sink.storage is graph_of(service).extensions["storage/disk"]
-
-
-def test_an_extension_that_is_not_enabled_is_named_with_the_remedy() -> None:
-    context = make_context("exporters", "sink")
-    expected = "exporters::sink: extension storage/disk is not enabled; add it to service::extensions (enabled: none)"
-    with pytest.raises(CannotStart, match=re.escape(expected)):
-        context.extension("storage/disk")
-
-
-async def test_a_finite_run_ends_by_itself_with_everything_delivered() -> None:
+async def test_a_finite_run_ends_by_itself_with_all_data_delivered() -> None:
     service = Service(settings_of(PIPELINE), FakeClock())
     outcome = await service.run(asyncio.Event(), exit_when_done=True)
     assert outcome.complete
@@ -178,13 +62,15 @@ async def test_without_exit_when_done_it_stays_up_after_the_last_receiver() -> N
         assert graph_of(service).health.up_since is None
 
 
-async def test_what_processors_hold_is_flushed_at_the_end() -> None:
+async def test_batches_that_processors_hold_are_flushed_at_the_end() -> None:
     service = Service(settings_of(PIPELINE.replace("doubler", "keeper")), FakeClock())
     assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
     assert sorted(values_of(sink_of(service).batches)) == [1.0, 2.0, 3.0]
 
 
-async def test_a_crashed_receiver_restarts_and_is_visible_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_crashed_receiver_restarts_with_backoff_and_its_problem_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     text = PIPELINE.replace("{values: [1, 2, 3]}", "{values: [1], fail_first: 3}")
     service = Service(settings_of(text), FakeClock())
     with caplog.at_level(logging.ERROR, "otel_zernel"):
@@ -196,7 +82,7 @@ async def test_a_crashed_receiver_restarts_and_is_visible_meanwhile(caplog: pyte
     assert graph_of(service).health.problems == {}
 
 
-async def test_stopping_delivers_what_is_queued_within_the_shutdown_timeout() -> None:
+async def test_stopping_delivers_queued_batches_within_the_shutdown_timeout() -> None:
     async with running(PIPELINE) as (service, stop, task):
         sink = sink_of(service)
         sink.gate = asyncio.Event()
@@ -206,7 +92,7 @@ async def test_stopping_delivers_what_is_queued_within_the_shutdown_timeout() ->
         assert (await task).complete
 
 
-async def test_what_could_not_be_delivered_is_said_with_counts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_undelivered_items_are_logged_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
     text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
     async with running(text) as (service, stop, task):
         await until(lambda: len(sink_of(service).batches) == 3)
@@ -220,16 +106,16 @@ async def test_what_could_not_be_delivered_is_said_with_counts(caplog: pytest.Lo
         assert sink_of(service).left
 
 
-async def test_what_was_given_up_is_said_and_makes_the_outcome_incomplete(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dropped_items_are_logged_and_make_the_outcome_incomplete(caplog: pytest.LogCaptureFixture) -> None:
     text = PIPELINE.replace("{sink: }", "{sink: {fails: 1000, retry_on_failure: {max_elapsed_time: 20s}}}")
     service = Service(settings_of(text), FakeClock())
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
     assert "Exporter sink dropped 3 metric points and spans since its start." in caplog.text
 
 
-async def test_a_batch_run_that_is_told_to_stop_drains_within_the_shutdown_timeout() -> None:
+async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() -> None:
     text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
-    service, stop = Service(settings_with(Closed, "exporters", "sink", text), FakeClock()), asyncio.Event()
+    service, stop = Service(settings_with(Blocked, "exporters", "sink", text), FakeClock()), asyncio.Event()
     running = asyncio.create_task(service.run(stop, exit_when_done=True))
     await until(lambda: service.graph and service.graph.receivers[0].fan_out.accepted_points == 3)
     await until(lambda: graph_of(service).health.up_since is None)
@@ -238,10 +124,9 @@ async def test_a_batch_run_that_is_told_to_stop_drains_within_the_shutdown_timeo
     assert await running == Outcome(undelivered=3, lost=0)
 
 
-async def test_a_receiver_that_ignores_cancellation_does_not_keep_the_rest_from_being_delivered(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_a_receiver_that_ignores_cancellation_does_not_block_the_delivery_of_other_data(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(lifetime, "LONGEST_END", 0.02)
     released = asyncio.Event()
 
     class Stubborn(Receiver):
@@ -276,7 +161,7 @@ async def test_a_receiver_that_cancels_itself_is_restarted() -> None:
     assert sorted(values_of(sink_of(service).batches)) == [2.0, 4.0, 6.0]
 
 
-async def test_a_component_that_breaks_at_the_start_is_a_sentence_with_its_path() -> None:
+async def test_a_component_that_fails_at_the_start_is_reported_with_its_path() -> None:
     class Broken(Sink):
         async def __aenter__(self) -> Self:
             raise KeyError("endpoint")
@@ -286,7 +171,9 @@ async def test_a_component_that_breaks_at_the_start_is_a_sentence_with_its_path(
         await service.run(asyncio.Event())
 
 
-async def test_what_others_had_accepted_when_one_cannot_start_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_undelivered_items_are_logged_when_another_receiver_cannot_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Late(Receiver):
         async def run(self, emit: Emit) -> None:
             await until(lambda: sink_of(service).attempts == 3)
@@ -296,14 +183,14 @@ async def test_what_others_had_accepted_when_one_cannot_start_is_said(caplog: py
         "[source]", "[source, source/late]"
     )
     settings = settings_with(Late, id_="source/late", text=text)
-    object.__setattr__(settings.exporters["sink"], "cls", Closed)
+    object.__setattr__(settings.exporters["sink"], "cls", Blocked)
     service = Service(settings, FakeClock())
     with pytest.raises(CannotStart, match="no such file"):
         await service.run(asyncio.Event())
     assert "Exporter sink could not deliver 3 metric points and 0 spans." in caplog.text
 
 
-async def test_a_receiver_that_cannot_start_stops_the_service_with_its_sentence() -> None:
+async def test_a_receiver_that_cannot_start_stops_the_service_with_its_message() -> None:
     class Broken(Receiver):
         async def run(self, emit: Emit) -> None:
             raise CannotStart("receivers::source: no file matches /nowhere/*.csv")
@@ -312,22 +199,6 @@ async def test_a_receiver_that_cannot_start_stops_the_service_with_its_sentence(
     with pytest.raises(CannotStart, match="no file matches"):
         await service.run(asyncio.Event())
     assert sink_of(service).left
-
-
-async def test_a_receiver_in_several_pipelines_feeds_each() -> None:
-    text = """
-receivers: {source: , source/other: {values: [7]}}
-processors: {doubler: }
-exporters: {sink: , sink/second: }
-service:
-  pipelines:
-    first: {receivers: [source, source/other], exporters: [sink, sink/second]}
-    second: {receivers: [source], processors: [doubler], exporters: [sink/second]}
-"""
-    service = Service(settings_of(text), FakeClock())
-    assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
-    assert sorted(values_of(sink_of(service).batches)) == [1.0, 2.0, 3.0, 7.0]
-    assert sorted(values_of(sink_of(service, "sink/second").batches)) == [1.0, 2.0, 2.0, 3.0, 4.0, 6.0, 7.0]
 
 
 async def test_a_scraper_is_scraped() -> None:

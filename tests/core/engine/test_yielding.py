@@ -1,4 +1,4 @@
-"""Long work gives others the loop, and a cancellation does not leave it half done."""
+"""Long work lets other tasks run, and a cancellation does not leave it half done."""
 
 import asyncio
 import time
@@ -18,17 +18,17 @@ async def work(done: list[int], pieces: int) -> None:
             await yielder.yield_if_due()
 
 
-async def test_others_run_between_the_pieces() -> None:
+async def test_other_tasks_run_between_the_pieces() -> None:
     done: list[int] = []
-    seen: list[int] = []
+    lengths: list[int] = []
 
-    async def watch() -> None:
+    async def record() -> None:
         while len(done) < 5:
-            seen.append(len(done))
+            lengths.append(len(done))
             await asyncio.sleep(0)
 
-    await asyncio.gather(work(done, 5), watch())
-    assert set(seen) >= {1, 2, 3, 4}
+    await asyncio.gather(work(done, 5), record())
+    assert set(lengths) >= {1, 2, 3, 4}
 
 
 async def test_a_cancellation_waits_for_the_end_of_the_work() -> None:
@@ -41,6 +41,6 @@ async def test_a_cancellation_waits_for_the_end_of_the_work() -> None:
     assert done == [0, 1, 2, 3, 4]
 
 
-async def test_an_error_in_the_work_outweighs_a_cancellation() -> None:
+async def test_an_error_in_the_work_is_raised() -> None:
     with pytest.raises(ValueError, match="broken"), Yielder():
         raise ValueError("broken")

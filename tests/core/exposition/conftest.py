@@ -1,4 +1,4 @@
-"""What the tests of the page share."""
+"""Fixtures for the tests of the page."""
 
 import pytest
 

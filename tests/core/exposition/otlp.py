@@ -1,4 +1,4 @@
-"""Short ways to write OTLP metrics down."""
+"""Short constructors for OTLP metrics."""
 
 from typing import Any
 
@@ -126,7 +126,7 @@ def summary(
 
 
 def node() -> MetricsData:
-    """What a training node sends: every kind of point, two GPUs that share a host, odd values and labels."""
+    """The metrics of a training node: all types of points, two GPUs on one host, unusual values and labels."""
     host: Attributes = {
         "service.namespace": "training",
         "service.name": "llm",
@@ -136,16 +136,16 @@ def node() -> MetricsData:
     }
     message = MetricsData()
     for gpu in ("GPU-0", "GPU-1"):
-        of = {"hw.id": gpu}
+        one = {"hw.id": gpu}
         metrics = (
-            gauge("hw.gpu.utilization", number(0.25, of), unit="1", description='Share of time\0 a "kernel" ran.'),
-            gauge("hw.temperature", number(float("nan"), of), unit="Cel"),
-            gauge("hw.power", number(float("inf"), of), unit="W"),
-            total("hw.gpu.memory.usage", number(7 << 30, of), unit="By", monotonic=False),
-            total("hw.energy", number(1234.5, of), unit="J", description="Energy\\consumed\nsince boot."),
-            total("hw.gpu.io", number(10, {**of, "network.io.direction": "receive"}), unit="By"),
+            gauge("hw.gpu.utilization", number(0.25, one), unit="1", description='Share of time\0 a "kernel" ran.'),
+            gauge("hw.temperature", number(float("nan"), one), unit="Cel"),
+            gauge("hw.power", number(float("inf"), one), unit="W"),
+            total("hw.gpu.memory.usage", number(7 << 30, one), unit="By", monotonic=False),
+            total("hw.energy", number(1234.5, one), unit="J", description="Energy\\consumed\nsince boot."),
+            total("hw.gpu.io", number(10, {**one, "network.io.direction": "receive"}), unit="By"),
         )
-        message.MergeFrom(data(*metrics, resource={**host, **of}, scope="nvml", version="1.0"))
+        message.MergeFrom(data(*metrics, resource={**host, **one}, scope="nvml", version="1.0"))
     latency = summary(
         "zernel.cuda.launch.latency", {0: 1e-6, 0.5: 5e-6, 0.99: 2e-5, 1: 0.5}, 1000, 0.75, {"process.pid": 4242}
     )

@@ -1,4 +1,4 @@
-"""A page as tests look at it."""
+"""A page, with short ways to read it in tests."""
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
@@ -11,13 +11,13 @@ TEXT, OPENMETRICS = Format(), Format(openmetrics=True)
 
 
 class Shown:
-    """A page with what it counts as lost."""
+    """A page, with its dropped points and its warnings."""
 
     def __init__(self, **options: object) -> None:
         self.dropped = Dropped()
         self.warnings: list[str] = []
         self.page = Page(
-            Options(without_scope_info=True, **options),  # type: ignore[arg-type]  # as each test names them
+            Options(without_scope_info=True, **options),  # type: ignore[arg-type]  # each test passes valid options
             self.dropped,
             lambda template, *arguments: self.warnings.append(template % arguments),
         )

@@ -1,4 +1,4 @@
-"""The HTTP application of a page."""
+"""The ASGI application of a page."""
 
 import threading
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_the_page_says_which_format_it_is(client: httpx.AsyncClient) -> None:
+async def test_the_content_type_names_the_format(client: httpx.AsyncClient) -> None:
     text = await client.get("/metrics")
     assert text.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert text.content == b"a 1\n" * 1000
@@ -32,7 +32,7 @@ async def test_the_page_says_which_format_it_is(client: httpx.AsyncClient) -> No
     assert modern.content == b"# EOF\n"
 
 
-async def test_a_large_page_is_compressed_for_those_who_ask(client: httpx.AsyncClient) -> None:
+async def test_a_large_page_is_compressed_if_the_client_accepts_gzip(client: httpx.AsyncClient) -> None:
     response = await client.get("/metrics", headers={"accept-encoding": "gzip"})
     assert response.headers["content-encoding"] == "gzip"
     assert int(response.headers["content-length"]) < 200
@@ -41,12 +41,12 @@ async def test_a_large_page_is_compressed_for_those_who_ask(client: httpx.AsyncC
     assert "content-encoding" not in small.headers
 
 
-async def test_head_tells_the_length_and_sends_nothing(client: httpx.AsyncClient) -> None:
+async def test_head_has_the_length_and_no_body(client: httpx.AsyncClient) -> None:
     response = await client.head("/metrics")
     assert (response.status_code, response.headers["content-length"], response.content) == (200, "4000", b"")
 
 
-async def test_health_is_ok_and_the_rest_is_not(client: httpx.AsyncClient) -> None:
+async def test_health_answers_ok_and_other_requests_are_refused(client: httpx.AsyncClient) -> None:
     assert (await client.get("/health")).text == "ok"
     assert (await client.get("/nothing")).status_code == 404
     refused = await client.post("/metrics")

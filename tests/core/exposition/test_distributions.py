@@ -15,7 +15,7 @@ from tests.core.exposition.otlp import (
 from tests.core.exposition.shown import OPENMETRICS, Shown
 
 
-def test_a_summary_has_its_quantiles_from_least_to_greatest(shown: Shown) -> None:
+def test_a_summary_has_its_quantiles_in_ascending_order(shown: Shown) -> None:
     shown.update(summary("zernel.cuda.launch.latency", {1: 0.5, 0.99: 0.25, 0: 0.125}, 3, 0.875, {"process.pid": 7}))
     name, pid = "zernel_cuda_launch_latency_seconds", 'process_pid="7"'
     assert shown.lines() == [
@@ -34,12 +34,14 @@ def test_a_histogram_without_buckets_has_count_and_sum(shown: Shown) -> None:
 
 
 @pytest.mark.parametrize(("bounds", "sum_"), [([-1.0, 1.0], 3.0), ([1.0, 2.0], -3.0), ([1.0, 2.0], None)])
-def test_a_sum_that_may_fall_is_left_out_with_its_count(shown: Shown, bounds: list[float], sum_: float | None) -> None:
+def test_a_sum_that_may_decrease_is_omitted_with_its_count(
+    shown: Shown, bounds: list[float], sum_: float | None
+) -> None:
     shown.update(histogram("a", bounds, [1, 1, 1], sum_))
     assert shown.lines()[-1] == 'a_seconds_bucket{le="+Inf"} 3'
 
 
-def test_exemplars_are_in_openmetrics_only_the_greatest_of_a_bucket(shown: Shown) -> None:
+def test_openmetrics_has_the_greatest_exemplar_of_each_bucket(shown: Shown) -> None:
     values = [Exemplar(as_double=value, trace_id=bytes([round(value * 10)] * 16)) for value in (0.2, 0.4, 0.3)]
     values.append(Exemplar(as_int=7, time_unix_nano=NOW, filtered_attributes=key_values({"step": 3})))
     shown.update(histogram("a", [0.5, 1.0], [3, 0, 1], exemplars=tuple(values), unit=""))
@@ -51,7 +53,7 @@ def test_exemplars_are_in_openmetrics_only_the_greatest_of_a_bucket(shown: Shown
     assert not any("#" in line for line in shown.lines())
 
 
-def test_an_exponential_histogram_that_grows_coarser_keeps_its_exemplars(shown: Shown) -> None:
+def test_an_exponential_histogram_keeps_its_exemplars_when_its_scale_decreases(shown: Shown) -> None:
     slow = Exemplar(as_double=3.0, trace_id=b"\1" * 16)
     shown.update(exponential("a", 0, (0, [1, 1]), exemplars=(slow,)))
     shown.update(exponential("a", -1, (0, [2, 1]), time=NOW + 1))
@@ -60,7 +62,7 @@ def test_an_exponential_histogram_that_grows_coarser_keeps_its_exemplars(shown: 
     ]
 
 
-def test_an_exemplar_whose_labels_are_too_long_keeps_its_ids(shown: Shown) -> None:
+def test_an_exemplar_with_too_long_labels_keeps_only_its_ids(shown: Shown) -> None:
     exemplar = Exemplar(as_int=1, span_id=b"12345678", filtered_attributes=key_values({"long": "x" * 128}))
     shown.update(total("a", number(1, exemplars=[exemplar])))
     assert shown.lines(OPENMETRICS) == ['a_total 1 # {span_id="3132333435363738"} 1']

@@ -1,4 +1,4 @@
-"""Exponential histograms as classic buckets: no value is lost, none goes to a wrong side of a bound."""
+"""Exponential histograms as classic buckets: every value is counted, and in the right bucket."""
 
 import math
 from bisect import bisect_left
@@ -7,15 +7,15 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.exposition.exponential import SHOWN, Exponential
+from otel_zernel.exposition.exponential import MAX_SHOWN_BUCKETS, ExponentialBuckets
 
 VALUES = st.lists(st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-6), max_size=40)
 SCALES = st.integers(-4, 10)
 
 
-def filled(values: list[float], scale: int) -> Exponential:
-    """The histogram of the values, by the data model's definition."""
-    histogram = Exponential(scale)
+def filled(values: list[float], scale: int) -> ExponentialBuckets:
+    """The buckets of the values, as the data model defines them."""
+    histogram = ExponentialBuckets(scale)
     for value in values:
         if value == 0:
             histogram.zero_count += 1
@@ -26,8 +26,8 @@ def filled(values: list[float], scale: int) -> Exponential:
     return histogram
 
 
-def width(histogram: Exponential) -> float:
-    """By what factor a bucket's bounds differ, with room for the rounding of logarithms."""
+def width(histogram: ExponentialBuckets) -> float:
+    """The ratio of a bucket's bounds, with a margin for the rounding of logarithms."""
     return float(2.0 ** (2.0**-histogram.scale)) * (1 + 1e-9)
 
 
@@ -38,11 +38,11 @@ def test_buckets_count_every_value_once_and_in_order(values: list[float], scale:
     assert totals == sorted(totals)
     assert all(low < high for low, high in pairwise(bounds))
     assert len(totals) == len(bounds) + 1
-    assert len(bounds) <= 2 * (SHOWN + 1) + 1
+    assert len(bounds) <= 2 * (MAX_SHOWN_BUCKETS + 1) + 1
 
 
 @given(VALUES, SCALES)
-def test_each_bucket_holds_what_lies_below_its_bound(values: list[float], scale: int) -> None:
+def test_each_bucket_counts_the_values_up_to_its_bound(values: list[float], scale: int) -> None:
     histogram = filled(values, scale)
     bounds, totals = histogram.classic()
     for bound, total in zip(bounds, totals, strict=False):
@@ -53,9 +53,9 @@ def test_each_bucket_holds_what_lies_below_its_bound(values: list[float], scale:
 
 
 @given(VALUES, VALUES, SCALES, SCALES)
-def test_a_sum_is_the_histogram_of_both(left: list[float], right: list[float], one: int, other: int) -> None:
+def test_a_sum_has_the_counts_of_both(left: list[float], right: list[float], one: int, other: int) -> None:
     total = filled(left, one) + filled(right, other)
-    coarse = filled([*left, *right], min(one, other)).narrowed(160)
+    coarse = filled([*left, *right], min(one, other)).limited_to(160)
     assert total.scale == coarse.scale
     assert total.zero_count == coarse.zero_count
     assert sum(total.positive.values()) == sum(coarse.positive.values())
@@ -63,23 +63,23 @@ def test_a_sum_is_the_histogram_of_both(left: list[float], right: list[float], o
 
 
 def test_bounds_are_the_powers_of_the_base() -> None:
-    bounds, totals = Exponential(scale=0, zero_count=1, positive={-1: 2, 1: 3}, negative={2: 4}).classic()
+    bounds, totals = ExponentialBuckets(scale=0, zero_count=1, positive={-1: 2, 1: 3}, negative={2: 4}).classic()
     assert bounds == [-8.0, -4.0, 0.0, 0.5, 1.0, 2.0, 4.0]
     assert totals == [0, 4, 5, 5, 7, 7, 10, 10]
 
 
-def test_fine_buckets_are_joined_until_few_are_left() -> None:
-    shown = Exponential(scale=8, positive=dict.fromkeys(range(1000), 1)).narrowed(SHOWN)
+def test_fine_buckets_are_merged_up_to_the_limit() -> None:
+    shown = ExponentialBuckets(scale=8, positive=dict.fromkeys(range(1000), 1)).limited_to(MAX_SHOWN_BUCKETS)
     assert (shown.scale, len(shown.positive)) == (3, 32)
 
 
 def test_a_zero_threshold_above_the_least_bucket_keeps_the_order() -> None:
-    bounds, totals = Exponential(scale=0, zero_threshold=4.0, zero_count=7, positive={0: 1}).classic()
+    bounds, totals = ExponentialBuckets(scale=0, zero_threshold=4.0, zero_count=7, positive={0: 1}).classic()
     assert (bounds, totals) == ([1.0, 2.0], [7, 8, 8])
 
 
-def test_buckets_beyond_the_floats_count_to_infinity() -> None:
-    bounds, totals = Exponential(scale=-10, positive={0: 1, 1: 2}).classic()
+def test_bounds_beyond_the_range_of_floats_become_infinity() -> None:
+    bounds, totals = ExponentialBuckets(scale=-10, positive={0: 1, 1: 2}).classic()
     assert bounds[bisect_left(bounds, 1.0)] == 1.0
     assert totals[-1] == 3
     assert all(map(math.isfinite, bounds))

@@ -1,4 +1,4 @@
-"""Which format a scraper gets."""
+"""The choice of a format for a scraper."""
 
 import pytest
 
@@ -47,5 +47,5 @@ def test_openmetrics_is_not_served_when_it_is_off() -> None:
     ("accept_encoding", "expected"),
     [("gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0", False), ("", False), ("identity", False)],
 )
-def test_gzip_needs_to_be_asked_for(accept_encoding: str, expected: bool) -> None:
+def test_gzip_is_used_only_if_the_client_accepts_it(accept_encoding: str, expected: bool) -> None:
     assert accepts_gzip(accept_encoding) is expected

@@ -1,4 +1,4 @@
-"""What is not shown is counted by its reason."""
+"""Points that are not shown are counted by reason."""
 
 from collections import Counter
 
@@ -28,7 +28,7 @@ from tests.core.exposition.shown import Shown
         (gauge("b", number(1)), gauge("target.info", number(1))),
     ],
 )
-def test_a_name_that_is_taken_is_refused_and_counted(shown: Shown, first: Metric, second: Metric) -> None:
+def test_a_name_of_another_family_is_refused_and_counted(shown: Shown, first: Metric, second: Metric) -> None:
     shown.update(first)
     before = shown.text()
     shown.update(second)
@@ -37,14 +37,14 @@ def test_a_name_that_is_taken_is_refused_and_counted(shown: Shown, first: Metric
     assert len(shown.warnings) == 1
 
 
-def test_another_unit_under_one_name_is_refused() -> None:
+def test_a_second_unit_of_one_name_is_refused() -> None:
     shown = Shown(translation_strategy="UnderscoreEscapingWithoutSuffixes")
     shown.update(gauge("a", number(1, {"n": 1}), unit="s"), gauge("a", number(1, {"n": 2}), unit="ms"))
     assert shown.lines() == ['a{n="1"} 1']
     assert shown.dropped.counts == {"type_conflict": 1}
 
 
-def test_a_name_is_free_again_when_its_owner_has_gone(shown: Shown) -> None:
+def test_a_name_is_free_again_after_its_family_expired(shown: Shown) -> None:
     shown.update(summary("a", {}, 1, 1.0, unit=""), now=0)
     shown.update(gauge("a.count", number(1)), now=301)
     assert shown.lines(now=301) == ["a_count 1"]
@@ -53,7 +53,7 @@ def test_a_name_is_free_again_when_its_owner_has_gone(shown: Shown) -> None:
     assert shown.lines(now=301) == ["a_count 1", "a_sum 1.0"]
 
 
-def test_of_two_series_with_the_same_labels_the_newer_stays(shown: Shown) -> None:
+def test_the_newer_of_two_series_with_the_same_labels_is_kept(shown: Shown) -> None:
     for gpu, value, time in (("0", 1, NOW), ("1", 2, NOW + 1), ("0", 3, NOW), ("0", 4, NOW + 2)):
         shown.update(gauge("a", number(value, time=time)), resource={"hw.id": gpu})
     assert shown.lines() == ["a 4"]
@@ -62,7 +62,7 @@ def test_of_two_series_with_the_same_labels_the_newer_stays(shown: Shown) -> Non
     assert "resource_constant_labels" in warning
 
 
-def test_attributes_that_look_alike_as_labels_collide(shown: Shown) -> None:
+def test_attributes_with_equal_label_texts_collide(shown: Shown) -> None:
     shown.update(gauge("a", number(1, {"n": 1}), number(2, {"n": "1"})))
     assert shown.lines() == ['a{n="1"} 2']
     assert shown.dropped.counts == {"collision": 1}
@@ -82,18 +82,18 @@ def test_attributes_that_look_alike_as_labels_collide(shown: Shown) -> None:
         exponential("a", 1 << 30, (0, [1])),
     ],
 )
-def test_malformed_points_are_counted_and_leave_nothing(shown: Shown, metric: Metric) -> None:
+def test_malformed_points_are_counted_and_create_no_series(shown: Shown, metric: Metric) -> None:
     shown.update(metric)
     assert shown.text() == ""
     assert shown.dropped.counts == {"malformed": 1}
 
 
-def test_a_malformed_point_leaves_its_series_as_it_was(shown: Shown) -> None:
+def test_a_malformed_point_does_not_change_its_series(shown: Shown) -> None:
     shown.update(total("a", number(1)), total("a", number(-1, time=NOW + 1)))
     assert shown.lines() == ["a_total 1"]
 
 
-def test_sums_and_histograms_must_name_their_temporality(shown: Shown) -> None:
+def test_sums_and_histograms_need_a_temporality(shown: Shown) -> None:
     shown.update(total("a", number(1), temporality=0), histogram("b", [], [1], temporality=0))  # type: ignore[arg-type]  # unset
     assert shown.dropped.counts == {"no_temporality": 2}
 
@@ -103,7 +103,7 @@ def test_a_name_without_a_legal_character_is_counted(shown: Shown) -> None:
     assert shown.dropped.counts == {"bad_name": 2}
 
 
-def test_a_metric_without_data_is_nothing(shown: Shown) -> None:
+def test_a_metric_without_data_is_ignored(shown: Shown) -> None:
     shown.update(Metric(name="a"), gauge("b"))
     assert shown.text() == ""
     assert shown.dropped.counts == Counter()

@@ -1,4 +1,4 @@
-"""Names: OpenTelemetry's in, Prometheus's out."""
+"""The conversion of OpenTelemetry names to Prometheus names."""
 
 import re
 
@@ -59,8 +59,8 @@ def test_names_follow_the_compatibility_rules(name: str, unit: str, kind: str, e
         ("NoTranslation", "my-app_hw.energy"),
     ],
 )
-def test_strategies_choose_characters_and_suffixes(strategy: str, expected: str) -> None:
-    options = Options(namespace="my-app", translation_strategy=strategy)  # type: ignore[arg-type]  # one of four
+def test_the_strategy_selects_characters_and_suffixes(strategy: str, expected: str) -> None:
+    options = Options(namespace="my-app", translation_strategy=strategy)  # type: ignore[arg-type]  # one of the four strategies
     assert Naming(options).family("hw.energy", "J", is_counter=True) == expected
 
 
@@ -76,12 +76,12 @@ def test_strategies_choose_characters_and_suffixes(strategy: str, expected: str)
         ("m2/s", ("m2", "per_second")),
     ],
 )
-def test_units_become_words_and_annotations_nothing(unit: str, words: tuple[str, str]) -> None:
+def test_units_become_words_and_annotations_are_ignored(unit: str, words: tuple[str, str]) -> None:
     assert unit_words(unit) == words
 
 
 @given(NAMES, UNITS, st.booleans(), st.booleans())
-def test_an_escaped_name_is_legal_and_names_a_counter_total(name: str, unit: str, gauge: bool, counter: bool) -> None:
+def test_an_escaped_name_is_legal_and_a_counter_ends_in_total(name: str, unit: str, gauge: bool, counter: bool) -> None:
     family = Naming(Options()).family(name, unit, is_gauge=gauge, is_counter=counter)
     assert family == "" or re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]*", family)
     assert "__" not in family
@@ -89,7 +89,7 @@ def test_an_escaped_name_is_legal_and_names_a_counter_total(name: str, unit: str
 
 
 @given(NAMES, UNITS, st.booleans())
-def test_naming_a_name_again_changes_nothing(name: str, unit: str, counter: bool) -> None:
+def test_converting_a_converted_name_changes_nothing(name: str, unit: str, counter: bool) -> None:
     naming = Naming(Options())
     once = naming.family(name, unit, is_counter=counter)
     assert naming.family(once, "", is_counter=counter) == once
@@ -102,11 +102,11 @@ def test_a_label_is_legal_and_never_reserved(attribute: str) -> None:
     assert not label.startswith("__")
 
 
-def test_label_names_go_before_the_rule() -> None:
+def test_configured_label_names_override_the_rule() -> None:
     naming = Naming(Options(label_names={"process.pid": "pid"}))
     assert [naming.label(one) for one in ("process.pid", "process.id", "0day")] == ["pid", "process_id", "key_0day"]
 
 
-def test_untranslated_labels_are_not_reserved_either() -> None:
+def test_untranslated_labels_are_never_reserved() -> None:
     naming = Naming(Options(translation_strategy="NoTranslation"))
     assert [naming.label(one) for one in ("a.b", "_a", "__name__", "__", "")] == ["a.b", "_a", "_name__", "_", "_"]

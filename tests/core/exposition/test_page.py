@@ -1,4 +1,4 @@
-"""What a page shows of gauges and sums."""
+"""Gauges and sums on a page."""
 
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
@@ -30,7 +30,7 @@ def test_a_family_has_its_comments_and_its_series() -> None:
     )
 
 
-def test_openmetrics_has_units_leaves_total_out_and_ends(shown: Shown) -> None:
+def test_openmetrics_has_units_no_total_in_family_names_and_an_end(shown: Shown) -> None:
     shown.update(total("hw.energy", number(5.0), unit="J", description='In "use".'))
     assert shown.text(OPENMETRICS) == (
         '# HELP hw_energy_joules In \\"use\\".\n'
@@ -41,21 +41,21 @@ def test_openmetrics_has_units_leaves_total_out_and_ends(shown: Shown) -> None:
     )
 
 
-def test_a_counter_that_cannot_lose_its_total_is_unknown_to_openmetrics(shown: Shown) -> None:
+def test_a_counter_is_unknown_to_openmetrics_if_its_shorter_name_is_in_use(shown: Shown) -> None:
     shown.update(total("jobs", number(1)), gauge("jobs", number(2)))
     assert "# TYPE jobs_total unknown\n" in shown.text(OPENMETRICS)
     assert "# TYPE jobs gauge\n" in shown.text(OPENMETRICS)
     assert "# TYPE jobs_total counter\n" in shown.text()
 
 
-def test_without_suffixes_names_stay_as_they_are() -> None:
+def test_without_suffixes_names_are_unchanged() -> None:
     shown = Shown(translation_strategy="UnderscoreEscapingWithoutSuffixes")
     shown.update(total("otelcol_process_uptime", number(1.5), unit="s"))
     assert "# TYPE otelcol_process_uptime counter\notelcol_process_uptime 1.5\n" in shown.text()
     assert "# TYPE otelcol_process_uptime unknown\notelcol_process_uptime 1.5\n" in shown.text(OPENMETRICS)
 
 
-def test_utf8_names_stand_in_quotes_between_the_braces() -> None:
+def test_utf8_names_are_in_quotes_inside_the_braces() -> None:
     shown = Shown(translation_strategy="NoTranslation")
     shown.update(gauge("hw.power", number(1, {"hw.id": "a", "plain": "b"})), summary("zernel.wait", {0.5: 1.0}, 2, 3.0))
     assert '# TYPE "hw.power" gauge\n{"hw.power","hw.id"="a",plain="b"} 1\n' in shown.text()
@@ -63,12 +63,12 @@ def test_utf8_names_stand_in_quotes_between_the_braces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "spelled"),
+    ("value", "expected"),
     [(float("nan"), "NaN"), (float("inf"), "+Inf"), (float("-inf"), "-Inf"), (0.0, "0"), (1e-9, "1e-09"), (-3, "-3")],
 )
-def test_numbers_are_spelled_as_prometheus_reads_them(shown: Shown, value: float, spelled: str) -> None:
+def test_numbers_are_written_as_prometheus_reads_them(shown: Shown, value: float, expected: str) -> None:
     shown.update(gauge("a", number(value), number(0.5, {"other": "series"})))
-    assert shown.lines() == [f"a {spelled}", 'a{other="series"} 0.5']
+    assert shown.lines() == [f"a {expected}", 'a{other="series"} 0.5']
 
 
 def test_attributes_of_any_type_become_text(shown: Shown) -> None:
@@ -87,12 +87,12 @@ def test_attributes_of_any_type_become_text(shown: Shown) -> None:
     ]
 
 
-def test_attributes_of_one_label_join_their_values_in_the_order_of_their_names(shown: Shown) -> None:
+def test_values_of_attributes_with_one_label_name_are_joined_in_the_order_of_attribute_names(shown: Shown) -> None:
     shown.update(gauge("a", number(1, {"gpu_id": "third", "gpu.id": "second", "gpu-id": "first"})))
     assert shown.lines() == ['a{gpu_id="first;second;third"} 1']
 
 
-def test_an_attribute_gives_way_to_a_label_that_prometheus_needs() -> None:
+def test_an_attribute_with_the_name_of_a_fixed_label_becomes_exported() -> None:
     shown = Shown(const_labels={"cluster": "c1"})
     shown.update(
         gauge("a", number(1, {"job": "mine", "cluster": "own", "quantile": "kept"})),
@@ -114,14 +114,14 @@ def test_scope_labels_are_on_by_default() -> None:
     assert 'a{otel_scope_name="nvml",otel_scope_version="1.2"} 1' in page.render(TEXT, 0).decode()
 
 
-def test_timestamps_are_milliseconds_or_in_openmetrics_seconds() -> None:
+def test_timestamps_are_milliseconds_and_in_openmetrics_seconds() -> None:
     shown = Shown(send_timestamps=True)
     shown.update(gauge("a", number(1, time=1_700_000_000_007_999_999)), summary("b", {}, 1, 2.0, time=0, unit=""))
     assert shown.lines() == ["a 1 1700000000007", "b_count 1", "b_sum 2.0"]
     assert shown.lines(OPENMETRICS)[0] == "a 1 1700000000.007"
 
 
-def test_the_order_of_attributes_makes_no_new_series_and_is_not_remembered_for_ever(shown: Shown) -> None:
+def test_the_order_of_attributes_makes_no_new_series_and_the_stored_orders_are_limited(shown: Shown) -> None:
     names = [f"n{position}" for position in range(8)]
     for shift in range(8):
         attributes = dict.fromkeys(names[shift:] + names[:shift], "x")
@@ -129,10 +129,10 @@ def test_the_order_of_attributes_makes_no_new_series_and_is_not_remembered_for_e
     assert len(shown.lines()) == 1
     assert shown.lines()[0].endswith("} 7")
     [origin] = shown.page._origins.values()
-    assert [len(stream.known) for stream in origin.streams.values()] == [4]
+    assert [len(stream.series) for stream in origin.streams.values()] == [4]
 
 
-def test_points_with_exemplars_flags_or_no_attributes_are_recognised(shown: Shown) -> None:
+def test_points_with_exemplars_flags_or_no_attributes_update_their_series(shown: Shown) -> None:
     for value in range(3):
         plain = number(value, start_time_unix_nano=5, flags=2 if value == 1 else 0)
         traced = number(value, {"n": 1}, exemplars=[Exemplar(as_int=1)] if value else [])

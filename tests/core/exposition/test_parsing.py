@@ -1,4 +1,4 @@
-"""Whatever comes, prometheus_client's parsers read the page back, and find in it what came."""
+"""The parsers of prometheus_client read every page, and find the metrics that were put in."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -68,7 +68,7 @@ BATCHES = st.builds(
 
 
 def samples(families: Iterable[Parsed]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Every sample of a page by name and labels. Fails if one is there twice."""
+    """Every sample of a page by name and labels. Fails if two samples are equal."""
     found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for family in families:
         for sample in family.samples:
@@ -79,7 +79,7 @@ def samples(families: Iterable[Parsed]) -> dict[tuple[str, frozenset[tuple[str, 
 
 
 @given(st.lists(BATCHES, max_size=3), st.booleans())
-def test_both_pages_of_any_metrics_are_valid_and_say_the_same(batches: list[MetricsData], stamped: bool) -> None:
+def test_both_formats_are_valid_and_have_the_same_samples(batches: list[MetricsData], stamped: bool) -> None:
     page = Page(Options(send_timestamps=stamped))
     for batch in batches:
         page.update(batch, 0)

@@ -1,4 +1,4 @@
-"""What comes late, adds up, ends or expires."""
+"""Late points, deltas, staleness points and expiry."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.core.exposition.otlp import (
 from tests.core.exposition.shown import Shown
 
 
-def test_every_stale_series_goes_at_once(shown: Shown) -> None:
+def test_all_expired_series_are_removed_together(shown: Shown) -> None:
     shown.update(*(gauge(f"old.{n}", number(1)) for n in range(3)), total("old.total", number(1)), now=0)
     shown.update(gauge("young", number(1)), now=200)
     assert len(shown.lines(now=300)) == 5
@@ -25,21 +25,21 @@ def test_every_stale_series_goes_at_once(shown: Shown) -> None:
     assert shown.lines(now=501) == []
 
 
-def test_a_point_keeps_its_series_alive(shown: Shown) -> None:
+def test_a_new_point_postpones_expiry(shown: Shown) -> None:
     for now in (0, 200, 400):
         shown.update(gauge("a", number(1)), now=now)
     assert shown.lines(now=600) == ["a 1"]
 
 
-def test_nothing_is_kept_of_what_has_gone(shown: Shown) -> None:
+def test_expired_series_leave_no_state(shown: Shown) -> None:
     shown.page.update(node(), 0)
     shown.page.expire(301)
     assert not shown.page._origins
-    assert not shown.page._families
-    assert not shown.page._owners
+    assert not shown.page._families.by_name
+    assert not shown.page._families.by_sample_name
 
 
-def test_a_series_that_ended_goes_now(shown: Shown) -> None:
+def test_a_staleness_point_removes_its_series(shown: Shown) -> None:
     shown.update(gauge("a", number(1, {"n": 1}), number(2, {"n": 2})))
     shown.update(gauge("a", ended({"n": 1}), ended({"n": 3})))
     assert shown.lines() == ['a{n="2"} 2']
@@ -74,7 +74,7 @@ def test_delta_histograms_add_up(shown: Shown) -> None:
     assert shown.lines() == ['a_bucket{le="1.0"} 2', 'a_bucket{le="+Inf"} 6', "a_count 6", "a_sum 10.0"]
 
 
-def test_a_delta_histogram_with_other_bounds_starts_anew(shown: Shown) -> None:
+def test_a_delta_histogram_with_other_bounds_restarts(shown: Shown) -> None:
     shown.update(histogram("a", [1.0], [1, 2], 5.0, time=1, temporality=DELTA))
     shown.update(histogram("a", [2.0], [1, 0], 1.0, time=2, temporality=DELTA))
     assert shown.lines()[0] == 'a_seconds_bucket{le="2.0"} 1'

@@ -1,4 +1,4 @@
-"""Job, instance, target_info, and resource attributes as labels."""
+"""The labels `job` and `instance`, `target_info`, and resource attributes as labels."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.core.exposition.shown import OPENMETRICS, Shown
 HOST: Attributes = {"service.namespace": "ns", "service.name": "app", "service.instance.id": "i", "host.name": "h"}
 
 
-def test_job_and_instance_are_on_every_series_and_the_rest_in_target_info(shown: Shown) -> None:
+def test_every_series_has_job_and_instance_and_target_info_has_the_other_attributes(shown: Shown) -> None:
     shown.update(gauge("a", number(1)), resource=HOST)
     assert shown.lines() == [
         'target_info{host_name="h",instance="i",job="ns/app"} 1',
@@ -24,35 +24,35 @@ def test_job_and_instance_are_on_every_series_and_the_rest_in_target_info(shown:
     assert '# TYPE target info\ntarget_info{host_name="h"' in shown.text(OPENMETRICS)
 
 
-def test_resources_that_share_a_target_have_what_they_agree_on_in_its_info(shown: Shown) -> None:
+def test_target_info_has_the_labels_that_all_resources_of_the_target_share(shown: Shown) -> None:
     for gpu in ("0", "1"):
         shown.update(gauge("a", number(1, {"hw.id": gpu})), resource={**HOST, "hw.id": gpu, "only": gpu})
     assert shown.lines()[0] == 'target_info{host_name="h",instance="i",job="ns/app"} 1'
 
 
-def test_a_resource_of_no_service_has_no_info(shown: Shown) -> None:
+def test_a_resource_without_a_service_has_no_target_info(shown: Shown) -> None:
     shown.update(gauge("a", number(1)), resource={"host.name": "h"})
     assert shown.lines() == ["a 1"]
 
 
-def test_a_target_of_which_nothing_is_known_has_no_info(shown: Shown) -> None:
+def test_a_target_without_other_attributes_has_no_target_info(shown: Shown) -> None:
     shown.update(gauge("a", number(1)), resource={"service.name": "app"})
     assert shown.lines() == ['a{job="app"} 1']
 
 
-def test_info_goes_with_the_last_series(shown: Shown) -> None:
+def test_target_info_is_removed_with_the_last_series(shown: Shown) -> None:
     shown.update(gauge("a", number(1)), resource=HOST)
     assert len(shown.lines()) == 2
     shown.update(gauge("a", ended()), resource=HOST)
     assert shown.lines() == []
 
 
-def test_a_resources_own_job_gives_way_to_the_target(shown: Shown) -> None:
+def test_a_resource_attribute_named_job_becomes_exported(shown: Shown) -> None:
     shown.update(gauge("a", number(1)), resource={"service.name": "app", "job": "slurm-7"})
     assert shown.lines() == ['target_info{exported_job="slurm-7",job="app"} 1', 'a{job="app"} 1']
 
 
-def test_a_page_about_its_own_program_has_no_target_labels() -> None:
+def test_target_labels_can_be_off() -> None:
     shown = Shown(target_labels=False)
     shown.update(gauge("a", number(1)), resource=HOST)
     info = 'host_name="h",service_instance_id="i",service_name="app",service_namespace="ns"'
@@ -75,7 +75,7 @@ def test_chosen_resource_attributes_are_on_every_series(choice: ResourceLabels, 
     assert shown.lines()[-1] == expected
 
 
-def test_a_points_attribute_goes_before_the_resources() -> None:
+def test_an_attribute_of_a_point_overrides_the_resources() -> None:
     shown = Shown(resource_constant_labels=ResourceLabels(("hw.id",)))
     shown.update(gauge("a", number(1, {"hw.id": "point"})), resource={"hw.id": "resource"})
     assert shown.lines() == ['a{hw_id="point"} 1']

@@ -1,4 +1,4 @@
-"""A server is there while it is entered, on the address asked for, and says why where it cannot be."""
+"""A server listens on its address while its context is entered. Otherwise, the error gives the cause."""
 
 import socket
 from typing import Any
@@ -16,7 +16,7 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": scope["path"].encode()})
 
 
-async def test_it_serves_while_entered_and_frees_the_port_afterwards() -> None:
+async def test_a_server_frees_its_port_at_exit() -> None:
     async with serve(hello, Address("localhost", 0), "a::b") as address:
         async with httpx.AsyncClient() as client:
             answer = await client.get(f"http://{address}/there")
@@ -24,7 +24,7 @@ async def test_it_serves_while_entered_and_frees_the_port_afterwards() -> None:
     listen(address, "a::b").close()
 
 
-async def test_a_taken_port_is_one_sentence_with_the_setting_and_the_way_out() -> None:
+async def test_an_occupied_port_is_an_error_with_the_setting_and_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address("localhost", taken.getsockname()[1])
         with pytest.raises(CannotStart) as failed:
@@ -39,7 +39,7 @@ async def test_a_taken_port_is_one_sentence_with_the_setting_and_the_way_out() -
 @pytest.mark.parametrize(
     ("host", "words"), [("192.0.2.1", "no such address"), ("no-such-host.invalid", "cannot resolve")]
 )
-def test_an_address_that_is_not_ours_is_one_sentence(host: str, words: str) -> None:
+def test_an_address_of_another_machine_is_an_error(host: str, words: str) -> None:
     with pytest.raises(CannotStart, match=words):
         listen(Address(host, 0), "a::b")
 

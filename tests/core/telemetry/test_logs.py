@@ -1,4 +1,4 @@
-"""The log is the Collector's: console or JSON lines with a component's fields, thinned when it repeats itself."""
+"""Log lines have the OpenTelemetry Collector's form, with the component's fields. Repeated messages are dropped."""
 
 import io
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_zernel.telemetry.logs import Encoding, Sampling, component_logger, set_up
+from otel_zernel.telemetry.logs import Encoding, SamplingFilter, component_logger, set_up
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _restore() -> Iterator[None]:
     logging.captureWarnings(False)
 
 
-def logged(encoding: Encoding, sampling: Sampling | None = None, level: str = "info") -> io.StringIO:
+def logged(encoding: Encoding, sampling: SamplingFilter | None = None, level: str = "info") -> io.StringIO:
     stream = io.StringIO()
     set_up(level, encoding, sampling, stream)
     return stream
@@ -62,7 +62,7 @@ def test_a_console_traceback_follows_its_line() -> None:
     assert rest[-1] == "ValueError: broken"
 
 
-def test_a_librarys_warnings_have_the_same_form() -> None:
+def test_warnings_of_libraries_have_the_same_form() -> None:
     stream = logged("json")
     logging.getLogger("some.library").warning("retrying in %d s", 3)
     logging.getLogger("some.library").info("all is well")
@@ -80,9 +80,9 @@ def test_lines_below_the_level_are_not_written() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_repeated_message_is_thinned_and_a_new_tick_begins_anew() -> None:
+def test_a_repeated_message_is_sampled_in_each_tick() -> None:
     now = [0.0]
-    stream = logged("console", Sampling(10, 2, 3, lambda: now[0]))
+    stream = logged("console", SamplingFilter(10, 2, 3, lambda: now[0]))
     log = component_logger("receivers", "csv")
     for row in range(9):
         log.info("row %d is bad", row)

@@ -1,4 +1,4 @@
-"""What is written is dcgm-exporter's layout, and reads back as what it was."""
+"""The csv exporter writes dcgm-exporter's layout, and the csv receiver restores the same points."""
 
 import csv
 import resource
@@ -18,10 +18,10 @@ from otel_zernel.formats.dcgm import COLUMNS, FIELDS
 from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.testing import Downstream, Dropped, make_context
 from otel_zernel_exporters.csv import CsvExporter
-from otel_zernel_exporters.csv.config import CsvConfig
+from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import _number, _scaled
 from otel_zernel_receivers.csv import CsvReceiver
-from otel_zernel_receivers.csv.config import CsvConfig as ReceiverConfig
+from otel_zernel_receivers.csv.config import CsvReceiverConfig as ReceiverConfig
 from otel_zernel_receivers.nvml.driver.events import Xid
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from tests.receivers.nvml.driver import driver
@@ -33,8 +33,8 @@ GPU: dict[str, str | int] = {"host.name": "node-1", "hw.id": "GPU-1", "zernel.gp
 
 
 async def write(path: Path, *batches: Batch, append: bool = False) -> Dropped:
-    """What the exporter dropped of the batches."""
-    exporter = CsvExporter(CsvConfig(path=path, append=append), make_context("exporters"))
+    """The number of dropped points by reason."""
+    exporter = CsvExporter(CsvExporterConfig(path=path, append=append), make_context("exporters"))
     async with exporter:
         for batch in batches:
             await exporter.export(batch)
@@ -44,7 +44,7 @@ async def write(path: Path, *batches: Batch, append: bool = False) -> Dropped:
 
 
 async def read(path: Path) -> Batch:
-    """What the csv receiver makes of a file."""
+    """The batches that the csv receiver reads from a file."""
     receiver = CsvReceiver(ReceiverConfig(files=[str(path)], layout="dcgm"), make_context())
     downstream = Downstream()
     await receiver.run(downstream)
@@ -58,7 +58,7 @@ def batch_of(descriptor: Descriptor, value: float, about: dict[str, str | int], 
 
 
 def said(batch: Batch) -> set[str]:
-    """Every point with its metric, its resource and its time; what CSV does not hold left out."""
+    """Every point with its metric, resource and time, without the fields that CSV does not have."""
     return set(_said(batch))
 
 
@@ -78,18 +78,18 @@ def _said(batch: Batch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("scenario", ["h200", "h100x8", "a100-mig", "geforce"])
-async def test_what_nvml_gave_is_the_same_metrics_again(scenario: str, tmp_path: Path) -> None:
+async def test_metrics_of_nvml_are_restored(scenario: str, tmp_path: Path) -> None:
     driver().boot(scenario)
     host = Host({"metrics": {name: {"enabled": True} for name in METRICS}})
     with host.gpus() as gpus:
-        host.xids.count(gpus[0].board.identity.uuid, Xid(31))
+        host.xids.add(gpus[0].board.identity.uuid, Xid(31))
         given = Batch.join([gpu.scrape() for gpu in gpus])
     dropped = await write(tmp_path / "gpus.csv", given)
     assert said(await read(tmp_path / "gpus.csv")) == said(given)
     assert dropped.counts == {"no number": sum("histogram" in line for line in lines(given))}
 
 
-async def test_a_recording_written_again_reads_the_same(tmp_path: Path) -> None:
+async def test_a_recording_written_and_read_again_is_unchanged(tmp_path: Path) -> None:
     if not REAL.exists():
         pytest.skip("needs dcgm-exporter's recording in ../shared/data, which is not in the repository")
     recorded = await read(REAL)
@@ -100,7 +100,7 @@ async def test_a_recording_written_again_reads_the_same(tmp_path: Path) -> None:
     assert rows[0] == rows[1]
 
 
-async def test_a_field_of_dcgms_is_written_in_its_unit(tmp_path: Path) -> None:
+async def test_a_dcgm_field_is_written_in_its_unit(tmp_path: Path) -> None:
     usage = Descriptor("hw.gpu.memory.usage", "By", "up_down")
     await write(tmp_path / "one.csv", batch_of(usage, 3 * 2.0**20, GPU, **{"hw.id": "GPU-1"}))
     header, row = (tmp_path / "one.csv").read_text().splitlines()
@@ -123,7 +123,7 @@ def test_a_number_scales_back_to_itself(scale: float, raw: int) -> None:
         st.text('abc.-/ü"\\ ', min_size=1, max_size=8), st.text("a,=\"'\\\n{}ü ", min_size=1, max_size=12), max_size=4
     )
 )
-async def test_any_attribute_comes_back(attributes: dict[str, str]) -> None:
+async def test_every_attribute_is_restored(attributes: dict[str, str]) -> None:
     own = Descriptor("zernel.test", "{thing}", "sum")
     batch = batch_of(own, 1.5, GPU, **{"hw.id": "GPU-1"}, **attributes)
     with tempfile.TemporaryDirectory() as folder:
@@ -135,17 +135,17 @@ async def test_any_attribute_comes_back(attributes: dict[str, str]) -> None:
     assert found == {"hw.id": "GPU-1", **attributes}
 
 
-async def test_what_has_no_gpu_is_dropped_and_counted(tmp_path: Path) -> None:
+async def test_points_without_a_gpu_are_dropped_and_counted(tmp_path: Path) -> None:
     batch = batch_of(Descriptor("system.cpu.time", "s", "sum"), 1.0, {"host.name": "node-1"})
     assert (await write(tmp_path / "none.csv", batch)).counts == {"no GPU": 1}
 
 
-async def test_what_is_no_finite_number_is_dropped_and_counted(tmp_path: Path) -> None:
+async def test_values_that_are_not_finite_numbers_are_dropped_and_counted(tmp_path: Path) -> None:
     batch = batch_of(Descriptor("hw.power", "W"), float("nan"), GPU)
     assert (await write(tmp_path / "nan.csv", batch)).counts == {"no number": 1}
 
 
-async def test_an_existing_file_is_emptied_or_continued(tmp_path: Path) -> None:
+async def test_an_existing_file_is_emptied_or_appended_to(tmp_path: Path) -> None:
     path, batch = tmp_path / "rows.csv", batch_of(Descriptor("hw.power", "W"), 1.0, GPU)
     await write(path, batch)
     await write(path, batch)
@@ -154,18 +154,18 @@ async def test_an_existing_file_is_emptied_or_continued(tmp_path: Path) -> None:
     assert [line.startswith("timestamp") for line in path.read_text().splitlines()] == [True, False, False]
 
 
-async def test_a_path_that_cannot_be_written_stops_the_start(tmp_path: Path) -> None:
-    exporter = CsvExporter(CsvConfig(path=tmp_path / "missing" / "rows.csv"), make_context("exporters"))
+async def test_a_path_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> None:
+    exporter = CsvExporter(CsvExporterConfig(path=tmp_path / "missing" / "rows.csv"), make_context("exporters"))
     with pytest.raises(CannotStart, match="cannot write"):
         async with exporter:
             pass
 
 
-async def test_what_a_full_disk_refuses_leaves_nothing_behind_and_is_tried_again(tmp_path: Path) -> None:
+async def test_a_batch_that_a_full_disk_refuses_leaves_no_bytes_and_is_retried(tmp_path: Path) -> None:
     path, batch = tmp_path / "rows.csv", batch_of(Descriptor("hw.power", "W"), 1.0, GPU)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    exporter = CsvExporter(CsvConfig(path=path), make_context("exporters"))
+    exporter = CsvExporter(CsvExporterConfig(path=path), make_context("exporters"))
     async with exporter:
         before = path.read_bytes()
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))

@@ -1,4 +1,4 @@
-"""What the debug exporter shows."""
+"""The output of the debug exporter."""
 
 import io
 import os
@@ -14,7 +14,7 @@ from otel_zernel.component import Context
 from otel_zernel.otlp.points import key_values
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_exporters.debug import DebugExporter
-from otel_zernel_exporters.debug.quantity import humane
+from otel_zernel_exporters.debug.quantity import readable
 
 NOON = 1_700_049_600_000_000_000  # 2023-11-15T12:00:00Z
 UUIDS = ("GPU-5fd4f087-86f3-7a43-b711-4771313afc50", "GPU-bc7a12ab-4998-fdc5-0785-2678a929a142")
@@ -70,20 +70,20 @@ def one_span() -> Batch:
     ("globs", "names"),
     [(["cuda.*"], ["cuda.launch.latency"]), (["hw.gpu.u*", "*usage"], ["hw.gpu.utilization", "hw.gpu.memory.usage"])],
 )
-async def test_only_the_metrics_asked_for_are_shown(globs: list[str], names: list[str]) -> None:
+async def test_only_configured_metrics_are_printed(globs: list[str], names: list[str]) -> None:
     lines = (await shown(node(), "normal", metrics=globs)).splitlines()
     assert [line.split()[0] for line in lines[1:] if line and not line.startswith(" ")] == names
     assert await shown(node(), "basic", metrics=["nothing"]) == ""
 
 
-async def test_basic_counts_as_otelcol_does() -> None:
+async def test_basic_prints_the_counts_of_otelcol() -> None:
     both = Batch(metrics=node().edit_metrics(), spans=one_span().edit_spans())
     assert await shown(both, "basic") == (
         'Metrics {"resource metrics": 2, "metrics": 6, "data points": 8}\nTraces {"resource spans": 1, "spans": 1}\n'
     )
 
 
-async def test_normal_is_a_table_a_metric_and_a_line_a_series() -> None:
+async def test_normal_prints_a_table_for_each_metric_and_a_line_for_each_series() -> None:
     assert await shown(node(), "normal") == (
         "2023-11-15T12:00:00Z host.name=train-01\n"
         "cuda.launch.latency                count       mean        min        p50      p99.9        max\n"
@@ -99,7 +99,7 @@ async def test_normal_is_a_table_a_metric_and_a_line_a_series() -> None:
     )
 
 
-async def test_normal_keeps_a_long_id_that_alone_tells_series_apart_and_counts_up_in_order() -> None:
+async def test_normal_keeps_a_long_label_if_only_it_distinguishes_series_and_sorts_numbers() -> None:
     metrics = MetricsData()
     metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="errors", unit="{error}")
     for number in (10, 9):
@@ -139,7 +139,7 @@ async def test_normal_shows_histograms_by_count_mean_and_range() -> None:
     )
 
 
-async def test_normal_shows_a_span_in_one_line_below_what_it_shares() -> None:
+async def test_normal_prints_a_span_in_one_line_below_its_resource() -> None:
     spans = one_span()
     later = spans.edit_spans().resource_spans[0].scope_spans[0].spans.add(name="load", span_id=b"\x05" * 8)
     later.start_time_unix_nano, later.end_time_unix_nano = NOON + 20_000_000, NOON + 30_000_000
@@ -153,7 +153,7 @@ async def test_normal_shows_a_span_in_one_line_below_what_it_shares() -> None:
     )
 
 
-async def test_what_is_long_comes_last_in_a_heading() -> None:
+async def test_long_labels_come_last_in_a_heading() -> None:
     batch = node()
     batch.edit_metrics().resource_metrics[0].resource.attributes.insert(
         0, *key_values({"a.time": "2026-01-15T08:00:05.000+00:00"})
@@ -251,7 +251,7 @@ async def test_detailed_shows_spans_with_events_and_links() -> None:
 
 
 @pytest.mark.parametrize("verbosity", ["basic", "normal", "detailed"])
-async def test_what_is_unknown_or_empty_is_shown_and_breaks_nothing(verbosity: str) -> None:
+async def test_unknown_and_empty_values_are_printed(verbosity: str) -> None:
     traces, metrics = TracesData(), MetricsData()
     traces.resource_spans.add().scope_spans.add().spans.add(kind=99, end_time_unix_nano=2**64 - 1)
     scope = metrics.resource_metrics.add().scope_metrics.add()
@@ -266,11 +266,11 @@ async def test_what_is_unknown_or_empty_is_shown_and_breaks_nothing(verbosity: s
     assert await shown(Batch(metrics=metrics, spans=traces), verbosity)
 
 
-async def test_an_empty_batch_shows_nothing() -> None:
+async def test_an_empty_batch_prints_nothing() -> None:
     assert await shown(Batch(metrics=MetricsData(), spans=TracesData()), "normal") == ""
 
 
-async def test_characters_that_the_terminal_lacks_are_escaped() -> None:
+async def test_characters_that_the_terminal_does_not_support_are_escaped() -> None:
     written = io.BytesIO()
     metrics = MetricsData()
     metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="t\x1b[2J", unit="Cel")
@@ -301,7 +301,7 @@ async def test_sampling_shows_the_first_of_each_second_then_every_nth(
     assert len(stream.getvalue().splitlines()) == 2 * shown_of_ten
 
 
-async def test_a_reader_that_leaves_costs_the_batches_after_it_and_nothing_else() -> None:
+async def test_after_the_reader_has_gone_batches_are_dropped_and_the_collector_continues() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     stream = os.fdopen(writing, "w")
@@ -311,7 +311,7 @@ async def test_a_reader_that_leaves_costs_the_batches_after_it_and_nothing_else(
         await exporter.export(one_span())
     assert stream.closed
     assert context.drop == Dropped(Counter(output_closed=9))
-    assert context.health.problems == {"exporters::debug": "Cannot write to stdout any more: Broken pipe"}
+    assert context.health.problems == {"exporters::debug": "cannot write to stdout: Broken pipe"}
 
 
 @pytest.mark.parametrize(("output", "others"), [("stdout", "err"), ("stderr", "out")])
@@ -346,11 +346,11 @@ async def test_output_goes_where_it_is_configured(capsys: pytest.CaptureFixture[
         (float("nan"), "s", "nan"),
     ],
 )
-def test_values_are_shown_in_their_handiest_unit(value: float, unit: str, text: str) -> None:
-    assert humane(value, unit) == text
+def test_values_have_a_suitable_unit_prefix(value: float, unit: str, text: str) -> None:
+    assert readable(value, unit) == text
 
 
-async def test_normal_leaves_out_points_without_a_value() -> None:
+async def test_normal_omits_points_without_a_value() -> None:
     metrics = MetricsData()
     metric = metrics.resource_metrics.add().scope_metrics.add().metrics.add(name="ended")
     metric.gauge.data_points.add(flags=1)

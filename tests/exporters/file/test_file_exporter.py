@@ -1,4 +1,4 @@
-"""Files as the file exporter writes them, read back."""
+"""Files of the file exporter, read back."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ MEBIBYTE = 2**20
 
 
 class StandingClock(FakeClock):
-    """A clock at 2023-11-14T22:13:20.123Z: nobody who sleeps wakes up."""
+    """A clock stopped at 2023-11-14T22:13:20.123Z: sleeps do not end."""
 
     def __init__(self) -> None:
         super().__init__(1_700_000_000_123_000_000)
@@ -53,7 +53,7 @@ def spans_batch() -> Batch:
 
 
 def values(path: Path) -> list[int]:
-    """The value of every line's one point."""
+    """The value of the single point in each line."""
     parsed = [parse_metrics_json(line) for line in path.read_bytes().splitlines()]
     return [one.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].as_int for one in parsed]
 
@@ -68,7 +68,7 @@ def files(directory: Path, pattern: str) -> list[Path]:
 
 @contextmanager
 def room_for(more: int, path: Path) -> Iterator[None]:
-    """The file can grow by `more` bytes, then writes are cut short and fail, as on a full disk."""
+    """The file can grow by `more` bytes. Then writes are incomplete and fail, like on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + more, hard))
     try:
@@ -97,7 +97,7 @@ async def test_metrics_and_spans_of_one_batch_are_two_lines(tmp_path: Path) -> N
     assert [set(json.loads(line)) for line in path.read_text().splitlines()] == [{"resourceMetrics"}, {"resourceSpans"}]
 
 
-async def test_a_large_batch_is_several_lines_that_hold_every_point_once(tmp_path: Path) -> None:
+async def test_a_large_batch_is_several_lines_with_every_point_once(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     batch = Batch.join(metrics_batch(value) for value in range(2500))
     async with file_exporter(path) as exporter:
@@ -125,7 +125,7 @@ async def test_an_existing_file_is_emptied_unless_appended_to(tmp_path: Path, ap
 
 
 @pytest.mark.parametrize("settings", [{"format": "proto"}, {"compression": "zstd"}])
-async def test_binary_records_follow_their_length(tmp_path: Path, settings: dict[str, Any]) -> None:
+async def test_binary_records_are_prefixed_with_their_length(tmp_path: Path, settings: dict[str, Any]) -> None:
     path = tmp_path / "out.bin"
     batch = metrics_batch(5)
     async with file_exporter(path, **settings) as exporter:
@@ -141,7 +141,7 @@ async def test_binary_records_follow_their_length(tmp_path: Path, settings: dict
         assert MetricsData.FromString(record) == batch.metrics
 
 
-async def test_a_full_disk_leaves_no_half_line_and_the_batch_can_come_again(tmp_path: Path) -> None:
+async def test_a_full_disk_leaves_no_incomplete_line_and_the_batch_can_be_retried(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     async with file_exporter(path) as exporter:
         await exporter.export(metrics_batch(1))
@@ -152,7 +152,7 @@ async def test_a_full_disk_leaves_no_half_line_and_the_batch_can_come_again(tmp_
     assert values(path) == [1, 2]
 
 
-async def test_a_file_is_put_aside_before_it_exceeds_its_size_and_no_line_is_split(tmp_path: Path) -> None:
+async def test_a_file_is_rotated_before_it_exceeds_its_size_and_no_line_is_split(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     name = "x" * (MEBIBYTE // 3)
     async with file_exporter(path, rotation={"max_megabytes": 1}) as exporter:
@@ -164,7 +164,7 @@ async def test_a_file_is_put_aside_before_it_exceeds_its_size_and_no_line_is_spl
     assert [values(one) for one in written] == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
-async def test_a_batch_larger_than_a_file_gets_a_file_of_its_own(tmp_path: Path) -> None:
+async def test_a_batch_larger_than_the_maximum_size_is_a_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     async with file_exporter(path, rotation={"max_megabytes": 1}) as exporter:
         for value, size in enumerate((1, 2 * MEBIBYTE, 1)):
@@ -172,7 +172,7 @@ async def test_a_batch_larger_than_a_file_gets_a_file_of_its_own(tmp_path: Path)
     assert sorted(map(values, files(tmp_path, "*"))) == [[0], [1], [2]]
 
 
-async def test_rotation_continues_the_file_of_the_run_before(tmp_path: Path) -> None:
+async def test_rotation_appends_to_the_file_of_the_previous_run(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     for value in (1, 2):
         async with file_exporter(path, rotation={}) as exporter:
@@ -180,7 +180,7 @@ async def test_rotation_continues_the_file_of_the_run_before(tmp_path: Path) -> 
     assert values(path) == [1, 2]
 
 
-async def test_old_files_beyond_the_number_kept_are_removed_and_others_never(tmp_path: Path) -> None:
+async def test_old_files_beyond_max_backups_are_removed_and_other_files_never(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     stranger = tmp_path / "out-of-office.json"
     stranger.touch()
@@ -193,7 +193,7 @@ async def test_old_files_beyond_the_number_kept_are_removed_and_others_never(tmp
     assert stranger.exists()
 
 
-async def test_old_files_are_removed_after_their_days(tmp_path: Path) -> None:
+async def test_old_files_are_removed_after_max_days(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     ages = {"out-2023-11-12T22-13-00.000.json": False, "out-2023-11-12T22-14-00.000.json": True}
     for name in ages:
@@ -210,7 +210,7 @@ async def test_a_missing_directory_is_an_error_that_names_the_path(tmp_path: Pat
         await file_exporter(path).__aenter__()
 
 
-async def test_a_missing_directory_is_made_on_request(tmp_path: Path) -> None:
+async def test_a_missing_directory_is_created_if_configured(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "out.json"
     async with file_exporter(path, create_directory=True, directory_permissions="0700") as exporter:
         await exporter.export(metrics_batch(1))
@@ -224,13 +224,13 @@ async def test_leaving_without_entering_is_safe_and_touches_no_file(tmp_path: Pa
     assert not path.exists()
 
 
-async def test_a_device_without_room_is_tried_again() -> None:
+async def test_a_full_device_is_retried() -> None:
     async with file_exporter(Path("/dev/full")) as exporter:
         with pytest.raises(Retryable, match="No space left on device"):
             await exporter.export(metrics_batch())
 
 
 @pytest.mark.parametrize("permissions", ["rwx", "0999", "1777", ""])
-def test_permissions_that_are_none_are_refused(permissions: str) -> None:
+def test_invalid_permissions_are_an_error(permissions: str) -> None:
     with pytest.raises(ValidationError, match="directory_permissions"):
         FileExporter.Config.model_validate({"path": "out.json", "directory_permissions": permissions})

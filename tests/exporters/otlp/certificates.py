@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 
 @dataclass(frozen=True)
-class Identity:
+class CertificateFiles:
     """A certificate and its key, as files."""
 
     cert_file: str
@@ -32,7 +32,7 @@ class Identity:
         return context
 
 
-# Python 3.13 and newer refuse certificates without what RFC 5280 demands: this, and the identifiers of both keys.
+# Python 3.13 and newer require this extension and both key identifiers (RFC 5280).
 _SIGNS_CERTIFICATES = x509.KeyUsage(
     key_cert_sign=True,
     crl_sign=True,
@@ -47,7 +47,7 @@ _SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """A certificate authority of the test's own."""
+    """A certificate authority for tests."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -57,8 +57,8 @@ class Authority:
         certificate = self._sign(self._name, self._key, constraints, _SIGNS_CERTIFICATES)
         self.ca_file = self._write("ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, file: str | None = None) -> Identity:
-        """A certificate for a host (also at 127.0.0.1) or a client; `file` names its files, to overwrite older ones."""
+    def issue(self, name: str, file: str | None = None) -> CertificateFiles:
+        """A certificate for a host (and 127.0.0.1) or a client. The same `file` overwrites its older files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
@@ -67,7 +67,7 @@ class Authority:
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        return Identity(
+        return CertificateFiles(
             self._write(f"{file or name}.pem", certificate.public_bytes(serialization.Encoding.PEM)),
             self._write(f"{file or name}.key", private),
         )

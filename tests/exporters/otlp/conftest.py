@@ -1,4 +1,4 @@
-"""What the tests of the OTLP exporters share."""
+"""Fixtures of the OTLP exporters' tests."""
 
 from pathlib import Path
 

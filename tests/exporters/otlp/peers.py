@@ -1,4 +1,4 @@
-"""Peers of the OTLP exporters: a gRPC server and an HTTP server that keep what they get."""
+"""Peers of the OTLP exporters: a gRPC server and an HTTP server that record their requests."""
 
 import asyncio
 from collections import deque
@@ -34,7 +34,7 @@ RESPONSES: dict[str, type[Message]] = {
 
 
 def metrics_batch(count: int = 3) -> Batch:
-    """A gauge with `count` points, valued 0, 1, 2, ..."""
+    """A gauge with `count` points and the values 0, 1, 2, ..."""
     resource, scope = encode_resource({"host.name": "node-1"}), Scope("test", "1")
     gauge = Descriptor("hw.gpu.utilization", "1")
     attributes = (encode_point_attributes({"hw.id": f"GPU-{index}"}) for index in range(count))
@@ -50,7 +50,7 @@ def spans_batch() -> Batch:
 
 @dataclass
 class GrpcSink:
-    """An OTLP server that keeps what it gets, as bytes, and gives the answers it was told to, then good ones."""
+    """An OTLP server that records requests as bytes. It sends the configured answers first, then successful ones."""
 
     services: list[str] = field(default_factory=list)
     requests: list[bytes] = field(default_factory=list)
@@ -61,7 +61,7 @@ class GrpcSink:
     _came: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def next(self) -> None:
-        """Returns when a request has come since the last call."""
+        """Returns when a request has arrived since the last call."""
         await self._came.wait()
         self._came.clear()
 
@@ -113,7 +113,7 @@ class Posted:
 
 @dataclass
 class HttpSink:
-    """An HTTP server that keeps requests, and gives the answers it was told to, then empty ones with 200."""
+    """An HTTP server that records requests. It sends the configured answers first, then empty ones with status 200."""
 
     requests: list[Posted] = field(default_factory=list)
     answers: deque[Response] = field(default_factory=deque)

@@ -1,4 +1,4 @@
-"""What the configuration of the OTLP exporters means and refuses."""
+"""The configuration of the OTLP exporters: meaning and errors."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def mistakes(config: type[OtlpGrpcConfig | OtlpHttpConfig], fields: dict[str, An
         ("unix:/run/otlp.sock", True, "unix:/run/otlp.sock", True),
     ],
 )
-def test_a_grpc_endpoint_says_where_and_if_in_plaintext(
+def test_a_grpc_endpoint_gives_the_target_and_whether_to_use_plaintext(
     endpoint: str, insecure: bool, target: str, plaintext: bool
 ) -> None:
     config = OtlpGrpcConfig.model_validate({"endpoint": endpoint, "tls": {"insecure": insecure}})
@@ -44,14 +44,18 @@ def test_a_grpc_endpoint_without_a_port_or_with_a_path_is_a_mistake(endpoint: st
     "endpoint", ["localhost:4318", "ftp://localhost", "http://", "http://user:secret@tempo", "http://a:99999"]
 )
 def test_an_http_endpoint_is_a_url_without_a_password(endpoint: str) -> None:
-    told = mistakes(OtlpHttpConfig, {"endpoint": endpoint})
-    assert "endpoint: Value error" in told
-    assert "secret" not in told
+    text = mistakes(OtlpHttpConfig, {"endpoint": endpoint})
+    assert "endpoint: Value error" in text
+    assert "secret" not in text
 
 
 def test_the_endpoint_is_required() -> None:
-    assert "endpoint: Value error, required; where to send, e.g. localhost:4317" in mistakes(OtlpGrpcConfig, {})
-    assert "endpoint: Value error, required; where to send, e.g. http://localhost:4318" in mistakes(OtlpHttpConfig, {})
+    assert "endpoint: Value error, required: set the server to send to, for example localhost:4317" in mistakes(
+        OtlpGrpcConfig, {}
+    )
+    assert "endpoint: Value error, required: set the server to send to, for example http://localhost:4318" in mistakes(
+        OtlpHttpConfig, {}
+    )
 
 
 def test_http_urls_are_the_endpoint_and_the_signals_path_unless_set() -> None:
@@ -64,29 +68,29 @@ def test_one_signals_endpoint_is_enough() -> None:
     assert (config.url("metrics"), config.url("traces")) == ("http://mimir/otlp", "")
 
 
-def test_time_outs_are_otelcols() -> None:
+def test_timeouts_are_those_of_otelcol() -> None:
     assert OtlpGrpcConfig(endpoint="a:1").timeout == 5
     assert OtlpHttpConfig(endpoint="http://a").timeout == 30
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "text"),
     [
-        ({"compression": "zstd"}, "compression: Value error, gRPC for Python has no zstd"),
+        ({"compression": "zstd"}, "compression: Value error, gRPC for Python does not support zstd"),
         ({"tls": {"insecure_skip_verify": True}}, "tls: Value error, insecure_skip_verify: gRPC for Python always"),
-        ({"tls": {"cert_file": "a.pem"}}, "tls: Value error, cert_file and key_file go together"),
-        ({"headers": {"grpc-timeout": "1"}}, "keeps the names that start with grpc-"),
-        ({"headers": {"a b": "1"}}, "'a b' is not a header's name"),
+        ({"tls": {"cert_file": "a.pem"}}, "tls: Value error, cert_file and key_file belong together"),
+        ({"headers": {"grpc-timeout": "1"}}, "names that start with grpc- are reserved"),
+        ({"headers": {"a b": "1"}}, "'a b' is not a valid header name"),
     ],
 )
-def test_what_grpc_cannot_do_is_a_mistake_with_a_way_out(fields: dict[str, Any], told: str) -> None:
-    assert told in mistakes(OtlpGrpcConfig, {"endpoint": "a:1", **fields})
+def test_options_that_grpc_does_not_support_are_errors_with_advice(fields: dict[str, Any], text: str) -> None:
+    assert text in mistakes(OtlpGrpcConfig, {"endpoint": "a:1", **fields})
 
 
-def test_a_bad_header_is_named_and_its_value_is_not() -> None:
-    told = mistakes(OtlpHttpConfig, {"endpoint": "http://a", "headers": {"authorization": "geheim\n"}})
-    assert "the value of 'authorization' has characters outside printable ASCII" in told
-    assert "geheim" not in told
+def test_the_error_of_an_invalid_header_has_its_name_but_not_its_value() -> None:
+    text = mistakes(OtlpHttpConfig, {"endpoint": "http://a", "headers": {"authorization": "geheim\n"}})
+    assert "the value of 'authorization' has characters outside printable ASCII" in text
+    assert "geheim" not in text
 
 
 @pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
@@ -108,7 +112,7 @@ ENVIRON = {
 
 
 @pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
-def test_missing_keys_come_from_the_environment_and_are_shown(config: type[OtlpGrpcConfig | OtlpHttpConfig]) -> None:
+def test_missing_keys_come_from_the_environment_and_are_printed(config: type[OtlpGrpcConfig | OtlpHttpConfig]) -> None:
     shown = config.model_validate({}, context={"environ": ENVIRON}).model_dump(mode="json", exclude_unset=True)
     assert shown == {
         "endpoint": "http://from-environment:4317",
@@ -137,13 +141,13 @@ def test_a_signals_endpoint_comes_from_the_environment_for_http() -> None:
     assert OtlpHttpConfig.model_validate({}, context={"environ": environ}).url("metrics") == "http://mimir/otlp"
 
 
-def test_without_a_context_the_environment_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_context_the_environment_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317")
     assert "endpoint: Value error, required" in mistakes(OtlpGrpcConfig, {})
 
 
 @pytest.mark.parametrize(("name", "text"), [("TIMEOUT", "10s"), ("HEADERS", "novalue")])
-def test_a_bad_variable_is_named(name: str, text: str) -> None:
+def test_the_error_of_an_invalid_variable_has_its_name(name: str, text: str) -> None:
     with pytest.raises(ValidationError, match=f"OTEL_EXPORTER_OTLP_{name}"):
         OtlpGrpcConfig.model_validate({}, context={"environ": {f"OTEL_EXPORTER_OTLP_{name}": text}})
 

@@ -1,4 +1,4 @@
-"""The gRPC exporter against a gRPC server."""
+"""The gRPC exporter with a real gRPC server."""
 
 import asyncio
 import logging
@@ -57,7 +57,7 @@ def failing(code: str, *, retry_after: float | None = None) -> Callable[[Any], A
 
 
 @pytest.mark.parametrize("compression", ["gzip", "deflate", "none"])
-async def test_metrics_and_spans_arrive_as_they_were_sent(compression: str) -> None:
+async def test_metrics_and_spans_arrive_unchanged(compression: str) -> None:
     sink = GrpcSink()
     async with exporting(sink, compression=compression) as exporter:
         await exporter.export(metrics_batch())
@@ -84,7 +84,7 @@ async def test_headers_and_user_agent_are_sent() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(RETRYABLE))
-async def test_a_passing_failure_is_retryable(code: str) -> None:
+async def test_a_temporary_failure_is_retryable(code: str) -> None:
     sink = GrpcSink()
     sink.answers.append(failing(code))
     async with exporting(sink) as exporter:
@@ -105,7 +105,7 @@ async def test_any_other_failure_is_permanent(code: str) -> None:
 @pytest.mark.parametrize(
     ("code", "after"), [("RESOURCE_EXHAUSTED", 7.5), ("RESOURCE_EXHAUSTED", 0), ("UNAVAILABLE", 2)]
 )
-async def test_the_server_says_when_to_try_again(code: str, after: float) -> None:
+async def test_retry_info_of_the_server_is_used(code: str, after: float) -> None:
     sink = GrpcSink()
     sink.answers.append(failing(code, retry_after=after))
     async with exporting(sink) as exporter:
@@ -114,7 +114,7 @@ async def test_the_server_says_when_to_try_again(code: str, after: float) -> Non
     assert caught.value.after == after
 
 
-async def test_a_permanent_failure_stays_so_whatever_retry_info_says() -> None:
+async def test_a_permanent_failure_with_retry_info_is_still_permanent() -> None:
     sink = GrpcSink()
     sink.answers.append(failing("INVALID_ARGUMENT", retry_after=1))
     async with exporting(sink) as exporter:
@@ -122,7 +122,7 @@ async def test_a_permanent_failure_stays_so_whatever_retry_info_says() -> None:
             await exporter.export(metrics_batch())
 
 
-async def test_details_that_are_no_status_are_ignored() -> None:
+async def test_invalid_status_details_are_ignored() -> None:
     async def answer(call: Any) -> None:
         call.set_trailing_metadata((("grpc-status-details-bin", b"\xff\xff"),))
         await call.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large")
@@ -147,7 +147,7 @@ async def test_partial_success_is_counted_and_not_retried(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(("claimed", "counted"), [(2**60, 3), (-1, 0)])
-async def test_a_server_that_rejects_more_than_it_got_is_not_believed(claimed: int, counted: int) -> None:
+async def test_rejections_beyond_the_number_of_sent_items_are_ignored(claimed: int, counted: int) -> None:
     sink, own = GrpcSink(), context()
     rejecting = ExportMetricsPartialSuccess(rejected_data_points=claimed)
     sink.answers.append(ExportMetricsServiceResponse(partial_success=rejecting))
@@ -156,18 +156,18 @@ async def test_a_server_that_rejects_more_than_it_got_is_not_believed(claimed: i
     assert own.drop.counts["partial_success"] == counted  # type: ignore[attr-defined]  # a testing.Dropped
 
 
-async def test_a_warning_without_rejections_is_passed_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_message_without_rejections_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     sink = GrpcSink()
     warning = ExportMetricsPartialSuccess(error_message="use v2")
     sink.answers.append(ExportMetricsServiceResponse(partial_success=warning))
     async with exporting(sink) as exporter:
         await exporter.export(metrics_batch())
     assert caplog.record_tuples == [
-        ("otel_zernel.exporters", logging.WARNING, "The server accepted the whole request, with a warning: use v2")
+        ("otel_zernel.exporters", logging.WARNING, "The server accepted all data points, with a message: use v2")
     ]
 
 
-async def test_no_server_is_retryable_and_one_that_comes_up_is_found(unused_tcp_port: int) -> None:
+async def test_a_missing_server_is_retryable_and_a_later_one_is_reached(unused_tcp_port: int) -> None:
     config = OtlpGrpcConfig.model_validate({"endpoint": f"http://localhost:{unused_tcp_port}"})
     sink = GrpcSink()
     async with OtlpGrpcExporter(config, context()) as exporter:
@@ -185,7 +185,7 @@ async def test_a_plaintext_server_behind_tls_is_recognised() -> None:
     async with GrpcSink().serve() as port:
         config = OtlpGrpcConfig(endpoint=f"localhost:{port}")
         async with OtlpGrpcExporter(config, context()) as exporter:
-            with pytest.raises(Retryable, match=r"is it plaintext\? set tls::insecure: true"):
+            with pytest.raises(Retryable, match=r"does the server expect plaintext\? set tls::insecure: true"):
                 await exporter.export(metrics_batch())
 
 

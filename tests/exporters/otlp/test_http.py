@@ -1,4 +1,4 @@
-"""The HTTP exporter against an HTTP server."""
+"""The HTTP exporter with a real HTTP server."""
 
 import asyncio
 import gzip
@@ -58,7 +58,7 @@ def answering(*answers: Response) -> HttpSink:
 
 
 @pytest.mark.parametrize("compression", sorted(DECOMPRESS))
-async def test_protobuf_arrives_as_it_was_sent(compression: str) -> None:
+async def test_protobuf_arrives_unchanged(compression: str) -> None:
     sink = HttpSink()
     async with exporting(sink, compression=compression) as exporter:
         await exporter.export(metrics_batch())
@@ -72,7 +72,7 @@ async def test_protobuf_arrives_as_it_was_sent(compression: str) -> None:
 
 
 @pytest.mark.parametrize("compression", sorted(DECOMPRESS))
-async def test_json_says_the_same(compression: str) -> None:
+async def test_json_has_the_same_content(compression: str) -> None:
     sink = HttpSink()
     async with exporting(sink, compression=compression, encoding="json") as exporter:
         await exporter.export(metrics_batch())
@@ -91,7 +91,7 @@ async def test_a_batch_of_megabytes_arrives() -> None:
     assert gzip.decompress(sink.requests[0].body) == batch.metrics_bytes()
 
 
-async def test_headers_are_sent_and_ours_stay_right() -> None:
+async def test_configured_headers_are_sent_and_do_not_replace_our_own() -> None:
     sink = HttpSink()
     headers = {"Authorization": "Bearer x", "User-Agent": "mine", "Content-Type": "text/plain"}
     async with exporting(sink, headers=headers) as exporter:
@@ -100,7 +100,7 @@ async def test_headers_are_sent_and_ours_stay_right() -> None:
     assert (sent["authorization"], sent["user-agent"], sent["content-type"]) == ("Bearer x", "mine", PROTO)
 
 
-async def test_a_signals_own_endpoint_is_used_as_it_is() -> None:
+async def test_a_signals_own_endpoint_is_used_unchanged() -> None:
     sink = HttpSink()
     async with sink.serve() as url:
         config = OtlpHttpConfig.model_validate({"metrics_endpoint": f"{url}/api/prom/push"})
@@ -111,7 +111,7 @@ async def test_a_signals_own_endpoint_is_used_as_it_is() -> None:
     assert [request.path for request in sink.requests] == ["/api/prom/push"]
 
 
-async def test_a_passing_failure_is_retryable() -> None:
+async def test_a_temporary_failure_is_retryable() -> None:
     async with exporting(answering(*(Response("busy", status) for status in RETRYABLE))) as exporter:
         for status in RETRYABLE:
             with pytest.raises(Retryable, match=f"/v1/metrics: {status} .*: busy") as caught:
@@ -126,7 +126,7 @@ async def test_any_other_failure_is_permanent() -> None:
                 await exporter.export(metrics_batch())
 
 
-async def test_retry_after_is_heard_in_seconds() -> None:
+async def test_retry_after_in_seconds_is_used() -> None:
     answers = [Response(None, status, {"retry-after": "12"}) for status in RETRYABLE]
     async with exporting(answering(*answers)) as exporter:
         for _ in RETRYABLE:
@@ -136,7 +136,7 @@ async def test_retry_after_is_heard_in_seconds() -> None:
 
 
 @pytest.mark.parametrize(("ahead", "after"), [(90, 90), (-90, 0)])
-async def test_retry_after_is_heard_as_a_date(ahead: float, after: float) -> None:
+async def test_retry_after_as_a_date_is_used(ahead: float, after: float) -> None:
     own = context()
     now = datetime.fromtimestamp(own.clock.time_ns() / 1e9, UTC)
     date = format_datetime(now + timedelta(seconds=ahead), usegmt=True)
@@ -147,7 +147,7 @@ async def test_retry_after_is_heard_as_a_date(ahead: float, after: float) -> Non
 
 
 @pytest.mark.parametrize("nonsense", ["soon", "-5", "Mon, 99 Foo 2020"])
-async def test_a_retry_after_that_says_nothing_is_ignored(nonsense: str) -> None:
+async def test_an_invalid_retry_after_is_ignored(nonsense: str) -> None:
     async with exporting(answering(Response(None, 429, {"retry-after": nonsense}))) as exporter:
         with pytest.raises(Retryable) as caught:
             await exporter.export(metrics_batch())
@@ -162,7 +162,7 @@ async def test_a_retry_after_that_says_nothing_is_ignored(nonsense: str) -> None
         Response("field 3 is wrong", 400, media_type="text/plain"),
     ],
 )
-async def test_the_servers_own_words_are_passed_on(answer: Response) -> None:
+async def test_the_message_of_the_server_is_in_the_error(answer: Response) -> None:
     async with exporting(answering(answer)) as exporter:
         with pytest.raises(Permanent, match="400 Bad Request: field 3 is wrong"):
             await exporter.export(metrics_batch())
@@ -176,7 +176,7 @@ async def test_an_error_page_is_shortened(kind: str) -> None:
     assert len(str(caught.value)) < 700
 
 
-async def test_an_endless_answer_is_not_read_to_its_end() -> None:
+async def test_only_the_beginning_of_an_endless_response_is_read() -> None:
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 1000
@@ -232,7 +232,7 @@ async def test_any_2xx_is_success(answer: Response) -> None:
     assert not own.drop.counts  # type: ignore[attr-defined]  # a testing.Dropped
 
 
-async def test_no_server_is_retryable(unused_tcp_port: int) -> None:
+async def test_a_missing_server_is_retryable(unused_tcp_port: int) -> None:
     config = OtlpHttpConfig(endpoint=f"http://localhost:{unused_tcp_port}")
     async with OtlpHttpExporter(config, context()) as exporter:
         with pytest.raises(Retryable, match="/v1/metrics: "):
@@ -256,7 +256,7 @@ async def test_a_plaintext_server_behind_https_is_recognised() -> None:
     async with HttpSink().serve() as url:
         config = OtlpHttpConfig(endpoint=url.replace("http:", "https:"))
         async with OtlpHttpExporter(config, context()) as exporter:
-            with pytest.raises(Retryable, match=r"is it plaintext\? use http://"):
+            with pytest.raises(Retryable, match=r"does the server expect plaintext\? use http://"):
                 await exporter.export(metrics_batch())
 
 

@@ -1,4 +1,4 @@
-"""TLS of both exporters: who trusts whom, which files are missing, and what happens when they change."""
+"""TLS of both exporters: trust, missing files and changed files."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,14 +14,14 @@ from otel_zernel.errors import CannotStart, Retryable
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
-from tests.exporters.otlp.certificates import Authority, Identity
+from tests.exporters.otlp.certificates import Authority, CertificateFiles
 from tests.exporters.otlp.peers import GrpcSink, metrics_batch
 
 
 class SecureServer:
-    """A TLS server for either exporter that keeps the names its clients' certificates give."""
+    """A TLS server for both exporters that records the names in its clients' certificates."""
 
-    def __init__(self, transport: str, identity: Identity, client_ca: str | None = None) -> None:
+    def __init__(self, transport: str, identity: CertificateFiles, client_ca: str | None = None) -> None:
         self.transport = transport
         self.clients: list[str] = []
         self._identity = identity
@@ -77,14 +77,14 @@ both = pytest.mark.parametrize("transport", ["grpc", "http"])
 
 
 @both
-async def test_a_server_of_a_trusted_authority_is_served(transport: str, authority: Authority) -> None:
+async def test_a_server_with_a_trusted_certificate_is_accepted(transport: str, authority: Authority) -> None:
     server = SecureServer(transport, authority.issue("localhost"))
     await send(server, ca_file=authority.ca_file)
     assert server.clients == [""]
 
 
 @both
-async def test_a_server_of_an_unknown_authority_is_not(transport: str, authority: Authority) -> None:
+async def test_a_server_with_an_untrusted_certificate_is_refused(transport: str, authority: Authority) -> None:
     server = SecureServer(transport, authority.issue("localhost"))
     with pytest.raises(Retryable, match=r"(?i)certificate.verify.failed"):
         await send(server)
@@ -128,8 +128,8 @@ async def test_a_missing_file_is_named(transport: str, key: str, authority: Auth
     client = authority.issue("client")
     tls = {"ca_file": authority.ca_file, "cert_file": client.cert_file, "key_file": client.key_file}
     exporter = make_exporter(transport, "https://localhost:1", {**tls, key: "/nowhere.pem"})
-    told = f"exporters::otlp_{transport}::tls::{key}: cannot read /nowhere.pem: No such file"
-    with pytest.raises(CannotStart, match=told):
+    sentence = f"exporters::otlp_{transport}::tls::{key}: cannot read /nowhere.pem: No such file"
+    with pytest.raises(CannotStart, match=sentence):
         await exporter.__aenter__()
 
 
@@ -144,7 +144,7 @@ def encrypt(key_file: str) -> None:
 
 
 @both
-async def test_files_that_are_no_good_are_named(transport: str, authority: Authority, tmp_path: Path) -> None:
+async def test_invalid_files_are_named(transport: str, authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "junk.pem").write_text("junk")
     client, other, locked = authority.issue("client"), authority.issue("other"), authority.issue("locked")
     encrypt(locked.key_file)
@@ -164,7 +164,7 @@ async def test_plaintext_grpc_needs_no_files() -> None:
 
 
 @both
-async def test_a_renewed_certificate_is_shown_after_the_interval(transport: str, authority: Authority) -> None:
+async def test_a_renewed_certificate_is_used_after_the_interval(transport: str, authority: Authority) -> None:
     clock = FakeClock()
     context = make_context("exporters", f"otlp_{transport}", clock=clock)
     client = authority.issue("first", "client")
@@ -184,7 +184,7 @@ async def test_a_renewed_certificate_is_shown_after_the_interval(transport: str,
 
 
 @both
-async def test_a_half_written_certificate_leaves_the_old_one(
+async def test_an_incomplete_certificate_leaves_the_old_one_in_use(
     transport: str, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
@@ -200,4 +200,4 @@ async def test_a_half_written_certificate_leaves_the_old_one(
         clock.advance(61)
         await exporter.export(metrics_batch())
     assert server.clients == ["first"]
-    assert "Keeping the TLS files as they were" in caplog.text
+    assert "The changed TLS files are unusable, the old ones stay in use" in caplog.text

@@ -1,4 +1,4 @@
-"""The prometheus exporter, as its users and Prometheus meet it."""
+"""The prometheus exporter, over HTTP."""
 
 import asyncio
 import gzip
@@ -27,7 +27,7 @@ async def get(one: PrometheusExporter, path: str = "/metrics", **headers: str) -
         return await client.get(path, headers=headers)
 
 
-async def test_what_is_exported_is_on_the_page() -> None:
+async def test_exported_metrics_are_on_the_page() -> None:
     async with exporter(label_names={"process.pid": "pid"}) as one:
         await one.export(Batch(node()))
         page = (await get(one)).text
@@ -57,7 +57,7 @@ async def test_the_page_is_compressed_on_the_wire() -> None:
     assert b"hw_power_watts" in gzip.decompress(raw)
 
 
-async def test_series_expire_by_the_collectors_clock() -> None:
+async def test_series_expire_by_the_injected_clock() -> None:
     clock = FakeClock()
     async with exporter(clock, metric_expiration="1m") as one:
         await one.export(Batch(data(gauge("a", number(1)))))
@@ -67,14 +67,14 @@ async def test_series_expire_by_the_collectors_clock() -> None:
         assert (await get(one)).text == ""
 
 
-async def test_losses_are_counted_where_the_collector_counts_them() -> None:
+async def test_losses_are_counted_as_dropped_items() -> None:
     async with exporter() as one:
         for gpu in ("0", "1"):
             await one.export(Batch(data(gauge("a", number(1)), resource={"hw.id": gpu})))
     assert one.context.drop.counts == {"collision": 1}  # type: ignore[attr-defined]  # make_context's counter
 
 
-async def test_utf8_names_are_for_those_who_ask_for_them() -> None:
+async def test_utf8_names_are_only_for_scrapers_that_request_them() -> None:
     async with exporter(translation_strategy="NoUTF8EscapingWithSuffixes") as one:
         await one.export(Batch(data(gauge("hw.power", number(1), unit="W"))))
         modern = await get(one, accept="text/plain;version=1.0.0;escaping=allow-utf-8")
@@ -83,7 +83,7 @@ async def test_utf8_names_are_for_those_who_ask_for_them() -> None:
         assert "\nhw_power_watts 1\n" in (await get(one)).text
 
 
-async def test_a_taken_port_is_one_clear_sentence() -> None:
+async def test_a_port_in_use_is_an_error_in_one_sentence() -> None:
     async with exporter() as first:
         with pytest.raises(
             CannotStart, match=rf"exporters::prometheus::endpoint: cannot listen on .*:{first.address.port}"
@@ -98,7 +98,7 @@ async def test_a_port_is_free_again_after_leaving() -> None:
         assert (await get(one)).status_code == 200
 
 
-async def test_scrapes_and_batches_at_the_same_time_see_whole_pages() -> None:
+async def test_concurrent_scrapes_and_batches_give_complete_pages() -> None:
     batches = [
         Batch(data(*(gauge(f"a{n}", number(version, time=version)) for n in range(200)))) for version in range(1, 30)
     ]
@@ -119,8 +119,8 @@ async def test_scrapes_and_batches_at_the_same_time_see_whole_pages() -> None:
 
 
 @pytest.mark.parametrize("label", ["__name__", "0day", "a.b", ""])
-def test_a_chosen_label_must_be_one_of_prometheus(label: str) -> None:
-    with pytest.raises(ValidationError, match="is no label"):
+def test_a_configured_label_must_be_a_valid_prometheus_label(label: str) -> None:
+    with pytest.raises(ValidationError, match="is not a valid label name"):
         exporter(label_names={"process.pid": label})
 
 

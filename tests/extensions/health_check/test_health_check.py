@@ -1,4 +1,4 @@
-"""The health check, asked over HTTP."""
+"""The responses of the health check over HTTP."""
 
 import httpx
 import pytest
@@ -15,7 +15,7 @@ def health_check(context: Context, **settings: object) -> HealthCheckExtension:
     return HealthCheckExtension(config, context)
 
 
-async def ask(extension: HealthCheckExtension, path: str = "/", method: str = "GET") -> httpx.Response:
+async def request(extension: HealthCheckExtension, path: str = "/", method: str = "GET") -> httpx.Response:
     async with httpx.AsyncClient() as client:
         return await client.request(method, f"http://{extension.address}{path}")
 
@@ -25,10 +25,10 @@ def context() -> Context:
     return make_context("extensions", "health_check")
 
 
-async def test_a_running_collector_is_available_since_when_it_started(context: Context) -> None:
+async def test_a_running_collector_is_available_since_its_start(context: Context) -> None:
     context.health.up_since = context.clock.time_ns() / 1e9 - 62.5
     async with health_check(context) as extension:
-        answer = await ask(extension)
+        answer = await request(extension)
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.json() == {
@@ -40,24 +40,24 @@ async def test_a_running_collector_is_available_since_when_it_started(context: C
 
 async def test_a_collector_that_starts_or_stops_is_not_available(context: Context) -> None:
     async with health_check(context) as extension:
-        before = await ask(extension)
+        before = await request(extension)
         context.health.available(context.clock.time_ns())
-        running = await ask(extension)
+        running = await request(extension)
         context.health.unavailable()
-        after = await ask(extension)
+        after = await request(extension)
     assert [before.status_code, running.status_code, after.status_code] == [503, 200, 503]
     assert before.json() == {"status": "Server not available"}
 
 
-async def test_a_component_in_trouble_is_named_and_the_collector_stays_available(context: Context) -> None:
+async def test_a_component_with_a_problem_is_named_and_the_collector_stays_available(context: Context) -> None:
     context.health.available(context.clock.time_ns())
     context.health.report("receivers::csv", "restarts in 4s")
     async with health_check(context) as extension:
-        in_trouble = await ask(extension)
+        with_problem = await request(extension)
         context.health.report("receivers::csv", None)
-        recovered = await ask(extension)
-    assert in_trouble.status_code == 200
-    assert in_trouble.json()["components"] == {"receivers::csv": "restarts in 4s"}
+        recovered = await request(extension)
+    assert with_problem.status_code == 200
+    assert with_problem.json()["components"] == {"receivers::csv": "restarts in 4s"}
     assert "components" not in recovered.json()
 
 
@@ -65,13 +65,15 @@ async def test_a_component_in_trouble_is_named_and_the_collector_stays_available
     ("method", "path", "status"),
     [("GET", "/health?verbose=1", 200), ("HEAD", "/health", 200), ("POST", "/health", 405), ("GET", "/", 404)],
 )
-async def test_only_reads_of_the_path_are_answered(context: Context, method: str, path: str, status: int) -> None:
+async def test_only_get_and_head_of_the_path_are_answered(
+    context: Context, method: str, path: str, status: int
+) -> None:
     context.health.available(context.clock.time_ns())
     async with health_check(context, path="/health") as extension:
-        assert (await ask(extension, path, method)).status_code == status
+        assert (await request(extension, path, method)).status_code == status
 
 
-async def test_a_taken_port_is_one_sentence_that_names_the_setting(context: Context) -> None:
+async def test_a_port_in_use_is_one_message_that_names_the_setting(context: Context) -> None:
     async with health_check(context) as first:
         second = health_check(context, endpoint=str(first.address))
         with pytest.raises(CannotStart, match=r"extensions::health_check::endpoint: cannot listen on 127\.0\.0\.1:"):
@@ -86,5 +88,5 @@ async def test_leaving_without_entering_is_safe(context: Context) -> None:
     ("seconds", "text"),
     [(0, "0s"), (0.25, "250ms"), (2.5, "2.5s"), (60, "1m0s"), (3600, "1h0m0s"), (90061.004, "25h1m1.004s"), (-3, "0s")],
 )
-def test_uptime_is_written_as_go_writes_it(seconds: float, text: str) -> None:
+def test_uptime_has_the_notation_of_go(seconds: float, text: str) -> None:
     assert go_duration(seconds) == text

@@ -1,4 +1,4 @@
-"""A percentiles processor to test, and batches for it."""
+"""A percentiles processor under test, and input batches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ def of_metric(metric: Metric) -> Batch:
 
 
 def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
-    """All metrics of the batches, read from their encoding."""
+    """All metrics of the batches, decoded from their bytes."""
     return [
         metric
         for batch in batches
@@ -67,8 +67,8 @@ def quantiles(point: SummaryDataPoint) -> dict[float, float]:
 
 
 @dataclass
-class Running:
-    """A percentiles processor and its world."""
+class RunningProcessor:
+    """A percentiles processor with a fake clock and its own metrics."""
 
     options: dict[str, Any] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -89,7 +89,7 @@ class Running:
 
     @property
     def clamped(self) -> int:
-        """What the processor's own metric of clamped values says."""
+        """The value of `zernel.percentiles.clamped`."""
         data = self.reader.get_metrics_data()
         if data is None:
             return 0

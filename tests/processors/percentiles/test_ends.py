@@ -1,4 +1,4 @@
-"""Series end by a point that says so, as OTLP has it, or by silence: who shows them is told, and nothing is left."""
+"""Series end by a point without a recorded value, or after silence. Consumers get such a point too."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel.batch import Batch
-from tests.processors.percentiles.running import Running, of_metric
+from tests.processors.percentiles.running import RunningProcessor, of_metric
 
 NO_VALUE = 1
 CUMULATIVE = 2
 
 
 def latency(pids: Sequence[int], *, ended: bool = False, kind: str = "gauge", temporality: int = 1) -> Batch:
-    """A point of each process; its last, without a value, if it has ended."""
+    """A point for each process; without a recorded value if it has ended."""
     metric = Metric(name="latency", unit="s")
     data = getattr(metric, kind)
     if kind == "histogram":
@@ -29,29 +29,29 @@ def latency(pids: Sequence[int], *, ended: bool = False, kind: str = "gauge", te
     return of_metric(metric)
 
 
-def flags(running: Running) -> dict[int, int]:
-    """Of each process that the next tick tells of, whether its series has ended."""
+def flags(running: RunningProcessor) -> dict[int, int]:
+    """The flags of each process's point in the next tick."""
     return {point.attributes[0].value.int_value: point.flags for point in running.points()}
 
 
-def kept(running: Running) -> int:
-    """Of how many series anything is kept."""
+def kept(running: RunningProcessor) -> int:
+    """The number of series and counters in memory."""
     processor = running.processor
     known = sum(len(slots) for _, slots in processor._intake._known.values())
-    return len(processor._table.series) + processor._counts.size() + known + len(processor._intake._differences._last)
+    return len(processor._table.series) + processor._counts.size() + known + len(processor._intake._increases._last)
 
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
-def test_a_series_that_ended_has_its_last_percentiles_then_a_point_without_a_value(kind: str) -> None:
-    running = Running()
+def test_an_ended_series_emits_its_last_percentiles_and_then_a_point_without_a_value(kind: str) -> None:
+    running = RunningProcessor()
     running.process(latency([1, 2], kind=kind), latency([1], kind=kind, ended=True))
     assert flags(running) == {1: 0, 2: 0}
     assert flags(running) == {1: NO_VALUE, 2: 0}
     assert flags(running) == {2: 0}
 
 
-def test_a_series_that_goes_on_after_its_end_is_kept() -> None:
-    running = Running()
+def test_a_series_that_continues_after_its_end_is_kept() -> None:
+    running = RunningProcessor()
     running.process(latency([1]), latency([1], ended=True))
     running.tick()
     running.process(latency([1]))
@@ -59,15 +59,15 @@ def test_a_series_that_goes_on_after_its_end_is_kept() -> None:
     assert flags(running) == {1: 0}
 
 
-def test_where_an_attribute_is_left_out_the_others_go_on() -> None:
-    running = Running({"group_by": []})
+def test_with_group_by_the_end_of_one_input_series_does_not_end_the_merged_series() -> None:
+    running = RunningProcessor({"group_by": []})
     running.process(latency([1, 2]), latency([1], ended=True))
     assert running.point().count == 2
     assert running.point().count == 2
 
 
 def test_the_exponential_histogram_of_a_series_ends_too() -> None:
-    running = Running({"exponential_histogram": True})
+    running = RunningProcessor({"exponential_histogram": True})
     running.process(latency([1]), latency([1], ended=True))
     running.tick()
     assert [metric.WhichOneof("data") for metric in running.tick()] == ["summary", "exponential_histogram"]
@@ -75,8 +75,8 @@ def test_the_exponential_histogram_of_a_series_ends_too() -> None:
 
 
 @pytest.mark.parametrize(("kind", "temporality"), [("gauge", 0), ("histogram", 1), ("histogram", CUMULATIVE)])
-def test_thousands_of_processes_that_come_and_go_leave_nothing(kind: str, temporality: int) -> None:
-    running = Running({"max_series": 100, "window": "20s"})
+def test_thousands_of_short_lived_processes_leave_no_memory(kind: str, temporality: int) -> None:
+    running = RunningProcessor({"max_series": 100, "window": "20s"})
     for first in range(0, 5000, 50):
         pids = range(first, first + 50)
         running.process(latency(pids, kind=kind, temporality=temporality))
@@ -89,16 +89,16 @@ def test_thousands_of_processes_that_come_and_go_leave_nothing(kind: str, tempor
 
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
-def test_others_get_their_turn_in_the_middle_of_a_large_metric(kind: str) -> None:
-    running = Running()
+def test_processing_a_large_metric_yields_to_the_event_loop(kind: str) -> None:
+    running = RunningProcessor()
     turns = running.process(latency(range(2000), kind=kind))
     assert len(turns) > 2
     assert not any(batch.item_count for batch in turns)
     assert sum(point.count for point in running.points()) == 2000
 
 
-def test_a_series_whose_last_values_were_told_is_forgotten_as_soon_as_it_ends() -> None:
-    running = Running()
+def test_a_series_whose_last_values_were_emitted_is_removed_as_soon_as_it_ends() -> None:
+    running = RunningProcessor()
     running.process(latency([1]))
     assert flags(running) == {1: 0}
     running.process(latency([1], ended=True))

@@ -1,4 +1,4 @@
-"""The exponential histogram that comes out on request."""
+"""The optional exponential histogram."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogramDataPoint, Metric
 
-from tests.processors.percentiles.running import Running, gauge, of_metric
+from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric
 
 OPTIONS = {"exponential_histogram": True, "window": "10s"}
 
 
-def histogram(running: Running) -> ExponentialHistogramDataPoint:
+def histogram(running: RunningProcessor) -> ExponentialHistogramDataPoint:
     summary, metric = running.tick()
     assert (summary.name, metric.name) == ("latency", "latency.histogram")
     assert metric.exponential_histogram.aggregation_temporality == 2
@@ -21,7 +21,7 @@ def histogram(running: Running) -> ExponentialHistogramDataPoint:
 
 @given(st.lists(st.floats(1e-9, 3600), min_size=1, max_size=60))
 def test_every_value_lies_in_its_bucket_within_the_precision_of_the_counters(values: list[float]) -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(gauge(values, {"pid": 7}))
     point = histogram(running)
     counts = np.array(point.positive.bucket_counts, np.int64)
@@ -38,7 +38,7 @@ def test_every_value_lies_in_its_bucket_within_the_precision_of_the_counters(val
 
 
 def test_it_is_cumulative_whatever_the_window() -> None:
-    running = Running(OPTIONS)
+    running = RunningProcessor(OPTIONS)
     running.process(gauge([1.0]))
     first = histogram(running)
     running.process(gauge([2.0, 0.0]))
@@ -49,15 +49,15 @@ def test_it_is_cumulative_whatever_the_window() -> None:
     assert second.zero_threshold == pytest.approx(0.5e-9)
 
 
-def test_one_value_needs_one_bucket_as_fine_as_can_be() -> None:
-    running = Running(OPTIONS)
+def test_a_single_value_is_in_one_bucket_at_the_finest_scale() -> None:
+    running = RunningProcessor(OPTIONS)
     running.process(gauge([0.5, 0.5]))
     point = histogram(running)
     assert (list(point.positive.bucket_counts), point.scale) == ([2], 20)
 
 
 def with_exemplars(*values: float, temporality: int = 1) -> Metric:
-    """A histogram whose values are exemplars, each of a trace of its own."""
+    """A histogram whose values are exemplars, each with its own trace."""
     metric = Metric(name="latency", unit="s")
     metric.histogram.aggregation_temporality = temporality  # type: ignore[assignment]  # an enum's number
     point = metric.histogram.data_points.add(count=len(values), sum=sum(values), start_time_unix_nano=1)
@@ -67,30 +67,30 @@ def with_exemplars(*values: float, temporality: int = 1) -> Metric:
     return metric
 
 
-def test_it_has_the_exemplars_that_came_since_the_last_output() -> None:
-    running = Running(OPTIONS)
+def test_it_has_the_exemplars_since_the_last_output() -> None:
+    running = RunningProcessor(OPTIONS)
     running.process(of_metric(with_exemplars(0.1, 0.3)), of_metric(with_exemplars(0.2)))
     assert [one.trace_id[0] for one in histogram(running).exemplars] == [1, 3, 2]
     running.process(of_metric(with_exemplars(0.4)))
     assert [one.as_double for one in histogram(running).exemplars] == [0.4]
 
 
-def test_of_many_exemplars_it_keeps_the_greatest() -> None:
-    running = Running(OPTIONS)
+def test_it_keeps_the_largest_of_many_exemplars() -> None:
+    running = RunningProcessor(OPTIONS)
     running.process(*(of_metric(with_exemplars(n / 10)) for n in range(40)))
     assert sorted(one.trace_id[0] for one in histogram(running).exemplars) == list(range(24, 40))
 
 
-def test_an_exemplar_that_a_cumulative_histogram_repeats_is_one() -> None:
-    running = Running(OPTIONS)
+def test_a_repeated_exemplar_of_a_cumulative_histogram_is_emitted_once() -> None:
+    running = RunningProcessor(OPTIONS)
     running.process(*(of_metric(with_exemplars(0.1, temporality=2)) for _ in range(3)))
     assert len(histogram(running).exemplars) == 1
 
 
-def test_a_new_series_in_the_place_of_one_forgotten_has_none_of_its_exemplars() -> None:
-    running = Running({**OPTIONS, "max_series": 1, "idle_timeout": "15s"})
+def test_a_new_series_in_a_reused_slot_has_no_old_exemplars() -> None:
+    running = RunningProcessor({**OPTIONS, "max_series": 1, "idle_timeout": "15s"})
     running.process(of_metric(with_exemplars(0.1)))
     running.clock.advance(30)
-    running.tick()  # forgotten before it was told
+    running.tick()  # removed before its exemplars were emitted
     running.process(gauge([1.0], {"pid": 8}))
     assert not histogram(running).exemplars

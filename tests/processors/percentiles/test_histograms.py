@@ -1,4 +1,4 @@
-"""Histograms in: counts go to the value range of their bucket."""
+"""Histogram input: the count of a bucket is spread over its value range."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.otlp.histograms import HdrLayout
-from tests.processors.percentiles.running import Running, of_metric, quantiles
+from tests.processors.percentiles.running import RunningProcessor, of_metric, quantiles
 
 DELTA, CUMULATIVE = 1, 2
 
@@ -58,14 +58,14 @@ def test_buckets_bounded_by_hdr_counters_are_exact(values_ns: list[int]) -> None
     layout = HdrLayout(10**9)
     counts = layout.count(values_ns)
     used = np.flatnonzero(counts)
-    # Each used counter is a bucket from the highest value of the counter before to its own highest value.
+    # Each used counter is a bucket, from the highest value of the previous counter to its own highest value.
     edges = sorted(
         {*(layout.highest_equivalent(used[used > 0] - 1)).tolist(), *layout.highest_equivalent(used).tolist()}
     )
     bounds = [edge / 1e9 for edge in edges]
     buckets = np.zeros(len(bounds) + 1, np.int64)
     np.add.at(buckets, np.searchsorted(edges, layout.highest_equivalent(used)), counts[used])
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(explicit(buckets.tolist(), bounds, sum=1.5)))
     point = running.point()
     assert (point.count, point.sum) == (len(values_ns), 1.5)
@@ -74,45 +74,45 @@ def test_buckets_bounded_by_hdr_counters_are_exact(values_ns: list[int]) -> None
 
 
 def test_a_wide_bucket_is_spread_evenly_within_the_known_smallest_and_largest_value() -> None:
-    running = Running({"quantiles": [0.25, 0.5, 0.75]})
+    running = RunningProcessor({"quantiles": [0.25, 0.5, 0.75]})
     running.process(of_metric(explicit([0, 1000, 0], [1.0, 2.0], sum=1500)))
     expected = {0: 1, 0.25: 1.25, 0.5: 1.5, 0.75: 1.75, 1: 2}
     assert quantiles(running.point()) == {q: pytest.approx(value, abs=1 / 32) for q, value in expected.items()}
 
-    running = Running({"quantiles": [0.5]})
+    running = RunningProcessor({"quantiles": [0.5]})
     running.process(of_metric(explicit([10, 0, 10], [1.0, 2.0], sum=30, min=0.5, max=3.0)))
     assert quantiles(running.point()) == {q: pytest.approx(v, rel=0.06) for q, v in {0: 0.5, 0.5: 1, 1: 3}.items()}
 
 
-def test_the_open_ends_of_a_histogram_are_zero_and_its_last_bound_unless_it_says_more() -> None:
-    running = Running({"quantiles": []})
+def test_open_buckets_end_at_zero_and_the_last_bound_without_min_and_max() -> None:
+    running = RunningProcessor({"quantiles": []})
     running.process(of_metric(explicit([1, 1], [1.0])))
     assert quantiles(running.point()) == {0: pytest.approx(0.5, rel=1e-3), 1: pytest.approx(1, rel=1e-3)}
 
 
 def test_buckets_below_zero_are_dropped_and_counted() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(explicit([2, 3, 4, 5], [-2.0, -1.0, 0.0])))
     assert running.dropped == {"negative": 5}
     assert running.point().count == 9
 
 
 def test_counts_beyond_the_largest_value_are_clamped_and_counted() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(explicit([0, 0, 7], [1.0, 8000.0], sum=1.0)))
     assert running.clamped == 7
     assert quantiles(running.point())[1] == pytest.approx(3600, rel=1e-3)
 
 
-def test_bounds_beyond_all_bounds_are_clamped() -> None:
-    running = Running()
+def test_huge_bounds_are_clamped() -> None:
+    running = RunningProcessor()
     running.process(of_metric(explicit([0, 0, 2, 3], [1.0, 1e305, float("inf")])))
     running.process(of_metric(exponential([1, 1], scale=0, offset=1022)))
     assert running.point().count == 7
 
 
 def test_a_histogram_without_buckets_counts_at_its_mean() -> None:
-    running = Running()
+    running = RunningProcessor()
     metric = explicit([], [], sum=12.0)
     metric.histogram.data_points[0].count = 4
     running.process(of_metric(metric))
@@ -122,33 +122,33 @@ def test_a_histogram_without_buckets_counts_at_its_mean() -> None:
 
 
 def test_a_histogram_without_a_sum_gets_one_from_the_middle_of_its_buckets() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(explicit([0, 10, 0], [1.0, 2.0])))
     assert running.point().sum == pytest.approx(15)
 
 
-def test_a_sum_that_holds_values_below_zero_is_left_out_so_that_sums_only_grow() -> None:
-    running = Running()
+def test_a_sum_with_values_below_zero_is_ignored_so_that_sums_only_increase() -> None:
+    running = RunningProcessor()
     metric = explicit([3, 0, 2, 0], [-5.0, 0.0, 2.0])
     metric.histogram.data_points[0].sum = -10.0
     running.process(of_metric(metric))
     assert running.point().sum == pytest.approx(2)
 
 
-def test_values_beyond_all_bounds_have_a_sum_too() -> None:
-    running = Running()
+def test_huge_values_have_a_sum_too() -> None:
+    running = RunningProcessor()
     running.process(of_metric(exponential([1], scale=-6, offset=1)))
     assert running.point().sum > 0
 
 
-def test_a_count_too_large_for_exact_ranks_has_its_quantiles_all_the_same() -> None:
-    running = Running({"quantiles": [0.5]})
+def test_a_count_too_large_for_exact_ranks_still_has_quantiles() -> None:
+    running = RunningProcessor({"quantiles": [0.5]})
     running.process(of_metric(exponential([1], scale=0, offset=0, zero=4191458691672016)))  # (1, 2]
     assert quantiles(running.point())[0.5] == 0
 
 
 def test_exponential_buckets_go_to_their_range_and_the_zero_bucket_to_zero() -> None:
-    running = Running({"quantiles": [0.5]})
+    running = RunningProcessor({"quantiles": [0.5]})
     running.process(of_metric(exponential([4], scale=0, offset=3, zero=2)))  # (8, 16]
     point = running.point()
     assert (point.count, point.sum) == (6, 1.0)
@@ -158,20 +158,20 @@ def test_exponential_buckets_go_to_their_range_and_the_zero_bucket_to_zero() -> 
 
 
 def test_negative_exponential_buckets_are_dropped_and_counted() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(exponential([1], scale=2, offset=0, negative=3)))
     assert running.dropped == {"negative": 3}
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=200), st.integers(-10, 20), st.integers(-4000, 4000))
-def test_any_exponential_histogram_is_counted_whole(counts: list[int], scale: int, offset: int) -> None:
-    running = Running()
+def test_every_value_of_an_exponential_histogram_is_counted(counts: list[int], scale: int, offset: int) -> None:
+    running = RunningProcessor()
     running.process(of_metric(exponential(counts, scale=scale, offset=offset)))
     assert running.point().count == sum(counts)
 
 
-def test_a_cumulative_histogram_counts_what_it_gained() -> None:
-    running = Running()
+def test_a_cumulative_histogram_counts_its_increase() -> None:
+    running = RunningProcessor()
     send = [([1, 1], 1, 1.0), ([3, 1], 1, 2.5), ([3, 1], 1, 2.5), ([1, 0], running.clock.time_ns() + 1, 0.5)]
     counted = []
     for counts, start, total in send:
@@ -182,7 +182,7 @@ def test_a_cumulative_histogram_counts_what_it_gained() -> None:
 
 
 def test_a_cumulative_series_that_began_after_the_first_batch_counts_from_its_first_point() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(explicit([1], [], temporality=CUMULATIVE, start=running.clock.time_ns(), sum=1)))
     metric = explicit([5], [], temporality=CUMULATIVE, start=running.clock.time_ns() + 1, sum=5)
     metric.name = "other"
@@ -191,7 +191,7 @@ def test_a_cumulative_series_that_began_after_the_first_batch_counts_from_its_fi
 
 
 def test_a_cumulative_exponential_histogram_may_grow_coarser() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(exponential([1, 1, 1, 1], scale=1, offset=0, zero=1, temporality=CUMULATIVE)))
     running.process(of_metric(exponential([2, 4], scale=0, offset=0, zero=2, temporality=CUMULATIVE)))
     point = running.point()
@@ -201,7 +201,7 @@ def test_a_cumulative_exponential_histogram_may_grow_coarser() -> None:
 
 
 def test_a_decrease_is_a_reset_even_without_a_new_start() -> None:
-    running = Running()
+    running = RunningProcessor()
     running.process(of_metric(explicit([9], [], temporality=CUMULATIVE, sum=9)))
     running.process(of_metric(explicit([2], [], temporality=CUMULATIVE, sum=2)))
     assert running.point().count == 2
@@ -219,14 +219,14 @@ def test_a_decrease_is_a_reset_even_without_a_new_start() -> None:
         (exponential([1], scale=-(2**31), offset=0), "invalid"),
     ],
 )
-def test_a_histogram_that_makes_no_sense_is_dropped_and_counted(metric: Metric, reason: str) -> None:
-    running = Running()
+def test_an_invalid_histogram_is_dropped_and_counted(metric: Metric, reason: str) -> None:
+    running = RunningProcessor()
     running.process(of_metric(metric))
     assert running.dropped == {reason: 1}
 
 
-def test_cumulative_series_that_ended_make_room_although_their_group_lives_on() -> None:
-    running = Running({"max_series": 1, "group_by": [], "idle_timeout": "15s"})
+def test_ended_cumulative_series_free_memory_although_their_merged_series_continues() -> None:
+    running = RunningProcessor({"max_series": 1, "group_by": [], "idle_timeout": "15s"})
     for pod in range(3):
         metric = explicit([1], [], temporality=CUMULATIVE, sum=1)
         metric.histogram.data_points[0].attributes.add(key="pod").value.int_value = pod
@@ -240,7 +240,7 @@ def test_cumulative_series_that_ended_make_room_although_their_group_lives_on() 
 
 
 def test_cumulative_series_beyond_the_limit_are_dropped_and_counted() -> None:
-    running = Running({"max_series": 1})
+    running = RunningProcessor({"max_series": 1})
     first, second = (explicit([1], [], temporality=CUMULATIVE) for _ in range(2))
     second.name = "other"
     running.process(of_metric(first), of_metric(second))
@@ -248,7 +248,7 @@ def test_cumulative_series_beyond_the_limit_are_dropped_and_counted() -> None:
 
 
 def test_a_histogram_without_recorded_value_is_skipped() -> None:
-    running = Running()
+    running = RunningProcessor()
     metric = explicit([1], [])
     metric.histogram.data_points[0].flags = 1
     running.process(of_metric(metric))
@@ -280,10 +280,10 @@ EXPONENTIAL = st.builds(
 
 
 @given(st.lists(st.tuples(EXPLICIT | EXPONENTIAL, st.sampled_from([DELTA, CUMULATIVE])), max_size=4))
-def test_whatever_a_point_says_the_next_ones_count(
+def test_after_any_point_the_next_points_are_counted(
     sent: list[tuple[HistogramDataPoint | ExponentialHistogramDataPoint, int]],
 ) -> None:
-    running = Running({"exponential_histogram": True})
+    running = RunningProcessor({"exponential_histogram": True})
     for point, temporality in sent:
         metric = Metric(name="any", unit="s")
         kind = metric.histogram if isinstance(point, HistogramDataPoint) else metric.exponential_histogram

@@ -1,4 +1,4 @@
-"""Reading number points from their encoding against reading them with protobuf."""
+"""Number points read from their encoding equal those that protobuf reads."""
 
 import struct
 
@@ -61,7 +61,7 @@ def test_all_points_are_read_in_order_with_value_attributes_and_flags(
     assert found == [row[1:] for row in read_with_protobuf(data)]
 
 
-def test_a_long_run_of_one_series_is_read_at_once() -> None:
+def test_a_long_run_of_one_series_is_one_read() -> None:
     gauge = Gauge()
     for number in range(1, 5001):
         point = gauge.data_points.add(time_unix_nano=number, as_double=number)

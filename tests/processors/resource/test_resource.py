@@ -1,4 +1,4 @@
-"""The resource processor's actions and detectors."""
+"""The actions and detectors of the resource processor."""
 
 import platform
 from collections.abc import Mapping
@@ -18,22 +18,22 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import make_context
 from otel_zernel_processors.resource import ResourceProcessor
-from otel_zernel_processors.resource.detect import World
+from otel_zernel_processors.resource.detect import DetectionSources
 
 LINUX = platform.uname_result("Linux", "node-1", "6.1", "#1", "x86_64")
 
 
-def world(tmp_path: Path | None = None, **environ: str) -> World:
-    """A machine named node-1, with a machine-id if there is a place for it."""
+def sources(tmp_path: Path | None = None, **environ: str) -> DetectionSources:
+    """A machine named node-1. It has a machine-id if `tmp_path` is given."""
     machine_id = (tmp_path or Path("/nonexistent")) / "machine-id"
     if tmp_path:
         machine_id.write_text("0123abcd\n")
-    return World(environ, lambda: LINUX, machine_id, lambda: 42, "/usr/bin/python3")
+    return DetectionSources(environ, lambda: LINUX, machine_id, lambda: 42, "/usr/bin/python3")
 
 
-def processor(options: Mapping[str, Any], where: World | None = None) -> ResourceProcessor:
+def processor(options: Mapping[str, Any], detected_from: DetectionSources | None = None) -> ResourceProcessor:
     config = ResourceProcessor.Config.model_validate(options)
-    return ResourceProcessor(config, make_context("processors", "resource"), where or world())
+    return ResourceProcessor(config, make_context("processors", "resource"), detected_from or sources())
 
 
 def of_resources(*resources: Mapping[str, AttributeValue]) -> Batch:
@@ -53,16 +53,16 @@ def _plain(value: AnyValue) -> object:
 
 
 def attributes_of(batch: Batch) -> list[dict[str, object]]:
-    """Those of each resource, read from the batch's encoding."""
+    """The attributes of each resource, decoded from the batch's bytes."""
     metrics = MetricsData.FromString(batch.metrics_bytes())
     return [{pair.key: _plain(pair.value) for pair in one.resource.attributes} for one in metrics.resource_metrics]
 
 
 def after(
-    options: Mapping[str, Any], attributes: Mapping[str, AttributeValue], where: World | None = None
+    options: Mapping[str, Any], attributes: Mapping[str, AttributeValue], detected_from: DetectionSources | None = None
 ) -> dict[str, object]:
-    """A resource's attributes after the processor."""
-    [batch] = processor(options, where).process(of_resources(attributes))
+    """The attributes of a resource after the processor."""
+    [batch] = processor(options, detected_from).process(of_resources(attributes))
     [found] = attributes_of(batch)
     return found
 
@@ -92,7 +92,7 @@ def test_values_keep_their_type(value: object) -> None:
     assert type(found) is type(value)
 
 
-def test_actions_apply_in_order_and_see_what_came_before() -> None:
+def test_actions_apply_in_order_to_the_result_of_the_previous_action() -> None:
     actions = [
         {"key": "b", "from_attribute": "a"},
         {"key": "a", "action": "delete"},
@@ -102,14 +102,14 @@ def test_actions_apply_in_order_and_see_what_came_before() -> None:
     assert after({"attributes": actions}, {"a": "old"}) == {"b": "old"}
 
 
-def test_a_batch_that_does_not_change_goes_on_as_the_bytes_that_came() -> None:
+def test_an_unchanged_batch_passes_as_the_bytes_that_arrived() -> None:
     batch = of_resources({"k": 1}, {"k": 1, "x": "y"})
     before = batch.metrics_bytes()
     [passed] = processor({"attributes": [{"key": "k", "value": 1}, {"key": "gone", "action": "delete"}]}).process(batch)
     assert passed.metrics_bytes() is before
 
 
-def test_only_the_resources_that_change_are_touched() -> None:
+def test_only_changed_resources_are_edited() -> None:
     [batch] = processor({"attributes": [{"key": "k", "value": 1}]}).process(of_resources({"k": 1}, {}, {"k": 2}))
     assert attributes_of(batch) == [{"k": 1}] * 3
     assert batch.point_count == 3
@@ -125,58 +125,58 @@ def test_a_copy_in_another_pipeline_is_not_changed() -> None:
 def test_spans_get_the_same_attributes() -> None:
     spans = TracesData()
     spans.resource_spans.add().scope_spans.add().spans.add(name="step")
-    [batch] = processor({"detect": ["env"]}, world(OTEL_SERVICE_NAME="trainer")).process(Batch(spans=spans))
+    [batch] = processor({"detect": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(Batch(spans=spans))
     [resource] = TracesData.FromString(batch.spans_bytes()).resource_spans
     assert resource.resource.attributes[0].value.string_value == "trainer"
     assert not batch.has_metrics
 
 
 def test_env_reads_percent_encoded_attributes_and_the_service_name() -> None:
-    where = world(
+    detected_from = sources(
         OTEL_RESOURCE_ATTRIBUTES="k8s.pod.name=pod-1, a%20b=c%2Cd%3D ,,service.name=x", OTEL_SERVICE_NAME="trainer"
     )
-    assert after({"detect": ["env"]}, {}, where) == {
+    assert after({"detect": ["env"]}, {}, detected_from) == {
         "k8s.pod.name": "pod-1",
         "a b": "c,d=",
         "service.name": "trainer",
     }
 
 
-def test_a_malformed_part_of_the_environment_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    where = world(OTEL_RESOURCE_ATTRIBUTES="good=1,bad,=worse")
-    assert after({"detect": ["env"]}, {}, where) == {"good": "1"}
+def test_a_malformed_part_of_the_environment_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    detected_from = sources(OTEL_RESOURCE_ATTRIBUTES="good=1,bad,=worse")
+    assert after({"detect": ["env"]}, {}, detected_from) == {"good": "1"}
     assert [record.args for record in caplog.records] == [("bad",), ("=worse",)]
 
 
-def test_host_finds_the_machine_and_its_id_if_it_has_one(tmp_path: Path) -> None:
+def test_host_detects_the_machine_and_its_id_if_it_has_one(tmp_path: Path) -> None:
     expected = {"host.name": "node-1", "host.arch": "amd64", "os.type": "linux"}
     assert after({"detect": ["host"]}, {}) == expected
-    assert after({"detect": ["host"]}, {}, world(tmp_path)) == {**expected, "host.id": "0123abcd"}
+    assert after({"detect": ["host"]}, {}, sources(tmp_path)) == {**expected, "host.id": "0123abcd"}
 
 
-def test_process_finds_the_collector() -> None:
+def test_process_detects_the_collector() -> None:
     found = after({"detect": ["process"]}, {})
     assert found["process.pid"] == 42
     assert found["process.executable.name"] == "python3"
     assert found["process.runtime.version"] == platform.python_version()
 
 
-def test_detected_attributes_override_unless_told_not_to_and_the_first_detector_counts() -> None:
-    where = world(OTEL_RESOURCE_ATTRIBUTES="host.name=from-env")
+def test_detected_attributes_override_unless_disabled_and_the_first_detector_wins() -> None:
+    detected_from = sources(OTEL_RESOURCE_ATTRIBUTES="host.name=from-env")
     options = {"detect": ["env", "host"]}
-    assert after(options, {"host.name": "own"}, where)["host.name"] == "from-env"
-    assert after({**options, "detect": ["host", "env"]}, {}, where)["host.name"] == "node-1"
-    assert after({**options, "override": False}, {"host.name": "own"}, where)["host.name"] == "own"
+    assert after(options, {"host.name": "own"}, detected_from)["host.name"] == "from-env"
+    assert after({**options, "detect": ["host", "env"]}, {}, detected_from)["host.name"] == "node-1"
+    assert after({**options, "override": False}, {"host.name": "own"}, detected_from)["host.name"] == "own"
 
 
-def test_the_world_is_looked_at_when_the_first_batch_comes_and_never_again() -> None:
+def test_detection_runs_once_at_the_first_batch() -> None:
     looks = []
 
     def uname() -> platform.uname_result:
         looks.append(1)
         return LINUX
 
-    one = processor({"detect": ["host"]}, World({}, uname, Path("/nonexistent")))
+    one = processor({"detect": ["host"]}, DetectionSources({}, uname, Path("/nonexistent")))
     assert looks == []
     for name in "ab":
         list(one.process(of_resources({"name": name})))
@@ -187,9 +187,9 @@ def test_the_world_is_looked_at_when_the_first_batch_comes_and_never_again() -> 
     ("options", "sentence"),
     [
         ({}, "nothing to do"),
-        ({"attributes": [{"key": "k"}]}, "k: upsert needs either a value or from_attribute"),
+        ({"attributes": [{"key": "k"}]}, "k: the action upsert needs either a value or from_attribute"),
         ({"attributes": [{"key": "k", "value": 1, "from_attribute": "x"}]}, "needs either"),
-        ({"attributes": [{"key": "k", "value": 1, "action": "delete"}]}, "k: delete takes no value"),
+        ({"attributes": [{"key": "k", "value": 1, "action": "delete"}]}, "k: the action delete must not have a value"),
         ({"detect": ["gcp"]}, "'env', 'host' or 'process'"),
     ],
 )

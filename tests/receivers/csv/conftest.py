@@ -9,7 +9,7 @@ from tests.receivers.csv.running import Receive, Run, receiver
 
 @pytest.fixture
 def receive(tmp_path: Path) -> Receive:
-    """Runs the receiver to its end on a text, or on the `files` given."""
+    """Runs the receiver to its end, on a text or on `files`."""
 
     async def run(content: str | bytes | None = None, **config: Any) -> Run:
         if content is not None:

@@ -1,4 +1,4 @@
-"""The csv receiver, run; and what it emitted as plain values."""
+"""Runs the csv receiver and returns its output as plain values."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, Dropped, make_context
 from otel_zernel_receivers.csv import CsvReceiver
 
-Point = tuple[str, int, float]
+PlainPoint = tuple[str, int, float]
 """Metric, time in ns, value."""
 
 
 @dataclass
 class Run:
-    """What one run of the receiver left."""
+    """The output of one run of the receiver."""
 
     downstream: Downstream
     context: Context
@@ -26,11 +26,11 @@ class Run:
         return dict(self.context.drop.counts)
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[PlainPoint]:
         return points_of(self.downstream)
 
 
-def points_of(downstream: Downstream) -> list[Point]:
+def points_of(downstream: Downstream) -> list[PlainPoint]:
     """Every point, in the order of the batches."""
     return [
         (metric.name, point.time_unix_nano, point.as_double)

@@ -13,21 +13,23 @@ OWN = {"timestamp": "t", "metrics": {"x": {}}}
     [
         ({}, ("files",), "required"),
         ({"files": []}, ("files",), "at least 1"),
-        ({"layout": "dgcm"}, ("layout",), "no layout 'dgcm'; write dcgm, wide, or a mapping"),
+        ({"layout": "dgcm"}, ("layout",), "there is no layout 'dgcm'; use dcgm, wide, or a mapping"),
         ({"layout": {"timestmp": "t", "metrics": {"x": {}}}}, ("layout", "timestmp"), "Extra inputs"),
         ({"layout": {"timestamp": "t"}}, ("layout",), "give either `metrics`"),
         ({"layout": {**OWN, "metric": "m", "value": "v"}}, ("layout",), "give either `metrics`"),
         ({"layout": {"timestamp": "t", "metric": "m"}}, ("layout",), "give either `metrics`"),
         ({"layout": {"metrics": {"x": {}}}}, (), "needs a `timestamp` column"),
         ({"layout": {**OWN, "metrics": {"x": {"type": "counter"}}}}, ("layout", "metrics", "x", "type"), "'gauge'"),
-        ({"layout": {**OWN, "attributes": {"a": "x"}}}, ("layout",), "column 'x' cannot hold a number and"),
+        ({"layout": {**OWN, "attributes": {"a": "x"}}}, ("layout",), "column 'x' cannot be used both as a number"),
         ({"shard": {"index": 2, "count": 2}}, ("shard",), "less than count"),
         ({"loop": True, "follow": True}, (), "exclude each other"),
         ({"files": ["-"], "loop": True}, (), "ends once"),
         ({"delimiter": '"'}, ("delimiter",), "neither a quote"),
     ],
 )
-def test_a_mistake_is_told_once_at_its_own_path(config: dict[str, Any], path: tuple[str, ...], message: str) -> None:
+def test_a_mistake_is_reported_once_at_its_own_path(
+    config: dict[str, Any], path: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(ValidationError) as caught:
         CsvReceiver.Config.model_validate({"files": ["x.csv"], **config} if config else {})
     (error,) = caught.value.errors()
@@ -36,6 +38,6 @@ def test_a_mistake_is_told_once_at_its_own_path(config: dict[str, Any], path: tu
 
 
 @pytest.mark.parametrize("layout", ["dcgm", "wide", OWN, {"timestamp": "t", "metric": "m", "value": "v"}])
-def test_a_configuration_survives_being_shown(layout: object) -> None:
+def test_a_configuration_is_unchanged_after_dump_and_load(layout: object) -> None:
     config = CsvReceiver.Config.model_validate({"files": ["x.csv"], "layout": layout, "interval": "5s"})
     assert CsvReceiver.Config.model_validate(config.model_dump(mode="json")) == config

@@ -1,4 +1,4 @@
-"""Following files that grow, rotate and are truncated: nothing lost, nothing twice."""
+"""Following files that grow, rotate and are truncated: no row is lost or doubled."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,21 +17,21 @@ HEADER = "t,m,v\n"
 
 
 class Followed:
-    """A running receiver's downstream, to be waited for."""
+    """The downstream of a running receiver. Tests can wait for its values."""
 
     def __init__(self) -> None:
         self._downstream = Downstream()
-        self._came = asyncio.Condition()
+        self._arrived = asyncio.Condition()
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
-        async with self._came:
+        async with self._arrived:
             await self._downstream(batch)
-            self._came.notify_all()
+            self._arrived.notify_all()
 
     async def values(self, count: int) -> list[float]:
-        """The values, once there are `count` of them or more."""
-        async with self._came:
-            await self._came.wait_for(lambda: self._downstream.point_count >= count)
+        """Waits for at least `count` values, and returns all."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: self._downstream.point_count >= count)
         return [value for _, _, value in points_of(self._downstream)]
 
 
@@ -57,7 +57,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-async def test_rows_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Path) -> None:
+async def test_appended_rows_are_emitted_and_an_unfinished_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("")
     async with following(path) as followed:
@@ -67,7 +67,7 @@ async def test_rows_come_as_they_are_appended_and_half_a_line_waits(tmp_path: Pa
         assert await followed.values(2) == [1, 2]
 
 
-async def test_rotation_by_rename_loses_and_doubles_nothing(tmp_path: Path) -> None:
+async def test_rotation_by_rename_loses_and_doubles_no_row(tmp_path: Path) -> None:
     path, old = tmp_path / "a.csv", tmp_path / "a.csv.1"
     path.write_text(HEADER + row(1))
     async with following(path) as followed:
@@ -79,7 +79,7 @@ async def test_rotation_by_rename_loses_and_doubles_nothing(tmp_path: Path) -> N
         assert await followed.values(3) == [1, 2, 3]
 
 
-async def test_the_last_line_of_a_file_that_is_gone_comes_without_its_end(tmp_path: Path) -> None:
+async def test_the_last_line_of_a_removed_file_needs_no_line_end(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(HEADER + row(1) + row(2).rstrip())
     async with following(path) as followed:
@@ -88,7 +88,7 @@ async def test_the_last_line_of_a_file_that_is_gone_comes_without_its_end(tmp_pa
         assert await followed.values(2) == [1, 2]
 
 
-async def test_a_glob_takes_up_new_files_and_knows_renamed_ones_again(tmp_path: Path) -> None:
+async def test_a_glob_follows_new_files_and_recognises_renamed_ones(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(HEADER + row(1))
     async with following(tmp_path / "*.csv") as followed:
@@ -110,7 +110,7 @@ async def test_a_truncated_file_is_read_from_its_new_beginning(tmp_path: Path, h
         assert await followed.values(3) == [1, 2, 3]
 
 
-async def test_a_stray_file_is_told_and_does_not_stop_the_others(
+async def test_an_unreadable_file_is_logged_and_does_not_stop_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "a.csv"
@@ -120,12 +120,11 @@ async def test_a_stray_file_is_told_and_does_not_stop_the_others(
         (tmp_path / "b.csv").write_text("nonsense\n")
         append(path, row(2))
         assert await followed.values(2) == [1, 2]
-    assert caplog.messages == [
-        f"the header of {tmp_path / 'b.csv'} has no column 't' and no column 'm' and no column 'v'"
-    ]
+    problem = "has no column 't' and no column 'm' and no column 'v'"
+    assert caplog.messages == [f"the header of {tmp_path / 'b.csv'} {problem}; check the options layout and delimiter"]
 
 
-async def test_files_that_are_not_there_yet_are_named_and_waited_for(
+async def test_files_that_do_not_exist_yet_are_logged_and_waited_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, glob = tmp_path / "a.csv", tmp_path / "*.log"
@@ -135,10 +134,10 @@ async def test_files_that_are_not_there_yet_are_named_and_waited_for(
         await followed.values(1)
         (tmp_path / "b.log").write_text(HEADER + row(2))
         assert await followed.values(2) == [1, 2]
-    assert caplog.messages == [f"{one} is not there yet; waiting for it" for one in (path, glob)]
+    assert caplog.messages == [f"{one} does not exist yet; waiting for it" for one in (path, glob)]
 
 
-async def test_what_cannot_be_followed_is_named_at_the_start(tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_followed_is_an_error_at_the_start(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"\x1f\x8b")
     with pytest.raises(CannotStart, match="it is compressed"):

@@ -12,7 +12,7 @@ def escape(text: str) -> str:
 
 
 @given(st.dictionaries(NAMES, st.text()))
-def test_labels_survive_whatever_their_values(labels: dict[str, str]) -> None:
+def test_any_label_value_is_parsed_back(labels: dict[str, str]) -> None:
     assert parse_labels(",".join(f'{name}="{escape(value)}"' for name, value in labels.items())) == labels
 
 
@@ -20,11 +20,11 @@ def test_labels_survive_whatever_their_values(labels: dict[str, str]) -> None:
     ("text", "expected"),
     [("", {}), ('{a="1"}', {"a": "1"}), ('a="1", b="2",', {"a": "1", "b": "2"}), ('"a.b"="1"', {"a.b": "1"})],
 )
-def test_spellings_of_the_exposition_format_are_read(text: str, expected: dict[str, str]) -> None:
+def test_all_spellings_of_the_exposition_format_are_parsed(text: str, expected: dict[str, str]) -> None:
     assert parse_labels(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a", "a=1", 'a="1', 'a="1" b="2"', '=""', 'a="\\'])
-def test_broken_labels_are_a_value_error(text: str) -> None:
+def test_malformed_labels_are_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="not Prometheus labels"):
         parse_labels(text)

@@ -1,4 +1,4 @@
-"""What columns become: names, units, resources."""
+"""The names, units, attributes and resources that columns become."""
 
 from collections import Counter
 from pathlib import Path
@@ -20,8 +20,8 @@ def row(metric: str, value: object, labels: str = "", container: str = "") -> st
     return f'1752871354,{metric},3,nvidia3,GPU-a,H100,node-1,{container},,,{value},"{quoted}"\n'
 
 
-@pytest.mark.skipif(not REAL.exists(), reason="the recorded DCGM file is not in ../shared/data")
-async def test_the_recorded_dcgm_file_comes_through_whole(receive: Receive) -> None:
+@pytest.mark.skipif(not REAL.exists(), reason="needs the recorded DCGM file, which is not in the repository")
+async def test_every_row_of_a_recorded_dcgm_file_is_converted(receive: Receive) -> None:
     run = await receive(files=[str(REAL)])
     resources = [attributes(one.resource) for batch in run.downstream.batches for one in batch.metrics.resource_metrics]
     assert run.downstream.point_count == 2470
@@ -53,7 +53,7 @@ async def test_the_recorded_dcgm_file_comes_through_whole(receive: Receive) -> N
         ("DCGM_FI_SOMETHING_NEW", 42.5, "DCGM_FI_SOMETHING_NEW", "", 42.5),
     ],
 )
-async def test_values_get_opentelemetrys_names_and_units(
+async def test_values_have_opentelemetry_names_and_units(
     receive: Receive, field: str, value: float, name: str, unit: str, expected: float
 ) -> None:
     run = await receive(DCGM + row(field, value))
@@ -62,18 +62,18 @@ async def test_values_get_opentelemetrys_names_and_units(
     assert run.points == [(name, TIME, expected)]
 
 
-def test_no_two_dcgm_fields_make_one_series() -> None:
+def test_no_two_dcgm_fields_have_the_same_series() -> None:
     series = [(one.descriptor, tuple(one.attributes.items())) for one in FIELDS.values()]
     assert len(set(series)) == len(series)
 
 
-def test_a_metric_has_one_unit_and_kind() -> None:
+def test_a_metric_has_one_unit_and_type() -> None:
     kinds: dict[str, Descriptor] = {}
     for one in FIELDS.values():
         assert kinds.setdefault(one.descriptor.name, one.descriptor) == one.descriptor
 
 
-async def test_the_resource_says_which_gpu_and_the_point_what_else_the_labels_say(receive: Receive) -> None:
+async def test_the_resource_identifies_the_gpu_and_the_point_has_the_other_labels(receive: Receive) -> None:
     labels = (
         'DCGM_FI_DRIVER_VERSION="535",Hostname="node-1",UUID="GPU-a",__name__="x",device="nvidia3",gpu="3",'
         'instance="node-1:9400",job="dcgm",modelName="H100",GPU_I_ID="7",pod="trainer-0"'
@@ -99,7 +99,7 @@ async def test_the_resource_says_which_gpu_and_the_point_what_else_the_labels_sa
     assert attributes(point) == {"hw.id": "GPU-a", "GPU_I_ID": "7", "hw.sensor_location": "gpu"}
 
 
-async def test_mig_instances_of_a_gpu_are_told_apart_by_their_columns(receive: Receive) -> None:
+async def test_mig_instances_of_a_gpu_have_series_of_their_own(receive: Receive) -> None:
     header = "timestamp,metric_name,gpu_id,uuid,Hostname,GPU_I_PROFILE,GPU_I_ID,value\n"
     before = "1752871354,DCGM_FI_PROF_GR_ENGINE_ACTIVE,0,GPU-a,node-1"
     run = await receive(f"{header}{before},1g.10gb,7,0.25\n{before},2g.20gb,8,0.5\n{before},,,0.75\n")
@@ -113,7 +113,7 @@ async def test_mig_instances_of_a_gpu_are_told_apart_by_their_columns(receive: R
     ]
 
 
-async def test_broken_labels_cost_the_labels_only(receive: Receive) -> None:
+async def test_malformed_labels_cost_only_the_labels(receive: Receive) -> None:
     run = await receive(DCGM + row("DCGM_FI_DEV_GPU_TEMP", 61, 'job="x'))
     (of_gpu,) = run.downstream.batches[0].metrics.resource_metrics
     assert attributes(of_gpu.resource)["service.instance.id"] == "node-1"
@@ -121,13 +121,13 @@ async def test_broken_labels_cost_the_labels_only(receive: Receive) -> None:
     assert run.dropped == {}
 
 
-async def test_columns_may_stand_in_any_order_and_others_between_them(receive: Receive) -> None:
+async def test_columns_may_be_in_any_order_with_others_between_them(receive: Receive) -> None:
     header = "\ufeffextra,value,uuid,Hostname,gpu_id,metric_name,timestamp\r\n"
     run = await receive(header + "?,61,GPU-a,node-1,0,DCGM_FI_DEV_GPU_TEMP,1752871354\r\n")
     assert run.points == [("hw.temperature", TIME, 61)]
 
 
-async def test_the_wide_layout_makes_a_point_of_each_filled_cell(receive: Receive) -> None:
+async def test_the_wide_layout_makes_a_point_per_filled_cell(receive: Receive) -> None:
     header = "timestamp,gpu_id,hostname,gpu_utilization,memory_utilization,memory_used_mb,temperature,power_draw\n"
     run = await receive(header + "1752871354,0,node-1,50,25,1024,,99.5\n1752871355,0,node-1,x,,,,\n", layout="wide")
     assert run.points == [
@@ -141,7 +141,7 @@ async def test_the_wide_layout_makes_a_point_of_each_filled_cell(receive: Receiv
     assert (resource["hw.id"], resource["service.instance.id"], resource["zernel.gpu.index"]) == ("0", "node-1", 0)
 
 
-async def test_a_wide_mapping_of_ones_own(receive: Receive) -> None:
+async def test_a_custom_wide_layout(receive: Receive) -> None:
     layout = {
         "timestamp": "time",
         "resource": {"host.name": "node"},
@@ -157,7 +157,7 @@ async def test_a_wide_mapping_of_ones_own(receive: Receive) -> None:
     assert (busy.unit, joules.unit, joules.sum.is_monotonic) == ("1", "J", True)
 
 
-async def test_a_long_mapping_of_ones_own(receive: Receive) -> None:
+async def test_a_custom_long_layout(receive: Receive) -> None:
     layout = {"timestamp": "t", "attributes": {"pid": "p"}, "metric": "m", "value": "v"}
     run = await receive("t,p,m,v\n1752871354,7,a,1\n1752871354,7,b,2\n1752871354,8,a,3\n", layout=layout)
     assert sorted(run.points) == [("a", TIME, 1), ("a", TIME, 3), ("b", TIME, 2)]

@@ -1,4 +1,4 @@
-"""The fast parser and the plain one: the same rows where both have an answer, and only good ones."""
+"""The fast parser and the plain one return the same rows, and only valid ones."""
 
 import csv
 import io
@@ -8,20 +8,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.csv.fast import parse_block
-from otel_zernel_receivers.csv.layouts.layout import Plan
-from otel_zernel_receivers.csv.lines import MAX_LINE, LineReader, Lines
+from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
+from otel_zernel_receivers.csv.lines import MAX_LINE, LineBlock, LineReader
 from otel_zernel_receivers.csv.plain import parse_lines
-from otel_zernel_receivers.csv.rows import Rows
+from otel_zernel_receivers.csv.rows import ParsedRows
 
-PLAN = Plan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=False)
-SPARSE = Plan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=True)
+PLAN = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=False)
+SPARSE = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=True)
 TIMES = st.sampled_from(["2025-07-18T20:42:34Z", "1752871354", "2025-07-18 20:42:34.5"])
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"))
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.integers().map(str).filter(
     lambda n: len(n) < 99
 )
 ROWS = st.lists(st.tuples(TIMES, TEXTS, TEXTS, NUMBERS), min_size=1)
-# Fragments that meet in broken files.
+# Fragments of broken files.
 BYTES = st.lists(
     st.sampled_from(
         [b",", b'"', b'""', b"\n", b"\r", b"\r\n", b"1", b"-.5e3", b"nan", b" ", b"\xff", b"\0", b"\xc3\xa9"]
@@ -31,13 +31,13 @@ BYTES = st.lists(
 ).map(b"".join)
 
 
-def lines_of(data: bytes) -> Lines | None:
+def lines_of(data: bytes) -> LineBlock | None:
     stream = io.BytesIO(data)
     return next(LineReader(stream.read).blocks(1_000_000), None)
 
 
-def plain(rows: Rows) -> list[tuple[object, ...]]:
-    """Rows as tuples, with the texts and bits they stand for."""
+def plain(rows: ParsedRows) -> list[tuple[object, ...]]:
+    """Rows as tuples of line, time, texts and the bits of numbers."""
     assert rows.times is not None
     texts = [[text.values[code] for code in text.codes] for text in rows.texts]
     numbers = [column.view(np.uint64).tolist() for column in rows.numbers]
@@ -45,9 +45,9 @@ def plain(rows: Rows) -> list[tuple[object, ...]]:
 
 
 @given(ROWS, st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]))
-def test_good_rows_are_the_same_by_both_parsers(rows: list[tuple[str, ...]], end: str, quoting: int) -> None:
+def test_both_parsers_return_the_same_valid_rows(rows: list[tuple[str, ...]], end: str, quoting: int) -> None:
     file = io.StringIO(newline="")
-    csv.writer(file, lineterminator=end, quoting=quoting).writerows(rows)  # type: ignore[arg-type]  # an int will do
+    csv.writer(file, lineterminator=end, quoting=quoting).writerows(rows)  # type: ignore[arg-type]  # an int is accepted
     lines = lines_of(file.getvalue().encode())
     assert lines is not None
     fast = parse_block(lines, PLAN, ",")
@@ -64,7 +64,7 @@ def test_good_rows_are_the_same_by_both_parsers(rows: list[tuple[str, ...]], end
 @example(b'1752871354,"a""b,c,1\n', PLAN)
 @example(b"1752871354,a,b,\n", SPARSE)
 @example(b'1752871354,"a"b"c,b,1\n', PLAN)
-def test_whatever_the_bytes_the_fast_parser_agrees_or_abstains(data: bytes, plan: Plan) -> None:
+def test_the_fast_parser_agrees_with_the_plain_one_or_declines(data: bytes, plan: ColumnPlan) -> None:
     lines = lines_of(data)
     if lines is None:
         return
@@ -78,7 +78,7 @@ def test_whatever_the_bytes_the_fast_parser_agrees_or_abstains(data: bytes, plan
 
 
 @given(st.lists(st.binary(max_size=9)), st.integers(1, 5))
-def test_blocks_are_the_stream_whatever_its_pieces(pieces: list[bytes], size: int) -> None:
+def test_blocks_are_independent_of_the_pieces_of_the_stream(pieces: list[bytes], size: int) -> None:
     stream = iter([piece for piece in pieces if piece])
     blocks = [block for block in LineReader(lambda _: next(stream, b"")).blocks(size) if block]
     data = b"".join(pieces)
@@ -89,7 +89,7 @@ def test_blocks_are_the_stream_whatever_its_pieces(pieces: list[bytes], size: in
     assert [block.first for block in blocks] == [1 + size * number for number in range(len(blocks))]
 
 
-def test_a_line_without_end_is_read_in_bounded_memory() -> None:
+def test_an_overlong_line_is_read_in_bounded_memory() -> None:
     pieces = iter([b"x" * 100_000] * 50 + [b"x\nnext\n"])
     reader = LineReader(lambda _: next(pieces, b""))
     (block,) = [block for block in reader.blocks(10) if block]

@@ -1,4 +1,4 @@
-"""What the receiver promises: nothing lost, bad rows alone pay, sentences for users."""
+"""The receiver's promises: no row is lost, a bad row costs only itself, errors are sentences for users."""
 
 import asyncio
 import gzip
@@ -34,7 +34,7 @@ def values(run: Run) -> list[float]:
     return [value for _, _, value in run.points]
 
 
-async def test_batches_hold_as_many_rows_as_configured(receive: Receive) -> None:
+async def test_batches_have_the_configured_number_of_rows(receive: Receive) -> None:
     run = await receive(HEADER + rows(25), layout=LAYOUT, batch_size=10)
     assert [batch.point_count for batch in run.downstream.batches] == [10, 10, 5]
     assert run.points == [("x", (START + index) * SECOND, index) for index in range(25)]
@@ -56,7 +56,7 @@ async def test_batches_hold_as_many_rows_as_configured(receive: Receive) -> None
         (b"1752871354,%b,x,1" % (b"y" * 200_000), "line too long"),
     ],
 )
-async def test_a_bad_row_costs_itself_only(
+async def test_a_bad_row_costs_only_itself(
     receive: Receive, tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes, reason: str
 ) -> None:
     rejects = tmp_path / "rejects.csv"
@@ -68,7 +68,7 @@ async def test_a_bad_row_costs_itself_only(
     assert rejects.read_bytes() == bad[: 128 * 1024] + b"\n"
 
 
-async def test_blank_lines_and_a_missing_last_line_end_are_no_mistake(receive: Receive) -> None:
+async def test_blank_lines_and_a_missing_last_line_end_are_valid(receive: Receive) -> None:
     run = await receive(HEADER + "\n" + rows(1) + "\r\n" + rows(1, first=1).rstrip("\n"), layout=LAYOUT)
     assert values(run) == [0, 1]
     assert run.dropped == {}
@@ -82,7 +82,7 @@ async def test_a_series_is_sorted_by_time_and_each_series_keeps_its_values(recei
 
 @given(st.binary())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
-def test_a_file_of_any_bytes_is_rows_rejects_or_one_sentence(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_any_bytes_makes_rows_rejects_or_one_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "fuzz.csv"
     for head in (b"", HEADER.encode()):
         path.write_bytes(head + content)
@@ -96,13 +96,13 @@ def test_a_file_of_any_bytes_is_rows_rejects_or_one_sentence(tmp_path: Path, con
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lambda data: zstandard.compress(data)], ids=["gzip", "zstd"])
-async def test_compressed_files_are_told_by_their_first_bytes(receive: Receive, compress) -> None:  # type: ignore[no-untyped-def]
+async def test_compressed_files_are_recognised_by_their_first_bytes(receive: Receive, compress) -> None:  # type: ignore[no-untyped-def]
     run = await receive(compress((HEADER + rows(50)).encode()) + compress(rows(50, first=50).encode()), layout=LAYOUT)
     assert values(run) == list(range(100))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lambda data: zstandard.compress(data)], ids=["gzip", "zstd"])
-async def test_the_rows_before_damage_come_and_the_file_is_named(tmp_path: Path, compress) -> None:  # type: ignore[no-untyped-def]
+async def test_the_rows_before_damage_are_emitted_and_the_error_names_the_file(tmp_path: Path, compress) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "cut.csv"
     path.write_bytes(compress((HEADER + rows(50_000)).encode()) + compress(rows(9).encode())[:-9])
     downstream = Downstream()
@@ -111,7 +111,9 @@ async def test_the_rows_before_damage_come_and_the_file_is_named(tmp_path: Path,
     assert downstream.point_count >= 50_000
 
 
-async def test_a_glob_reads_its_files_in_order_each_with_a_header_of_its_own(receive: Receive, tmp_path: Path) -> None:
+async def test_the_files_of_a_glob_are_read_in_order_and_each_has_its_own_header(
+    receive: Receive, tmp_path: Path
+) -> None:
     (tmp_path / "b.csv").write_text("v,m,k,t\n2,x,a,1752871355\n")
     (tmp_path / "a.csv").write_text(HEADER + rows(2))
     run = await receive(files=[str(tmp_path / "*.csv"), str(tmp_path / "a.csv")], layout=LAYOUT)
@@ -122,15 +124,15 @@ async def test_a_glob_reads_its_files_in_order_each_with_a_header_of_its_own(rec
     ("content", "message"),
     [
         (None, "cannot read {path}: No such file or directory"),
-        (b"", "{path} has no header: its first line is empty"),
+        (b"", "{path} has no header: its first line is empty; add a line with the names of the columns"),
         (b"t,k,v\n", "the header of {path} has no column 'm'"),
         (b"a,b\n", "the header of {path} has no column 't' and no column 'k' and no column 'm' and no column 'v'"),
-        (b'"t,k,m,v\n', "the header of {path} is no CSV (broken quote)"),
+        (b'"t,k,m,v\n', "the header of {path} is not valid CSV (broken quote)"),
         (b"\x1f\x8bnonsense", "cannot read {path}: Unknown compression method"),
         (b"\x28\xb5\x2f\xfdnonsense", "cannot read {path}: zstd decompressor error"),
     ],
 )
-async def test_what_cannot_be_read_is_named_before_anything_is_emitted(
+async def test_a_file_that_cannot_be_read_is_an_error_before_the_first_batch(
     tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     good, path = tmp_path / "a.csv", tmp_path / "b.csv"
@@ -144,7 +146,7 @@ async def test_what_cannot_be_read_is_named_before_anything_is_emitted(
     assert not downstream.batches
 
 
-async def test_a_vain_glob_and_an_unwritable_rejects_file_are_named(tmp_path: Path) -> None:
+async def test_a_glob_without_a_match_and_an_unwritable_rejects_file_are_errors(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match=r"no file matches .*\*\.csv"):
         await receiver(files=[str(tmp_path / "*.csv")]).run(Downstream())
     (tmp_path / "a.csv").write_text(HEADER)
@@ -152,13 +154,13 @@ async def test_a_vain_glob_and_an_unwritable_rejects_file_are_named(tmp_path: Pa
         await receiver(files=[str(tmp_path / "a.csv")], layout=LAYOUT, rejects=str(tmp_path)).run(Downstream())
 
 
-async def test_now_gives_each_row_a_later_nanosecond(receive: Receive) -> None:
+async def test_with_timestamps_now_each_row_is_one_nanosecond_later(receive: Receive) -> None:
     run = await receive(HEADER + rows(5), layout=LAYOUT, timestamps="now", batch_size=2)
     start = FakeClock().time_ns()
     assert [time for _, time, _ in run.points] == [start + index for index in range(5)]
 
 
-async def test_shards_part_the_rows_between_them(receive: Receive) -> None:
+async def test_each_row_is_in_exactly_one_shard(receive: Receive) -> None:
     content = HEADER + rows(5) + "bad\n\n" + rows(6, first=7)
     runs = [
         await receive(content, layout=LAYOUT, batch_size=4, shard={"index": index, "count": 3}) for index in range(3)
@@ -168,10 +170,10 @@ async def test_shards_part_the_rows_between_them(receive: Receive) -> None:
 
 
 class Enough(Exception):
-    """Raised downstream to end a receiver that never ends."""
+    """Raised downstream, to stop a receiver that never ends."""
 
 
-async def test_loop_starts_again_and_interval_is_the_pause_between_batches(tmp_path: Path) -> None:
+async def test_loop_starts_again_and_pauses_for_the_interval_between_batches(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(HEADER + rows(4))
     clock, times = FakeClock(), []
@@ -187,7 +189,7 @@ async def test_loop_starts_again_and_interval_is_the_pause_between_batches(tmp_p
     assert [later - earlier >= 5 for earlier, later in pairwise(times)] == [True] * 4
 
 
-async def test_back_pressure_loses_nothing_and_a_rejection_does_not_end_it(tmp_path: Path) -> None:
+async def test_back_pressure_loses_no_row_and_a_rejection_does_not_stop_the_receiver(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(HEADER + rows(30))
     downstream = Downstream(refuse=7)
@@ -204,14 +206,16 @@ async def test_back_pressure_loses_nothing_and_a_rejection_does_not_end_it(tmp_p
     assert offered == [10, 10, 10]
 
 
-async def test_a_bounded_cache_forgets_and_goes_on(receive: Receive, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_series_cache_is_cleared_and_loses_no_row(
+    receive: Receive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("otel_zernel_receivers.csv.encoding.MAX_SERIES", 3)
     text = "".join(f"{START},{index},x,{index}\n" for index in range(20))
     run = await receive(HEADER + text * 2, layout=LAYOUT, batch_size=20)
     assert sorted(values(run)) == sorted([*range(20)] * 2)
 
 
-async def test_cancelled_while_it_loops_it_returns_and_closes_its_file(tmp_path: Path) -> None:
+async def test_a_looping_receiver_that_is_cancelled_returns_and_closes_its_file(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(HEADER + rows(1))
     began = asyncio.Event()
@@ -259,7 +263,7 @@ def stdin_program() -> subprocess.Popen[bytes]:
     )
 
 
-def test_standard_input_is_emitted_as_it_comes_and_does_not_hold_up_the_end() -> None:
+def test_rows_of_standard_input_are_emitted_at_once_and_waiting_does_not_delay_the_end() -> None:
     with stdin_program() as program:
         assert program.stdin
         assert program.stdout
@@ -271,13 +275,13 @@ def test_standard_input_is_emitted_as_it_comes_and_does_not_hold_up_the_end() ->
         assert program.wait() == 0
 
 
-def test_standard_input_may_be_compressed_and_ends() -> None:
+def test_standard_input_may_be_compressed() -> None:
     with stdin_program() as program:
         output, _ = program.communicate(gzip.compress((HEADER + rows(3)).encode()))
     assert output == b"3\nended\n"
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CsvReceiver.missing() is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'otel-zernel[csv]'" in str(CsvReceiver.missing())
@@ -289,7 +293,7 @@ def test_validation_does_not_load_pyarrow() -> None:
     assert subprocess.run([sys.executable, "-c", program], env=env, check=False).returncode == 0
 
 
-async def test_a_loop_pauses_only_when_there_is_nothing_to_loop_over(tmp_path: Path) -> None:
+async def test_a_loop_pauses_only_if_there_are_no_valid_rows(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     clock = FakeClock()
     count = 0
@@ -309,7 +313,7 @@ async def test_a_loop_pauses_only_when_there_is_nothing_to_loop_over(tmp_path: P
     running = asyncio.create_task(
         receiver(make_context(clock=clock), files=[str(path)], layout=LAYOUT, loop=True).run(emit)
     )
-    while clock.monotonic() == 0:  # noqa: ASYNC110  # the clock has no event for it
+    while clock.monotonic() == 0:  # noqa: ASYNC110  # the clock has no event to wait for
         await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):

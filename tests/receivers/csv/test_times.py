@@ -28,7 +28,7 @@ SECOND = 1_752_871_354 * 10**9
         ("1752871354123456789", SECOND + 123_456_789),
     ],
 )
-def test_times_are_read_to_the_nanosecond(text: str, expected: int) -> None:
+def test_times_are_parsed_to_the_nanosecond(text: str, expected: int) -> None:
     assert parse_time(text) == expected
 
 
@@ -51,13 +51,13 @@ def test_times_are_read_to_the_nanosecond(text: str, expected: int) -> None:
         "١٧٥٢٨٧١٣٥٤",
     ],
 )
-def test_what_is_no_time_is_a_value_error(text: str) -> None:
+def test_an_invalid_time_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|range|month|hour|year"):
         parse_time(text)
 
 
 @given(st.integers(1, 2**63))
-def test_every_rfc_3339_time_survives(ns: int) -> None:
+def test_every_rfc_3339_time_is_parsed_exactly(ns: int) -> None:
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=ns // 10**9)
     assert parse_time(f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % 10**9:09d}Z") == ns
 

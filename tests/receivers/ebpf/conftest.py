@@ -1,4 +1,4 @@
-"""Fixtures of every test of the eBPF receiver."""
+"""Fixtures for all tests of the ebpf receiver."""
 
 from tests.receivers.ebpf.jobs.torches import python
 from tests.receivers.ebpf.standin.fixture import build_standin, standin

@@ -1,4 +1,4 @@
-"""Files and the code in them, for tests that look for themselves."""
+"""Files and their code, for tests that inspect them."""
 
 import os
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ def open_elf(path: str | os.PathLike[str]) -> Iterator[ElfFile]:
 
 
 def code_at(pid: int, mapping: Mapping, offset: int, size: int) -> bytes | None:
-    """`size` bytes of a mapped file as the process executes them, from a file offset on; None if it does not map them.
+    """`size` bytes of a mapped file as the process executes them, from a file offset on. None if they are not mapped.
 
-    Where they differ from those in the file, a probe is on them.
+    A probe is on them if they differ from the bytes in the file.
     """
     for part in mapping.ranges:
         if part.offset <= offset and offset + size <= part.offset + part.end - part.start:

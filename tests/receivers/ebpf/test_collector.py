@@ -1,4 +1,4 @@
-"""The collector dies, comes back, and gets by with little."""
+"""A collector that is killed, one with few capabilities, and one in a pid namespace."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pytest
 from otel_zernel.testing import until
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.processes.scanner import Library, Scanner
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scanner
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import best_mode
@@ -26,7 +26,7 @@ NEEDED = ("bpf", "perfmon", "sys_ptrace")
 
 @contextmanager
 def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
-    """A collector that has attached."""
+    """A collector after it has attached."""
     command = [*wrapper, sys.executable, str(Path(__file__).with_name("collector.py"))]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
     with subprocess.Popen(
@@ -38,24 +38,24 @@ def collector(wrapper: Sequence[str] = ()) -> Iterator["subprocess.Popen[str]"]:
         process.kill()
 
 
-def told(process: "subprocess.Popen[str]") -> dict[str, dict[str, int]]:
-    """What the collector has seen since the last question: `launches` and `ranks` by pid."""
+def answer(process: "subprocess.Popen[str]") -> dict[str, dict[str, int]]:
+    """The collector's counts since the last request: `launches` and `ranks` by pid."""
     assert process.stdin
     assert process.stdout
     print(file=process.stdin, flush=True)
-    answer: dict[str, dict[str, int]] = json.loads(process.stdout.readline())
-    return answer
+    counts: dict[str, dict[str, int]] = json.loads(process.stdout.readline())
+    return counts
 
 
 def counted(process: "subprocess.Popen[str]", pid: int) -> int:
-    """The launches since the last question of the process with this pid, as the collector sees it."""
-    return told(process)["launches"].get(str(pid), 0)
+    """The launches since the last request, of the process with this pid in the collector's namespace."""
+    return answer(process)["launches"].get(str(pid), 0)
 
 
 def has_probe(standin: Standin, program: Program) -> bool:
-    """Whether the program's code differs from its file's where launches begin."""
+    """Whether the program's code differs from its file at the first instruction of launches."""
     (process,) = [one for one in Scanner().scan().processes if one.id.pid == program.pid]
-    (used,) = [one for one in process.files if one.library is Library.CUDART]
+    (used,) = [one for one in process.files if one.library is MappedLibrary.CUDART]
     with standin.cudart.open("rb") as file:
         offset = ElfFile(file.fileno()).find(["cudaLaunchKernel"])["cudaLaunchKernel"][0].offset
         file.seek(offset)
@@ -78,16 +78,16 @@ async def test_a_killed_collector_leaves_nothing_behind_and_may_come_back(loadab
             assert counted(second, program.pid) == 30
 
 
-def of_mode() -> tuple[str, ...]:
-    """The capabilities that perf links need and others do not."""
+def needed_by_mode() -> tuple[str, ...]:
+    """The capability that perf links need and other modes do not."""
     return ("sys_admin",) if best_mode() is Mode.PERF else ()
 
 
 def with_only(*capabilities: str) -> list[str]:
-    """What a command is put behind to have these capabilities alone, and those that the best mode needs besides."""
+    """The wrapper that limits a command to these capabilities and those of the best mode."""
     if not shutil.which("setpriv"):
         pytest.skip("setpriv (util-linux) is not installed")
-    only = ",".join(["-all", *(f"+{name}" for name in (*capabilities, *of_mode()))])
+    only = ",".join(["-all", *(f"+{name}" for name in (*capabilities, *needed_by_mode()))])
     return ["setpriv", f"--bounding-set={only}", f"--inh-caps={only}"]
 
 
@@ -97,7 +97,7 @@ def test_few_capabilities_suffice(loadable: None, standin: Standin) -> None:
         program.do("load libcudart.so.12")
         with collector(wrapper) as process:
             status = Path(f"/proc/{process.pid}/status").read_text()
-            assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED) + len(of_mode())
+            assert int(status.split("CapEff:")[1].split()[0], 16).bit_count() == len(NEEDED) + len(needed_by_mode())
             program.do("cudaLaunchKernel times=40")
             assert counted(process, program.pid) == 40
 
@@ -106,7 +106,7 @@ def test_few_capabilities_suffice(loadable: None, standin: Standin) -> None:
 def job_of_nobody(
     standin: Standin, home_mode: int, program: str = "program", cwd: str = ".", **environment: str
 ) -> Iterator[Program]:
-    """A job of another user in the folder `project` of his home."""
+    """A job of another user in the folder `project` of that user's home."""
     nobody = 65534
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -127,7 +127,7 @@ def test_few_capabilities_suffice_for_the_rank_of_another_user_s_job(loadable: N
         with collector(with_only(*NEEDED)) as process:
             program.do("cudaLaunchKernel work=20000000")
             program.do("cudaDeviceSynchronize")
-            assert told(process) == {"launches": {str(program.pid): 1}, "ranks": {str(program.pid): 3}}
+            assert answer(process) == {"launches": {str(program.pid): 1}, "ranks": {str(program.pid): 3}}
 
 
 @pytest.mark.parametrize(
@@ -139,10 +139,10 @@ def test_few_capabilities_suffice_for_the_rank_of_another_user_s_job(loadable: N
     ],
     ids=["with CAP_DAC_READ_SEARCH", "below its working folder", "the executable"],
 )
-def test_a_job_in_a_home_that_is_closed_to_us_is_counted(
+def test_a_job_in_a_home_folder_closed_to_the_collector_is_counted(
     loadable: None, standin: Standin, program: str, cwd: str, capabilities: Sequence[str]
 ) -> None:
-    """Without CAP_DAC_READ_SEARCH, root is another user there."""
+    """Without CAP_DAC_READ_SEARCH, root may not enter it either."""
     with job_of_nobody(standin, 0o700, program, cwd) as job:
         job.do("sleep ms=0" if program == "static_program" else "load libcudart.so.12")
         with collector(with_only(*capabilities)) as process:
@@ -150,7 +150,7 @@ def test_a_job_in_a_home_that_is_closed_to_us_is_counted(
             assert counted(process, job.pid) == 50
 
 
-def test_a_library_in_a_home_that_is_closed_to_us_is_not_probed(loadable: None, standin: Standin) -> None:
+def test_a_library_in_a_home_folder_closed_to_the_collector_is_not_probed(loadable: None, standin: Standin) -> None:
     with job_of_nobody(standin, 0o700) as job:
         job.do("load libcudart.so.12")
         with collector(with_only(*NEEDED)) as process:
@@ -158,7 +158,7 @@ def test_a_library_in_a_home_that_is_closed_to_us_is_not_probed(loadable: None, 
             assert counted(process, job.pid) == 0
 
 
-def test_a_collector_in_a_pid_namespace_tells_pids_of_that_namespace(loadable: None, standin: Standin) -> None:
+def test_a_collector_in_a_pid_namespace_emits_pids_of_that_namespace(loadable: None, standin: Standin) -> None:
     wrapper = ["unshare", "-p", "-f", "--mount-proc", "--kill-child"]
     if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no pid namespace can be made here")

@@ -1,4 +1,4 @@
-"""`otel-zernel doctor` says what is there and what is missing, and never breaks."""
+"""`otel-zernel doctor` reports what works and what is missing, on any machine."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ from otel_zernel_receivers.ebpf.kernel import libbpf_calls
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
@@ -33,7 +33,7 @@ def about(findings: Iterable[Finding], topic: str) -> Finding:
     return next(finding for finding in findings if finding.topic == topic)
 
 
-def test_it_finds_that_all_is_well(loadable: None) -> None:
+def test_every_finding_is_ok_where_ebpf_works(loadable: None) -> None:
     findings = list(EbpfReceiver.examine())
     assert about(findings, "kernel").text.startswith(f"Linux {os.uname().release}")
     assert about(findings, "libbpf").text.startswith("v1.")
@@ -41,16 +41,18 @@ def test_it_finds_that_all_is_well(loadable: None) -> None:
     assert not [finding for finding in findings if finding.ok is False]
 
 
-only_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="no function is left out as too dear there")
+only_x86_64 = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="every function is probed there, whatever the cost"
+)
 
 
 @only_x86_64
-def test_it_finds_the_libraries_of_a_running_program(loadable: None, build_standin: BuildStandin) -> None:
+def test_the_libraries_of_running_programs_are_listed(loadable: None, build_standin: BuildStandin) -> None:
     cheap, dear = build_standin("push"), build_standin("stepped")
     with cheap.start() as program, dear.start() as stepped:
         for one in (program, stepped):
             one.do("load libcudart.so.12")
-            one.do("cudaLaunchKernel")  # has the runtime load the driver
+            one.do("cudaLaunchKernel")  # the runtime loads the driver
         by_path = {
             library: finding
             for finding in examine(EbpfConfig())
@@ -69,26 +71,24 @@ def test_it_finds_the_libraries_of_a_running_program(loadable: None, build_stand
 
 
 @only_x86_64
-def test_it_looks_at_the_processes_that_the_configuration_takes_alone(
-    loadable: None, build_standin: BuildStandin
-) -> None:
-    def told(**processes: object) -> str:
+def test_only_processes_that_the_configuration_selects_are_listed(loadable: None, build_standin: BuildStandin) -> None:
+    def texts(**processes: object) -> str:
         config = EbpfConfig.model_validate({"processes": processes, "single_stepped": True})
         return "\n".join(finding.text for finding in examine(config))
 
     dear = build_standin("stepped")
     with dear.start(environment={"DOCTOR_JOB": "mine"}) as program:
         program.do("load libcudart.so.12")
-        mine = told(environment={"DOCTOR_JOB": "mi*"})
-        others = told(environment={"DOCTOR_JOB": "yours"})
+        mine = texts(environment={"DOCTOR_JOB": "mi*"})
+        others = texts(environment={"DOCTOR_JOB": "yours"})
     assert f"{dear.cudart}, used by program {program.pid}" in mine
     assert "of them are single-stepped at 10 us a call (" in mine
-    assert "left out" not in mine
-    assert "none of those that `processes` takes uses CUDA, NCCL or PyTorch" in others
+    assert "are not probed" not in mine
+    assert "no process that `processes` selects uses CUDA, NCCL or PyTorch" in others
     assert "used by" not in others
 
 
-def test_a_path_that_is_no_text_can_be_printed(loadable: None, standin: Standin, tmp_path: Path) -> None:
+def test_a_path_that_is_not_utf_8_can_be_printed(loadable: None, standin: Standin, tmp_path: Path) -> None:
     library = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff/libcudart.so.12"))
     library.parent.mkdir()
     shutil.copy(standin.cudart, library)
@@ -97,44 +97,44 @@ def test_a_path_that_is_no_text_can_be_printed(loadable: None, standin: Standin,
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout
         program.stdout.readline()
-        told = [finding.text for finding in examine(EbpfConfig()) if f"{tmp_path}/" in finding.text]
+        texts = [finding.text for finding in examine(EbpfConfig()) if f"{tmp_path}/" in finding.text]
         program.communicate()
-    assert len(told) == 1
-    assert f"{tmp_path}/\ufffd/libcudart.so.12, used by".encode() in told[0].encode()
+    assert len(texts) == 1
+    assert f"{tmp_path}/\ufffd/libcudart.so.12, used by".encode() in texts[0].encode()
 
 
-def test_it_says_when_calls_are_sampled_and_which_never(loadable: None) -> None:
+def test_the_limit_of_sampling_is_reported_with_the_calls_that_are_never_sampled(loadable: None) -> None:
     limit = about(examine(EbpfConfig(max_overhead=0.05)), "max_overhead").text
-    assert limit.startswith("beyond 5.0% of a CPU, or ")
+    assert limit.startswith("above 5.0% of a CPU, or ")
     assert "never sampled: allocations and frees" in limit
-    assert "nothing is sampled" in about(examine(EbpfConfig(max_overhead=0)), "max_overhead").text
+    assert "no limit, so nothing is sampled" in about(examine(EbpfConfig(max_overhead=0)), "max_overhead").text
 
 
-def test_without_type_information_it_says_what_kernel_to_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_type_information_the_kernel_option_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "BTF", tmp_path / "vmlinux")
     btf = about(examine(EbpfConfig()), "BTF")
     assert btf.ok is False
     assert "CONFIG_DEBUG_INFO_BTF" in btf.text
 
 
-def test_without_libbpf_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_libbpf_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def not_installed() -> None:
         raise OSError("libbpf.so.1: cannot open shared object file")
 
     monkeypatch.setattr(libbpf_calls, "libbpf", not_installed)
     findings = list(examine(EbpfConfig()))
-    assert about(findings, "libbpf") == Finding("libbpf", "was not found", ok=False)
+    assert about(findings, "libbpf") == Finding("libbpf", "not found", ok=False)
     assert "apt-get install libbpf1" in about(findings, "attaching").text
 
 
-def test_a_refusal_is_one_sentence_with_the_end_of_the_verifier_s_log_behind_it(
+def test_a_refusal_is_one_sentence_and_has_the_end_of_the_verifier_s_log_as_details(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = "\n".join(
         (*(f"{line}: (b7) r0 = 0" for line in range(500)), "R2 type=mem expected=fp", "failed to load: -13")
     )
 
-    def refuse(limits: Limits, modes: tuple[Mode, ...]) -> Loaded:
+    def refuse(limits: Limits, modes: tuple[Mode, ...]) -> LoadedProbes:
         raise Unavailable("Linux 5.10 is too old", [f"{modes[0]} (classic): loading the BPF programs: EACCES\n{log}"])
 
     monkeypatch.setattr(doctor, "load", refuse)
@@ -148,10 +148,10 @@ def test_a_refusal_is_one_sentence_with_the_end_of_the_verifier_s_log_behind_it(
     assert "0: (b7) r0 = 0" not in details
 
 
-def test_a_mode_that_does_not_work_beside_one_that_does_has_its_log(
+def test_a_mode_that_does_not_work_has_its_log_though_another_mode_works(
     loadable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_multi(limits: Limits, modes: tuple[Mode, ...]) -> Loaded:
+    def only_multi(limits: Limits, modes: tuple[Mode, ...]) -> LoadedProbes:
         if modes != (Mode.MULTI,):
             raise Unavailable("no", ["no\nEINVAL of the kernel"])
         return load(limits, modes)
@@ -163,7 +163,7 @@ def test_a_mode_that_does_not_work_beside_one_that_does_has_its_log(
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
-def test_without_privileges_it_prints_findings_and_has_status_1() -> None:
+def test_without_privileges_doctor_prints_findings_and_exits_with_1() -> None:
     if os.getuid():
         pytest.skip("needs root, to have capabilities that can be taken away")
     code = "import sys; from otel_zernel.cli import main; sys.exit(main(['doctor']))"
@@ -172,7 +172,7 @@ def test_without_privileges_it_prints_findings_and_has_status_1() -> None:
     assert result.stderr == ""
     assert result.returncode == 1
     assert "!!  CAP_BPF" in result.stdout
-    assert "    CAP_SYS_PTRACE          lacking; run as root" in result.stdout
+    assert "    CAP_SYS_PTRACE          not held; run as root" in result.stdout
     assert "this process lacks CAP_BPF and CAP_PERFMON" in result.stdout
 
 

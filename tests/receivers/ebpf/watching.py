@@ -1,11 +1,11 @@
-"""A watch at work in a test, and what its metrics say."""
+"""A session of the receiver in a test, and readers of the metrics and spans that it makes."""
 
 import functools
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from threading import Event
 from uuid import uuid4
@@ -17,24 +17,57 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
+from otel_zernel.component import Context
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.loading import load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 TEST_RUN = "ZERNEL_TEST_RUN"
-"""The variable that tells the programs of one run of the tests from those of another on the same machine."""
+"""The environment variable that identifies the programs of this test run; others may run on the same machine."""
+
+
+class Watch:
+    """An open session in a test. It keeps what it has read until `taken`."""
+
+    def __init__(self, config: EbpfConfig, context: Context, loader: Callable[[Limits], LoadedProbes] = load) -> None:
+        """Opens the session. Raises Unavailable."""
+        self._stack = ExitStack()
+        self.session = self._stack.enter_context(Session.open(config, context, loader))
+        self._batches: list[Batch] = []
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def attach(self) -> None:
+        self.session.attach()
+
+    def gather(self) -> None:
+        self.session.gather()
+
+    def processes(self) -> list[WatchedProcess]:
+        return self.session.processes()
+
+    def read(self) -> Batch:
+        """Reads. Returns all that was read since the last call of `taken`."""
+        self._batches += self.session.read().batches
+        return Batch.join(self._batches)
+
+    def taken(self) -> None:
+        """Forgets what was read."""
+        self._batches.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def own_programs() -> Iterator[None]:
-    """Every watch attaches to the programs of this run alone.
+    """Every session attaches to the programs of this test run only.
 
-    Only its scans are narrowed: a selection in its configuration would leave out whoever ends before it is looked at.
+    Only its scans are narrowed. A selection in its configuration would drop processes that end before they are scanned.
     """
     run = uuid4().hex
 
@@ -49,7 +82,7 @@ def own_programs() -> Iterator[None]:
 
 @functools.cache
 def why_not(mode: Mode) -> str | None:
-    """Why the mode does not work here: tried with a probe and seven calls, not guessed."""
+    """Why the mode does not work on this machine, from a trial with one probe and seven calls. None if it works."""
     try:
         load(Limits(max_processes=8, max_series=8), (mode,)).close()
     except (Unavailable, OSError) as missing:
@@ -59,28 +92,28 @@ def why_not(mode: Mode) -> str | None:
 
 @pytest.fixture(params=list(Mode))
 def mode(request: pytest.FixtureRequest) -> Mode:
-    """Each way to attach in turn; skips those that do not work here."""
+    """Each way to attach in turn. Skips the test if it does not work on this machine."""
     return require(request.param)
 
 
 def best_mode() -> Mode | None:
-    """The mode that a watch takes here; None where eBPF does not work."""
+    """The mode that a session uses on this machine; None if eBPF does not work."""
     return next((mode for mode in Mode if not why_not(mode)), None)
 
 
 @pytest.fixture
 def loadable() -> None:
-    """Skips where eBPF does not work in any mode."""
+    """Skips the test if eBPF does not work in any mode."""
     require_ebpf()
 
 
 def require_ebpf() -> Mode:
-    """The best mode of this kernel; skips the test where there is none."""
+    """The best mode of this kernel. Skips the test if no mode works."""
     return best_mode() or require(Mode.PERF)
 
 
 def require(mode: Mode) -> Mode:
-    """Skips the test where this mode does not work. ZERNEL_MODES names the modes that must work; default: all."""
+    """Skips the test if this mode does not work. ZERNEL_MODES lists the modes that must work; default: all."""
     if reason := why_not(mode):
         required = "1" in (os.environ.get("REQUIRE_BPF"), os.environ.get("REQUIRE_PEERS"))
         expected = mode in os.environ.get("ZERNEL_MODES", ",".join(Mode)).split(",")
@@ -90,18 +123,14 @@ def require(mode: Mode) -> Mode:
 
 @pytest.fixture
 def watch(loadable: None) -> Iterator[Watch]:
-    """A watch in the best mode, with the default configuration."""
-    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()))
-    try:
-        watch.open()
+    """An open session in the best mode, with the default configuration."""
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
         yield watch
-    finally:
-        watch.close()
 
 
 @contextmanager
 def reading(watch: Watch) -> Iterator[None]:
-    """Reads again and again meanwhile, as the receiver does: whoever else runs PyTorch here fills the same ring."""
+    """Reads all the time, as the receiver does: other PyTorch jobs on this machine fill the same ring buffer."""
     over = Event()
 
     def read() -> None:
@@ -118,7 +147,7 @@ def reading(watch: Watch) -> Iterator[None]:
 
 
 def metrics_of(batch: Batch) -> dict[str, Metric]:
-    """The metrics of a batch by name; one that comes several times has all the points."""
+    """The metrics of a batch by name. The points of metrics with the same name are merged."""
     found: defaultdict[str, Metric] = defaultdict(Metric)
     for resource in batch.metrics.resource_metrics:
         for scope in resource.scope_metrics:
@@ -128,19 +157,19 @@ def metrics_of(batch: Batch) -> dict[str, Metric]:
 
 
 def histogram_points(batch: Batch, name: str, **attributes: object) -> list[HistogramDataPoint]:
-    """The points of a histogram that have these attributes (`_` for `.` in their names)."""
+    """The points of a histogram with these attributes (`_` for `.` in their names)."""
     metric = metrics_of(batch).get(name)
     points = metric.histogram.data_points if metric else []
     return [point for point in points if attributes.items() <= attributes_of(point).items()]
 
 
 def numbers(batch: Batch, name: str, **attributes: object) -> list[int]:
-    """The integers of a sum's or gauge's points that have these attributes."""
+    """The integer values of the points of a sum or gauge with these attributes."""
     return [point.as_int for point in _number_points(batch, name, attributes)]
 
 
 def doubles(batch: Batch, name: str, **attributes: object) -> list[float]:
-    """The same where they are no integers."""
+    """The floating-point values of the points of a sum or gauge with these attributes."""
     return [point.as_double for point in _number_points(batch, name, attributes)]
 
 
@@ -151,12 +180,12 @@ def _number_points(batch: Batch, name: str, attributes: dict[str, object]) -> li
 
 
 def spans_of(batch: Batch, pid: int) -> list[Span]:
-    """The spans of what a process did."""
+    """The spans of a process, without the span of its whole lifetime."""
     return [span for span in _all_spans_of(batch, pid) if attributes_of(span)["zernel_interval"] != "process"]
 
 
 def endings_of(batch: Batch, pid: int) -> list[Span]:
-    """The spans of a process as a whole."""
+    """The spans of a process's whole lifetime: one if it has ended, else none."""
     return [span for span in _all_spans_of(batch, pid) if attributes_of(span)["zernel_interval"] == "process"]
 
 
@@ -179,5 +208,5 @@ def attributes_of(point: HistogramDataPoint | NumberDataPoint | Span | Resource)
 
 
 def calls(batch: Batch, name: str, **attributes: object) -> int:
-    """How many calls the histogram's points count in all."""
+    """The sum of the counts of the histogram's points."""
     return sum(point.count for point in histogram_points(batch, name, **attributes))

@@ -1,4 +1,4 @@
-"""A machine with NVIDIA's driver: `driver("h200")` boots it."""
+"""A machine with a stand-in for NVIDIA's driver: `driver("h200")` boots it."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from tests.receivers.nvml.driver import driver as standin
 
 @pytest.fixture
 def driver() -> Iterator[Callable[[str], Driver]]:
-    """Boots a scenario; lets go of whoever hangs in the end."""
+    """Boots a scenario. At the end, releases threads that hang in the driver."""
     controls = standin()
     yield controls.boot
     controls.apply("gpu 0-7", "hang -", "driver", "hang -", "hang count -")

@@ -1,4 +1,4 @@
-"""What a batch says, as text that can be compared."""
+"""The points of a batch, as text that can be compared."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from otel_zernel.batch import Batch, points
 
 
 def lines(batch: Batch) -> Iterator[str]:
-    """A block for each resource, and in it a line for each point, its metric first."""
+    """A heading for each resource, and a line for each of its points, which starts with the metric."""
     blocks: dict[str, list[str]] = {}
     for resource in batch.metrics.resource_metrics:
         block = blocks.setdefault(_attributes(resource.resource.attributes), [])
@@ -24,7 +24,7 @@ def lines(batch: Batch) -> Iterator[str]:
 
 
 def values(batch: Batch, name: str) -> dict[str, float]:
-    """The values of a metric's number points by their attributes, `hw.id` left out."""
+    """The values of a metric's number points, by their attributes without `hw.id`."""
     return {
         _attributes([one for one in point.attributes if one.key != "hw.id"]): point.as_double
         for metric in metrics(batch, name)
@@ -33,7 +33,7 @@ def values(batch: Batch, name: str) -> dict[str, float]:
 
 
 def metrics(batch: Batch, name: str) -> list[Metric]:
-    """All metrics of the name."""
+    """All metrics with this name."""
     return [
         metric
         for resource in batch.metrics.resource_metrics
@@ -59,7 +59,7 @@ def _kind(metric: Metric) -> str:
 def _point(point: NumberDataPoint) -> str:
     attributes = _attributes([one for one in point.attributes if one.key != "hw.id"])
     if isinstance(point, NumberDataPoint):
-        said = f"{point.as_double:.15g}"
+        text = f"{point.as_double:.15g}"
     else:
-        said = f"count={point.count} sum={point.sum:.15g} min={point.min:.15g} max={point.max:.15g}"
-    return f"{{{attributes}}} {said}" + (f" since {point.start_time_unix_nano}" if point.start_time_unix_nano else "")
+        text = f"count={point.count} sum={point.sum:.15g} min={point.min:.15g} max={point.max:.15g}"
+    return f"{{{attributes}}} {text}" + (f" since {point.start_time_unix_nano}" if point.start_time_unix_nano else "")

@@ -18,17 +18,17 @@ def test_metrics_can_be_switched_either_way() -> None:
 
 
 def test_a_metric_that_does_not_exist_is_a_mistake() -> None:
-    with pytest.raises(ValidationError, match=r"no metric 'hw\.gpu\.utilisation'"):
+    with pytest.raises(ValidationError, match=r"there is no metric 'hw\.gpu\.utilisation'"):
         NvmlConfig.model_validate({"metrics": {"hw.gpu.utilisation": {"enabled": True}}})
 
 
-def test_the_nearest_name_is_suggested_and_every_mistake_is_told() -> None:
+def test_the_nearest_name_is_suggested_and_every_mistake_is_listed() -> None:
     with pytest.raises(ValidationError) as raised:
         NvmlConfig.model_validate({"metrics": {"hw.pwr": {"enabled": True}, "hw.energy": True, "x": {}}})
-    said = str(raised.value)
-    assert "no metric 'hw.pwr'; did you mean hw.power?" in said
-    assert "no metric 'x'; the README lists them all" in said
-    assert "metrics.`hw.energy`" in said
+    message = str(raised.value)
+    assert "there is no metric 'hw.pwr'; did you mean hw.power?" in message
+    assert "there is no metric 'x'; the README lists all metrics" in message
+    assert "metrics.`hw.energy`" in message
 
 
 def test_pynvml_is_imported_only_when_the_receiver_runs() -> None:

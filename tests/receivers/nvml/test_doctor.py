@@ -1,4 +1,4 @@
-"""`otel-zernel doctor` tells of the driver and its boards, or why there are none."""
+"""`otel-zernel doctor` reports the driver and its GPUs, or why there are none."""
 
 from collections.abc import Callable
 
@@ -10,17 +10,17 @@ from otel_zernel_receivers.nvml.driver import library as nvml
 from tests.receivers.nvml.driver import Driver
 
 
-def test_the_driver_and_its_boards_are_told_and_nvml_is_closed_again(driver: Callable[[str], Driver]) -> None:
+def test_the_driver_and_its_boards_are_reported_and_nvml_is_closed_again(driver: Callable[[str], Driver]) -> None:
     machine = driver("h200")
     first, *boards = NvmlReceiver.examine()
     assert first.topic == "driver"
-    assert "for CUDA up to 1" in first.text
+    assert "supports CUDA up to 1" in first.text
     assert boards
     assert all(board.ok and "H200" in board.text and "GPU-" in board.text for board in boards)
     assert machine.users == 0
 
 
-def test_a_board_that_is_gone_is_told_beside_the_others(driver: Callable[[str], Driver]) -> None:
+def test_a_lost_board_is_reported_beside_the_others(driver: Callable[[str], Driver]) -> None:
     controls = driver("h100x8")
     controls.apply("gpu 2", "lost = !15")
     assert [finding.topic for finding in NvmlReceiver.examine() if not finding.ok] == ["GPU 2"]
@@ -28,23 +28,23 @@ def test_a_board_that_is_gone_is_told_beside_the_others(driver: Callable[[str], 
 
 
 @pytest.mark.parametrize(
-    ("scenario", "trouble", "topic", "told"),
+    ("scenario", "trouble", "topic", "text"),
     [("none", "init -", "GPUs", "lists none"), ("h200", "init = !9", "driver", "is not loaded")],
 )
-def test_a_driver_without_boards_and_one_that_does_not_work_are_told(
-    driver: Callable[[str], Driver], scenario: str, trouble: str, topic: str, told: str
+def test_a_driver_without_boards_and_a_broken_driver_are_reported(
+    driver: Callable[[str], Driver], scenario: str, trouble: str, topic: str, text: str
 ) -> None:
     controls = driver(scenario)
     controls.apply("driver", trouble)
     (wrong,) = (finding for finding in NvmlReceiver.examine() if not finding.ok)
     assert wrong.topic == topic
-    assert told in wrong.text
+    assert text in wrong.text
     controls.apply("driver", "init -")
 
 
-def test_without_a_driver_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_driver_the_finding_contains_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> None:
-        raise nvml.Unavailable("libnvidia-ml.so.1 was not found; install it")
+        raise nvml.NvmlUnavailable("libnvidia-ml.so.1 was not found; install it")
 
     monkeypatch.setattr(nvml, "_pynvml", absent)
     assert list(NvmlReceiver.examine()) == [Finding("driver", "libnvidia-ml.so.1 was not found; install it", ok=False)]

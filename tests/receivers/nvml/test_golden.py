@@ -1,4 +1,7 @@
-"""What whole machines say, compared with text. Write it anew with `UPDATE_GOLDEN=1 pytest tests/receivers/nvml`."""
+"""All points of whole machines, compared with golden files.
+
+`UPDATE_GOLDEN=1 pytest tests/receivers/nvml` writes the files.
+"""
 
 import os
 import re
@@ -23,15 +26,17 @@ ALL = {name: {"enabled": True} for name in METRICS}
 
 @pytest.mark.parametrize("scenario", ["h200", "h100x8", "b200", "a100-mig", "v100", "geforce", "none"])
 @pytest.mark.parametrize("metrics", ["default", "all"])
-def test_a_machine_says_what_its_driver_says(scenario: str, metrics: str, driver: Callable[[str], Driver]) -> None:
+def test_the_points_of_a_machine_match_its_golden_file(
+    scenario: str, metrics: str, driver: Callable[[str], Driver]
+) -> None:
     driver(scenario)
     host = Host({"metrics": ALL if metrics == "all" else {}})
     with host.gpus() as gpus:
-        said = "\n".join(lines(Batch.join([gpu.scrape() for gpu in gpus])))
+        text = "\n".join(lines(Batch.join([gpu.scrape() for gpu in gpus])))
     golden = GOLDEN / f"{scenario}-{metrics}.txt"
     if os.environ.get("UPDATE_GOLDEN"):
-        golden.write_text(said + "\n")
-    assert said + "\n" == golden.read_text()
+        golden.write_text(text + "\n")
+    assert text + "\n" == golden.read_text()
     assert host.failed == []
 
 
@@ -45,10 +50,10 @@ NEWER = (
         "GraphicsRunningProcesses_v3",
     ),
 )
-"""What drivers of the age of `geforce`'s do not have."""
+"""Functions that the driver of `geforce` is too old for."""
 
 
-def test_functions_that_the_library_has_not_got_are_those_a_board_has_not_got(tmp_path: Path) -> None:
+def test_a_function_missing_in_the_library_counts_as_unsupported_by_the_board(tmp_path: Path) -> None:
     build(tmp_path, without=[f"nvmlDeviceGet{name}" for name in NEWER])
     code = "from tests.receivers.nvml import test_golden; print(test_golden.geforce())"
     environ = {
@@ -62,18 +67,18 @@ def test_functions_that_the_library_has_not_got_are_those_a_board_has_not_got(tm
 
 
 def geforce() -> str:
-    """All the machine says, without what it cost: a function that is missing is tried once more."""
+    """The points of the machine without query durations: a missing function is tried once more."""
     with Host({"metrics": ALL}).gpus() as gpus:
         return "\n".join(line for line in lines(gpus[0].scrape()) if "query.duration" not in line)
 
 
-def test_every_series_that_a_board_can_have_is_in_some_machines_text() -> None:
-    said = "".join(path.read_text() for path in GOLDEN.glob("*-all.txt"))
-    streams = [field.stream for field in FIELDS] + [one for query in BOARD for one in query.streams]
-    known = {(one.metric, " ".join(f"{name}={value}" for name, value in one.attributes)) for one in streams}
-    missing = {(metric, about) for metric, about in known if not re.search(_line(metric, about), said)}
+def test_every_series_of_a_board_is_in_a_golden_file() -> None:
+    text = "".join(path.read_text() for path in GOLDEN.glob("*-all.txt"))
+    series = [field.series for field in FIELDS] + [one for query in BOARD for one in query.series]
+    known = {(one.metric, " ".join(f"{name}={value}" for name, value in one.attributes)) for one in series}
+    missing = {(metric, attributes) for metric, attributes in known if not re.search(_line(metric, attributes), text)}
     assert not missing
 
 
-def _line(metric: str, about: str) -> str:
-    return rf"\n  {re.escape(metric)} \[[^]]*\] \w+ {{{re.escape(about)}}} "
+def _line(metric: str, attributes: str) -> str:
+    return rf"\n  {re.escape(metric)} \[[^]]*\] \w+ {{{re.escape(attributes)}}} "

@@ -1,4 +1,4 @@
-"""NVML that is not there, in processes that have none."""
+"""The error if NVML is not installed, in processes without it."""
 
 import ctypes.util
 import subprocess
@@ -7,25 +7,26 @@ import sys
 import pytest
 
 TRY = """
-from otel_zernel_receivers.nvml.driver.library import Library, Unavailable
+from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
 try:
-    Library()
-except Unavailable as problem:
+    NvmlLibrary()
+except NvmlUnavailable as problem:
     print(problem)
 """
 
 
-def said(before: str = "") -> str:
+def error_of(before: str = "") -> str:
+    """The error that a new process prints after it has run the code `before`."""
     ran = subprocess.run([sys.executable, "-c", before + TRY], capture_output=True, text=True, check=True)
     return ran.stdout.strip()
 
 
-def test_without_the_library_the_user_is_told_how_to_get_it() -> None:
+def test_without_the_library_the_error_names_the_remedy() -> None:
     if ctypes.util.find_library("nvidia-ml"):
         pytest.skip("needs a machine without libnvidia-ml.so.1")
-    assert said().startswith("libnvidia-ml.so.1 was not found; install NVIDIA's driver")
+    assert error_of().startswith("libnvidia-ml.so.1 was not found; install NVIDIA's driver")
 
 
-def test_without_its_python_package_the_user_is_told_what_to_install() -> None:
+def test_without_the_python_package_the_error_names_it() -> None:
     missing = "import sys; sys.modules['pynvml'] = None\n"
-    assert said(missing) == "the Python package nvidia-ml-py is missing; pip install nvidia-ml-py"
+    assert error_of(missing) == "the Python package nvidia-ml-py is not installed; pip install nvidia-ml-py"

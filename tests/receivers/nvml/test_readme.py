@@ -1,4 +1,4 @@
-"""The README's tables are those of the code."""
+"""The README's tables match the code."""
 
 from docs.nvml_metrics import README, written_into
 

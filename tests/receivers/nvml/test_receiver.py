@@ -1,4 +1,4 @@
-"""The receiver at work, over everything that drivers do to it."""
+"""The running receiver, with GPUs that hang, get lost and return, and drivers that fail or are updated."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,7 +28,7 @@ QUICK = {
 
 
 class Running:
-    """A receiver that runs, and what came out of it."""
+    """A running receiver and its batches, metrics and health."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.reader = InMemoryMetricReader()
@@ -43,14 +43,14 @@ class Running:
 
     @property
     def timeouts(self) -> dict[str, int]:
-        """How often each GPU did not answer in time, by uuid."""
-        return {str(about["hw.id"]): count for about, count in self._counted("zernel.nvml.timeouts")}
+        """The number of timeouts of each GPU, by uuid."""
+        return {str(attributes["hw.id"]): count for attributes, count in self._counted("zernel.nvml.timeouts")}
 
     @property
     def errors(self) -> dict[tuple[str, str], int]:
-        """How often each query failed with which error."""
+        """The number of failures, by query and error."""
         counted = self._counted("zernel.nvml.query.errors")
-        return {(str(about["zernel.nvml.query"]), str(about["error.type"])): count for about, count in counted}
+        return {(str(key["zernel.nvml.query"]), str(key["error.type"])): count for key, count in counted}
 
     def _counted(self, name: str) -> Iterator[tuple[dict[str, Any], int]]:
         data = self.reader.get_metrics_data()
@@ -63,18 +63,18 @@ class Running:
         return self.context.health.problems.get("receivers::nvml", "")
 
     async def scraped(self, uuid: str) -> None:
-        """Returns when the GPU was scraped after now."""
+        """Waits for the next scrape of the GPU."""
         before = len(self.batches)
         await until(lambda: any(_of(uuid, batch) for batch in self.batches[before:]))
 
     def newest(self, metric: str, uuid: str = "") -> dict[str, float]:
-        """The newest values of the metric, of a GPU if given."""
+        """The newest values of the metric, for one GPU or for any."""
         found = (values(batch, metric) for batch in reversed(self.batches) if _of(uuid, batch))
         return next((one for one in found if one), {})
 
 
 def _of(text: str, batch: Batch) -> bool:
-    """Whether the batch is of a GPU or driver."""
+    """Whether the batch contains the text: a GPU's uuid, or a driver's version."""
     return text.encode() in batch.metrics_bytes()
 
 
@@ -93,11 +93,11 @@ async def running(**options: Any) -> AsyncIterator[Running]:
 
 
 def gpu(index: int) -> str:
-    """The uuid of a board of `h100x8`."""
+    """The uuid of a board in the scenario `h100x8`."""
     return f"GPU-5fd4f087-86f3-7a43-b711-00000000000{index}"
 
 
-async def test_every_gpu_comes_in_a_batch_of_its_own(driver: Boot) -> None:
+async def test_every_gpu_has_a_batch_of_its_own(driver: Boot) -> None:
     driver("h100x8")
     async with running() as nvml:
         for index in range(8):
@@ -105,7 +105,7 @@ async def test_every_gpu_comes_in_a_batch_of_its_own(driver: Boot) -> None:
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_hung_gpu_costs_that_gpu_only_and_is_counted_until_it_answers_again(driver: Boot) -> None:
+async def test_a_hung_gpu_affects_no_other_gpu_and_is_counted_until_it_answers_again(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(5))
@@ -121,7 +121,7 @@ async def test_a_hung_gpu_costs_that_gpu_only_and_is_counted_until_it_answers_ag
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_gpu_that_hangs_from_the_start_does_not_keep_the_others(driver: Boot) -> None:
+async def test_a_gpu_that_hangs_from_the_start_does_not_block_the_others(driver: Boot) -> None:
     controls = driver("h100x8")
     controls.apply("gpu 4", "hang = 1")
     async with running() as nvml:
@@ -136,7 +136,7 @@ async def test_while_one_gpu_hangs_another_is_lost_and_found_again(driver: Boot)
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(2))
-        await nvml.scraped(gpu(5))  # it is known by its uuid from now on
+        await nvml.scraped(gpu(5))  # its uuid is known from here on
         controls.apply("gpu 5", "hang = 1")
         await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
         controls.apply("gpu 2", "lost = !15")
@@ -151,7 +151,7 @@ async def test_while_one_gpu_hangs_mig_instances_of_another_are_found(driver: Bo
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(1))
-        await nvml.scraped(gpu(5))  # it is known by its uuid from now on
+        await nvml.scraped(gpu(5))  # its uuid is known from here on
         controls.apply("gpu 5", "hang = 1")
         await until(lambda: f"GPU 5 ({gpu(5)})" in nvml.problem)
         uuid = "MIG-dddddddd-0000-0000-0000-000000000000"
@@ -169,7 +169,7 @@ async def test_a_gpu_that_hung_from_the_start_reports_xids_while_another_hangs(d
         await nvml.scraped(gpu(4))
 
         def counted() -> dict[str, float]:
-            controls.apply("gpu 4", "xid = 31")  # one before the GPU's events are asked for is nobody's
+            controls.apply("gpu 4", "xid = 31")  # an XID before the subscription is lost
             return nvml.newest("zernel.gpu.xid.errors", gpu(4))
 
         await until(counted)
@@ -177,7 +177,7 @@ async def test_a_gpu_that_hung_from_the_start_reports_xids_while_another_hangs(d
         assert "GPU 5 does not answer" in nvml.problem
 
 
-async def test_a_gpu_that_is_lost_from_the_start_is_named(driver: Boot) -> None:
+async def test_a_gpu_that_is_lost_from_the_start_is_shown_in_health(driver: Boot) -> None:
     controls = driver("h100x8")
     controls.apply("gpu 6", "lost = !15")
     async with running() as nvml:
@@ -185,7 +185,7 @@ async def test_a_gpu_that_is_lost_from_the_start_is_named(driver: Boot) -> None:
         await until(lambda: nvml.problem == "GPU 6 has fallen off the bus or is otherwise inaccessible")
 
 
-async def test_a_gpu_that_only_an_nvml_opened_anew_shows_waits_while_another_hangs(driver: Boot) -> None:
+async def test_a_gpu_that_needs_the_driver_reopened_waits_while_another_hangs(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(2))
@@ -194,7 +194,7 @@ async def test_a_gpu_that_only_an_nvml_opened_anew_shows_waits_while_another_han
         await until(lambda: f"GPU 5 ({gpu(5)}) does not answer" in nvml.problem)
         controls.apply("gpu 2", "lost = !15 until closed")
         await until(lambda: nvml.newest("hw.status", gpu(2)).get("hw.state=failed") == 1)
-        for _ in range(3):  # it is asked again and again, and the others go on
+        for _ in range(3):  # it is still sent, and the others are scraped
             await nvml.scraped(gpu(2))
             await nvml.scraped(gpu(0))
         assert f"GPU 2 ({gpu(2)}) has fallen off the bus" in nvml.problem
@@ -205,7 +205,7 @@ async def test_a_gpu_that_only_an_nvml_opened_anew_shows_waits_while_another_han
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_gpu_that_the_driver_lists_later_is_watched_also_while_another_hangs(driver: Boot) -> None:
+async def test_a_gpu_that_the_driver_lists_later_is_scraped_even_while_another_hangs(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(5))
@@ -218,14 +218,12 @@ async def test_a_gpu_that_the_driver_lists_later_is_watched_also_while_another_h
 
 @pytest.mark.parametrize("code", [15, 999])
 @pytest.mark.parametrize("function", ["Count", "EventSetCreate"])
-async def test_a_driver_of_which_a_part_fails_when_opened_is_opened_again(
-    driver: Boot, function: str, code: int
-) -> None:
+async def test_a_driver_that_fails_in_part_when_opened_is_opened_again(driver: Boot, function: str, code: int) -> None:
     controls = driver("h200")
     controls.apply("driver", f"{function} = !{code}")
     async with running() as nvml:
         if function == "Count":
-            await until(lambda: nvml.problem == "NVIDIA's driver knows no GPU")
+            await until(lambda: nvml.problem == "NVIDIA's driver lists no GPU")
         else:
             await nvml.scraped("GPU-515034b9")
         controls.apply("driver", f"{function} -")
@@ -233,7 +231,7 @@ async def test_a_driver_of_which_a_part_fails_when_opened_is_opened_again(
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_driver_that_hangs_when_opened_is_said_and_opened_once_it_answers(driver: Boot) -> None:
+async def test_a_driver_that_hangs_when_opened_is_reported_and_opened_once_it_answers(driver: Boot) -> None:
     controls = driver("h200")
     controls.apply("driver", "hang = 1")
     async with running() as nvml:
@@ -243,7 +241,7 @@ async def test_a_driver_that_hangs_when_opened_is_said_and_opened_once_it_answer
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_driver_that_hangs_while_it_counts_its_gpus_keeps_no_gpu_from_being_scraped(driver: Boot) -> None:
+async def test_a_driver_that_hangs_while_counting_gpus_does_not_block_the_scrapes(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(2))
@@ -256,18 +254,18 @@ async def test_a_driver_that_hangs_while_it_counts_its_gpus_keeps_no_gpu_from_be
 
 
 @pytest.mark.parametrize("query", ["UUID", "HandleByIndex"])
-async def test_a_gpu_that_does_not_say_who_it_is_is_named_and_taken_up_once_it_does(driver: Boot, query: str) -> None:
+async def test_a_gpu_without_a_uuid_is_reported_and_scraped_once_it_has_one(driver: Boot, query: str) -> None:
     controls = driver("h100x8")
     controls.apply("gpu 4", f"{query} = !999")
     async with running() as nvml:
-        await until(lambda: nvml.problem == "GPU 4 does not say who it is (unknown)")
+        await until(lambda: nvml.problem == "GPU 4 does not return its uuid (unknown)")
         assert nvml.errors[(f"nvmlDeviceGet{query}", "unknown")] > 0
         controls.apply("gpu 4", "HandleByIndex -", f"UUID = {gpu(4)}")
         await nvml.scraped(gpu(4))
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_known_gpu_that_does_not_say_its_name_for_once_goes_on_being_scraped(driver: Boot) -> None:
+async def test_a_known_gpu_that_once_returns_no_uuid_is_still_scraped(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(4))
@@ -278,7 +276,7 @@ async def test_a_known_gpu_that_does_not_say_its_name_for_once_goes_on_being_scr
         assert nvml.problem == ""
 
 
-async def test_what_a_board_did_not_tell_of_itself_at_first_is_added(driver: Boot) -> None:
+async def test_an_attribute_that_a_board_returns_later_is_added(driver: Boot) -> None:
     controls = driver("h200")
     controls.apply("gpu 0", "Serial = !999")
     async with running() as nvml:
@@ -288,7 +286,7 @@ async def test_what_a_board_did_not_tell_of_itself_at_first_is_added(driver: Boo
         await nvml.scraped("1654324149046")
 
 
-async def test_a_board_that_answers_no_query_is_said_and_failed(driver: Boot) -> None:
+async def test_a_board_that_answers_no_query_is_reported_and_failed(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(4))
@@ -300,7 +298,7 @@ async def test_a_board_that_answers_no_query_is_said_and_failed(driver: Boot) ->
         assert nvml.newest("hw.status", gpu(4))["hw.state=ok"] == 1
 
 
-async def test_a_driver_that_could_not_be_closed_is_closed_once_nobody_hangs(driver: Boot) -> None:
+async def test_a_driver_that_could_not_be_closed_is_closed_once_no_thread_hangs(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(5))
@@ -319,7 +317,7 @@ async def test_a_driver_that_could_not_be_closed_is_closed_once_nobody_hangs(dri
         await until(lambda: controls.users == 1)
 
 
-async def test_a_lost_gpu_says_so_and_is_found_again(driver: Boot) -> None:
+async def test_a_lost_gpu_is_failed_and_is_found_again(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(2))
@@ -336,15 +334,15 @@ async def test_without_a_driver_it_waits_for_one(driver: Boot) -> None:
     controls = driver("none")
     controls.apply("driver", "init = !9")
     async with running() as nvml:
-        await until(lambda: nvml.problem == "no GPUs: NVIDIA's driver is not loaded")
+        await until(lambda: nvml.problem == "no GPUs: NVIDIA's driver is not loaded; load it with `modprobe nvidia`")
         controls.apply("driver", "init -")
-        await until(lambda: nvml.problem == "NVIDIA's driver knows no GPU")
+        await until(lambda: nvml.problem == "NVIDIA's driver lists no GPU")
         driver("h200")
         await nvml.scraped("GPU-515034b9")
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_driver_updated_underneath_is_taken_up(driver: Boot) -> None:
+async def test_an_updated_driver_is_opened_again(driver: Boot) -> None:
     controls = driver("h200")
     async with running() as nvml:
         await nvml.scraped("GPU-515034b9")
@@ -355,7 +353,7 @@ async def test_a_driver_updated_underneath_is_taken_up(driver: Boot) -> None:
         await until(lambda: nvml.problem == "")
 
 
-async def test_a_mig_instance_that_is_made_is_found(driver: Boot) -> None:
+async def test_a_new_mig_instance_is_found(driver: Boot) -> None:
     controls = driver("a100-mig")
     async with running() as nvml:
         await nvml.scraped("MIG-cccccccc")
@@ -364,7 +362,7 @@ async def test_a_mig_instance_that_is_made_is_found(driver: Boot) -> None:
         await nvml.scraped(uuid)
 
 
-async def test_xids_count_by_code_with_the_time_of_the_last(driver: Boot) -> None:
+async def test_xids_are_counted_by_code_with_the_time_of_the_last(driver: Boot) -> None:
     controls = driver("h100x8")
     async with running() as nvml:
         await nvml.scraped(gpu(1))
@@ -379,7 +377,7 @@ async def test_xids_count_by_code_with_the_time_of_the_last(driver: Boot) -> Non
         assert nvml.newest("zernel.gpu.xid.errors", gpu(0)) == {}
 
 
-async def test_an_xid_of_a_mig_instance_names_it(driver: Boot) -> None:
+async def test_an_xid_of_a_mig_instance_has_its_id(driver: Boot) -> None:
     controls = driver("a100-mig")
     async with running() as nvml:
         await nvml.scraped("GPU-aaaaaaaa")
@@ -393,7 +391,7 @@ async def test_an_xid_of_a_mig_instance_names_it(driver: Boot) -> None:
         assert set(nvml.newest("zernel.gpu.xid.last_time", "GPU-aaaaaaaa")) == set(counted)
 
 
-async def test_an_xid_of_a_board_without_mig_names_no_instance(driver: Boot) -> None:
+async def test_an_xid_of_a_board_without_mig_has_no_instance(driver: Boot) -> None:
     controls = driver("h200")
     async with running() as nvml:
         await nvml.scraped("GPU-515034b9")
@@ -409,7 +407,7 @@ async def test_a_fatal_xid_makes_the_gpu_failed(driver: Boot) -> None:
         await until(lambda: nvml.newest("hw.status").get("hw.state=failed") == 1)
 
 
-async def test_a_scrape_that_finds_no_room_is_dropped_and_counted(driver: Boot) -> None:
+async def test_a_scrape_is_dropped_and_counted_while_downstream_is_full(driver: Boot) -> None:
     driver("h200")
     one = Running({})
     one.downstream.refuse = 10**9

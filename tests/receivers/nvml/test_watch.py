@@ -1,4 +1,4 @@
-"""The timetable of one GPU."""
+"""Scraping one GPU: schedule, timeout, unforeseen errors."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,14 +7,14 @@ from opentelemetry.metrics import NoOpMeter
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Downstream, until
-from otel_zernel_receivers.nvml.watch import Watch
+from otel_zernel_receivers.nvml.watch import GpuScraping
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics
 from tests.receivers.nvml.running import Host
 
 
-def watching(host: Host) -> Watch:
-    return Watch(0, host.config, host.context, NoOpMeter("test").create_counter("timeouts"))
+def scraping_of(host: Host) -> GpuScraping:
+    return GpuScraping(0, host.config, host.context, NoOpMeter("test").create_counter("timeouts"))
 
 
 async def stopped(task: "asyncio.Task[None]") -> None:
@@ -22,16 +22,18 @@ async def stopped(task: "asyncio.Task[None]") -> None:
     await asyncio.wait([task])
 
 
-async def test_sample_buffers_are_read_between_scrapes_before_they_go_round(driver: Callable[[str], Driver]) -> None:
+async def test_sample_buffers_are_read_between_scrapes_before_they_are_overwritten(
+    driver: Callable[[str], Driver],
+) -> None:
     two_seconds = (f"Samples 0 += {1_000_000 + one * 100_000} 100000" for one in range(1, 21))
     driver("h200").apply("gpu 0", *two_seconds)
     host, downstream = Host({"collection_interval": "60s"}), Downstream()
-    with host.place() as place:
-        watch = watching(host)
-        task = asyncio.create_task(watch.run(place, downstream, lambda: None))
+    with host.slot() as slot:
+        scraping = scraping_of(host)
+        task = asyncio.create_task(scraping.run(slot, downstream, lambda: None))
         await until(lambda: len(downstream.batches) == 2)
         await stopped(task)
-        watch.close()
+        scraping.close()
     reads = [
         point.count
         for metric in metrics(downstream.batches[1], "zernel.nvml.query.duration")
@@ -41,42 +43,42 @@ async def test_sample_buffers_are_read_between_scrapes_before_they_go_round(driv
     assert reads == [60 * 9]  # every second, and 9 buffers each time
 
 
-async def test_what_nobody_foresaw_costs_a_scrape_and_is_said(driver: Callable[[str], Driver]) -> None:
+async def test_an_unforeseen_error_costs_one_scrape_and_is_reported(driver: Callable[[str], Driver]) -> None:
     driver("h200")
     host, downstream = Host(), Downstream()
-    with host.place() as place:
-        watch, scrape, broken = watching(host), place.scrape, [ZeroDivisionError("division by zero")]
-        place.scrape = lambda: _raised(broken.pop()) if broken else scrape()  # type: ignore[method-assign]  # a bug
-        said: list[str | None] = []
-        task = asyncio.create_task(watch.run(place, downstream, lambda: said.append(watch.trouble)))
+    with host.slot() as slot:
+        scraping, scrape, broken = scraping_of(host), slot.scrape, [ZeroDivisionError("division by zero")]
+        slot.scrape = lambda: _raised(broken.pop()) if broken else scrape()  # type: ignore[method-assign]  # a bug
+        problems: list[str | None] = []
+        task = asyncio.create_task(scraping.run(slot, downstream, lambda: problems.append(scraping.problem)))
         await until(lambda: bool(downstream.batches))
         await stopped(task)
-        watch.close()
-    assert said == ["GPU 0 cannot be scraped: ZeroDivisionError: division by zero", None]
+        scraping.close()
+    assert problems == ["GPU 0 cannot be scraped: ZeroDivisionError: division by zero", None]
 
 
 def _raised(error: Exception) -> Batch:
     raise error
 
 
-async def test_a_scrape_that_was_under_way_when_the_driver_was_left_is_sent(driver: Callable[[str], Driver]) -> None:
+async def test_a_scrape_that_was_pending_when_the_session_ended_is_sent(driver: Callable[[str], Driver]) -> None:
     controls = driver("h200")
     host, downstream = Host({"timeout": "1ms"}), Downstream()
-    with host.place() as place:
-        watch = watching(host)
+    with host.slot() as slot:
+        scraping = scraping_of(host)
         controls.apply("gpu 0", "hang = 1")
-        task = asyncio.create_task(watch.run(place, downstream, lambda: None))
-        await until(lambda: watch.hung)
+        task = asyncio.create_task(scraping.run(slot, downstream, lambda: None))
+        await until(lambda: scraping.hung)
         await stopped(task)
         controls.apply("gpu 0", "hang -")
-        await until(lambda: not watch.busy)
-    with host.place() as place:
-        task = asyncio.create_task(watch.run(place, downstream, lambda: None))
+        await until(lambda: not scraping.busy)
+    with host.slot() as slot:
+        task = asyncio.create_task(scraping.run(slot, downstream, lambda: None))
         await until(lambda: len(downstream.batches) >= 2)
         await stopped(task)
-        await until(lambda: not watch.busy)
-        watch.close()
+        await until(lambda: not scraping.busy)
+        scraping.close()
     assert metrics(
         downstream.batches[0], "zernel.gpu.power.distribution"
-    )  # the one sample there is came with what was under way
+    )  # the only sample came with the pending scrape
     assert not metrics(downstream.batches[1], "zernel.gpu.power.distribution")

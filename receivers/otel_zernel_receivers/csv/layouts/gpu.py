@@ -1,12 +1,12 @@
-"""The resource of a GPU, alike for every layout that knows GPUs."""
+"""The resource of a GPU, which is the same in all GPU layouts."""
 
 from otel_zernel.otlp.points import AttributeValue
 
 
 def gpu_resource(*, uuid: str, index: str, model: str, hostname: str, device: str = "") -> dict[str, AttributeValue]:
-    """Attributes that identify one GPU, after the semantic conventions for hardware; empty ones left out.
+    """The attributes that identify one GPU, after the semantic conventions for hardware, without empty ones.
 
-    Where the uuid is unknown, `hw.id` is the index, which is unique on its host only.
+    If the uuid is unknown, `hw.id` is the index, which is unique only on its host.
     """
     attributes: dict[str, AttributeValue] = {
         "service.instance.id": hostname,

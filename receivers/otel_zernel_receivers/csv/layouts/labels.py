@@ -1,23 +1,25 @@
-"""Label text of the Prometheus exposition format: `name="value",…`."""
+"""Parses labels in the Prometheus exposition format: `name="value",…`."""
 
 import re
 
-# Names may be dotted, or quoted as the format allows since Prometheus 3.
+# Names may contain dots, or be quoted (allowed since Prometheus 3).
 _LABEL = re.compile(r'\s*(?:([A-Za-z_][\w.:]*)|"((?:[^"\\]|\\.)+)")\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)', re.DOTALL)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parse_labels(text: str) -> dict[str, str]:
-    r"""The labels, with `\\`, `\"` and `\n` unescaped. Braces around are tolerated; raises `ValueError`."""
+    r"""The labels, with `\\`, `\"` and `\n` unescaped. Enclosing braces are accepted. Raises `ValueError`."""
     text = text.strip().removeprefix("{").removesuffix("}").rstrip()
     labels: dict[str, str] = {}
-    at = 0
-    while at < len(text):
-        found = _LABEL.match(text, at)
+    position = 0
+    while position < len(text):
+        found = _LABEL.match(text, position)
         if not found:
-            raise ValueError(f"not Prometheus labels from column {at + 1} on: {text[at : at + 40]!r}")
+            raise ValueError(
+                f"not Prometheus labels from character {position + 1} on: {text[position : position + 40]!r}"
+            )
         labels[found[1] or _unescape(found[2])] = _unescape(found[3])
-        at = found.end()
+        position = found.end()
     return labels
 
 

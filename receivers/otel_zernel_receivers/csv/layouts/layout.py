@@ -1,4 +1,4 @@
-"""What the columns of a file mean: the contract of a layout, and the layouts users write themselves."""
+"""A layout is the meaning of a file's columns. Contains the contract of a layout, and the custom layouts of users."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -11,110 +11,118 @@ SCOPE = Scope("otel_zernel_receivers.csv")
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """Where the numbers of rows with the same texts go."""
+class CsvSeries:
+    """The series of a number column in all rows with the same texts."""
 
     series: Series
     scale: float = 1.0
-    flawed: bool = False
-    """Whether the texts were partly unreadable."""
+    """Numbers are multiplied by this."""
+    malformed_labels: bool = False
+    """Whether the labels could not be parsed, so that the series has none of them."""
 
 
-class Layout(ABC):
-    """A row is texts, which say what and where, a time, and numbers, each of which becomes a point."""
+class CsvLayout(ABC):
+    """A row has a time, texts that identify a series, and numbers, each of which becomes a point."""
 
     timestamp: str | None
-    needed: Sequence[str]
+    """The column of the time."""
+    required: Sequence[str]
     """Text columns that every file must have."""
     optional: Sequence[str] = ()
-    """Text columns that it may have."""
+    """Text columns that a file may have."""
     numbers: Sequence[str]
     """Number columns."""
-    every_number = True
-    """Whether a file must have all of the number columns, or just one of them."""
+    requires_all_numbers = True
+    """Whether a file must have all number columns. If not, one is enough."""
     sparse: bool
-    """Wide layouts: an empty number is no point. Else it makes a bad row."""
+    """Whether an empty cell of a number column is skipped. If not, its row is bad."""
 
     @abstractmethod
-    def stream(self, texts: Mapping[str, str], number: str) -> Stream:
-        """The stream of the number column in rows with these texts (those that the file has)."""
+    def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
+        """The series of the number column `number` in rows with these texts, by column. Optional ones may be absent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A layout found in a header: where its columns are."""
+class ColumnPlan:
+    """The positions of a layout's columns in a file."""
 
     width: int
-    """Columns of the file."""
+    """The number of columns in the file."""
     time: int | None
     texts: tuple[tuple[str, int], ...]
+    """Names and positions of the text columns."""
     numbers: tuple[tuple[str, int], ...]
+    """Names and positions of the number columns."""
     sparse: bool
+    """As in `CsvLayout`."""
 
 
-def find_columns(layout: Layout, header: Sequence[str], *, timed: bool) -> Plan:
-    """Where the layout's columns are in the header. Raises `LookupError` with a phrase that names what is missing."""
-    at = {name.strip(): index for index, name in reversed(list(enumerate(header)))}
-    needed = [*([layout.timestamp] if timed and layout.timestamp else []), *layout.needed]
-    needed += layout.numbers if layout.every_number else []
-    if missing := [name for name in needed if name not in at]:
+def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool) -> ColumnPlan:
+    """The positions of the layout's columns in the header.
+
+    `timed`: whether the time column is needed. Raises `LookupError` with a predicate that names the missing columns.
+    """
+    positions = {name.strip(): index for index, name in reversed(list(enumerate(header)))}
+    required = [*([layout.timestamp] if timed and layout.timestamp else []), *layout.required]
+    required += layout.numbers if layout.requires_all_numbers else []
+    if missing := [name for name in required if name not in positions]:
         raise LookupError(f"has no column {' and no column '.join(map(repr, missing))}")
-    numbers = tuple((name, at[name]) for name in layout.numbers if name in at)
+    numbers = tuple((name, positions[name]) for name in layout.numbers if name in positions)
     if not numbers:
         raise LookupError(f"has none of the columns {', '.join(layout.numbers)}")
-    texts = tuple((name, at[name]) for name in (*layout.needed, *layout.optional) if name in at)
-    return Plan(
-        len(header), at[layout.timestamp] if timed and layout.timestamp else None, texts, numbers, layout.sparse
-    )
+    texts = tuple((name, positions[name]) for name in (*layout.required, *layout.optional) if name in positions)
+    time = positions[layout.timestamp] if timed and layout.timestamp else None
+    return ColumnPlan(len(header), time, texts, numbers, layout.sparse)
 
 
-class OwnLayout(Layout):
-    """What wide and long mappings of one's own have in common."""
+class CustomLayout(CsvLayout):
+    """The common part of custom layouts, wide and long."""
 
     def __init__(self, columns: Columns) -> None:
         self.timestamp = columns.timestamp
         self._resource = columns.resource
         self._attributes = columns.attributes
-        self.needed = list(dict.fromkeys([*columns.resource.values(), *columns.attributes.values()]))
+        self.required = list(dict.fromkeys([*columns.resource.values(), *columns.attributes.values()]))
 
-    def _series(self, texts: Mapping[str, str], descriptor: Descriptor) -> Series:
-        resource = encode_resource(_filled(self._resource, texts))
-        return Series(resource, SCOPE, descriptor, encode_point_attributes(_filled(self._attributes, texts)))
+    def _encoded_series(self, texts: Mapping[str, str], descriptor: Descriptor) -> Series:
+        resource = encode_resource(_attributes(self._resource, texts))
+        return Series(resource, SCOPE, descriptor, encode_point_attributes(_attributes(self._attributes, texts)))
 
 
-def _filled(columns: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
+def _attributes(columns: Mapping[str, str], texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts by attribute. An empty text makes no attribute."""
     return {attribute: texts[column] for attribute, column in columns.items() if texts[column]}
 
 
-class OwnWideLayout(OwnLayout):
-    """A metric in each column."""
+class CustomWideLayout(CustomLayout):
+    """One metric per column."""
 
     sparse = True
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self.numbers = list(columns.metrics)
-        self._streams = {column: _descriptor(column, metric) for column, metric in columns.metrics.items()}
+        self._descriptors = {column: _descriptor(column, metric) for column, metric in columns.metrics.items()}
         self._scales = {column: metric.scale for column, metric in columns.metrics.items()}
 
-    def stream(self, texts: Mapping[str, str], number: str) -> Stream:
-        return Stream(self._series(texts, self._streams[number]), self._scales[number])
+    def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
+        return CsvSeries(self._encoded_series(texts, self._descriptors[number]), self._scales[number])
 
 
 def _descriptor(column: str, metric: MetricColumn) -> Descriptor:
     return Descriptor(metric.name or column, metric.unit, metric.type)
 
 
-class OwnLongLayout(OwnLayout):
-    """A metric in each row, by name."""
+class CustomLongLayout(CustomLayout):
+    """One metric per row, with its name in a column."""
 
     sparse = False
 
     def __init__(self, columns: Columns) -> None:
         super().__init__(columns)
         self._metric = columns.metric or ""
-        self.needed = list(dict.fromkeys([*self.needed, self._metric]))
+        self.required = list(dict.fromkeys([*self.required, self._metric]))
         self.numbers = [columns.value or ""]
 
-    def stream(self, texts: Mapping[str, str], number: str) -> Stream:
-        return Stream(self._series(texts, Descriptor(texts[self._metric])))
+    def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
+        return CsvSeries(self._encoded_series(texts, Descriptor(texts[self._metric])))

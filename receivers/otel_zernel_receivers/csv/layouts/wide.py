@@ -1,13 +1,13 @@
-"""The wide layout that small GPU loggers write: a row for each GPU and moment, a column for each metric."""
+"""The wide layout of small GPU loggers: one row per GPU and time, one column per metric."""
 
 from collections.abc import Mapping
 
 from otel_zernel.formats.dcgm import FIELDS
 from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
-from otel_zernel_receivers.csv.layouts.layout import SCOPE, Layout, Stream
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
 
-# The columns hold what DCGM's fields hold, in the same units.
+# The columns have the meaning and the units of DCGM's fields.
 _COLUMNS = {
     "gpu_utilization": FIELDS["DCGM_FI_DEV_GPU_UTIL"],
     "memory_utilization": FIELDS["DCGM_FI_DEV_MEM_COPY_UTIL"],
@@ -20,19 +20,19 @@ _COLUMNS = {
 }
 
 
-class WideLayout(Layout):
+class WideLayout(CsvLayout):
     """`layout: wide`."""
 
     timestamp = "timestamp"
-    needed = ("gpu_id", "hostname")
+    required = ("gpu_id", "hostname")
     optional = ("uuid",)
     numbers = tuple(_COLUMNS)
-    every_number = False
+    requires_all_numbers = False
     sparse = True
 
-    def stream(self, texts: Mapping[str, str], number: str) -> Stream:
+    def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
         uuid, index = texts.get("uuid", ""), texts["gpu_id"]
         resource = gpu_resource(uuid=uuid, index=index, model="", hostname=texts["hostname"])
         measure = _COLUMNS[number]
         attributes = encode_point_attributes({"hw.id": uuid or index, **measure.attributes})
-        return Stream(Series(encode_resource(resource), SCOPE, measure.descriptor, attributes), measure.scale)
+        return CsvSeries(Series(encode_resource(resource), SCOPE, measure.descriptor, attributes), measure.scale)

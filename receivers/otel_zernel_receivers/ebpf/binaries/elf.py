@@ -1,16 +1,18 @@
-"""Exported functions of ELF files: their versions, their offsets in the file, and where to probe them.
+"""Finds exported functions in ELF files: their versions, their file offsets, and the places to probe.
 
     elf = ElfFile(fd)
     for name, symbols in elf.find(["cudaLaunchKernel"]).items():
-        points = [elf.probe_point(symbol, kernels.RUNNING) for symbol in symbols]
+        points = [elf.probe_point(symbol, versions.RUNNING) for symbol in symbols]
 
-The files belong to other people, who may change them while they are read. So nothing is mapped into memory (a file cut
-short under a mapping kills the reader with SIGBUS): what is needed is read in small, bounded pieces, and every
-contradiction ends in `UnreadableElf`. Names are looked up in the file's own hash table, as the dynamic linker does:
-the cost depends on the number of names and not on the size of the file. Only `find_beginning`, for C++ functions of
-whatever arguments, goes through all names, a piece at a time: 10 ms for the 5 MB of PyTorch's libtorch_cpu.so.
+The files belong to other users, who may change them during reading. Therefore files are not mapped into memory:
+truncating a mapped file would kill the collector with SIGBUS. Data is read in small, bounded pieces, and a file that
+contradicts itself raises `UnreadableElf`.
 
-Layouts are those of the System V ABI and the GNU extensions (`.gnu.hash`, `.gnu.version`).
+`find` uses the file's own hash table, like the dynamic linker: the cost depends on the number of names, not on the size
+of the file. `find_beginning`, for C++ functions with any arguments, searches all names piece by piece. It takes 10 ms
+for the 5 MB of names in PyTorch's libtorch_cpu.so.
+
+The layouts are those of the System V ABI and its GNU extensions (`.gnu.hash`, `.gnu.version`).
 """
 
 import os
@@ -22,15 +24,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from otel_zernel_receivers.ebpf.binaries.epilogue import LONGEST, returns_of_true
-from otel_zernel_receivers.ebpf.binaries.prologue import LOOKAHEAD, Cost, Machine, place
+from otel_zernel_receivers.ebpf.binaries.prologue import LOOKAHEAD, Machine, TrapCost, place
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf, find_names
 from otel_zernel_receivers.ebpf.kernel.versions import Version
 
 _MAX_READ = 1 << 20
 _MAX_READS = 50_000
-"""From one file: a look-up of all CUDA functions takes 1,000."""
+"""Reads of one file. Looking up all CUDA functions takes 1,000."""
 _MAX_SEGMENTS = 128
-_MAX_CHAIN = 1024  # a linker aims at a handful of symbols per hash bucket
+_MAX_CHAIN = 1024  # symbols; linkers aim at a few per hash bucket
 _MAX_VERSIONS = 4096
 _MAX_VERSION_NAME = 256
 
@@ -55,15 +57,15 @@ _U16 = struct.Struct("<H")
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """One exported function. A name has several symbols if the library kept old versions of it."""
+    """One exported function. A name has several symbols if the library keeps old versions of the function."""
 
     name: str
     version: str | None
     """As in `cudaMalloc@libcudart.so.13`; None in a library without versions."""
     default: bool
-    """What a program linked today would get (`@@`)."""
+    """Whether programs that are linked today use this version (`@@`)."""
     address: int
-    """Virtual address in the file's own numbering; 0 is the load base of a library."""
+    """Virtual address relative to the load base of the file."""
     offset: int
     """File offset of the first instruction."""
     size: int
@@ -72,10 +74,10 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class ProbePoint:
-    """Where to put a probe for a function: `offset` is a file offset, as the kernel wants it."""
+    """The place of a probe: `offset` is a file offset, which the kernel expects."""
 
     offset: int
-    cost: Cost
+    cost: TrapCost
 
 
 class _Segment(NamedTuple):
@@ -90,7 +92,7 @@ class _Segment(NamedTuple):
 
 
 class ElfFile:
-    """The dynamic symbols of the open file `fd`, which stays the caller's. Every method may raise UnreadableElf."""
+    """The dynamic symbols of the open file `fd`, which the caller closes. Methods raise OSError or UnreadableElf."""
 
     def __init__(self, fd: int) -> None:
         status = os.fstat(fd)
@@ -108,12 +110,15 @@ class ElfFile:
         self._segments = [_Segment(*fields) for fields in _SEGMENT.iter_unpack(self._read(table, count * width))]
 
     def find(self, names: Iterable[str]) -> dict[str, list[Symbol]]:
-        """The exported functions among `names`, each with all its versions; a name the file lacks is left out."""
+        """The exported functions among `names`, each with all its versions.
+
+        Names that the file does not export are absent.
+        """
         found = ((name, self._lookup(name)) for name in names)
         return {name: symbols for name, symbols in found if symbols}
 
     def find_beginning(self, beginnings: Iterable[bytes]) -> dict[str, list[Symbol]]:
-        """The exported functions whose names begin so, each with all its versions."""
+        """The exported functions whose names begin with one of `beginnings`, each with all its versions."""
         beginnings = tuple(beginnings)
         if not beginnings or _DT_STRTAB not in self._dynamic:
             return {}
@@ -122,15 +127,15 @@ class ElfFile:
         return self.find(dict.fromkeys(names.values()))
 
     def probe_point(self, symbol: Symbol, kernel: Version) -> ProbePoint:
-        """Where to probe `symbol`, and what a hit will cost there on this kernel."""
+        """The place to probe the entry of `symbol`, and the cost of a hit there on this kernel."""
         code = self._read(symbol.offset, min(LOOKAHEAD, self._size - symbol.offset))
         placement = place(self.machine, code, kernel)
         return ProbePoint(symbol.offset + placement.skip, placement.cost)
 
     def return_points(self, symbol: Symbol, kernel: Version) -> list[ProbePoint]:
-        """Where to probe the returns of `symbol`, a function that returns `true` or throws.
+        """The places to probe the returns of `symbol`, a function that returns `true` or throws.
 
-        Its parts that lie elsewhere (`.cold`) are not looked at.
+        Parts of the function that are elsewhere (`.cold`) are not searched.
         """
         if symbol.size > LONGEST:
             return []
@@ -139,7 +144,7 @@ class ElfFile:
         return [ProbePoint(symbol.offset + at, place(self.machine, code[at:], kernel).cost) for at in found]
 
     def file_offset(self, address: int, executable: bool = False) -> int | None:
-        """File offset of a virtual address; None where the file has no (executable) bytes for it."""
+        """The file offset of a virtual address; None if the file has no bytes there, or no executable ones if asked."""
         for segment in self._segments:
             if segment.kind == _PT_LOAD and 0 <= address - segment.address < segment.file_size:
                 if executable and not segment.flags & _PF_X:
@@ -159,7 +164,7 @@ class ElfFile:
         return [symbol for symbol in candidates if symbol]
 
     def _function(self, index: int, name: str, encoded: bytes) -> Symbol | None:
-        """Symbol `index` if it is a function of this name that the file holds."""
+        """Symbol `index`, if it is a function with this name that the file defines."""
         string, info, _, section, address, size = self._unpack_at(self._entry(_DT_SYMTAB, index, _SYMBOL.size), _SYMBOL)
         offset = self.file_offset(address, executable=True)
         if info & 0xF != _STT_FUNC or section == 0 or offset is None or not self._is_string(string, encoded):
@@ -185,7 +190,7 @@ class ElfFile:
                 yield step
             if value & 1:
                 return
-        raise UnreadableElf("a hash chain without an end")
+        raise UnreadableElf("a hash chain has no end")
 
     def _sysv_chain(self, wanted: int) -> Iterator[int]:
         table = self._dynamic[_DT_HASH]
@@ -198,7 +203,7 @@ class ElfFile:
                 return
             yield index
             (index,) = self._unpack_at(chains + 4 * index, _U32)
-        raise UnreadableElf("a hash chain without an end")
+        raise UnreadableElf("a hash chain has no end")
 
     def _version_of(self, index: int) -> tuple[str | None, bool]:
         if _DT_VERSYM not in self._dynamic:
@@ -208,7 +213,7 @@ class ElfFile:
 
     @cached_property
     def _versions(self) -> dict[int, str]:
-        """Names of the versions by number; numbers 0 and 1 stand for symbols without one."""
+        """The names of versions by number. Numbers 0 and 1 mean that a symbol has no version."""
         names: dict[int, str] = {}
         at = self._dynamic.get(_DT_VERDEF)
         for _ in range(_MAX_VERSIONS):
@@ -219,7 +224,7 @@ class ElfFile:
             if number > 1:
                 names[number] = self._version_name(string)
             at = at + following if following else None
-        raise UnreadableElf("versions without an end")
+        raise UnreadableElf("the list of versions has no end")
 
     def _version_name(self, index: int) -> str:
         at = self._offset(self._entry(_DT_STRTAB, index, 1))
@@ -228,7 +233,7 @@ class ElfFile:
 
     @cached_property
     def _dynamic(self) -> dict[int, int]:
-        """The dynamic section; empty in a static executable."""
+        """The dynamic section: values by tag; empty in a static executable."""
         for segment in self._segments:
             if segment.kind == _PT_DYNAMIC:
                 usable = segment.file_size - segment.file_size % _DYNAMIC.size
@@ -236,15 +241,15 @@ class ElfFile:
         return {}
 
     def _entry(self, table: int, index: int, width: int) -> int:
-        """Virtual address of a table's entry."""
+        """The virtual address of an element of a table."""
         if table not in self._dynamic:
-            raise UnreadableElf(f"no dynamic table {table}")
+            raise UnreadableElf(f"dynamic table {table} is missing")
         return self._dynamic[table] + index * width
 
     def _offset(self, address: int) -> int:
         offset = self.file_offset(address)
         if offset is None or offset >= self._size:
-            raise UnreadableElf(f"a table at {address:#x}, outside of the file")
+            raise UnreadableElf(f"a table at {address:#x} is outside the file")
         return offset
 
     def _unpack_at(self, address: int, layout: struct.Struct) -> tuple[int, ...]:
@@ -255,13 +260,13 @@ class ElfFile:
 
     def _read(self, offset: int, size: int) -> bytes:
         if not 0 <= size <= _MAX_READ or offset + size > self._size:
-            raise UnreadableElf(f"{size} bytes at {offset} in a file of {self._size}")
+            raise UnreadableElf(f"cannot read {size} bytes at {offset} of a file of {self._size} bytes")
         self._reads += 1
         if self._reads > _MAX_READS:
-            raise UnreadableElf("tables that lead to and fro")
+            raise UnreadableElf("too many reads: its tables are inconsistent")
         data = os.pread(self._fd, size, offset)
         if len(data) < size:
-            raise UnreadableElf("the file was cut short while it was read")
+            raise UnreadableElf("the file was truncated during reading")
         return data
 
 

@@ -1,8 +1,8 @@
-"""Where a function returns, by its code: for functions that throw, whose return cannot be hooked.
+"""Finds the return instructions of functions that may throw an exception, which must not have a return probe.
 
-A return hook replaces the return address on the stack. An exception that passes it ends the program, since the unwinder
-does not know that address. A probe on the instructions of the return itself changes nothing on the stack, and is never
-reached by an exception.
+A return probe replaces the return address on the stack. If an exception passes it, the unwinder finds an unknown
+address and ends the program. A probe on the return instructions changes nothing on the stack, and exceptions do not
+execute them.
 """
 
 import re
@@ -13,20 +13,20 @@ from otel_zernel_receivers.ebpf.binaries.instructions import starts
 from otel_zernel_receivers.ebpf.binaries.prologue import Machine
 
 LONGEST = 4096
-"""Bytes of a function whose returns are looked for. A larger size in a symbol is taken for wrong."""
+"""Bytes of the largest function that is searched. A symbol with a larger size is assumed to be wrong."""
 
-# x86-64: the value (movl $1, %eax or movb $1, %al), the stack given back (addq, leave), registers restored (popq), and
-# retq.
+# x86-64: the result (movl $1, %eax or movb $1, %al), then the release of the stack (addq, leave), restored registers
+# (popq), and retq.
 _RETURN_OF_TRUE = re.compile(
     rb"(\xb8\x01\0\0\0|\xb0\x01)(\x48\x83\xc4.|\x48\x81\xc4.{4})?(\x41?[\x58-\x5f])*\xc9?\xf3?\xc3", re.DOTALL
 )
-_RET = 0xD65F03C0  # `retaa`, which the kernel takes no probe on, is not among them
+_RET = 0xD65F03C0  # without `retaa`, on which the kernel refuses probes
 
 
 def returns_of_true(machine: Machine, code: bytes) -> list[int]:
-    """The offsets in the code of a C++ function, which returns `true` or throws, at which it is about to return."""
+    """The offsets at which a C++ function that returns `true` or throws begins to return."""
     if machine is Machine.X86_64:
-        begins = set(starts(code))  # bytes in the middle of an instruction may look the same
+        begins = set(starts(code))  # the same bytes may occur inside an instruction
         return [found.start() for found in _RETURN_OF_TRUE.finditer(code) if found.start() in begins]
     return list(_arm_returns(code))
 

@@ -1,7 +1,7 @@
-"""The lengths of x86-64 instructions, to know where each one begins.
+"""The lengths of x86-64 instructions, which give the beginning of each one.
 
-A probe replaces the first byte of an instruction; in the middle of one it would change what the program does. Only the
-instructions that compilers use in ordinary functions are known. At any other the walk ends.
+A probe replaces the first byte of an instruction. Inside an instruction it would corrupt the program. Only instructions
+that compilers use in ordinary functions are supported; the walk ends at any other.
 
 Opcode maps and encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 and
 appendix A.
@@ -25,9 +25,9 @@ _NO_OPERAND = frozenset(
 _IMM8 = frozenset({0x6A, *range(0x70, 0x80), 0xA8, *range(0xB0, 0xB8), 0xEB})
 _IMM32 = frozenset({0x68, 0xA9, 0xE8, 0xE9})
 _MOV_IMMEDIATE = range(0xB8, 0xC0)  # imm32, or imm64 with REX.W
-_TEST_GROUP = {0xF6: 1, 0xF7: 4}  # an immediate only where the ModRM's middle bits are 0 or 1
+_TEST_GROUP = {0xF6: 1, 0xF7: 4}  # it has an immediate only if the middle bits of ModRM are 0 or 1
 
-# Two-byte opcodes, behind 0f.
+# Two-byte opcodes: the byte after 0f.
 _0F_NO_OPERAND = frozenset({0x05, 0x0B, 0xA2, *range(0xC8, 0xD0)})
 _0F_JCC = range(0x80, 0x90)
 _0F_MODRM = frozenset(
@@ -38,7 +38,7 @@ _0F_MODRM_IMM8 = frozenset({0x70, 0x71, 0x72, 0x73, 0xA4, 0xAC, 0xBA, 0xC2, 0xC4
 
 
 def starts(code: bytes) -> Iterator[int]:
-    """The offsets at which instructions begin, up to the first one that is not known or not whole."""
+    """The offsets at which instructions begin, up to the first one that is not supported or not complete."""
     at = 0
     while at < len(code):
         yield at
@@ -49,7 +49,7 @@ def starts(code: bytes) -> Iterator[int]:
 
 
 def _length(code: bytes, start: int) -> int:
-    """The bytes of the instruction at `start`; 0 if it is not known."""
+    """The length of the instruction at `start`, bytes; 0 if it is not supported."""
     at, immediate = start, 4
     while _byte(code, at) in _PREFIXES:
         immediate = 2 if code[at] == _OPERAND_SIZE else immediate
@@ -66,7 +66,7 @@ def _length(code: bytes, start: int) -> int:
 
 
 def _after(code: bytes, at: int, opcode: int, immediate: int, *, wide: bool) -> int | None:
-    """The bytes behind a one-byte opcode."""
+    """The number of bytes after a one-byte opcode; None if it is not supported."""
     if opcode in _ARITHMETIC:
         return (_modrm(code, at), _modrm(code, at), _modrm(code, at), _modrm(code, at), 1, immediate, None, None)[
             opcode & 7
@@ -85,7 +85,7 @@ def _after(code: bytes, at: int, opcode: int, immediate: int, *, wide: bool) -> 
 
 
 def _after_0f(code: bytes, at: int) -> int | None:
-    """The bytes behind a two-byte opcode."""
+    """The number of bytes after a two-byte opcode; None if it is not supported."""
     opcode = _byte(code, at - 1)
     if opcode in _0F_JCC:
         return 4
@@ -97,7 +97,7 @@ def _after_0f(code: bytes, at: int) -> int | None:
 
 
 def _modrm(code: bytes, at: int) -> int:
-    """The bytes of a ModRM byte with its SIB byte and displacement."""
+    """The length of a ModRM byte with its SIB byte and displacement."""
     modrm = _byte(code, at)
     mode, register = modrm >> 6, modrm & 7
     if mode == 3:
@@ -109,5 +109,5 @@ def _modrm(code: bytes, at: int) -> int:
 
 
 def _byte(code: bytes, at: int) -> int:
-    """A byte, or one that begins no known instruction behind the end."""
+    """The byte at an offset. Beyond the end, a byte that begins no supported instruction."""
     return code[at] if at < len(code) else 0x06

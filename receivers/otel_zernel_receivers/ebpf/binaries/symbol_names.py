@@ -1,25 +1,26 @@
-"""Searching the names of a symbol table, piece by piece: in other people's files, a table may be of any size."""
+"""Searches the names of a symbol table piece by piece: in files of other users, a table may have any size."""
 
 import os
 from collections.abc import Iterable, Iterator
 
 LONGEST = 4096
-"""Bytes of a name. A longer one is not found; the longest in PyTorch 2.13 has 973."""
+"""Bytes of the longest name that is found. The longest in PyTorch 2.13 has 973."""
 MOST = 1024
-"""Names that one search may find."""
+"""The most names that one search may find."""
 MOST_BYTES = 64 << 20
-"""Of a table. PyTorch 2.13's libtorch_cpu.so exports 5 MB of names, libtorch_python.so holds 7 MB."""
+"""Bytes of the largest table that is searched. In PyTorch 2.13, libtorch_cpu.so exports 5 MB of names, and
+libtorch_python.so contains 7 MB."""
 _PIECE = 1 << 20
 
 
 class UnreadableElf(ValueError):
-    """No 64-bit little-endian ELF file of a processor we know, or one whose tables contradict each other."""
+    """The file is no 64-bit little-endian ELF file for a supported processor, or its tables contradict each other."""
 
 
 def find_names(fd: int, offset: int, size: int, beginnings: Iterable[bytes]) -> dict[int, str]:
-    """The names in a string table that begin so, by their position in the table.
+    """The names in a string table that begin with one of `beginnings`, by their position in the table.
 
-    A part of a longer name is found too: no symbol has its position. Raises OSError or UnreadableElf.
+    The end of a longer name may be found too, but no symbol refers to its position. Raises OSError or UnreadableElf.
     """
     beginnings = tuple(beginnings)
     found: dict[int, str] = {}
@@ -36,22 +37,22 @@ def find_names(fd: int, offset: int, size: int, beginnings: Iterable[bytes]) -> 
 
 
 def pieces(fd: int, offset: int, size: int, width: int, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
-    """A table in pieces of `width` bytes and `overlap` bytes of the next one, each with its position in the table.
+    """The pieces of a table, each with its position: `width` bytes, plus up to `overlap` bytes of the next piece.
 
     Raises OSError or UnreadableElf.
     """
     if size > MOST_BYTES or offset > os.fstat(fd).st_size - size:
-        raise UnreadableElf(f"a table of {size} bytes at {offset}")
+        raise UnreadableElf(f"a table of {size} bytes at {offset} is too large or reaches beyond the end of the file")
     for at in range(0, size, width):
         wanted = min(width + overlap, size - at)
         piece = os.pread(fd, wanted, offset + at)
         if len(piece) < wanted:
-            raise UnreadableElf("the file was cut short while it was read")
+            raise UnreadableElf("the file was truncated during reading")
         yield at, piece
 
 
 def _positions(piece: bytes, beginnings: Iterable[bytes]) -> Iterator[int]:
-    """Where in the piece, without its overlap, one of them is."""
+    """The positions in the piece, except in its overlap, at which one of the beginnings is."""
     for beginning in beginnings:
         end = _PIECE + len(beginning) - 1
         at = piece.find(beginning, 0, end)

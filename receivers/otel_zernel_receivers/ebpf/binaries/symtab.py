@@ -1,6 +1,6 @@
-"""Functions that a library keeps to itself, found in its full symbol table where it was not stripped.
+"""Finds functions that a library does not export, in its full symbol table, unless the library was stripped.
 
-The table and its names are read in pieces, which for PyTorch's 30 MB libtorch_python.so takes 10 ms, once per file.
+The table and its names are read in pieces. That takes 10 ms for PyTorch's libtorch_python.so (30 MB), once per file.
 """
 
 import os
@@ -21,11 +21,11 @@ _SYMBOL = np.dtype(
     [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
 )
 _AT_ONCE = 1 << 16
-"""Symbols of a piece."""
+"""Symbols in one piece."""
 
 
 def find_local(fd: int, beginnings: Iterable[bytes]) -> list[tuple[str, int]]:
-    """Names and virtual addresses of the functions that begin so; none if there is no table.
+    """Names and virtual addresses of the functions whose names begin with one of `beginnings`; empty without a table.
 
     Raises OSError, or UnreadableElf if the file contradicts itself.
     """
@@ -35,13 +35,13 @@ def find_local(fd: int, beginnings: Iterable[bytes]) -> list[tuple[str, int]]:
         return []
     _, _, _, _, offset, size, link, *_ = table
     if link >= len(sections):
-        raise UnreadableElf("symbols without strings")
+        raise UnreadableElf("the symbol table has no names")
     names = find_names(fd, sections[link][4], sections[link][5], beginnings)
     return list(_functions(fd, offset, size - size % _SYMBOL.itemsize, names)) if names else []
 
 
 def is_stripped(fd: int) -> bool:
-    """Whether there is no full symbol table. Raises OSError or UnreadableElf."""
+    """Whether the file has no full symbol table. Raises OSError or UnreadableElf."""
     return _table(_sections(fd)) is None
 
 
@@ -70,8 +70,8 @@ def _sections(fd: int) -> list[tuple[int, ...]]:
 
 
 def _read(fd: int, offset: int, size: int) -> bytes:
-    if offset > sys.maxsize:  # beyond what a file can have
-        raise UnreadableElf(f"a table of {size} bytes at {offset}")
+    if offset > sys.maxsize:  # larger than any file
+        raise UnreadableElf(f"a table of {size} bytes at {offset} reaches beyond the end of the file")
     data = os.pread(fd, size, offset)
     if len(data) < size:
         raise UnreadableElf("a table reaches beyond the end of the file")

@@ -1,8 +1,8 @@
-"""How much a job does while it is watched, and while it is not.
+"""Estimates the calls of a whole period from the calls of the part with probes on.
 
-Probes slow a job that does nothing but launch, so what it does while it is watched is less than what it does otherwise,
-by the clock. By the job's own CPU time, less what probes took of it, it is the same; and a job that waits in between,
-for which probes cost no time at all, has as much CPU time for each of its calls either way.
+Probes slow a job that only launches, so it makes fewer calls per second with probes on. Its calls per second of its own
+CPU time (without the time in probes) stay the same. A job that waits between calls loses no time to probes. It also has
+the same CPU time per call. Therefore the CPU time is the scale, not the clock.
 """
 
 import time
@@ -12,46 +12,47 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from otel_zernel_receivers.ebpf.budget.overhead import GROUPS, Group
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
-from otel_zernel_receivers.ebpf.probes.loading import Cost
-from otel_zernel_receivers.ebpf.tables.process_table import Process
+from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesKey, Totals
 
-_KEPT = 0.9
-"""Of what was seen before, with each reading: windows are short, and CPU time moves in ticks of some ms."""
-_NOT_NESTED = (Group.COLLECTIVE, None)
+_DECAY = 0.9
+"""Weight of earlier readings, for each new one. Samples are short, and CPU time has a resolution of some ms."""
+_NEVER_NESTED = (Group.COLLECTIVE, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What there was at one time."""
+class Snapshot:
+    """The kernel's counters at one time."""
 
     at: float
-    """Seconds of the clock."""
+    """Seconds of the monotonic clock."""
     totals: Totals
-    hits: Mapping[Process, int]
-    cpu: Mapping[Process, float]
-    """Seconds that the process has run, where that can be known."""
+    hits: Mapping[WatchedProcess, int]
+    """Probe hits since the process began."""
+    cpu: Mapping[WatchedProcess, float]
+    """CPU time in seconds. A process whose CPU time cannot be read is missing."""
 
 
-class Counted(Protocol):
+class Counters(Protocol):
     """The kernel's tables."""
 
     def totals(self) -> Totals: ...
 
-    def hits(self) -> dict[Process, int]: ...
+    def hits(self) -> dict[WatchedProcess, int]: ...
 
     def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]: ...
 
 
-def look(counted: Counted, at: float) -> Moment:
-    """What there is now; `at` is the time."""
-    hits = counted.hits()
-    return Moment(at, counted.totals(), hits, cpu_seconds(hits))
+def snapshot(counters: Counters, at: float) -> Snapshot:
+    """Reads the counters. `at` is the present time."""
+    hits = counters.hits()
+    return Snapshot(at, counters.totals(), hits, cpu_seconds(hits))
 
 
-def cpu_seconds(processes: Iterable[Process]) -> dict[Process, float]:
-    """The time that processes have run, of those that still do."""
+def cpu_seconds(processes: Iterable[WatchedProcess]) -> dict[WatchedProcess, float]:
+    """The CPU time of each process that still runs, in seconds."""
     found = {}
     for process in processes:
         try:
@@ -62,73 +63,76 @@ def cpu_seconds(processes: Iterable[Process]) -> dict[Process, float]:
 
 
 @dataclass
-class Stretch:
-    """What was done in some stretches of time together."""
+class Activity:
+    """Calls, CPU time and probe time of all processes, summed over one or more periods."""
 
     seconds: float = 0.0
+    """The length of the periods."""
     calls: Counter[SeriesKey] = field(default_factory=Counter)
-    own: dict[Process, float] = field(default_factory=dict)
-    """Seconds of CPU time, less those of probes."""
-    probes: dict[Process, float] = field(default_factory=dict)
-    """The latter."""
+    own: dict[WatchedProcess, float] = field(default_factory=dict)
+    """Seconds of CPU time without the time in probes."""
+    probes: dict[WatchedProcess, float] = field(default_factory=dict)
+    """Seconds in probes."""
 
-    def add(self, counted: Counted, begin: Moment, end: Moment, cost: Cost) -> None:
-        """Adds the time between two moments, between which nothing was freed."""
-        calls = counted.calls(begin.totals, end.totals)
+    def add(self, counters: Counters, begin: Snapshot, end: Snapshot, cost: ProbeCost) -> None:
+        """Adds the period between two snapshots. No slot may have been freed between them."""
+        calls = counters.calls(begin.totals, end.totals)
         self.seconds += end.at - begin.at
         self.calls.update(calls)
         probes = probe_seconds(calls, {one: hits - begin.hits.get(one, 0) for one, hits in end.hits.items()}, cost)
         for process in begin.cpu.keys() & end.cpu.keys() & probes.keys():
             own = end.cpu[process] - begin.cpu[process] - probes[process]
-            self._add(process, own, probes[process])
+            self._add_cpu(process, own, probes[process])
 
-    def join(self, other: "Stretch") -> None:
-        """Adds what was done in others."""
+    def add_time(self, other: "Activity") -> None:
+        """Adds the length and the CPU time of other periods, but not their calls."""
         self.seconds += other.seconds
         for process, own in other.own.items():
-            self._add(process, own, other.probes[process])
+            self._add_cpu(process, own, other.probes[process])
 
-    def _add(self, process: Process, own: float, probes: float) -> None:
+    def _add_cpu(self, process: WatchedProcess, own: float, probes: float) -> None:
         self.own[process] = self.own.get(process, 0.0) + own
         self.probes[process] = self.probes.get(process, 0.0) + probes
 
 
-def probe_seconds(calls: Mapping[SeriesKey, int], hits: Mapping[Process, int], cost: Cost) -> dict[Process, float]:
-    """What probes took of each process."""
-    counted: Counter[Process] = Counter()
-    may_nest: Counter[Process] = Counter()
+def probe_seconds(
+    calls: Mapping[SeriesKey, int], hits: Mapping[WatchedProcess, int], cost: ProbeCost
+) -> dict[WatchedProcess, float]:
+    """The seconds that probes took of each process. Hits that no call explains are calls inside other calls."""
+    counted: Counter[WatchedProcess] = Counter()
+    may_nest: Counter[WatchedProcess] = Counter()
     for (process, operation, _), count in calls.items():
         if group := GROUPS.get(operation):
             counted[process] += count
-            may_nest[process] += count * (group not in _NOT_NESTED and operation != Operation.DRIVER_LAUNCH)
+            may_nest[process] += count * (group not in _NEVER_NESTED and operation != Operation.DRIVER_LAUNCH)
     nested = {one: min(max(count - counted[one], 0), may_nest[one]) for one, count in hits.items()}
     return {one: ((hits[one] - nested[one]) * cost.call_ns + nested[one] * cost.nested_ns) / 1e9 for one in hits}
 
 
 @dataclass
-class Pace:
-    """How much faster a job is while it is not watched; on average over the last readings."""
+class SpeedRatio:
+    """How much faster one process runs with probes off, as an average over the last readings."""
 
     _watched: float = 0.0
-    _whole: float = 0.0
+    _elapsed: float = 0.0
     _probes: float = 0.0
     _own_watched: float = 0.0
-    _own_whole: float = 0.0
+    _own_elapsed: float = 0.0
 
-    def add(self, process: Process, watched: Stretch, whole: Stretch) -> float:
-        """Takes a reading into account; returns the ratio of calls in the whole time to those that were watched."""
-        if process in watched.own and process in whole.own:
-            self._watched = _KEPT * self._watched + watched.seconds
-            self._whole = _KEPT * self._whole + whole.seconds
-            self._probes = _KEPT * self._probes + watched.probes[process]
-            self._own_watched = _KEPT * self._own_watched + watched.own[process]
-            self._own_whole = _KEPT * self._own_whole + whole.own[process]
-        return whole.seconds / watched.seconds * self._ratio()
+    def scale(self, process: WatchedProcess, watched: Activity, elapsed: Activity) -> float:
+        """Adds a reading. Returns the ratio of calls in the `elapsed` time to calls in the `watched` part of it."""
+        if process in watched.own and process in elapsed.own:
+            self._watched = _DECAY * self._watched + watched.seconds
+            self._elapsed = _DECAY * self._elapsed + elapsed.seconds
+            self._probes = _DECAY * self._probes + watched.probes[process]
+            self._own_watched = _DECAY * self._own_watched + watched.own[process]
+            self._own_elapsed = _DECAY * self._own_elapsed + elapsed.own[process]
+        return elapsed.seconds / watched.seconds * self._ratio()
 
     def _ratio(self) -> float:
-        """Probes make no job faster, nor slower by more than the time that they take."""
+        """At least 1: probes make no job faster. At most the ratio at which every ns in a probe delayed the job."""
         left = self._watched - self._probes
-        if min(self._own_watched, self._own_whole, left) <= 0:
+        if min(self._own_watched, self._own_elapsed, left) <= 0:
             return 1.0
-        by_own_time = (self._own_whole / self._whole) / (self._own_watched / self._watched)
+        by_own_time = (self._own_elapsed / self._elapsed) / (self._own_watched / self._watched)
         return min(max(by_own_time, 1.0), self._watched / left)

@@ -1,4 +1,4 @@
-"""What scans leave out, and what to do about it."""
+"""Processes and files that scans skip: one sentence for each reason, with what to do."""
 
 import logging
 from collections import Counter
@@ -8,39 +8,55 @@ from otel_zernel.component import Logger
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
-_ADVICE = {
-    Reason.PERMISSION: "processes may not be looked at; those of other users and containers take CAP_SYS_PTRACE",
-    Reason.UNREACHABLE_FILE: "mapped files cannot be opened; deleted and replaced ones take CAP_CHECKPOINT_RESTORE",
-    Reason.OUTSIDE_PID_NAMESPACE: "processes are outside of this pid namespace; run the collector in that of the host",
-    Reason.BELOW_PID_NAMESPACE: "processes are in pid namespaces below this one; run the collector in that of the host",
-}
-_PROTECTED = (
-    "processes may not be looked at by anybody; if one is a job, see the profile of AppArmor, SELinux or seccomp"
-)
+
+def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capability]) -> str:
+    """What was skipped, and what to do about it with these capabilities."""
+    processes = "1 process" if count == 1 else f"{count} processes"
+    files = "1 mapped file" if count == 1 else f"{count} mapped files"
+    if _is_protected(reason, capabilities):
+        return (
+            f"Cannot inspect {processes}: permission denied although CAP_SYS_PTRACE is held. If one is a training job, "
+            "check its AppArmor, SELinux or seccomp profile"
+        )
+    sentences = {
+        Reason.PERMISSION: (
+            f"Cannot inspect {processes}: permission denied. For processes of other users and containers, give the "
+            "collector CAP_SYS_PTRACE"
+        ),
+        Reason.UNREACHABLE_FILE: (
+            f"Cannot open {files}, so their functions are not probed. For deleted and replaced files, give the "
+            "collector CAP_CHECKPOINT_RESTORE"
+        ),
+        Reason.OUTSIDE_PID_NAMESPACE: (
+            f"Cannot watch {processes} outside of this pid namespace. Run the collector in the host's pid namespace"
+        ),
+        Reason.BELOW_PID_NAMESPACE: (
+            f"Cannot watch {processes} in pid namespaces below this one. Run the collector in the host's pid namespace"
+        ),
+    }
+    return sentences[reason]
 
 
-def advice(reason: Reason, capabilities: Collection[Capability]) -> str:
-    """What is left out for a reason, and what would change it for who has these capabilities."""
-    if reason is Reason.PERMISSION and Capability.CAP_SYS_PTRACE in capabilities:
-        return _PROTECTED
-    return _ADVICE[reason]
+def _is_protected(reason: Reason, capabilities: Collection[Capability]) -> bool:
+    """Whether no capability of the collector would help."""
+    return reason is Reason.PERMISSION and Capability.CAP_SYS_PTRACE in capabilities
 
 
-class LeftOut:
-    """What scans leave out, of which much comes and goes all the time."""
+class SkippedLog:
+    """Logs what scans skip. A number is logged when it is the highest so far, since it changes all the time."""
 
     def __init__(self, logger: Logger) -> None:
         self.last: Mapping[Reason, int] = {}
-        """What the last scan has left out."""
+        """Items that the last scan skipped."""
         self._logger = logger
-        self._most: Counter[Reason] = Counter()
+        self._highest: Counter[Reason] = Counter()
 
-    def take(self, skipped: Mapping[Reason, int]) -> None:
-        """Says in the log what is more than before. That of which nothing can be made is no warning."""
+    def update(self, skipped: Mapping[Reason, int]) -> None:
+        """Records a scan. What the user cannot change by a capability is logged as info, the rest as a warning."""
         self.last = skipped
         for reason, count in skipped.items():
-            if count > self._most[reason]:
-                self._most[reason] = count
-                text = advice(reason, held())
-                level = logging.INFO if text is _PROTECTED else logging.WARNING
-                self._logger.log(level, "Left out (%d): %s", count, text)
+            if count > self._highest[reason]:
+                self._highest[reason] = count
+                capabilities = held()
+                level = logging.INFO if _is_protected(reason, capabilities) else logging.WARNING
+                self._logger.log(level, "%s", skipped_sentence(reason, count, capabilities))

@@ -1,7 +1,7 @@
-"""Events as spans; docs/spans.md is the contract.
+"""Events of the kernel as spans; docs/spans.md is the contract.
 
-Training jobs make thousands a second, so only what differs is encoded for each. Field numbers are those of
-opentelemetry/proto/trace/v1/trace.proto.
+Training jobs make thousands of events a second. Therefore only the parts that differ from span to span are encoded each
+time. Field numbers are those of opentelemetry/proto/trace/v1/trace.proto.
 """
 
 import os
@@ -22,23 +22,24 @@ from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_resource, key_values
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
-from otel_zernel_receivers.ebpf.probes.catalogue import COLLECTIVES, Phase, function_of
+from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
+from otel_zernel_receivers.ebpf.probes.catalogue import function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.tables.process_table import Process
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__).SerializeToString()
 _SPAN_HEAD = struct.Struct("<BB16sBB8sBQBQ")  # trace id (1), span id (2), start (7) and end (8) as fixed64
 
 
 def monotonic_to_unix_ns() -> int:
-    """What to add to CLOCK_MONOTONIC to get the time since 1970, ns."""
+    """The offset from CLOCK_MONOTONIC to Unix time, ns."""
     before = time.monotonic_ns()
     now = time.time_ns()
     return now - (before + time.monotonic_ns()) // 2
 
 
-class What(NamedTuple):
-    """What events of one kind have in common: fields of `layout.EVENT`."""
+class EventFields(NamedTuple):
+    """The fields of `kernel_structs.EVENT` that many events have in common."""
 
     name: bytes
     tid: int
@@ -54,89 +55,89 @@ class What(NamedTuple):
 
 
 @dataclass
-class SpanMaker:
-    """Makes spans of events."""
+class SpanEncoder:
+    """Encodes events as spans."""
 
     identities: Identities
     offset_ns: int = field(default_factory=monotonic_to_unix_ns)
 
     def batch(self, events: NDArray[Any]) -> Batch:
-        """The events, records of `layout.EVENT`, as spans, with a resource for each process."""
-        by_process: defaultdict[Process, list[bytes]] = defaultdict(list)
+        """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process."""
+        by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
         begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
-        processes = starmap(Process, events[["row", "generation", "pid"]].tolist())
-        kinds = map(What._make, events[list(What._fields)].tolist())
-        for process, what, begin, end in zip(processes, kinds, begins, ends, strict=True):
-            if what.interval == Interval.COMMUNICATOR:
-                self.identities.joined(process, what.rank, what.communicator_size)
-            elif self.identities.wants(process):
-                by_process[process].append(_encode_span(what, begin, end))
+        processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
+        kinds = map(EventFields._make, events[list(EventFields._fields)].tolist())
+        for process, fields, begin, end in zip(processes, kinds, begins, ends, strict=True):
+            if fields.interval == Interval.COMMUNICATOR:
+                self.identities.set_rank(process, fields.rank, fields.communicator_size)
+            elif self.identities.is_selected(process):
+                by_process[process].append(_encode_span(fields, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
 
-    def _encode_resource(self, process: Process, spans: list[bytes]) -> bytes:
-        resource = delimited(1, encode_resource(self.identities.of(process)))
+    def _encode_resource(self, process: WatchedProcess, spans: list[bytes]) -> bytes:
+        resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
 
-def _encode_span(what: What, begin_ns: int, end_ns: int) -> bytes:
+def _encode_span(fields: EventFields, begin_ns: int, end_ns: int) -> bytes:
     head = _SPAN_HEAD.pack(0x0A, 16, os.urandom(16), 0x12, 8, os.urandom(8), 0x39, begin_ns, 0x41, end_ns)
-    return delimited(2, head + _encode_common(what))
+    return delimited(2, head + _encode_common(fields))
 
 
 @lru_cache(maxsize=2048)
-def _encode_common(what: What) -> bytes:
-    """Of a span, what does not change from one event to the next: most of it, and of the work."""
-    interval = Interval(what.interval)
+def _encode_common(fields: EventFields) -> bytes:
+    """The part of a span that many events share: everything but its ids and times."""
+    interval = Interval(fields.interval)
     attributes: dict[str, str | int] = {
-        "thread.id": what.tid,
-        "zernel.phase": Phase(what.phase).name.lower(),
+        "thread.id": fields.tid,
+        "zernel.phase": Phase(fields.phase).name.lower(),
         "zernel.interval": interval.name.lower(),
     }
     if interval is Interval.COLLECTIVE:
-        attributes.update(_collective(what))
+        attributes.update(_collective(fields))
     if interval is Interval.PROCESS:
-        attributes.update(_ending(what))
+        attributes.update(_ending(fields))
     common = Span(
-        name=_name(interval, what),
+        name=_name(interval, fields),
         kind=Span.SPAN_KIND_INTERNAL,
         attributes=key_values(attributes),
-        status=Status(code=Status.STATUS_CODE_ERROR) if _has_failed(interval, what) else None,
+        status=Status(code=Status.STATUS_CODE_ERROR) if _has_failed(interval, fields) else None,
     )
     return common.SerializeToString()
 
 
-def _collective(what: What) -> dict[str, str | int]:
-    operation, timing = COLLECTIVES[what.operation]
-    told: dict[str, str | int] = {
+def _collective(fields: EventFields) -> dict[str, str | int]:
+    operation, timing = COLLECTIVES[fields.operation]
+    attributes: dict[str, str | int] = {
         "zernel.nccl.operation": operation,
         "zernel.timing.source": timing,
-        "zernel.nccl.bytes": min(what.bytes, LARGEST_INTEGER),
-        "zernel.nccl.communicator": f"{what.communicator:#x}",
+        "zernel.nccl.bytes": min(fields.bytes, LARGEST_INTEGER),
+        "zernel.nccl.communicator": f"{fields.communicator:#x}",
     }
-    if what.rank >= 0:
-        told["zernel.rank"] = what.rank
-    if what.communicator_size:
-        told["zernel.world_size"] = what.communicator_size
-    return told
+    if fields.rank >= 0:
+        attributes["zernel.rank"] = fields.rank
+    if fields.communicator_size:
+        attributes["zernel.world_size"] = fields.communicator_size
+    return attributes
 
 
-def _ending(what: What) -> dict[str, str | int]:
-    if what.operation == Ending.EXECED:
-        return {"zernel.process.end": "exec", "zernel.process.exec": what.name.decode(errors="replace")}
-    if os.WIFSIGNALED(what.bytes):
-        return {"zernel.process.end": "signal", "zernel.process.signal": os.WTERMSIG(what.bytes)}
-    return {"zernel.process.end": "exit", "process.exit.code": os.WEXITSTATUS(what.bytes)}
+def _ending(fields: EventFields) -> dict[str, str | int]:
+    if fields.operation == Ending.EXECED:
+        return {"zernel.process.end": "exec", "zernel.process.exec": fields.name.decode(errors="replace")}
+    if os.WIFSIGNALED(fields.bytes):
+        return {"zernel.process.end": "signal", "zernel.process.signal": os.WTERMSIG(fields.bytes)}
+    return {"zernel.process.end": "exit", "process.exit.code": os.WEXITSTATUS(fields.bytes)}
 
 
-def _has_failed(interval: Interval, what: What) -> bool:
-    """Whether a scope was left open, or a process killed or its exit code is not 0."""
-    return bool(what.is_abandoned) or (interval is Interval.PROCESS and what.bytes != 0)
+def _has_failed(interval: Interval, fields: EventFields) -> bool:
+    """Whether a scope was left open, or a process was killed or had an exit code other than 0."""
+    return bool(fields.is_abandoned) or (interval is Interval.PROCESS and fields.bytes != 0)
 
 
-def _name(interval: Interval, what: What) -> str:
+def _name(interval: Interval, fields: EventFields) -> str:
     if interval in (Interval.BACKWARD, Interval.PROCESS):
         return interval.name.lower()
     if interval is Interval.COLLECTIVE:
-        return COLLECTIVES[what.operation][0]
-    return what.name.decode(errors="replace") or function_of(what.flags)
+        return COLLECTIVES[fields.operation][0]
+    return fields.name.decode(errors="replace") or function_of(fields.flags)

@@ -1,5 +1,5 @@
-"""The ends of series: once a process is gone, a point without a value for each series that was told of it, as OTLP has
-it, upon which whoever holds the series lets go of it."""
+"""Staleness points: some time after a process has ended, each of its series gets a point without a value. Consumers
+then drop the series."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -12,37 +12,40 @@ from otel_zernel_receivers.ebpf.emit.metrics import SCOPE
 from otel_zernel_receivers.ebpf.processes.identities import host_name
 
 LINGER = 60.0
-"""Seconds from a process's end to that of its series: Prometheus, which scrapes once a minute by default, shall have
-seen its last values."""
-MOST_ENDED = 64
-"""Processes whose series linger. The series of those that ended before them end at once: what short-lived processes
-leave behind takes memory in every component behind this one."""
+"""Seconds from a process's end to its staleness points. Prometheus scrapes once a minute by default, and must read the
+last values first."""
+MAX_LINGERING = 64
+"""Ended processes whose series linger. Above it, the earliest ones get their staleness points at once: the series of
+many short processes would fill the memory of every later component."""
 
 
-class Ends:
-    """Which series have been told of which process."""
+class StalenessPoints:
+    """The series of each process, and the staleness points that are due."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._series: defaultdict[int, set[tuple[Descriptor, bytes]]] = defaultdict(set)
         self._ended: dict[int, float] = {}
-        """When each process was found gone, by pid, the earliest first."""
+        """The time at which each process was found ended, by pid, the earliest first."""
 
-    def tell(self, pid: int, family: Descriptor, attributes: bytes) -> None:
-        """Notes a series that has a value now. Its attributes are encoded for its family's points."""
+    def add_series(self, pid: int, family: Descriptor, attributes: bytes) -> None:
+        """Records a series that has a point. Its attributes are encoded for the points of its metric."""
         self._series[pid].add((family, attributes))
 
-    def batches(self, living: Collection[int], time_ns: int) -> list[Batch]:
-        """The ends that are due, a batch for each process. `living` are the pids of which more may be told. One that is
-        there again is another process, with the very series of the first: they go on."""
-        now = self._monotonic()
-        ended = {pid: since for pid, since in self._ended.items() if pid not in living}
-        self._ended = ended | dict.fromkeys(self._series.keys() - ended.keys() - set(living), now)
-        return [self._end(pid, time_ns) for pid in list(self._due(now))]
+    def due(self, live: Collection[int], time_ns: int) -> list[Batch]:
+        """The staleness points that are due, a batch for each process. `live` are the pids that may still get points.
 
-    def _due(self, now: float) -> Iterator[int]:
-        yield from islice(self._ended, max(len(self._ended) - MOST_ENDED, 0))
-        latest = islice(self._ended.items(), max(len(self._ended) - MOST_ENDED, 0), None)
+        A reused pid continues the same series.
+        """
+        now = self._monotonic()
+        ended = {pid: since for pid, since in self._ended.items() if pid not in live}
+        self._ended = ended | dict.fromkeys(self._series.keys() - ended.keys() - set(live), now)
+        return [self._end(pid, time_ns) for pid in list(self._due_pids(now))]
+
+    def _due_pids(self, now: float) -> Iterator[int]:
+        too_many = max(len(self._ended) - MAX_LINGERING, 0)
+        yield from islice(self._ended, too_many)
+        latest = islice(self._ended.items(), too_many, None)
         yield from (pid for pid, since in latest if since <= now - LINGER)
 
     def _end(self, pid: int, time_ns: int) -> Batch:

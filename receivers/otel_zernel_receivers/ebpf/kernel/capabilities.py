@@ -1,11 +1,11 @@
-"""The capabilities that this process has, of those that matter to eBPF."""
+"""The capabilities of this process, as far as eBPF needs them."""
 
 from enum import IntEnum
 from pathlib import Path
 
 
 class Capability(IntEnum):
-    """By number, as in linux/capability.h."""
+    """Capabilities by their numbers in linux/capability.h."""
 
     CAP_DAC_READ_SEARCH = 2
     CAP_SYS_PTRACE = 19
@@ -16,11 +16,11 @@ class Capability(IntEnum):
 
 
 _OF_ADMIN = {Capability.CAP_PERFMON, Capability.CAP_BPF, Capability.CAP_CHECKPOINT_RESTORE}
-"""Were split off CAP_SYS_ADMIN in Linux 5.8 and 5.9, which still gives them."""
+"""Linux 5.8 and 5.9 split these off CAP_SYS_ADMIN. CAP_SYS_ADMIN still includes them."""
 
 
 def held(status: str | None = None) -> set[Capability]:
-    """The effective capabilities by the text of a /proc/PID/status, this process's if none is given."""
+    """The effective capabilities in `status`, the text of a /proc/PID/status; by default this process's."""
     text = status or Path("/proc/self/status").read_text()
     effective = next(int(line.split()[1], 16) for line in text.splitlines() if line.startswith("CapEff"))
     found = {capability for capability in Capability if effective >> capability & 1}
@@ -28,6 +28,9 @@ def held(status: str | None = None) -> set[Capability]:
 
 
 def in_user_namespace(uid_map: str | None = None) -> bool:
-    """Whether the capabilities are those of a user namespace below the machine's own, by a /proc/PID/uid_map."""
+    """Whether the process is in a user namespace other than the initial one, where its capabilities do not count.
+
+    `uid_map` is the text of a /proc/PID/uid_map; by default this process's.
+    """
     text = uid_map if uid_map is not None else Path("/proc/self/uid_map").read_text()
     return text.split() != ["0", "0", str(2**32 - 1)]

@@ -1,7 +1,7 @@
-"""The BPF side's numbers and structs as numpy sees them: bpf/hdr.bpf.h, process.bpf.h, series.bpf.h, losses.bpf.h,
-errors.bpf.h, events.bpf.h, lifetime.bpf.c, address.bpf.h, cuda.bpf.c, nccl.bpf.c, settings.bpf.h.
+"""The numbers and structs that both sides share, as numpy types.
 
-A test compares every field with the types that the objects carry.
+The C side is in bpf/: hdr.bpf.h, process.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h, events.bpf.h, lifetime.bpf.c,
+address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test compares every field with the types in the objects.
 """
 
 import struct
@@ -10,15 +10,15 @@ from enum import IntEnum
 import numpy as np
 
 HIGHEST_NS = 3_600_000_000_000
-"""One hour; what takes longer counts as one hour."""
+"""One hour. Longer durations count as one hour."""
 OPERATIONS = 64
 PHASES = 8
 UNUSED = 0
-"""The state of a process's slot for a series that it does not have; else the slot's number + 1."""
+"""An element of a process's `slots` for a series that it does not have. Else it holds the slot's number + 1."""
 
 
 class State(IntEnum):
-    """Of a row of the process table."""
+    """The state of a row of the process table."""
 
     FREE = 0
     LIVE = 1
@@ -27,7 +27,7 @@ class State(IntEnum):
 
 
 class Interval(IntEnum):
-    """What an event is."""
+    """The kind of interval that an event records."""
 
     DATA_LOADING = 0
     OPTIMIZER = 1
@@ -42,15 +42,15 @@ class Interval(IntEnum):
 
 
 class Ending(IntEnum):
-    """How a process ended; the operation of an event that tells of it."""
+    """How a process ended: the `operation` of an event with `Interval.PROCESS`."""
 
     EXITED = 0
     EXECED = 1
-    """It has become another program."""
+    """It executes another program (execve)."""
 
 
 class Loss(IntEnum):
-    """Why something could not be counted."""
+    """The reason why something could not be recorded. bpf/losses.bpf.h explains each."""
 
     NO_PROCESS_ROW = 0
     NO_SERIES_SLOT = 1
@@ -139,11 +139,11 @@ EVENT = np.dtype(
 PENDING_COLLECTIVES = 64
 
 STRUCTS = {"process": PROCESS, "slot": SLOT, "memory": MEMORY, "error": ERROR, "address": ADDRESS, "event": EVENT}
-"""By the names in C."""
+"""The types by the names of their C structs."""
 
 COUNTERS_PER_ELEMENT = 2
 
 SETTINGS = struct.Struct("<QQIIQ")
 NUMBER = struct.Struct("<I")
-"""Rows, slots and process ids as keys and values of maps."""
+"""A row, a slot or a process id as a key or value of a map."""
 COUNT = struct.Struct("<Q")

@@ -5,8 +5,8 @@
         bpf.load()
         link = attach_session(bpf.programs["probe"], library, offsets, cookies)
 
-Links of uprobe.multi and sessions are made by bpf(2) itself, since libbpf 1.1 knows neither. What libbpf and the
-verifier say to a failure is part of the `BpfError`.
+Links of uprobe.multi and of sessions are created by bpf(2) directly, since libbpf 1.1 supports neither. A `BpfError`
+includes the messages of libbpf and of the verifier.
 """
 
 import ctypes
@@ -33,11 +33,11 @@ _BPF_F_UPROBE_MULTI_RETURN = 1
 _LINK_UPROBE_MULTI = struct.Struct("=4I4Q4I")  # of union bpf_attr, as in linux/bpf.h
 
 _BATCH = 4096
-"""Keys that are read at once; a bucket of a hash map, of which the kernel gives all or none, has a handful."""
+"""Keys that one system call reads. It must exceed a bucket of the hash map: the kernel returns whole buckets only."""
 
 
 class _UprobeOpts(ctypes.Structure):
-    """`struct bpf_uprobe_opts` as of libbpf 1.0; later versions know it by its size."""
+    """`struct bpf_uprobe_opts` of libbpf 1.0. Later versions recognize it by its size."""
 
     _fields_ = (
         ("sz", ctypes.c_size_t),
@@ -49,7 +49,7 @@ class _UprobeOpts(ctypes.Structure):
 
 
 class Link:
-    """An attached program. Closing it detaches; so does the end of this process, however it ends."""
+    """An attached program. Closing the link detaches it. The kernel does so too when this process ends in any way."""
 
     def __init__(self, close: Callable[[], object]) -> None:
         self._stack = ExitStack()
@@ -61,7 +61,7 @@ class Link:
 
 
 class Map:
-    """One map of an object. Keys and values are the bytes of the C structs."""
+    """One map of an object. Keys and values are the bytes of C structs. Methods raise BpfError."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -75,7 +75,7 @@ class Map:
 
     @property
     def max_entries(self) -> int:
-        """The map's capacity, to be changed before loading only."""
+        """The map's capacity. It can be changed before loading only."""
         return int(libbpf().call.bpf_map__max_entries(self._handle))
 
     @max_entries.setter
@@ -83,12 +83,12 @@ class Map:
         libbpf().check(libbpf().call.bpf_map__set_max_entries(self._handle, count), f"resizing {self.name}")
 
     def initialize(self, value: bytes) -> None:
-        """Sets a data section's bytes, before loading."""
+        """Sets the bytes of a data section. Call it before loading."""
         code = libbpf().call.bpf_map__set_initial_value(self._handle, value, len(value))
         libbpf().check(code, f"initializing {self.name} with {len(value)} bytes")
 
     def get(self, key: bytes) -> bytes | None:
-        """The value at a key."""
+        """The value at a key; None if the map does not have the key."""
         value = ctypes.create_string_buffer(self.value_size)
         code = libbpf().call.bpf_map_lookup_elem(self.fd, key, value)
         if code == -errno.ENOENT:
@@ -101,13 +101,13 @@ class Map:
         libbpf().check(libbpf().call.bpf_map_update_elem(self.fd, key, value, 0), f"updating {self.name}")
 
     def delete(self, key: bytes) -> None:
-        """Removes a key; none is fine."""
+        """Removes a key, if the map has it."""
         code = libbpf().call.bpf_map_delete_elem(self.fd, key)
         if code != -errno.ENOENT:
             libbpf().check(code, f"deleting from {self.name}")
 
     def __iter__(self) -> Iterator[bytes]:
-        """The keys that are there now; those that come and go meanwhile may be missing."""
+        """The current keys. Keys that are added or removed during the call may be missing."""
         found: list[bytes] = []
         key: bytes | None = None
         following = ctypes.create_string_buffer(self.key_size)
@@ -117,23 +117,23 @@ class Map:
         return iter(found)
 
     def keys(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The keys of a hash map as structs of this type, by few system calls."""
+        """The keys of a hash map as structs of this type, read in batches."""
         values = ctypes.create_string_buffer(_BATCH * self.value_size)
-        bucket = ctypes.create_string_buffer(4)  # a number that is the kernel's: where to go on
+        bucket = ctypes.create_string_buffer(4)  # where the kernel continues; opaque to us
         found: list[NDArray[Any]] = []
         since, code = None, 0
         while not code:
             keys, count = np.empty(_BATCH, dtype), ctypes.c_uint32(_BATCH)
             places = since, bucket, keys.ctypes.data, values
             code = libbpf().call.bpf_map_lookup_batch(self.fd, *places, ctypes.byref(count), None)
-            if code != -errno.ENOENT:  # with which the last ones come
+            if code != -errno.ENOENT:  # returned with the last batch
                 libbpf().check(code, f"reading the keys of {self.name}")
             found.append(keys[: count.value])
             since = bucket
         return np.concatenate(found)
 
     def delete_all(self, keys: NDArray[Any]) -> None:
-        """Removes keys, by few system calls; those that are not there are fine."""
+        """Removes keys in batches. Keys that the map does not have are skipped."""
         keys = np.ascontiguousarray(keys)
         while len(keys):
             count = ctypes.c_uint32(len(keys))
@@ -143,9 +143,9 @@ class Map:
             keys = keys[count.value + (code == -errno.ENOENT) :]
 
     def array(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The contents of an mmapable array as numbers or structs of this type, shared with the kernel.
+        """The contents of an array with BPF_F_MMAPABLE, as numbers or structs of this type, shared with the kernel.
 
-        Raises ValueError if its elements cannot be such.
+        Raises ValueError if the map's elements do not have that size.
         """
         if self.value_size % 8 or self.value_size % dtype.itemsize:
             raise ValueError(f"elements of {self.name} have {self.value_size} bytes, not {dtype.itemsize}")
@@ -170,11 +170,11 @@ class Program:
         libbpf().check(libbpf().call.bpf_program__set_autoload(self._handle, False), f"skipping {self.name}")
 
     def prepare_multi(self) -> None:
-        """To be attached by `attach_multi`; before loading."""
+        """Prepares the program for `attach_multi`. Call it before loading."""
         self._expect(_BPF_TRACE_UPROBE_MULTI)
 
     def prepare_session(self) -> None:
-        """To be attached by `attach_session`; before loading."""
+        """Prepares the program for `attach_session`. Call it before loading."""
         self._expect(_BPF_TRACE_UPROBE_SESSION)
 
     def _expect(self, attach_type: int) -> None:
@@ -182,11 +182,11 @@ class Program:
         libbpf().check(code, f"preparing {self.name}")
 
     def attach(self) -> Link:
-        """Attaches to what the program's section names (a raw tracepoint)."""
+        """Attaches to the tracepoint that the name of the program's section gives."""
         return self._link(libbpf().call.bpf_program__attach(self._handle), f"attaching {self.name}")
 
     def attach_perf(self, path: str, offset: int, cookie: int, *, at_return: bool) -> Link:
-        """Attaches to one file offset by a perf event, for all processes. Needs Linux 5.15 and CAP_SYS_ADMIN."""
+        """Attaches to one file offset by a perf link, for all processes. Needs Linux 5.15 and CAP_SYS_ADMIN."""
         options = _UprobeOpts(ctypes.sizeof(_UprobeOpts), 0, cookie, at_return, None)
         every_process = -1
         link = libbpf().call.bpf_program__attach_uprobe_opts(
@@ -203,13 +203,13 @@ class Program:
 def attach_multi(
     program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int], *, at_return: bool
 ) -> Link:
-    """Attaches an entry or a return program to many file offsets by one link, for all processes. Needs Linux 6.6."""
+    """Attaches an entry or return program to many file offsets by one link, for all processes. Needs Linux 6.6."""
     flags = _BPF_F_UPROBE_MULTI_RETURN if at_return else 0
     return _attach_many(program, path, offsets, cookies, _BPF_TRACE_UPROBE_MULTI, flags)
 
 
 def attach_session(program: Program, path: str, offsets: Sequence[int], cookies: Sequence[int]) -> Link:
-    """Attaches one program to entry and return of many file offsets by one link. Needs Linux 6.13."""
+    """Attaches one program to entries and returns at many file offsets by one link. Needs Linux 6.13."""
     return _attach_many(program, path, offsets, cookies, _BPF_TRACE_UPROBE_SESSION, 0)
 
 
@@ -229,7 +229,10 @@ def _attach_many(
 
 
 class Object:
-    """The maps and programs of one object file. Closing it unloads what no link holds."""
+    """The maps and programs of one object file.
+
+    Closing it unloads programs and maps that no link uses. Raises BpfError.
+    """
 
     def __init__(self, path: Path) -> None:
         self._handle = libbpf().call.bpf_object__open_file(os.fsencode(path), None)
@@ -249,7 +252,7 @@ class Object:
 
     @property
     def constants(self) -> Map:
-        """The section of constants."""
+        """The map with the object's constants (`.rodata`)."""
         return next(one for name, one in self.maps.items() if name.endswith(".rodata"))
 
     def load(self) -> None:

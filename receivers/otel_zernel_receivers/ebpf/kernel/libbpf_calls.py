@@ -1,4 +1,4 @@
-"""libbpf.so.1 itself: its functions, what it says when they fail, and bpf(2) for what it has no function for."""
+"""The functions of libbpf.so.1, the messages that it logs, and bpf(2) for commands that libbpf does not offer."""
 
 import ctypes
 import functools
@@ -7,10 +7,10 @@ from typing import Any
 
 from otel_zernel_receivers.ebpf.kernel.system_calls import BPF_NUMBERS
 
-_LIBBPF_WARN = 0  # enum libbpf_print_level; the others are chatter
+_LIBBPF_WARN = 0  # enum libbpf_print_level; higher levels are informational
 _LOG_LINES = 40
-_LOG_MESSAGE = 1 << 20  # libbpf hands on a verifier's log in one message
-_LOG_LAST = 4000  # its end says what is wrong
+_LOG_MESSAGE = 1 << 20  # libbpf passes on a verifier's log in one message
+_LOG_LAST = 4000  # characters; the end of the log has the error
 
 _int, _u32, _u64, _size = ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t
 _pointer, _string = ctypes.c_void_p, ctypes.c_char_p
@@ -48,11 +48,14 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 class BpfError(OSError):
-    """What libbpf or the kernel refused: errno, what was tried, and the end of libbpf's log with the verifier's."""
+    """libbpf or the kernel refused a call.
+
+    It carries errno, the attempt, and the end of libbpf's and the verifier's log.
+    """
 
 
-class Library:
-    """libbpf.so.1 and what it has logged lately."""
+class LibbpfLibrary:
+    """libbpf.so.1 and its latest log messages."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
@@ -74,51 +77,54 @@ class Library:
         return 0
 
     def error(self, tried: str, code: int = 0) -> BpfError:
-        """The error of a call that answered `code` (-errno), or set errno."""
+        """The error of a call that returned `code` (-errno), or 0 if it set errno. Empties the log."""
         number = -code if code < 0 else ctypes.get_errno()
         log, self._log = "\n".join(self._log), []
         return BpfError(number, f"{tried}: {os.strerror(number)}" + (f"\n{log}" if log else ""))
 
     def check(self, code: int, tried: str) -> int:
-        """The answer of a call, unless it is an error."""
+        """The result of a call. Raises BpfError if it is negative."""
         if code < 0:
             raise self.error(tried, code)
         return code
 
     def give_back_memory(self) -> None:
-        """For reading the kernel's types libbpf takes 10 MB, which glibc would keep; others have no such call."""
+        """Frees the 10 MB that libbpf used for the kernel's types. glibc would keep them.
+
+        Other C libraries than glibc do not have the call.
+        """
         if trim := getattr(self._libc, "malloc_trim", None):
             trim(0)
 
     def bpf(self, command: int, attributes: bytes, tried: str) -> int:
-        """bpf(2) itself."""
+        """Calls bpf(2). Raises BpfError."""
         number = BPF_NUMBERS[os.uname().machine]
         buffer = ctypes.create_string_buffer(attributes, len(attributes))
         answer: int = self._libc.syscall(number, command, buffer, len(attributes))
-        if answer < 0:  # always -1, unlike what libbpf's functions answer
+        if answer < 0:  # always -1, unlike the results of libbpf's functions
             raise self.error(tried)
         return answer
 
 
 @functools.cache
-def libbpf() -> Library:
-    """The library, loaded once. Raises OSError where it is not installed, AttributeError where it is too old."""
-    return Library()
+def libbpf() -> LibbpfLibrary:
+    """The library, loaded once. Raises OSError if it is not installed, AttributeError if it is too old."""
+    return LibbpfLibrary()
 
 
 def missing() -> str | None:
-    """One sentence on what to install, if libbpf is not there."""
+    """A sentence that says what to install, if libbpf cannot be loaded; else None."""
     try:
         libbpf()
     except (OSError, AttributeError) as error:
         return (
-            "the ebpf receiver needs libbpf 1.x (Debian 12, Ubuntu 24.04 and newer: apt-get install libbpf1; "
-            "Ubuntu 22.04 has 0.5: install the package libbpf1 of Debian 12, or run the collector in a container with "
-            f"Debian 12; others: libbpf): {error}"
+            f"libbpf 1.x cannot be loaded ({error}): on Debian 12, Ubuntu 24.04 and newer run apt-get install libbpf1; "
+            "on Ubuntu 22.04, which has libbpf 0.5, install the package libbpf1 of Debian 12, or run the collector in "
+            "a container with Debian 12; on other distributions install libbpf"
         )
     return None
 
 
 def version() -> str:
-    """libbpf's, as in `v1.1`. Only where nothing is `missing`."""
+    """The version of libbpf, as in `v1.1`. Call it only if nothing is `missing`."""
     return str(libbpf().call.libbpf_version_string().decode())

@@ -1,8 +1,9 @@
-"""Reading the events' ring buffer in bulk: a copy of what is new, no system call and no callback for each record.
+"""Reads the ring buffer of events in bulk, by copying new records from shared memory.
 
-The layout is that of kernel/bpf/ringbuf.c: a page with the consumer's position, a page with the producer's, then the
-data, which go round. A record is a header of 8 bytes and the data. (The kernel offers the data twice in a row, so that
-no record is split; mapped, the second time would count as memory of ours too.)
+This needs no system call and no callback per record. The layout is that of kernel/bpf/ringbuf.c: a page with the
+consumer's position, a page with the producer's position, then the data. A record is a header of 8 bytes and an event.
+The kernel can map the data twice in a row so that no record is split, but the second mapping would count as memory of
+the collector too.
 """
 
 import mmap
@@ -12,20 +13,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, Interval
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
 KEPT = 1 << 16
-"""Events kept between two readings, 9 MB or a little more: others stay in the kernel, which counts what has no room."""
+"""Events that `gather` keeps between two readings, about 9 MB.
+
+Further events stay in the kernel, which counts those that find no room.
+"""
 
 _DISCARDED = 1 << 30
 _RECORD = np.dtype([("length", "<u4"), ("page", "<u4"), ("event", EVENT)])
 
 
-class Bell:
-    """Becomes readable when an event comes that is not to wait: the end of a process.
+class Wakeup:
+    """A file descriptor that becomes readable when a process ends, which is worth a reading at once.
 
-    The ring itself is readable whenever there is any event in it; what wakes its readers is an edge.
+    The ring buffer's own descriptor is readable whenever it holds any event. Only the end of a process causes an edge,
+    which an edge-triggered epoll reports.
     """
 
     def __init__(self, ring: Map) -> None:
@@ -35,15 +40,15 @@ class Bell:
     def fileno(self) -> int:
         return self._epoll.fileno()
 
-    def hush(self) -> None:
-        """Makes it unreadable, until the next time."""
+    def reset(self) -> None:
+        """Makes it unreadable until the next process ends."""
         self._epoll.poll(0)
 
     def close(self) -> None:
         self._epoll.close()
 
 
-class Ring:
+class RingBuffer:
     """The events of a loaded object. One thread at a time may read it."""
 
     def __init__(self, ring: Map) -> None:
@@ -55,18 +60,24 @@ class Ring:
         self._data = np.frombuffer(readable, np.uint8, offset=mmap.PAGESIZE)
         self._gathered: list[NDArray[Any]] = []
 
-    def gather(self) -> None:
-        """Takes what is new out of the kernel, for the next `read`: all processes share the room there."""
-        if sum(map(len, self._gathered)) < KEPT:
-            self._gathered.append(self._take())
+    def gather(self) -> bool:
+        """Moves new events out of the kernel for the next `read`: all processes share the room there.
+
+        Returns whether a process has ended. Its wakeup is lost if its event is moved before the wakeup is handled.
+        """
+        if sum(map(len, self._gathered)) >= KEPT:
+            return False
+        events = self._read_new()
+        self._gathered.append(events)
+        return bool((events["interval"] == Interval.PROCESS).any())
 
     def read(self) -> NDArray[Any]:
-        """The events since the last call, as records of `EVENT`, in the order in which room was made for them."""
-        events = np.concatenate([*self._gathered, self._take()])
+        """The events since the last call, as records of `EVENT`, in the order in which they were reserved."""
+        events = np.concatenate([*self._gathered, self._read_new()])
         self._gathered.clear()
         return events
 
-    def _take(self) -> NDArray[Any]:
+    def _read_new(self) -> NDArray[Any]:
         start, end = int(self._read_until[0]), int(self._written_until[0])
         records = self._copy(start, (end - start) // _RECORD.itemsize * _RECORD.itemsize).view(_RECORD)
         finished = (records["length"] & ~np.uint32(_DISCARDED)) == EVENT.itemsize

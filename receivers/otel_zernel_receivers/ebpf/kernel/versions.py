@@ -1,4 +1,7 @@
-"""Which Linux gives what. tests/receivers/ebpf/kernel_features.tsv proves the numbers from the objects themselves."""
+"""The Linux versions that introduced the features which the receiver uses.
+
+A test derives the numbers from the objects and from tests/receivers/ebpf/kernel/kernel_features.tsv.
+"""
 
 import platform
 import re
@@ -7,24 +10,29 @@ Version = tuple[int, ...]
 """The first two numbers of a release: (6, 1)."""
 
 OLDEST: dict[str, Version] = {"x86_64": (5, 15), "aarch64": (6, 0)}
-"""Perf links with the cookies that tell functions apart; on arm64 also a compiler (JIT) for atomic instructions,
-and for tail calls in programs that call functions."""
+"""Perf links with cookies, which identify the probed function.
+
+On arm64 also a JIT compiler for atomic instructions, and for tail calls in programs that call functions.
+"""
 UNPRIVILEGED: Version = (6, 6)
-"""uprobe.multi. Perf links need CAP_SYS_ADMIN."""
+"""uprobe.multi, which does not need CAP_SYS_ADMIN as perf links do."""
 CHEAPEST: Version = (6, 13)
-"""Sessions: one program for both ends of a call."""
+"""Sessions, with one program for both ends of a call."""
 SESSION_CONTEXT: Version = (7, 0)
-"""bpf_session_is_return() takes an argument: another variant of the sessions."""
+"""bpf_session_is_return() has an argument, so sessions need another object."""
 SIMULATED_NOP: Version = (6, 13)
-"""On arm64 a `nop` is simulated. Commit ac4ad5c09b34, "arm64: insn: Simulate nop instruction"."""
+"""The kernel simulates `nop` on arm64: commit ac4ad5c09b34, "arm64: insn: Simulate nop instruction"."""
 
 _BACKPORTS = re.compile(r"\.el9[._]")
-"""Red Hat's kernels of 9 keep an old number and get newer features: RHEL 9.6 has 5.14 with the eBPF of 6.12 (its
-release notes)."""
+"""Kernels of Red Hat Enterprise Linux 9 keep an old number and get newer features. According to its release notes, RHEL
+9.6 has 5.14 with the eBPF of Linux 6.12."""
 
 
 def version(release: str) -> Version:
-    """The version that `uname -r` names, as in `6.1.0-13-amd64`. If it names none, or has backports: newer than all."""
+    """The version in a release such as `6.1.0-13-amd64`.
+
+    A release without one, or with backports, is newer than all.
+    """
     numbers = re.match(r"(\d+)\.(\d+)", release)
     if not numbers or _BACKPORTS.search(release):
         return (1 << 16,)
@@ -32,14 +40,14 @@ def version(release: str) -> Version:
 
 
 def too_old(release: str, machine: str) -> str | None:
-    """One sentence on what each newer Linux would give, if this one gives nothing."""
+    """A sentence with the Linux versions to upgrade to, if this release is too old; else None."""
     oldest = OLDEST.get(machine, max(OLDEST.values()))
     if version(release) >= oldest:
         return None
     return (
-        f"Linux {release} is too old for eBPF on {machine}: {_text(oldest)} gives everything (launches, waits, NCCL, "
-        f"PyTorch's scopes, time off the CPU, reads), with CAP_SYS_ADMIN; {_text(UNPRIVILEGED)} needs no "
-        f"CAP_SYS_ADMIN; {_text(CHEAPEST)} costs least"
+        f"Linux {release} is too old for the ebpf receiver on {machine}: upgrade to {_text(oldest)}, which supports "
+        "all its metrics (launches, waits, NCCL, PyTorch's scopes, time off the CPU, reads) but needs CAP_SYS_ADMIN; "
+        f"from {_text(UNPRIVILEGED)} on CAP_SYS_ADMIN is not needed; from {_text(CHEAPEST)} on probes cost least"
     )
 
 
@@ -48,4 +56,4 @@ def _text(numbers: Version) -> str:
 
 
 RUNNING = version(platform.release())
-"""The kernel that we are on."""
+"""The version of the running kernel."""

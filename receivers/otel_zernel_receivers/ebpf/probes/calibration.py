@@ -1,7 +1,7 @@
-"""A function of our own to probe: it tells whether probes work here, and what they add to each call.
+"""A function of the collector itself to probe. It shows whether probes work here, and how much they add to a call.
 
-What is recorded of a call includes part of the probe itself: a function that does nothing reads 0.8 us and more. That
-floor is measured on such a function.
+The recorded duration of a call includes part of the probe: a function that does nothing takes 0.8 us or more. This
+function measures that floor.
 """
 
 import ctypes
@@ -13,9 +13,10 @@ from typing import Self
 
 import numpy as np
 
-from otel_zernel_receivers.ebpf.probes.catalogue import Kind, Operation, Probe
+from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 
-# Functions that return 0, beginning as those that are probed do. On arm64 the kernel steps over `stp`.
+# Functions that return 0 and begin like typical probed functions. On arm64 the kernel single-steps `stp`.
 _CODE = {
     "x86_64": bytes.fromhex("55 31c0 5d c3"),  # push rbp; xor eax, eax; pop rbp; ret
     # stp x29, x30, [sp, #-16]!; mov w0, #0; ldp x29, x30, [sp], #16; ret
@@ -23,12 +24,15 @@ _CODE = {
 }
 
 PROBE = Probe("calibration", Operation.CALIBRATION)
-ENTRY_PROBE = Probe("calibration", Operation.CALIBRATION, kind=Kind.WORK_WAIT_END)
-"""One that is done with the call at its entry, as a session is with a call that it does not count."""
+ENTRY_PROBE = Probe("calibration", Operation.CALIBRATION, kind=CallKind.WORK_WAIT_END)
+"""A probe that needs no return. It costs as much as a session's probe on a call that is not counted."""
 
 
 class OwnFunction:
-    """Machine code in a file without a name. Its path is good in this process alone, but the probe is on the file."""
+    """Machine code in an unnamed file (memfd).
+
+    Only this process can open its path, but the probe is on the file itself.
+    """
 
     offset = 0
 
@@ -49,11 +53,11 @@ class OwnFunction:
 
     @property
     def path(self) -> str:
-        """To attach probes to."""
+        """The path for attaching probes."""
         return f"/proc/self/fd/{self._fd}"
 
     def call(self, times: int) -> float:
-        """Calls the function so many times; returns the ns that a call took from here, on average."""
+        """Calls the function `times` times. Returns the average duration of a call from Python, ns."""
         function = ctypes.CFUNCTYPE(ctypes.c_int)(self._address)
         began = time.perf_counter_ns()
         for _ in range(times):

@@ -1,165 +1,63 @@
-"""Which functions of which libraries are probed, how, and what their calls count as.
+"""The probed functions of each library: how each is probed, and the operation that its calls count as.
 
-Signatures are those of cuda_runtime_api.h, cuda.h and nccl.h.
+Positions of arguments come from the signatures in cuda_runtime_api.h, cuda.h and nccl.h.
 """
 
 import platform
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
 
 from otel_zernel_receivers.ebpf.binaries.spellings import ANY, beginnings
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import OPERATIONS, PHASES
-
-
-class Operation(IntEnum):
-    """What a call counts as; part of a series' key."""
-
-    CALIBRATION = 0
-    RUNTIME_LAUNCH = 1
-    DRIVER_LAUNCH = 2
-    GRAPH_LAUNCH = 3
-    SYNC = 4
-    COPY_HOST_TO_HOST = 8
-    COPY_HOST_TO_DEVICE = 9
-    COPY_DEVICE_TO_HOST = 10
-    COPY_DEVICE_TO_DEVICE = 11
-    COPY_DEFAULT = 12
-    """Copies are numbered as `enum cudaMemcpyKind`, from the first."""
-    DATALOADER_WAIT = 16
-    FUTEX_WAIT = 17
-    ALL_REDUCE = 24
-    REDUCE_SCATTER = 25
-    ALL_GATHER = 26
-    BROADCAST = 27
-    REDUCE = 28
-    SEND = 29
-    RECEIVE = 30
-    """Collectives; the same and 8 more until they are known to be over."""
-    UNCOUNTED = 63
-    """A call that is watched for what it does, not for how long it takes."""
-
-
-assert max(Operation) < OPERATIONS  # noqa: S101  # a mistake in this file
-
-
-class Phase(IntEnum):
-    """What a process is doing; part of a series' key."""
-
-    UNKNOWN = 0
-    DATA_LOADING = 1
-    GPU_COMPUTE = 2
-    NCCL_COLLECTIVE = 3
-    OPTIMIZER_STEP = 4
-
-
-assert max(Phase) < PHASES  # noqa: S101  # a mistake in this file
-
-
-class Kind(IntEnum):
-    """What is to be done at a call's two ends (bpf/call.bpf.h)."""
-
-    CALL = 0
-    WAIT = 1
-    COPY = 2
-    ALLOCATE = 3
-    RELEASE = 4
-    DEVICE = 5
-    SCOPE_BEGIN = 6
-    SCOPE_END = 7
-    BACKWARD = 8
-    COLLECTIVE = 9
-    GROUP = 10
-    COMMUNICATOR = 11
-    COMMUNICATOR_END = 12
-    COMMUNICATOR_SIZE = 13
-    COMMUNICATOR_RANK = 14
-    WORK_WAIT = 15
-    WORK_WAIT_END = 16
-    REDUCER = 17
-    CONTEXT = 18
-    CONTEXT_CREATE = 19
-    CONTEXT_SET = 20
-    CONTEXT_PUSH = 21
-    CONTEXT_POP = 22
-    WORK_ISSUE = 23
-
-
-class Flag(IntFlag):
-    """What else the BPF side has to know of a function (bpf/call.bpf.h)."""
-
-    NONE = 0
-    RUNTIME = 1 << 24
-    DRIVER = 1 << 25
-    BLOCKING = 1 << 26
-    """A copy that also waits for the GPU."""
-    HANDLE = 1 << 27
-    """Of memory that has a handle in place of an address."""
-    NCCL = 1 << 28
-    PER_RANK = 1 << 29
-    """A collective whose count is for each rank."""
-    GROUP_END = 1 << 30
-    ARRAY = 1 << 31
-    """Of communicators of all ranks at once."""
+from otel_zernel_receivers.ebpf.probes.calls import ENTRY_ONLY, CallKind, Flag, Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One function, and how it is probed."""
+    """A probed function."""
 
     function: str
-    """In C++, its qualified name."""
+    """Its name; for C++, its qualified name."""
     operation: Operation
     flags: Flag = Flag.NONE
-    kind: Kind = Kind.CALL
+    kind: CallKind = CallKind.CALL
     arguments: tuple[int, ...] = ()
-    """Positions, from 1, of the arguments that this kind of call needs."""
-    takes: tuple[str, ...] = ()
-    """In C++, the mangled arguments that it may begin with. Any others may follow."""
+    """Positions, from 1, of the arguments that this kind of call needs. 0 for one that the function does not have."""
+    first_arguments: tuple[str, ...] = ()
+    """For C++, the possible mangled names of its first arguments. Other arguments may follow. Empty for C."""
     is_local: bool = False
-    """Some releases do not export it: there, it is in the full symbol table, if there is one."""
+    """Whether some releases do not export it. There it is found in the full symbol table, unless that is stripped."""
 
     @property
     def beginnings(self) -> tuple[bytes, ...]:
-        """Possible beginnings of its name in a symbol table; none in C, where there is only the name itself."""
-        names = beginnings(self.function) if self.takes else ()
-        return tuple(name + arguments.encode() for name in names for arguments in self.takes)
+        """The possible beginnings of its name in a symbol table; empty for C, where the whole name is known."""
+        names = beginnings(self.function) if self.first_arguments else ()
+        return tuple(name + arguments.encode() for name in names for arguments in self.first_arguments)
 
     @property
     def cookie(self) -> int:
-        """All of this in one number, which the kernel hands to the program with each hit."""
+        """All facts in one number, which the kernel passes to the program at each hit (layout: bpf/kinds.bpf.h)."""
         positions = sum(position << 4 * nth for nth, position in enumerate(self.arguments))
         number = _NUMBERS.get(self.function, 0)
         return positions << 32 | self.flags | number << 16 | self.kind << 8 | self.operation
 
     @property
     def is_hot(self) -> bool:
-        """Whether a training job calls the function thousands of times a second."""
-        return self.kind in (Kind.CALL, Kind.COPY)
+        """Whether a training job calls the function thousands of times per second."""
+        return self.kind in (CallKind.CALL, CallKind.COPY)
 
     @property
     def has_return(self) -> bool:
-        """Whether the function's return is of interest too."""
-        return self.kind not in _ENTRY_IS_ALL
+        """Whether the function's return is probed too."""
+        return self.kind not in ENTRY_ONLY
 
     @property
     def is_at_return(self) -> bool:
-        """Whether it is on the instructions with which the function returns, which it does not reach if it throws."""
-        return self.kind is Kind.WORK_WAIT_END
+        """Whether the probe is on the return instructions, which the function does not execute if it throws."""
+        return self.kind is CallKind.WORK_WAIT_END
 
     @property
     def target(self) -> str:
-        """The function, or its returns if the probe is there."""
+        """The function, or its returns if the probe is on those."""
         return f"returns of {self.function}" if self.is_at_return else self.function
-
-
-_ENTRY_IS_ALL = (
-    Kind.SCOPE_END,
-    Kind.COMMUNICATOR_END,
-    Kind.WORK_WAIT,
-    Kind.WORK_WAIT_END,
-    Kind.REDUCER,
-    Kind.WORK_ISSUE,
-)
 
 
 def _launches(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe, ...]:
@@ -167,28 +65,28 @@ def _launches(flags: Flag, operation: Operation, *functions: str) -> tuple[Probe
 
 
 def _waits(flags: Flag, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, Operation.SYNC, flags, Kind.WAIT) for function in functions)
+    return tuple(Probe(function, Operation.SYNC, flags, CallKind.WAIT) for function in functions)
 
 
 def _copies(flags: Flag, operation: Operation, size: int, *functions: str, kind: int = 0) -> tuple[Probe, ...]:
-    """Copies of which argument `size` is the number of bytes, and `kind`, if given, their direction."""
-    return tuple(Probe(function, operation, flags, Kind.COPY, (size, kind)) for function in functions)
+    """Copies. Argument `size` is the number of bytes, and argument `kind`, unless 0, the direction."""
+    return tuple(Probe(function, operation, flags, CallKind.COPY, (size, kind)) for function in functions)
 
 
 def _allocations(flags: Flag, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, Operation.UNCOUNTED, flags, Kind.ALLOCATE, (1, 2)) for function in functions)
+    return tuple(Probe(function, Operation.UNCOUNTED, flags, CallKind.ALLOCATE, (1, 2)) for function in functions)
 
 
 def _releases(flags: Flag, *functions: str) -> tuple[Probe, ...]:
-    return tuple(Probe(function, Operation.UNCOUNTED, flags, Kind.RELEASE, (1,)) for function in functions)
+    return tuple(Probe(function, Operation.UNCOUNTED, flags, CallKind.RELEASE, (1,)) for function in functions)
 
 
-def _context(function: str, kind: Kind, *arguments: int) -> Probe:
+def _context(function: str, kind: CallKind, *arguments: int) -> Probe:
     return Probe(function, Operation.UNCOUNTED, Flag.NONE, kind, arguments)
 
 
 def _both_streams(*functions: str) -> tuple[str, ...]:
-    """The functions, and their twins for programs compiled with a default stream per thread."""
+    """The functions, and their variants for programs that are compiled with one default stream per thread."""
     return (*functions, *(f"{function}_ptsz" for function in functions))
 
 
@@ -206,7 +104,7 @@ CUDA_RUNTIME = (
     *_copies(_RUNTIME, Operation.COPY_HOST_TO_HOST, 3, *_both_streams("cudaMemcpyAsync"), kind=4),
     *_allocations(_RUNTIME, "cudaMalloc", "cudaMallocManaged", *_both_streams("cudaMallocAsync")),
     *_releases(_RUNTIME, "cudaFree", *_both_streams("cudaFreeAsync")),
-    Probe("cudaSetDevice", Operation.UNCOUNTED, _RUNTIME, Kind.DEVICE, (1,)),
+    Probe("cudaSetDevice", Operation.UNCOUNTED, _RUNTIME, CallKind.DEVICE, (1,)),
 )
 
 CUDA_DRIVER = (
@@ -224,56 +122,57 @@ CUDA_DRIVER = (
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_HOST, 3, *_both_streams("cuMemcpyDtoHAsync_v2")),
     *_copies(_DRIVER, Operation.COPY_DEVICE_TO_DEVICE, 3, *_both_streams("cuMemcpyDtoDAsync_v2")),
     *_allocations(_DRIVER, "cuMemAlloc_v2", "cuMemAllocManaged", *_both_streams("cuMemAllocAsync")),
-    Probe("cuMemCreate", Operation.UNCOUNTED, _DRIVER | Flag.HANDLE, Kind.ALLOCATE, (1, 2, 3)),
+    Probe("cuMemCreate", Operation.UNCOUNTED, _DRIVER | Flag.HANDLE, CallKind.ALLOCATE, (1, 2, 3)),
     *_releases(_DRIVER, "cuMemFree_v2", *_both_streams("cuMemFreeAsync")),
     *_releases(_DRIVER | Flag.HANDLE, "cuMemRelease"),
-    # Of contexts, also those that the runtime makes are of interest: they have no flag that leaves them out.
-    _context("cuDevicePrimaryCtxRetain", Kind.CONTEXT, 1, 2),
-    _context("cuCtxCreate_v2", Kind.CONTEXT_CREATE, 1, 3),
-    _context("cuCtxCreate_v3", Kind.CONTEXT_CREATE, 1, 5),
-    _context("cuCtxCreate_v4", Kind.CONTEXT_CREATE, 1, 4),
-    _context("cuCtxSetCurrent", Kind.CONTEXT_SET, 1),
-    _context("cuCtxPushCurrent_v2", Kind.CONTEXT_PUSH, 1),
-    _context("cuCtxPopCurrent_v2", Kind.CONTEXT_POP),
+    # Contexts that the runtime creates matter too. Without Flag.DRIVER, calls inside runtime calls are counted.
+    _context("cuDevicePrimaryCtxRetain", CallKind.CONTEXT, 1, 2),
+    _context("cuCtxCreate_v2", CallKind.CONTEXT_CREATE, 1, 3),
+    _context("cuCtxCreate_v3", CallKind.CONTEXT_CREATE, 1, 5),
+    _context("cuCtxCreate_v4", CallKind.CONTEXT_CREATE, 1, 4),
+    _context("cuCtxSetCurrent", CallKind.CONTEXT_SET, 1),
+    _context("cuCtxPushCurrent_v2", CallKind.CONTEXT_PUSH, 1),
+    _context("cuCtxPopCurrent_v2", CallKind.CONTEXT_POP),
 )
 
 
-def _torch(function: str, kind: Kind, takes: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
-    return Probe(function, Operation.UNCOUNTED, kind=kind, takes=takes, is_local=is_local)
+def _torch(function: str, kind: CallKind, first_arguments: tuple[str, ...] = ANY, *, is_local: bool = False) -> Probe:
+    return Probe(function, Operation.UNCOUNTED, kind=kind, first_arguments=first_arguments, is_local=is_local)
 
 
-# std::string const&, in GCC's first string ABI (PyTorch up to 2.6) and in the second. Both begin with the pointer to
-# the characters, which the kernel side reads. The string of libc++ does not.
+# std::string const& in GCC's old string ABI (PyTorch up to 2.6) and in the new one. Both strings begin with the pointer
+# to the characters, which the kernel side reads. Strings of libc++ do not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
-# c10d::Work::wait throws what a collective failed of, or returns true: the instructions of that return are probed. The
-# functions that it calls last differ: 2.5 and older call none. torch::autograd::Engine::execute is exported everywhere,
-# but it lets exceptions through: a hook on its return would end the job.
+# c10d::Work::wait returns true, or throws if a collective failed. So its return instructions are probed. The function
+# that it calls last would be no substitute: it differs between releases, and 2.5 and older call none.
+# torch::autograd::Engine::execute is exported by every release, but exceptions pass through it: a return probe would
+# end the job.
 TORCH_CPU = (
-    _torch("torch::autograd::profiler::record_function_enter_new", Kind.SCOPE_BEGIN, _STRINGS),
-    _torch("at::RecordFunction::end", Kind.SCOPE_END),
-    _torch("c10d::Work::Work", Kind.WORK_ISSUE),
-    _torch("c10d::Work::wait", Kind.WORK_WAIT),
-    _torch("c10d::Work::wait", Kind.WORK_WAIT_END),
-    _torch("c10d::Reducer::finalize_backward", Kind.REDUCER),
+    _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
+    _torch("at::RecordFunction::end", CallKind.SCOPE_END),
+    _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
+    _torch("c10d::Work::wait", CallKind.WORK_WAIT),
+    _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
+    _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
 )
-# The function that CPython calls for loss.backward(). It catches every exception.
-TORCH_PYTHON = (_torch("THPEngine_run_backward", Kind.BACKWARD, is_local=True),)
+# CPython calls this function for loss.backward(). It catches every exception.
+TORCH_PYTHON = (_torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),)
 
 _NCCL = Flag.NCCL
 
 
 def _collective(function: str, operation: Operation, count: int, communicator: int, flags: Flag = _NCCL) -> Probe:
     """A collective whose argument `count` is followed by the element type."""
-    return Probe(function, operation, flags, Kind.COLLECTIVE, (count, count + 1, communicator))
+    return Probe(function, operation, flags, CallKind.COLLECTIVE, (count, count + 1, communicator))
 
 
 def _communicator(function: str, *arguments: int, flags: Flag = _NCCL) -> Probe:
-    """Arguments: where the communicator is written; then, if they tell, the number of ranks and the rank."""
-    return Probe(function, Operation.UNCOUNTED, flags, Kind.COMMUNICATOR, arguments)
+    """Arguments: the place for the resulting communicator; then, if the function has them, number of ranks and rank."""
+    return Probe(function, Operation.UNCOUNTED, flags, CallKind.COMMUNICATOR, arguments)
 
 
-# The id of 128 bytes in front of the rank is passed on the stack on x86-64, and by reference on arm64.
+# The id of 128 bytes before the rank is passed on the stack on x86-64, so it takes no register; on arm64 by reference.
 _RANK = 3 if platform.machine() == "x86_64" else 4
 
 NCCL = (
@@ -284,17 +183,17 @@ NCCL = (
     _collective("ncclReduce", Operation.REDUCE, 3, 7),
     _collective("ncclSend", Operation.SEND, 2, 5),
     _collective("ncclRecv", Operation.RECEIVE, 2, 5),
-    Probe("ncclGroupStart", Operation.UNCOUNTED, _NCCL, Kind.GROUP),
-    Probe("ncclGroupEnd", Operation.UNCOUNTED, _NCCL | Flag.GROUP_END, Kind.GROUP),
+    Probe("ncclGroupStart", Operation.UNCOUNTED, _NCCL, CallKind.GROUP),
+    Probe("ncclGroupEnd", Operation.UNCOUNTED, _NCCL | Flag.GROUP_END, CallKind.GROUP),
     _communicator("ncclCommInitRank", 1, 2, _RANK),
     _communicator("ncclCommInitRankConfig", 1, 2, _RANK),
     _communicator("ncclCommInitRankScalable", 1, 2, 3),
     _communicator("ncclCommInitAll", 1, 2, flags=_NCCL | Flag.ARRAY),
     _communicator("ncclCommSplit", 4),
-    Probe("ncclCommCount", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_SIZE, (1, 2)),
-    Probe("ncclCommUserRank", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_RANK, (1, 2)),
-    Probe("ncclCommDestroy", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
-    Probe("ncclCommAbort", Operation.UNCOUNTED, _NCCL, Kind.COMMUNICATOR_END, (1,)),
+    Probe("ncclCommCount", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_SIZE, (1, 2)),
+    Probe("ncclCommUserRank", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_RANK, (1, 2)),
+    Probe("ncclCommDestroy", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_END, (1,)),
+    Probe("ncclCommAbort", Operation.UNCOUNTED, _NCCL, CallKind.COMMUNICATOR_END, (1,)),
 )
 
 _FUNCTIONS = (
@@ -307,24 +206,5 @@ assert len(_FUNCTIONS) <= 256  # noqa: S101  # a mistake in this file
 
 
 def function_of(flags: int) -> str:
-    """The name of the function that an event's flags tell of."""
+    """The name of the function whose number is in an event's flags."""
     return _FUNCTIONS[flags >> 16 & 0xFF]
-
-
-HOST_ENQUEUE, HOST_UPPER_BOUND = "host_enqueue", "host_upper_bound"
-_UPPER_BOUND = 8
-
-COLLECTIVES = {
-    operation + later: (name, timing)
-    for operation, name in {
-        Operation.ALL_REDUCE: "all_reduce",
-        Operation.REDUCE_SCATTER: "reduce_scatter",
-        Operation.ALL_GATHER: "all_gather",
-        Operation.BROADCAST: "broadcast",
-        Operation.REDUCE: "reduce",
-        Operation.SEND: "send",
-        Operation.RECEIVE: "receive",
-    }.items()
-    for later, timing in ((0, HOST_ENQUEUE), (_UPPER_BOUND, HOST_UPPER_BOUND))
-}
-"""Name and timing source of each operation that is a collective."""

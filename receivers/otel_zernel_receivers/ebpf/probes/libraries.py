@@ -1,66 +1,69 @@
-"""Where in a library the functions to probe are, and which of them are better left alone."""
+"""Finds the places in a library to attach probes to, and the functions that should not be probed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost, is_avoidable
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost, is_avoidable
 from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local, is_stripped
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, Version
-from otel_zernel_receivers.ebpf.probes.attach_modes import Place
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint
 from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks
-from otel_zernel_receivers.ebpf.processes.scanner import Library
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 
-PROBES: dict[Library, tuple[Probe, ...]] = {
-    Library.CUDART: CUDA_RUNTIME,
-    Library.CUDA: CUDA_DRIVER,
-    Library.NCCL: NCCL,
-    Library.TORCH_CPU: TORCH_CPU,
-    Library.TORCH_PYTHON: TORCH_PYTHON,
-    Library.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
-    Library.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
+PROBES: dict[MappedLibrary, tuple[Probe, ...]] = {
+    MappedLibrary.CUDART: CUDA_RUNTIME,
+    MappedLibrary.CUDA: CUDA_DRIVER,
+    MappedLibrary.NCCL: NCCL,
+    MappedLibrary.TORCH_CPU: TORCH_CPU,
+    MappedLibrary.TORCH_PYTHON: TORCH_PYTHON,
+    MappedLibrary.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
+    MappedLibrary.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
-"""The functions to probe in each kind of file. Libraries may be linked into libtorch_cuda and executables."""
+"""The functions to probe in each kind of file. libtorch_cuda and executables may have other libraries linked in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where a file's functions are."""
+class AttachPoints:
+    """The functions of one file that are probed, and those that are not."""
 
-    probed: tuple[Place, ...]
-    too_dear: tuple[str, ...]
-    """Functions that are called often, and at which each hit would be single-stepped: 10 us in place of 1."""
+    probed: tuple[AttachPoint, ...]
+    single_stepped: tuple[str, ...]
+    """Functions that are called often and would be single-stepped, which takes 10 us per call instead of 1 us."""
     refused: tuple[str, ...]
-    """Functions that begin with an instruction at which the kernel takes no probe."""
+    """Functions that begin with an instruction on which the kernel refuses probes."""
     missing: Mapping[Mark, str]
-    """The marks of PyTorch that the file lacks, with the functions."""
+    """The marks of PyTorch that the file lacks, each with the missing functions."""
     is_stripped: bool
-    """Whether it has only the symbols that it exports."""
+    """Whether the file has no full symbol table, only exported symbols."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known of the file that anybody should hear."""
-        return not (self.probed or self.too_dear or self.refused or self.missing)
+        """Whether there is nothing to report about the file."""
+        return not (self.probed or self.single_stepped or self.refused or self.missing)
 
 
-def find_places(
+def find_attach_points(
     fd: int,
     probes: Sequence[Probe],
     *,
     at_any_cost: bool = False,
     kernel: Version = RUNNING,
-) -> Places:
-    """Every version of each function, but no place twice. Raises OSError or UnreadableElf."""
+) -> AttachPoints:
+    """The places for every version of each function, without duplicates. Raises OSError or UnreadableElf.
+
+    With `at_any_cost`, functions that would be single-stepped are probed too.
+    """
     elf = ElfFile(fd)
     found = find_points(fd, probes, kernel)
-    refused = [one for one in found if one[1].cost is Cost.REFUSED]
-    dear = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
-    probed = [one for one in found if one not in refused and one not in dear]
-    return Places(
-        tuple(Place(probe, point.offset) for probe, point in probed),
-        too_dear=tuple(probe.function for probe, _ in dear),
+    refused = [one for one in found if one[1].cost is TrapCost.REFUSED]
+    slow = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
+    probed = [one for one in found if one not in refused and one not in slow]
+    return AttachPoints(
+        tuple(AttachPoint(probe, point.offset) for probe, point in probed),
+        single_stepped=tuple(probe.function for probe, _ in slow),
         refused=tuple(probe.function for probe, _ in refused),
         missing=missing_marks(probes, (probe for probe, _ in probed)),
         is_stripped=is_stripped(fd),
@@ -68,7 +71,7 @@ def find_places(
 
 
 def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
-    """The places of each function for a probe, and the cost of a hit there. Raises OSError or UnreadableElf."""
+    """The places to probe each function, with the cost of a hit there. Raises OSError or UnreadableElf."""
     points = _points(fd, ElfFile(fd), probes, kernel)
     return list({point.offset: (probe, point) for probe, point in points}.values())
 
@@ -80,8 +83,8 @@ def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> 
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:
-    """The functions to probe. One of C is known by its name; of C++, each that takes the arguments a probe reads."""
-    by_name = {probe.function: probe for probe in probes if not probe.takes}
+    """The functions to probe: in C by name; in C++ each overload that has the arguments which the probe reads."""
+    by_name = {probe.function: probe for probe in probes if not probe.first_arguments}
     for name, versions in elf.find(by_name).items():
         yield from ((by_name[name], symbol) for symbol in versions)
     exported = elf.find_beginning(beginning for probe in probes for beginning in probe.beginnings)

@@ -1,8 +1,8 @@
-"""Which file an open descriptor really is: what decides whether a probe is there already.
+"""The identity of an open file, by which the receiver attaches probes to each file once.
 
-The kernel keeps probes by inode. On overlayfs, containers of one image see one file under different device numbers, and
-a probe on one of them hits in all: attaching to each would count every call several times. A file handle of overlayfs
-names the inode below, and it is the same in every container.
+The kernel keeps probes by inode. On overlayfs, containers of one image share an inode but see it under different device
+numbers. A probe in one container hits in all of them, so attaching in each would count every call several times. A file
+handle of overlayfs identifies the inode in the lower layer, and is the same in every container.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-# Linux 6.5, as old as uprobe.multi; before, overlayfs gives no handles and files count as different.
+# Since Linux 6.5. Before, overlayfs gives no handles, so each container's view counts as another file.
 _AT_HANDLE_FID = 0x200
 _AT_EMPTY_PATH = 0x1000
 _OVERLAY_HANDLES = {0xF8, 0xFB}  # OVL_FILEID_V1, OVL_FILEID_V0 (fs/overlayfs/overlayfs.h)
@@ -19,12 +19,12 @@ _MAX_HANDLE = 128  # MAX_HANDLE_SZ
 
 
 class FileIdentity(NamedTuple):
-    """Equal for two descriptors exactly if a probe on one hits in the other."""
+    """Two identities are equal exactly if a probe on one file hits in the other."""
 
     device: int
     inode: int
     layer: bytes = b""
-    """On overlayfs, the handle of the file below with its time of change; device and inode are 0 then."""
+    """On overlayfs, the handle of the file in its layer, plus its change time. Device and inode are then 0."""
 
     @property
     def on_overlay(self) -> bool:
@@ -43,13 +43,13 @@ def identity_of(fd: int) -> FileIdentity:
     handle = _overlay_handle(fd)
     if not handle:
         return FileIdentity(status.st_dev, status.st_ino)
-    # A file whose mode or owner a container changed is a copy of its own, but still has the handle of its origin. Only
-    # its time of change tells the two apart.
+    # If a container changes a file's mode or owner, it gets a copy with the handle of the original. Only the change
+    # time (ctime) differs.
     return FileIdentity(0, 0, handle + status.st_ctime_ns.to_bytes(8, "little", signed=True))
 
 
 def _overlay_handle(fd: int) -> bytes:
-    """The handle of the inode below; empty if this is no overlayfs, or one that does not tell."""
+    """The handle of the inode in its layer; empty if the file is not on overlayfs, or overlayfs gives no handle."""
     name_to_handle_at = _name_to_handle_at()
     handle, mount = _Handle(size=_MAX_HANDLE), ctypes.c_int()
     flags = _AT_EMPTY_PATH | _AT_HANDLE_FID
@@ -60,5 +60,5 @@ def _overlay_handle(fd: int) -> bytes:
 
 @functools.cache
 def _name_to_handle_at() -> Callable[..., int] | None:
-    """The function of the C library; None where it has none."""
+    """The function of the C library; None if it does not have it."""
     return getattr(ctypes.CDLL(None), "name_to_handle_at", None)

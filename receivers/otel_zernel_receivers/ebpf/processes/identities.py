@@ -1,134 +1,165 @@
-"""What else is known of the processes that the kernel counts, learned while they live: whether they are wanted at all,
-and the attributes of their spans' resources."""
+"""The processes that the kernel counts: whether the configuration selects them, and the attributes of their resources.
+
+Both are read from /proc while a process lives, and kept until the kernel's table has given its row back.
+"""
 
 import os
 import re
 import socket
 import time
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from otel_zernel.otlp.points import Attributes
-from otel_zernel_receivers.ebpf.processes import scanner
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 _RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LOCAL_RANK": "zernel.local_rank"}
-"""What torchrun tells its workers."""
+"""The variables that torchrun sets for its workers."""
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def host_name() -> str:
-    """What the machine calls itself: the same in the resources of metrics and spans, which are joined by it."""
+    """The machine's host name. The resources of metrics and of spans both carry it, and backends join them by it."""
     return socket.gethostname()
 
 
 def plain_list(devices: str) -> tuple[int, ...]:
-    """The numbers of a list such as `2,3`. Empty for lists of UUIDs, and for those that name a device twice or none."""
+    """The numbers of a list such as `2,3`. Empty for UUIDs, and where a number is missing or repeated."""
     numbers = [number.strip() for number in devices.split(",")]
     if len(set(numbers)) < len(numbers) or not all(re.fullmatch("[0-9]{1,3}", number) for number in numbers):
         return ()
     return tuple(map(int, numbers))
 
 
-class Identities:
-    """The processes that have a row."""
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    """The facts that /proc gives about one process."""
 
-    def __init__(self, rows: ProcessRows, selection: scanner.Selection, proc_root: Path = Path("/proc")) -> None:
+    attributes: Attributes
+    is_selected: bool = True
+    is_final: bool = True
+    """False if /proc could not be read, so that `is_selected` is not known yet."""
+    visible_devices: tuple[int, ...] = ()
+    world_size: int = 0
+    """Ranks of the process's job; 0 if its environment does not give it."""
+
+
+class Identities:
+    """The identities of the processes that have a row in the kernel's table."""
+
+    def __init__(self, rows: ProcessRows, selection: Selection, proc_root: Path = Path("/proc")) -> None:
         self._rows = rows
         self._selection = selection
         self._proc_root = proc_root
         self._namespace = PidNamespace(proc_root)
         self._host = host_name()
         self._booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-        self._known: dict[Process, Attributes | None] = {}
-        self._unseen: set[Process] = set()
-        """Processes that could not be looked at: whether they are wanted is not known."""
+        self._known: dict[WatchedProcess, _Identity] = {}
+        self._unwritten: dict[WatchedProcess, _Identity] = {}
+        """Identities that `learn` still has to write into the kernel's table."""
         self._pids: dict[int, int] = {}
+        """Pids in the scanned /proc by pid in the collector's pid namespace, where a scan found the process."""
 
-    def scanned(self, scan: scanner.Scan) -> None:
-        """Takes from a scan under which pids /proc shows scanner, where it is another pid namespace's; and notes the
-        ends of processes that nobody told us about."""
+    def note_scan(self, scan: Scan) -> None:
+        """Remembers the pids that the scanned /proc uses, and ends the rows of processes that /proc does not show."""
         self._pids = {process.own_pid: process.id.pid for process in scan.processes}
         for process in self._rows.held():
             if not (self._proc_root / str(self._pids.get(process.pid, process.pid))).exists():
                 self._rows.end(process)
 
     def learn(self) -> None:
-        """Looks at processes that are new, while they live, and forgets those that are gone."""
-        for process in self._unseen:
-            self._known.pop(process, None)
-        self._unseen.clear()
-        self._known = {process: self._find(process) for process in self._rows.held()}
+        """Reads the identities of new processes and writes them into the kernel's table.
 
-    def wants(self, process: Process) -> bool:
-        """Whether the process is to be told of."""
-        return self._find(process) is not None
+        The table then ignores processes that are not selected. Forgets processes that have no row any more. Processes
+        that could not be read are read again. Call it before each reading of the tables.
+        """
+        final = {process: identity for process, identity in self._known.items() if identity.is_final}
+        self._known = {process: final.get(process) or self._read(process) for process in self._rows.held()}
+        for process, identity in self._unwritten.items():
+            self._write(process, identity)
+        self._unwritten.clear()
 
-    def of(self, process: Process) -> Attributes:
-        """The resource attributes of a process; of one that nobody could look at, what the kernel told."""
-        return self._find(process) or self._told(process)
+    def is_selected(self, process: WatchedProcess) -> bool:
+        """Whether the receiver reports the process. False as long as that is not known."""
+        return self._identity(process).is_selected
 
-    def _find(self, process: Process) -> Attributes | None:
+    def attributes_of(self, process: WatchedProcess) -> Attributes:
+        """The resource attributes of a process; if /proc could not be read, the attributes that the kernel gives."""
+        return self._identity(process).attributes
+
+    def set_rank(self, process: WatchedProcess, rank: int, size: int) -> None:
+        """Notes the process's `rank` in a communicator of `size` ranks. The largest communicator gives the job's rank.
+
+        A communicator replaces the rank of the environment if it is at least as large as that world size. A rank below
+        0 or a size of 0 is unknown and changes nothing.
+        """
+        identity = self._identity(process)
+        if not identity.is_selected or rank < 0 or size <= 0:
+            return
+        attributes = identity.attributes
+        is_inferred = attributes.get("zernel.rank.source") == "environ"
+        if size + is_inferred > int(str(attributes.get("zernel.world_size", 0))):
+            joined: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}
+            self._known[process] = replace(identity, attributes={**attributes, **joined})
+
+    def _identity(self, process: WatchedProcess) -> _Identity:
         if process not in self._known:
-            self._known[process] = self._look(process)
+            self._known[process] = self._read(process)
         return self._known[process]
 
-    def joined(self, process: Process, rank: int, size: int) -> None:
-        """The process has made a communicator. The largest that it is in tells its rank."""
-        known = self._find(process)
-        if known is None:
-            return
-        is_inferred = known.get("zernel.rank.source") == "environ"
-        if rank >= 0 and size > 0 and size + is_inferred > int(str(known.get("zernel.world_size", 0))):
-            told: Attributes = {"zernel.rank": rank, "zernel.world_size": size, "zernel.rank.source": "nccl"}
-            self._known[process] = {**known, **told}
+    def _read(self, process: WatchedProcess) -> _Identity:
+        folder = ProcessFolder(self._proc_root, self._pids.get(process.pid, process.pid))
+        variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}
+        try:
+            found = read_process(folder, process.pid, variables)
+        except (OSError, ValueError):  # usually the process has ended
+            selects_all = self._selection == Selection()
+            return _Identity(self._kernel_attributes(process), selects_all, is_final=selects_all)
+        identity = self._describe(process, found)
+        self._unwritten[process] = identity
+        return identity
 
-    def _told(self, process: Process) -> dict[str, str | int]:
+    def _write(self, process: WatchedProcess, identity: _Identity) -> None:
+        if not identity.is_selected:
+            self._rows.ignore(process)
+            return
+        self._rows.set_visible_devices(process, identity.visible_devices)
+        self._rows.set_world_size(process, identity.world_size)
+
+    def _describe(self, process: WatchedProcess, found: ScannedProcess) -> _Identity:
+        attributes = self._kernel_attributes(process)
+        if not self._selection.selects(found):
+            return _Identity(attributes, is_selected=False)
+        started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
+        attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
+        attributes["process.executable.name"] = found.executable or found.name
+        if parent := self._own_pid(found.parent):
+            attributes["process.parent_pid"] = parent
+        ranks = {
+            _RANK_VARIABLES[name]: int(value)
+            for name, value in found.environment.items()
+            if name in _RANK_VARIABLES and value.isdecimal() and len(value) < 10  # a program may set any text
+        }
+        if ranks:
+            attributes |= {**ranks, "zernel.rank.source": "environ"}
+        devices = plain_list(found.environment.get(_VISIBLE_DEVICES, ""))
+        return _Identity(attributes, visible_devices=devices, world_size=ranks.get("zernel.world_size", 0))
+
+    def _kernel_attributes(self, process: WatchedProcess) -> dict[str, str | int]:
+        """The attributes that need no /proc."""
         return {
             "process.pid": process.pid,
             "process.executable.name": self._rows.name(process),
             "host.name": self._host,
         }
 
-    def _look(self, process: Process) -> Attributes | None:
-        """None if the process is not wanted; the kernel will then ignore it. None too if nobody can tell yet."""
-        folder = ProcessFolder(self._proc_root, self._pids.get(process.pid, process.pid))
-        variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}
-        try:
-            found = scanner.look_at(folder, process.pid, variables)
-        except (OSError, ValueError):  # mostly it has ended
-            if self._selection == scanner.Selection():
-                return self._told(process)
-            self._unseen.add(process)
-            return None
-        if not self._selection.takes(found):
-            self._rows.ignore(process)
-            return None
-        return self._describe(process, found)
-
     def _own_pid(self, pid: int) -> int | None:
-        """The pid in the collector's namespace of a process that /proc shows; None if it has none, or has ended."""
+        """The pid in the collector's namespace of a process of the scanned /proc; None if it has none, or has ended."""
         with suppress(OSError):
             return self._namespace.pid_of(pid) if pid else None
         return None
-
-    def _describe(self, process: Process, found: scanner.Process) -> Attributes:
-        attributes = self._told(process)
-        started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
-        attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
-        attributes["process.executable.name"] = found.executable or found.name
-        if parent := self._own_pid(found.parent):
-            attributes["process.parent_pid"] = parent
-        self._rows.set_visible_devices(process, plain_list(found.environment.get(_VISIBLE_DEVICES, "")))
-        ranks = {
-            _RANK_VARIABLES[name]: int(value)
-            for name, value in found.environment.items()
-            if name in _RANK_VARIABLES and value.isdecimal() and len(value) < 10  # a program may say anything
-        }
-        if ranks:
-            self._rows.set_world_size(process, ranks.get("zernel.world_size", 0))
-            attributes |= {**ranks, "zernel.rank.source": "environ"}
-        return attributes

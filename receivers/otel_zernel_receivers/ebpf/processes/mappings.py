@@ -1,14 +1,14 @@
-"""Files that a process executes: found in /proc/PID/maps, and opened without being fooled.
+"""Finds the files that a process has mapped executable, and opens exactly the mapped file.
 
-    for mapping in executable_mappings(maps):          # what the process says it maps
-        file = locate(proc_root, pid, mapping)         # where the collector can open that, and which inode it is
-    with open_located(file) as fd:                     # that inode, or FileNotFoundError
-        link = attach(bpf, mode, f"/proc/self/fd/{fd}", places)
+    for mapping in executable_mappings(maps):          # the text of /proc/PID/maps
+        file = locate(proc_root, pid, mapping)         # a path that the collector can open, and the file's identity
+    with open_located(file) as fd:                     # the same file, or FileNotFoundError
+        link = attach(bpf, mode, f"/proc/self/fd/{fd}", points)
 
-A path in maps is one in the process's mount namespace: it is opened below /proc/PID/root, and must lead to the inode
-that is mapped. Where it does not (deleted, replaced), /proc/PID/map_files does, for those with CAP_CHECKPOINT_RESTORE
-or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for processes of other users. Folders above it that are closed to us are no
-hindrance for an executable, nor for what lies below the process's working folder.
+A path in maps is valid in the process's mount namespace. It is opened below /proc/PID/root, and must lead to the mapped
+inode. A deleted or replaced file is opened by /proc/PID/map_files, which needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN,
+and CAP_DAC_READ_SEARCH for processes of other users. If the collector may not enter a folder of the path, it opens an
+executable by /proc/PID/exe, and files below the process's working folder by /proc/PID/cwd.
 """
 
 import errno
@@ -30,7 +30,7 @@ _DELETED = " (deleted)"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Addresses `start` to `end` of a process show a file from `offset` on (bytes)."""
+    """Addresses `start` to `end` of a process map a file from `offset` (bytes) on."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """A file that a process has mapped executable, as /proc/PID/maps tells it."""
+    """A file that a process has mapped executable, as in /proc/PID/maps."""
 
     path: str
     device: str
@@ -58,11 +58,11 @@ class LocatedFile:
 
     identity: FileIdentity
     source: str
-    """The path by which the collector opens it. Other files may take its place: use `open_located`."""
+    """The path by which the collector opens it. The path may lead to another file later: use `open_located`."""
 
 
 def executable_mappings(maps: bytes) -> list[Mapping]:
-    """Files mapped executable in the text of a /proc/PID/maps, each once, in the order of their addresses."""
+    """The files mapped executable in the text of a /proc/PID/maps, each once, in the order of their addresses."""
     ranges: dict[tuple[str, str, int], list[Range]] = {}
     for start, end, offset, device, inode, path in _EXECUTABLE.findall(maps):
         key = os.fsdecode(path).replace("\\012", "\n"), device.decode(), int(inode)
@@ -74,7 +74,7 @@ def executable_mappings(maps: bytes) -> list[Mapping]:
 
 
 def locate(proc_root: Path, pid: int, mapping: Mapping) -> LocatedFile:
-    """Where the collector can open a mapped file. Raises OSError where it cannot."""
+    """A path by which the collector can open a mapped file. Raises OSError if it cannot."""
     process = proc_root / str(pid)
     path, link = f"{process}/root{mapping.path}", _link_to(process, mapping)
     if mapping.deleted:
@@ -87,22 +87,22 @@ def locate(proc_root: Path, pid: int, mapping: Mapping) -> LocatedFile:
         return _located(link)
     except OSError:
         file = _located(path)
-        if not file.identity.on_overlay:  # an overlay's maps and files may differ in their inode numbers
+        if not file.identity.on_overlay:  # on overlayfs, maps and files may show different inode numbers
             raise
         return file
 
 
 @contextmanager
 def open_located(file: LocatedFile) -> Iterator[int]:
-    """A descriptor of exactly this file. Raises OSError: FileNotFoundError if there is another one by now."""
+    """A descriptor of exactly this file. Raises OSError; FileNotFoundError if the path leads to another file now."""
     with _opened(file.source) as fd:
         if identity_of(fd) != file.identity:
-            raise FileNotFoundError(errno.ENOENT, "another file has taken its place", file.source)
+            raise FileNotFoundError(errno.ENOENT, "the path leads to another file now", file.source)
         yield fd
 
 
 def _shortcuts(process: Path, mapping: Mapping) -> Iterator[str]:
-    """Ways that lead past the folders above a file, which may be closed to us: homes mostly are."""
+    """Paths that avoid the folders above a file, which the collector may not be allowed to enter, such as homes."""
     with suppress(OSError):
         if (process / "exe").readlink() == Path(mapping.path):
             yield f"{process}/exe"
@@ -122,7 +122,7 @@ def _located(source: str) -> LocatedFile:
 
 @contextmanager
 def _opened(path: str) -> Iterator[int]:
-    """Only regular files; and never waits, as it would for the writer of a FIFO in the file's place."""
+    """Opens regular files only. Never waits: opening a FIFO would wait for its writer."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

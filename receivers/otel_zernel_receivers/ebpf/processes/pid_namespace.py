@@ -1,8 +1,8 @@
-"""Pids as the collector's own programs in the kernel see them.
+"""Translates pids of the scanned /proc into pids of the collector's pid namespace.
 
-They use the collector's pid namespace (`bpf_get_ns_current_pid_tgid`), and know only processes of that very namespace;
-the machine's own (initial) one excepted, from which all can be named. A /proc of the host that is mounted into the
-collector's container numbers processes otherwise.
+The programs in the kernel use the collector's pid namespace (`bpf_get_ns_current_pid_tgid`). They can identify
+processes of that namespace only, not of namespaces below it. In the machine's initial namespace they can identify all
+processes. If the host's /proc is mounted into the collector's container, it shows other pids.
 """
 
 import fcntl
@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 _NS_GET_PARENT = 0xB702  # ioctl_ns(2)
-_INITIAL = 0xEFFFFFFC  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the inode of the machine's own namespace
+_INITIAL = 0xEFFFFFFC  # PROC_PID_INIT_INO (include/linux/proc_ns.h): the inode of the initial namespace
 _NSPID = re.compile(rb"^NSpid:(.*)$", re.MULTILINE)
 
 
@@ -23,15 +23,21 @@ class PidNamespace:
         self._root = proc_root
 
     def pid_of(self, pid: int) -> int | None:
-        """The pid here of process `pid` of that /proc; None for a process outside. Raises OSError if it is gone."""
+        """The pid in the collector's namespace of process `pid` of that /proc; None if it has none there.
+
+        Raises OSError if the process has ended.
+        """
         if self._depth == 1:  # the usual case: the collector's own /proc
             return pid
         pids = self._pids(str(pid))
         below = len(pids) - self._depth
         return pids[self._depth - 1] if self._depth and below >= 0 and self._is_above(pid, below) else None
 
-    def names(self, pid: int) -> bool:
-        """Whether our programs can name process `pid` of that /proc. Raises OSError if it may not be looked at."""
+    def can_identify(self, pid: int) -> bool:
+        """Whether programs in the kernel can identify process `pid` of that /proc.
+
+        Raises OSError if /proc denies access or the process has ended.
+        """
         if not self._own or self._own == _INITIAL:
             return True
         return (self._root / str(pid) / "ns/pid").stat().st_ino == self._own
@@ -46,7 +52,7 @@ class PidNamespace:
 
     @cached_property
     def _depth(self) -> int:
-        """How many namespaces lie from that of /proc to the collector's; 0 if /proc does not show the collector."""
+        """The number of namespaces from /proc's to the collector's, inclusive; 0 if it does not show the collector."""
         try:
             return len(self._pids("self"))
         except OSError:
@@ -58,7 +64,7 @@ class PidNamespace:
         return [int(pid) for pid in found[1].split()] if found else []
 
     def _is_above(self, pid: int, levels: int) -> bool:
-        """Whether the namespace `levels` above the one of `pid` is the collector's."""
+        """Whether the namespace `levels` above that of process `pid` is the collector's."""
         fd = os.open(self._root / str(pid) / "ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         try:
             for _ in range(levels):
@@ -66,7 +72,7 @@ class PidNamespace:
                 os.close(fd)
                 fd = parent
             return os.path.samestat(os.fstat(fd), (self._root / "self/ns/pid").stat())
-        except PermissionError:  # a parent outside of what the collector may see
+        except PermissionError:  # the collector may not see the parent
             return False
         finally:
             os.close(fd)

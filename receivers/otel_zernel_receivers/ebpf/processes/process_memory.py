@@ -1,4 +1,4 @@
-"""Memory of other processes, read without opening any file of theirs."""
+"""Reads the memory of other processes without opening a file in /proc."""
 
 import ctypes
 import functools
@@ -13,10 +13,10 @@ class _Part(ctypes.Structure):
 
 
 def memory_of(pid: int, start: int, size: int) -> bytes:
-    """Up to `size` bytes from an address on, of process `pid` of our pid namespace. Raises OSError.
+    """Up to `size` bytes from address `start` of process `pid`, a pid of the collector's namespace. Raises OSError.
 
-    Takes the right to trace the process (CAP_SYS_PTRACE for those of other users), where files in /proc take the right
-    to open them as well.
+    It needs the right to trace the process: CAP_SYS_PTRACE for processes of other users. A file in /proc would also
+    need the right to open that file.
     """
     content = ctypes.create_string_buffer(size)
     here, there = _Part(ctypes.addressof(content), size), _Part(start, size)

@@ -1,6 +1,6 @@
-"""One process's folder in /proc, read in bounded pieces.
+"""Reads the folder of one process in /proc, with a limit on the size of each file.
 
-Everything raises OSError when the process is gone or may not be looked at, unless it says otherwise.
+Every method raises OSError if the process has ended or access is denied, unless its docstring says otherwise.
 """
 
 import os
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from otel_zernel_receivers.ebpf.processes.process_memory import memory_of
 
-_MAX_MAPS = 16 << 20  # a process may have 65,530 mappings, unless told otherwise
+_MAX_MAPS = 16 << 20  # vm.max_map_count allows 65,530 mappings by default
 _MAX_ENVIRONMENT = 1 << 20
 _MAX_VALUE = 256
 _MAX_LINE = 4096
-_MAX_CGROUPS = 1 << 16  # version 1 has a path for each of some 14 hierarchies, and nested containers have long ones
+_MAX_CGROUPS = 1 << 16  # cgroup v1 has a path for each of about 14 hierarchies, and nested containers have long paths
 
 
 class ProcessFolder:
-    """What /proc tells of process `pid`."""
+    """The folder of process `pid`."""
 
     def __init__(self, proc_root: Path, pid: int) -> None:
         self.pid = pid
@@ -27,39 +27,40 @@ class ProcessFolder:
 
     @cached_property
     def maps(self) -> bytes:
-        """The address space; empty for threads of the kernel."""
+        """The text of `maps`; empty for kernel threads."""
         return self._read("maps", _MAX_MAPS)
 
     def start_time(self) -> int:
-        """When the process was started, in clock ticks since boot."""
+        """The start time of the process, in clock ticks since boot."""
         return self._stat(22)
 
     def parent(self) -> int:
-        """The pid of the process's parent; 0 if that is in a pid namespace that this /proc does not show."""
+        """The pid of the process's parent; 0 if the parent is in a pid namespace that this /proc does not show."""
         return self._stat(4)
 
     @cached_property
     def name(self) -> str:
-        """The name that the kernel keeps, 15 characters at most."""
+        """The process's name in the kernel (comm), at most 15 characters."""
         return os.fsdecode(self._read("comm", _MAX_LINE).removesuffix(b"\n"))
 
     @cached_property
     def executable(self) -> str:
-        """The path of the executable in the process's mount namespace; empty where /proc does not tell."""
+        """The path of the executable in the process's mount namespace; empty if /proc denies access."""
         with suppress(OSError):
             return str((self._path / "exe").readlink()).removesuffix(" (deleted)")
         return ""
 
     @cached_property
     def cgroups(self) -> tuple[str, ...]:
-        """The path of the control group; of the one in each hierarchy where there are several (version 1)."""
+        """The paths of the process's control groups: one for cgroup v2, and one per hierarchy for cgroup v1."""
         lines = os.fsdecode(self._read("cgroup", _MAX_CGROUPS)).splitlines()
         return tuple(dict.fromkeys(line.split(":", 2)[2] for line in lines if line.count(":") >= 2))
 
     def environment(self, names: Collection[str], own_pid: int = 0) -> dict[str, str]:
-        """The variables `names` that the process was started with; none of those that may not be read.
+        """Those of the variables `names` that the process was started with; empty if access is denied.
 
-        Its file is open to the process's user alone; with `own_pid`, its pid in our pid namespace, others read memory.
+        Only the process's user may read the file `environ`. Others read the process's memory, which needs `own_pid`:
+        its pid in the collector's pid namespace.
         """
         if not names:
             return {}
@@ -69,15 +70,18 @@ class ProcessFolder:
     def _environment(self, own_pid: int) -> bytes:
         with suppress(PermissionError):
             return self._read("environ", _MAX_ENVIRONMENT)
-        start, end = self._stat(50), self._stat(51)  # zeros for those who may not trace the process
+        start, end = self._stat(50), self._stat(51)  # zeros without the right to trace the process
         if not own_pid or start >= end:
             return b""
-        with suppress(OSError):  # not every kernel, sandbox or security module lets memory be read so
+        with suppress(OSError):  # some kernels, sandboxes and security modules refuse it
             return memory_of(own_pid, start, min(end - start, _MAX_ENVIRONMENT))
         return b""
 
     def _stat(self, field: int) -> int:
-        """A number behind the name, by its place in proc_pid_stat(5). A name may hold anything."""
+        """A numeric field of `stat` behind the name, by its number in proc_pid_stat(5).
+
+        The name may contain any character, so the search for its end starts from the right.
+        """
         stat = self._read("stat", _MAX_LINE)
         return int(stat[stat.rindex(b")") :].split()[field - 2])
 

@@ -1,14 +1,15 @@
-"""Which processes use CUDA, NCCL, PyTorch or another framework, and from which files.
+"""Finds the processes that use CUDA, NCCL, PyTorch or another framework, and the files that they use.
 
     scanner = Scanner(selection=Selection(names=("python*",)))
-    scan = scanner.scan()                      # blocks, for about 50 us a process on the machine: call it in a thread
+    scan = scanner.scan()                      # blocks for about 50 us per process of the machine: call it in a thread
     for process in scan.processes:
         for used in process.files:
             with open_located(used.file) as fd:    # see mappings.py
                 ...
-    scan.skipped                               # what was left out: reason -> count
+    scan.skipped                               # what was skipped: reason -> count
 
-A file is to be attached to once, whoever maps it: by its `identity`. A replaced library is another file.
+Several processes may map one file: its `identity` shows it, so that probes are attached once. A replaced library is
+another file.
 """
 
 import os
@@ -26,7 +27,7 @@ from typing import Generic, NamedTuple, TypeVar
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.mappings import (
     LocatedFile,
     Mapping,
@@ -40,13 +41,16 @@ from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-# PyPI's repaired wheels put a hash into the name: libcudart-a7b20f20.so.11.0.
+# Wheels on PyPI that auditwheel repaired have a hash in the name: libcudart-a7b20f20.so.11.0.
 _LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python)(-[0-9a-f]{8})?\.so(\..*)?")
-_TELLTALES = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
+_CUDA_EXPORTS = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
 
 
-class Library(StrEnum):
-    """What a file is, as its name says; an executable is one that exports functions of these libraries."""
+class MappedLibrary(StrEnum):
+    """A library, recognized by its file name.
+
+    `EXECUTABLE` is an executable that exports functions of these libraries.
+    """
 
     CUDART = "cudart"
     CUDA = "cuda"
@@ -58,21 +62,21 @@ class Library(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a scan left something out."""
+    """The reason why a scan skipped something."""
 
     PERMISSION = "permission"
-    """Processes of which /proc shows nothing without CAP_SYS_PTRACE."""
+    """Processes whose folder in /proc denies access, which usually needs CAP_SYS_PTRACE."""
     UNREACHABLE_FILE = "unreachable_file"
-    """Mapped files that cannot be opened: deleted or replaced ones without CAP_CHECKPOINT_RESTORE."""
+    """Mapped files that cannot be opened. Deleted and replaced files need CAP_CHECKPOINT_RESTORE."""
     OUTSIDE_PID_NAMESPACE = "outside_pid_namespace"
     """Processes that have no pid in the collector's pid namespace."""
     BELOW_PID_NAMESPACE = "below_pid_namespace"
-    """Processes in a pid namespace below the collector's, which is not the machine's own: the kernel names only those
-    of the very namespace to its programs."""
+    """Processes in a pid namespace below the collector's, if that is not the machine's initial one. Programs in the
+    kernel can identify processes of the collector's own namespace only."""
 
 
 class ProcessId(NamedTuple):
-    """A process on this machine: a pid is used again, and its start time (clock ticks since boot) tells them apart."""
+    """A process on this machine. Pids are reused, so the start time (clock ticks since boot) is part of the id."""
 
     pid: int
     start_time: int
@@ -80,9 +84,9 @@ class ProcessId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UsedFile:
-    """A file that a process executes and that is worth a probe."""
+    """A file with functions to probe that a process has mapped executable."""
 
-    library: Library
+    library: MappedLibrary
     mapping: Mapping
     file: LocatedFile
 
@@ -92,39 +96,45 @@ class UsedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """A process that uses one of the libraries."""
+class ScannedProcess:
+    """A process that uses one of the libraries, or a framework."""
 
     id: ProcessId
     """Its pid in the scanned /proc."""
     own_pid: int
-    """Its pid in the collector's pid namespace, as programs in the kernel report it."""
+    """Its pid in the collector's pid namespace, which programs in the kernel report."""
     parent: int
-    """The pid of its parent in the scanned /proc; 0 if that does not show it."""
+    """The pid of its parent in the scanned /proc; 0 if /proc does not show the parent."""
     name: str
-    """What the kernel calls it (comm), 15 characters at most."""
+    """Its name in the kernel (comm), at most 15 characters."""
     executable: str
-    """The file name of its executable; empty if /proc does not tell."""
+    """The file name of its executable; empty if /proc denies access."""
     cgroups: tuple[str, ...]
-    """The paths of its control group in each hierarchy; one where there is only version 2."""
+    """The paths of its control groups: one for cgroup v2, and one per hierarchy for cgroup v1."""
     environment: ReadOnlyDict[str, str]
-    """Variables asked for; a scan asks for those of the selection. Values are cut at 256 characters."""
+    """The requested variables; a scan requests those of the selection. Values are cut at 256 characters."""
     files: tuple[UsedFile, ...]
     frameworks: frozenset[Framework] = frozenset()
-    """Those whose libraries it has mapped."""
+    """The frameworks whose libraries it has mapped."""
+
+    @property
+    def framework(self) -> Framework:
+        """The framework that describes the process best."""
+        return main_framework(self.frameworks)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which processes are wanted. Patterns are shell-like (`python*`); what is empty is no condition."""
+    """Selects the processes to watch. Patterns are shell-like (`python*`). An empty condition selects all."""
 
     names: Sequence[str] = ()
     """Patterns for the process's name or that of its executable."""
     cgroups: Sequence[str] = ()
     environment: ReadOnlyDict[str, str] = field(default_factory=dict)
-    """A pattern for each variable that must be set."""
+    """Variables that must be set, with a pattern for the value of each."""
 
-    def takes(self, process: Process) -> bool:
+    def selects(self, process: ScannedProcess) -> bool:
+        """Whether the process meets every condition."""
         return (
             _any_matches(self.names, process.name, process.executable)
             and _any_matches(self.cgroups, *process.cgroups)
@@ -137,14 +147,14 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What was found; processes are in the order of their start."""
+    """The result of a scan. Processes are in the order of their start."""
 
-    processes: tuple[Process, ...]
+    processes: tuple[ScannedProcess, ...]
     skipped: ReadOnlyDict[Reason, int]
 
 
 class Scanner:
-    """Scans the processes of `proc_root`, again and again, for those that `selection` takes."""
+    """Scans `proc_root` repeatedly for the processes that `selection` selects."""
 
     def __init__(self, proc_root: Path = Path("/proc"), selection: Selection | None = None) -> None:
         self._root = proc_root
@@ -153,53 +163,56 @@ class Scanner:
         self._files = _KnownFiles(proc_root)
 
     def scan(self) -> Scan:
-        """Everything as it is now; what comes or goes meanwhile may be missed. Raises OSError if there is no /proc."""
+        """The current processes. Processes that start or end during the scan may be missed.
+
+        Raises OSError if `proc_root` cannot be read.
+        """
         skipped: Counter[Reason] = Counter()
         found = sorted(self._processes(skipped), key=lambda process: process.id.start_time)
         self._files.forget_unused()
         return Scan(tuple(found), +skipped)
 
-    def _processes(self, skipped: Counter[Reason]) -> Iterator[Process]:
+    def _processes(self, skipped: Counter[Reason]) -> Iterator[ScannedProcess]:
         for pid in sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal()):
             try:
                 process = self._process(ProcessFolder(self._root, pid), skipped)
             except PermissionError:
                 skipped[Reason.PERMISSION] += 1
-            except (OSError, ValueError):  # it ended while we looked
+            except (OSError, ValueError):  # it ended during the scan
                 continue
             else:
                 if process:
                     yield process
 
-    def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> Process | None:
-        """The process if it is wanted and uses one of the libraries, or a framework."""
+    def _process(self, folder: ProcessFolder, skipped: Counter[Reason]) -> ScannedProcess | None:
+        """The process, if it is selected and uses one of the libraries or a framework."""
         mappings = executable_mappings(folder.maps)
-        wanted = list(self._files.wanted(folder, mappings))
+        probed = list(self._files.probed(folder, mappings))
         frameworks = frameworks_of(mapping.path for mapping in mappings)
-        if not wanted and not frameworks:
+        if not probed and not frameworks:
             return None
-        process = look_at(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
-        if not self._selection.takes(process):
+        process = read_process(folder, self._namespace.pid_of(folder.pid) or 0, self._selection.environment)
+        if not self._selection.selects(process):
             return None
-        if reason := self._unnamed(process):
+        if reason := self._unidentifiable(process):
             skipped[reason] += 1
             return None
-        files = [self._files.located(process.id, library, mapping) for library, mapping in wanted]
+        files = [self._files.located(process.id, library, mapping) for library, mapping in probed]
         skipped[Reason.UNREACHABLE_FILE] += files.count(None)
         if folder.start_time() != process.id.start_time:
-            return None  # its pid has gone to another one meanwhile
+            return None  # its pid belongs to another process now
         return replace(process, files=tuple(filter(None, files)), frameworks=frameworks)
 
-    def _unnamed(self, process: Process) -> Reason | None:
-        """Why programs in the kernel cannot tell which process this is, if they cannot."""
+    def _unidentifiable(self, process: ScannedProcess) -> Reason | None:
+        """The reason why programs in the kernel cannot identify the process; None if they can."""
         if not process.own_pid:
             return Reason.OUTSIDE_PID_NAMESPACE
-        return None if self._namespace.names(process.id.pid) else Reason.BELOW_PID_NAMESPACE
+        return None if self._namespace.can_identify(process.id.pid) else Reason.BELOW_PID_NAMESPACE
 
 
-def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> Process:
-    """A process without its files. Raises OSError or ValueError if it has ended."""
-    return Process(
+def read_process(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> ScannedProcess:
+    """The facts about a process, without its files. Raises OSError or ValueError if it has ended."""
+    return ScannedProcess(
         id=ProcessId(folder.pid, folder.start_time()),
         own_pid=own_pid,
         parent=folder.parent(),
@@ -212,23 +225,23 @@ def look_at(folder: ProcessFolder, own_pid: int, variables: Collection[str]) -> 
 
 
 class _KnownFiles:
-    """Answers about mapped files, remembered from one scan to the next: opening a file costs more than finding it."""
+    """Facts about mapped files, kept from one scan to the next, since opening a file is expensive."""
 
     def __init__(self, proc_root: Path) -> None:
         self._root = proc_root
-        self._located: _Remembered[tuple[ProcessId, Mapping], UsedFile] = _Remembered()
-        self._exports: _Remembered[tuple[str, str, int], bool] = _Remembered()
+        self._located: _Cache[tuple[ProcessId, Mapping], UsedFile] = _Cache()
+        self._exports: _Cache[tuple[str, str, int], bool] = _Cache()
 
-    def wanted(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[Library, Mapping]]:
-        """The files of a process that are worth a probe."""
+    def probed(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[MappedLibrary, Mapping]]:
+        """The mapped files of a process that have functions to probe."""
         for mapping in mappings:
             if named := _LIBRARY.fullmatch(mapping.name):
-                yield Library(named[1]), mapping
-            elif mapping.path == folder.executable and self._exports_telltales(folder.pid, mapping):
-                yield Library.EXECUTABLE, mapping
+                yield MappedLibrary(named[1]), mapping
+            elif mapping.path == folder.executable and self._exports_cuda(folder.pid, mapping):
+                yield MappedLibrary.EXECUTABLE, mapping
 
-    def located(self, process: ProcessId, library: Library, mapping: Mapping) -> UsedFile | None:
-        """The file behind a mapping; None if it cannot be opened."""
+    def located(self, process: ProcessId, library: MappedLibrary, mapping: Mapping) -> UsedFile | None:
+        """The file of a mapping; None if it cannot be opened."""
         with suppress(OSError):
             return self._located.get(
                 (process, mapping), lambda: UsedFile(library, mapping, locate(self._root, process.pid, mapping))
@@ -236,12 +249,12 @@ class _KnownFiles:
         return None
 
     def forget_unused(self) -> None:
-        """Forgets what was not asked for since the last time."""
+        """Forgets facts that were not requested since the last call."""
         self._located.forget_unused()
         self._exports.forget_unused()
 
-    def _exports_telltales(self, pid: int, mapping: Mapping) -> bool:
-        """Whether an executable is one that the libraries were linked into."""
+    def _exports_cuda(self, pid: int, mapping: Mapping) -> bool:
+        """Whether one of the libraries is linked into an executable."""
         with suppress(OSError):
             return self._exports.get(
                 (mapping.path, mapping.device, mapping.inode), lambda: _exports(locate(self._root, pid, mapping))
@@ -251,12 +264,12 @@ class _KnownFiles:
 
 def _exports(executable: LocatedFile) -> bool:
     with open_located(executable) as fd, suppress(UnreadableElf):
-        return bool(ElfFile(fd).find(_TELLTALES))
+        return bool(ElfFile(fd).find(_CUDA_EXPORTS))
     return False
 
 
-class _Remembered(Generic[Key, Value]):
-    """Values by key, kept as long as they are asked for between two calls of `forget_unused`."""
+class _Cache(Generic[Key, Value]):
+    """A cache. A value is kept as long as it is requested between two calls of `forget_unused`."""
 
     def __init__(self) -> None:
         self._old: dict[Key, Value] = {}
@@ -272,7 +285,7 @@ class _Remembered(Generic[Key, Value]):
 
 
 def as_text(name: str) -> str:
-    """A name that can be told: those of files may be any bytes, of which UTF-8 takes not all."""
+    """A file name as valid UTF-8. File names may contain any bytes; invalid ones are replaced."""
     return os.fsencode(name).decode(errors="replace")
 
 

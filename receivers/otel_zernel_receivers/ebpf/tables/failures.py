@@ -1,4 +1,4 @@
-"""Reading which calls failed."""
+"""Reads the counts of failed calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,22 +7,22 @@ import numpy as np
 
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, ERROR
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReading:
     """Failed calls of one process since the last reading."""
 
-    process: Process
+    process: WatchedProcess
     flags: int
-    """`Flag.RUNTIME`, `Flag.DRIVER` or `Flag.NCCL`: whose the code is."""
+    """The library that the code belongs to: `Flag.RUNTIME`, `Flag.DRIVER` or `Flag.NCCL`."""
     code: int
     count: int
 
 
 class FailureTable:
-    """The errors of a loaded object's processes. One thread at a time may use it."""
+    """The error counts of all processes. One thread at a time may use it."""
 
     def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
         self._rows = rows
@@ -30,7 +30,7 @@ class FailureTable:
         self._read: dict[bytes, int] = {}
 
     def read(self) -> list[FailureReading]:
-        """What has failed."""
+        """The calls that failed since the last reading, by process, library and code."""
         found: list[FailureReading] = []
         for key in self._errors:
             value = self._errors.get(key)

@@ -1,4 +1,4 @@
-"""Reading what memory processes hold on each device."""
+"""Reads the GPU memory that processes hold on each device."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,26 +8,29 @@ from numpy.typing import NDArray
 
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import DEVICES, MEMORY, UNKNOWN_DEVICE
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """Memory of one process on one device, and what it did since the last reading."""
+    """The memory of one process on one device, and its allocations and frees since the last reading."""
 
-    process: Process
+    process: WatchedProcess
     device: int | None
-    """Its number on the machine, as far as the environment tells; None if it was chosen before we looked."""
+    """The device's number on the machine, if the process's environment gives it, else the process's own number.
+
+    None if the device was selected before the probes were attached.
+    """
     used: int
-    """Bytes allocated and not freed, as far as we have seen it."""
+    """Bytes allocated and not freed since the probes were attached."""
     peak: int
-    """The most of it, bytes."""
+    """The maximum of `used`, bytes."""
     allocations: int
     frees: int
 
 
 class MemoryTable:
-    """The memory of a loaded object's processes. One thread at a time may use it."""
+    """The memory of all processes. One thread at a time may use it."""
 
     def __init__(self, maps: Mapping[str, Map], rows: ProcessRows) -> None:
         self._rows = rows
@@ -35,12 +38,12 @@ class MemoryTable:
         self._read = np.zeros_like(self._memory)
 
     def read(self) -> list[MemoryReading]:
-        """Every process's memory on every device that it has used."""
+        """The memory of every process on every device that it has used."""
         touched = (self._memory["allocations"] != 0) | (self._memory["frees"] != 0)
         return [self._reading(row, device) for row, device in np.argwhere(touched).tolist()]
 
     def free(self, row: int) -> None:
-        """Forgets the memory of an ended process: the driver has freed it."""
+        """Forgets the memory of an ended process, which the driver has freed."""
         self._memory[row] = self._read[row] = np.zeros((), MEMORY)
 
     def _reading(self, row: int, device: int) -> MemoryReading:

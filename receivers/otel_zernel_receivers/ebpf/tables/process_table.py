@@ -1,4 +1,4 @@
-"""The process table: who makes probed calls, from a process's first call to its end."""
+"""The process table: a row for each process, from its first probed call to its end."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -15,96 +15,99 @@ _CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_re
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class WatchedProcess:
     """A process that has made a probed call."""
 
     row: int
     generation: int
-    """With `row`, names this process and no later one."""
+    """Counts the processes that have used the row. With `row`, it identifies this process."""
     pid: int
     """In the collector's pid namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuReading:
-    """What the threads of a process that make probed calls have done since the last reading."""
+    """CPU use since the last reading, of those threads of a process that make probed calls."""
 
-    process: Process
+    process: WatchedProcess
     hits: int
-    """Probed calls, whatever came of them."""
+    """Hits of probes at entries, whether or not the call was counted."""
     off_cpu_ns: int
-    """Not running, for whatever reason; of all threads together."""
+    """Time off the CPU for any reason, the sum over threads."""
     io_wait_ns: int
-    """Of that, in uninterruptible sleep: waiting for a disk, mostly."""
+    """The part of it in uninterruptible sleep, which is mostly waiting for a disk."""
     last_burst_ns: int
-    """The last time that one of them ran until it went to sleep; 0 if none did."""
+    """How long a thread last ran until it went to sleep; 0 if none went to sleep."""
     reads: int
-    """System calls that read more than 4 KiB, of all threads of the process."""
+    """System calls that read more than 4 KiB, by any thread of the process."""
     bytes_read: int
     phase: int = 0
-    """That the process is in now."""
+    """The current phase of the process."""
     phase_ns: int = 0
-    """For how long already; 0 if it has never been seen in one."""
+    """Time since the phase began; 0 if the process has never been in one."""
 
 
 class ProcessRows:
-    """The rows of a loaded object. The kernel takes free ones and marks their processes' end; we give them back."""
+    """The rows of the process table.
+
+    The kernel claims free rows and marks ended processes; `free` makes rows free again.
+    """
 
     def __init__(self, maps: Mapping[str, Map]) -> None:
         self._row_of_tgid, self._free = maps["row_of_tgid"], maps["free_rows"]
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
         self._lost_events_read = np.zeros(len(self._rows), np.uint64)
         self._cpu_read = np.zeros(len(self._rows), self._rows[_CPU].dtype)
-        self._visible_devices: dict[Process, tuple[int, ...]] = {}
+        self._visible_devices: dict[WatchedProcess, tuple[int, ...]] = {}
         for row in reversed(range(len(self._rows))):
             self._free.put(None, NUMBER.pack(row))
 
-    def __getitem__(self, row: int) -> Process:
+    def __getitem__(self, row: int) -> WatchedProcess:
         process = self._rows[row]
-        return Process(row, int(process["generation"]), int(process["pid"]))
+        return WatchedProcess(row, int(process["generation"]), int(process["pid"]))
 
-    def processes(self, rows: NDArray[np.integer[Any]]) -> list[Process]:
+    def processes(self, rows: NDArray[np.integer[Any]]) -> list[WatchedProcess]:
         """The process of each row."""
         columns = rows, self._rows["generation"][rows], self._rows["pid"][rows]
-        return list(map(Process, *(column.tolist() for column in columns)))
+        return list(map(WatchedProcess, *(column.tolist() for column in columns)))
 
-    def live(self) -> list[Process]:
-        """The processes that are being counted."""
+    def live(self) -> list[WatchedProcess]:
+        """The processes that the kernel counts."""
         return self.processes(self._in(State.LIVE))
 
-    def held(self) -> list[Process]:
-        """The processes that have a row: also those that are not counted, and those that have just ended."""
+    def held(self) -> list[WatchedProcess]:
+        """The processes that have a row, including ignored ones and those that have just ended."""
         return self.processes(np.flatnonzero(self._rows["state"] != State.FREE))
 
-    def name(self, process: Process) -> str:
-        """As in /proc/PID/comm, at the process's first call."""
+    def name(self, process: WatchedProcess) -> str:
+        """The process's name (comm) at its first probed call."""
         name: str = self._rows[process.row]["name"].decode(errors="replace")
         return name
 
-    def set_world_size(self, process: Process, size: int) -> None:
-        """Tells the kernel how many ranks the process's job has, for communicators that it has not seen made."""
+    def set_world_size(self, process: WatchedProcess, size: int) -> None:
+        """Sets the number of ranks of the process's job, for communicators made before the probes were attached."""
         if self._is_current(process):
             self._rows[process.row]["world_size"] = size
 
-    def set_visible_devices(self, process: Process, devices: tuple[int, ...]) -> None:
-        """Notes which devices of the machine the process sees, in its own order."""
+    def set_visible_devices(self, process: WatchedProcess, devices: tuple[int, ...]) -> None:
+        """Sets the machine's numbers of the devices that the process sees, in the process's order."""
         if self._is_current(process):
             self._visible_devices[process] = devices
 
-    def device(self, process: Process, number: int) -> int:
-        """The machine's number of the device to which the process gives `number`; the same where nothing is known."""
+    def device(self, process: WatchedProcess, number: int) -> int:
+        """The machine's number of the process's device `number`; `number` itself if the order is not known."""
         visible = self._visible_devices.get(process, ())
         return visible[number] if number < len(visible) else number
 
-    def lost_events(self) -> dict[Process, int]:
-        """How many events of each process the ring had no room for, since the last call."""
+    def lost_events(self) -> dict[WatchedProcess, int]:
+        """The events of each process that the ring buffer had no room for, since the last call."""
         lost = self._rows["lost_events"] - self._lost_events_read
         self._lost_events_read += lost
         rows = np.flatnonzero(lost)
         return dict(zip(self.processes(rows), lost[rows].tolist(), strict=True))
 
     def cpu(self, ended: Collection[int] = ()) -> list[CpuReading]:
-        """What every process has done that is being counted, or has the row of one that has just `ended`."""
+        """The CPU use of every counted process, and of the processes in the rows `ended`, which have just ended."""
         live = self._in(State.LIVE)
         rows = np.concatenate((live, np.fromiter(ended, np.intp)))
         now, before = self._rows[rows][_CPU], self._cpu_read[rows]
@@ -112,40 +115,40 @@ class ProcessRows:
         new = {name: now[name] - before[name] for name in _CPU}
         new["last_burst"] = np.where(new.pop("bursts"), now["last_burst"], 0)
         since, monotonic_ns = self._rows["phase_since"][rows], np.uint64(time.monotonic_ns())
-        since[len(live) :] = 0  # who has ended is in no phase
+        since[len(live) :] = 0  # an ended process is in no phase
         new["phase"] = self._rows["phase"][rows]
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
         return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
 
-    def hits(self) -> dict[Process, int]:
-        """How many probes every process has hit so far."""
+    def hits(self) -> dict[WatchedProcess, int]:
+        """The hits of probes by every process so far."""
         rows = self._in(State.LIVE)
         return dict(zip(self.processes(rows), self._rows["hits"][rows].tolist(), strict=True))
 
-    def ignore(self, process: Process) -> None:
-        """Counts nothing of the process any more."""
+    def ignore(self, process: WatchedProcess) -> None:
+        """Makes the kernel stop counting the process."""
         if self._is_current(process):
             self._rows[process.row]["state"] = State.IGNORED
 
-    def end(self, process: Process) -> None:
-        """Notes the end of a process that the kernel did not tell us about."""
+    def end(self, process: WatchedProcess) -> None:
+        """Marks the process as ended, if the kernel has not."""
         if self._is_current(process):
             self._row_of_tgid.delete(NUMBER.pack(int(self._rows[process.row]["tgid"])))
             self._rows[process.row]["state"] = State.ENDED
 
     def ended(self) -> frozenset[int]:
-        """The rows whose processes have ended."""
+        """The rows of processes that have ended."""
         return frozenset(self._in(State.ENDED).tolist())
 
-    def take_slots(self, row: int) -> list[int]:
-        """The numbers of the series slots that the row had and has no more."""
+    def remove_slots(self, row: int) -> list[int]:
+        """Removes the series slots of a row and returns their numbers."""
         slots = self._rows[row]["slots"]
         numbers: list[int] = (slots[slots != UNUSED] - 1).tolist()
         slots[:] = UNUSED
         return numbers
 
     def free(self, row: int) -> None:
-        """Gives the row of an ended process to the next one."""
+        """Makes the row of an ended process free for another one."""
         self._visible_devices.pop(self[row], None)
         self._rows[row]["lost_events"] = self._lost_events_read[row] = 0
         self._cpu_read[row] = self._rows[row][_CPU]
@@ -155,6 +158,6 @@ class ProcessRows:
     def _in(self, state: State) -> NDArray[np.intp]:
         return np.flatnonzero(self._rows["state"] == state)
 
-    def _is_current(self, process: Process) -> bool:
+    def _is_current(self, process: WatchedProcess) -> bool:
         row = self._rows[process.row]
         return bool(row["generation"] == process.generation and row["state"] in (State.LIVE, State.IGNORED))

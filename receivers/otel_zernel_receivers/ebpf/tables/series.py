@@ -1,7 +1,7 @@
-"""Reading the series table.
+"""Reads the series table.
 
-The kernel counts into arrays that are mapped here, and what it counts in is not cleared: what is new is the difference,
-modulo 2^32, to what was there last time. Nothing is read of series that have not moved.
+The kernel counts into arrays that are mapped here and never clears them. A reading is the difference from the previous
+one, modulo 2^32. Only series whose count has changed are read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,43 +15,43 @@ from numpy.typing import NDArray
 from otel_zernel.otlp.histograms import HdrLayout, Ints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, SLOT
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.tables.process_table import Process, ProcessRows
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 T = TypeVar("T", bound=np.integer[Any])
 
-SeriesKey = tuple[Process, int, int]
-"""Process, operation, phase."""
+SeriesKey = tuple[WatchedProcess, int, int]
+"""The process, the operation and the phase of a series."""
 Totals = NDArray[np.uint64]
-"""Calls of each slot, shape (slots,)."""
+"""The calls of each slot, shape (slots,)."""
 
 _AT_ONCE = 1 << 17
-"""Counters compared at once: 0.5 MB, which stays in a core's cache and bounds the memory of a reading."""
+"""Counters compared at once, 0.5 MB: they fit into a core's cache, and limit the memory of a reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesReading:
-    """What one series has counted since the last reading."""
+    """The calls that one series has counted since the last reading."""
 
-    process: Process
+    process: WatchedProcess
     operation: int
     phase: int
     index: Ints
-    """Counters that have moved, ascending, shape (n,)."""
+    """The histogram's counters that have changed, ascending, shape (n,)."""
     counts: Ints
-    """How many calls each counted, shape (n,)."""
+    """The calls that each of them counted, shape (n,)."""
     sum_ns: int
     highest_ns: int | None
-    """The longest call, where it is the longest of the series so far; else it is not known exactly."""
+    """The longest call, if it is the longest of the series so far. None otherwise: it is not known exactly."""
     bytes: int
 
     @property
     def key(self) -> SeriesKey:
-        """Which series it is."""
+        """The key of the series."""
         return self.process, self.operation, self.phase
 
 
-class SeriesTable:
-    """The series of a loaded object. One thread at a time may use it."""
+class KernelSeriesTable:
+    """The series of all processes. One thread at a time may use it."""
 
     def __init__(self, maps: Mapping[str, Map], rows: ProcessRows, layout: HdrLayout) -> None:
         self._rows = rows
@@ -59,21 +59,21 @@ class SeriesTable:
         self._slots: NDArray[np.void] = maps["slots"].array(SLOT)
         self._counters = _Counters(maps["counters"].array(np.dtype("<u4")).reshape(-1, layout.length))
         self._slots_read = np.zeros_like(self._slots)
-        self._give_back(reversed(range(len(self._slots))))
+        self._mark_free(reversed(range(len(self._slots))))
 
     def read(self) -> list[SeriesReading]:
-        """What is new in every series."""
+        """The new calls of every series that has any."""
         moved = np.flatnonzero(self._slots["count"] != self._slots_read["count"])
         at_once = self._counters.at_once
         parts = (moved[start : start + at_once] for start in range(0, len(moved), at_once))
         return [reading for part in parts for reading in self._read(part)]
 
     def totals(self) -> Totals:
-        """How many calls each slot has ever counted."""
+        """The calls that each slot has counted since loading."""
         return self._slots["count"].copy()
 
     def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
-        """How many calls each series has counted between two looks at the totals, if nothing was freed in between."""
+        """The calls that each series counted between two calls of `totals`. No row may be freed in between."""
         moved = np.flatnonzero(until != since)
         slots = self._slots[moved]
         processes = self._rows.processes(slots["row"])
@@ -81,13 +81,13 @@ class SeriesTable:
         return dict(zip(keys, (until[moved] - since[moved]).tolist(), strict=True))
 
     def free(self, row: int) -> None:
-        """Gives back what the row of an ended process had."""
-        numbers = self._rows.take_slots(row)
+        """Frees the slots of an ended process's row."""
+        numbers = self._rows.remove_slots(row)
         self._slots["highest"][numbers] = self._slots_read["highest"][numbers] = 0
         self._counters.forget(numbers)
-        self._give_back(numbers)
+        self._mark_free(numbers)
 
-    def _give_back(self, numbers: Iterable[int]) -> None:
+    def _mark_free(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self._free.put(None, NUMBER.pack(number))
 
@@ -114,18 +114,18 @@ _NOTHING = np.empty((0, 2), np.uint32)
 
 
 class _Counters:
-    """The histograms of all slots. What they said last time is kept of counters that have ever counted: few do."""
+    """The histograms of all slots. Previous values are kept only for counters that are not zero, which are few."""
 
     def __init__(self, shared: NDArray[np.uint32]) -> None:
         """`shared` has the shape (slots, counters)."""
         self._shared = shared
-        self._read = [_NOTHING] * len(shared)  # of each slot: which counters, and what they said
+        self._read = [_NOTHING] * len(shared)  # for each slot: counters and their previous values, shape (n, 2)
         self.at_once = max(_AT_ONCE // shared.shape[1], 1)
         self._now = np.zeros((self.at_once, shared.shape[1]), np.uint32)
         self._before = np.zeros_like(self._now)
 
     def new(self, numbers: NDArray[np.intp]) -> tuple[list[Ints], list[Ints]]:
-        """The counters of up to `at_once` slots that have moved since the last call, and by how much."""
+        """The changed counters of up to `at_once` slots, and the increase of each, since the last call."""
         now, before = self._lay_out_now(numbers).ravel(), self._lay_out_before(numbers).ravel()
         at = np.flatnonzero(np.logical_or(now, before))
         begins = np.arange(len(numbers) + 1) * self._shared.shape[1]
@@ -137,8 +137,10 @@ class _Counters:
         return _parts(index[moved], ends), _parts(counts[moved].astype(np.int64), ends)
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Clears the counters of slots in which nothing is counted any more: what one process after another had counted
-        there would add up."""
+        """Clears the counters of slots that have no series any more.
+
+        Without clearing, more and more counters of a slot would be non-zero with each process that uses it.
+        """
         for number in numbers:
             self._shared[number] = 0
             self._read[number] = _NOTHING
@@ -158,7 +160,7 @@ class _Counters:
 
     def _keep(self, numbers: NDArray[np.intp], read: list[NDArray[np.uint32]]) -> None:
         for number, of_slot in zip(numbers.tolist(), read, strict=True):
-            self._read[number] = of_slot.copy()  # a part would keep the whole
+            self._read[number] = of_slot.copy()  # a view would keep the whole array alive
 
 
 def _parts(whole: NDArray[T], ends: Ints) -> list[NDArray[T]]:

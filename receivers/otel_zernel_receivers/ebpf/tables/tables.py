@@ -1,4 +1,4 @@
-"""The kernel's tables together: sized before loading, read in one go, and given back row by row."""
+"""The kernel's tables: sized before loading, read together, and freed row by row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,25 +17,25 @@ from otel_zernel_receivers.ebpf.kernel.kernel_structs import (
     Loss,
 )
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
-from otel_zernel_receivers.ebpf.kernel.ring import Ring
+from otel_zernel_receivers.ebpf.kernel.ring import RingBuffer
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTable
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process, ProcessRows
-from otel_zernel_receivers.ebpf.tables.series import SeriesKey, SeriesReading, SeriesTable, Totals
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, ProcessRows, WatchedProcess
+from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept in the kernel."""
+    """The sizes of the tables in the kernel."""
 
     max_processes: int = 256
     max_series: int = 512
     layout: HdrLayout = field(default_factory=lambda: HdrLayout(HIGHEST_NS, significant_figures=2))
     long_wait: float = 0.001
-    """Seconds from which on each wait is an event."""
+    """The shortest wait for which an event is recorded, s."""
 
     def apply(self, maps: Mapping[str, Map]) -> None:
-        """Makes room for so much; before loading."""
+        """Sets the sizes of the maps. Call it before loading."""
         for name in ("processes", "row_of_tgid", "free_rows"):
             maps[name].max_entries = self.max_processes
         for name in ("slots", "free_slots"):
@@ -46,19 +46,19 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
-    """What is new since the last reading."""
+class TableReadings:
+    """The contents of all tables, as differences from the last reading."""
 
     series: list[SeriesReading]
     memory: list[MemoryReading]
     cpu: list[CpuReading]
     failures: list[FailureReading]
     losses: dict[Loss, int]
-    """What could not be counted, by reason."""
-    lost_events: dict[Process, int]
-    """Events that found no room."""
+    """Calls and objects that could not be recorded, by reason."""
+    lost_events: dict[WatchedProcess, int]
+    """Events of each process that the ring buffer had no room for."""
     events: NDArray[Any]
-    """Records of `layout.EVENT`."""
+    """Records of `kernel_structs.EVENT`."""
 
 
 class Tables:
@@ -66,20 +66,22 @@ class Tables:
 
     def __init__(self, maps: Mapping[str, Map], layout: HdrLayout) -> None:
         self.rows = ProcessRows(maps)
-        self.series = SeriesTable(maps, self.rows, layout)
+        self.series = KernelSeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
         self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
-        self.ring = Ring(maps["ring"])
+        self.ring = RingBuffer(maps["ring"])
         self._losses: NDArray[np.uint64] = maps["losses"].array(np.dtype("<u8"))
         self._losses_read = np.zeros_like(self._losses)
         self._ended: frozenset[int] = frozenset()
 
-    def read(self) -> Readings:
-        """What is new. Then everything of processes that had ended by the reading before is given back: calls that were
-        being counted when their process ended have long been counted by then."""
+    def read(self) -> TableReadings:
+        """Reads what is new. Then frees the rows of processes that had already ended at the previous reading.
+
+        The delay lets calls that were in progress when their process ended be counted first.
+        """
         ended = self.rows.ended()
-        readings = Readings(
+        readings = TableReadings(
             series=self.series.read(),
             memory=self.memory.read(),
             cpu=self.rows.cpu(ended - self._ended),
@@ -96,15 +98,15 @@ class Tables:
         return readings
 
     def totals(self) -> Totals:
-        """How many calls each slot of the series has ever counted."""
+        """The calls that each series slot has counted since loading."""
         return self.series.totals()
 
     def calls(self, since: Totals, until: Totals) -> dict[SeriesKey, int]:
-        """How many calls each series has counted between two looks at the totals, without a reading in between."""
+        """The calls that each series counted between two calls of `totals`, without a reading in between."""
         return self.series.calls(since, until)
 
-    def hits(self) -> dict[Process, int]:
-        """How many probes every process has hit so far."""
+    def hits(self) -> dict[WatchedProcess, int]:
+        """The hits of probes by every process so far."""
         return self.rows.hits()
 
     def _forget_addresses(self, rows: frozenset[int]) -> None:

@@ -1,30 +1,31 @@
-"""Counters as the driver keeps them, made into sums that only grow."""
+"""The driver's counters, as sums that only grow."""
 
 from dataclasses import dataclass
 from math import inf
 
 
 @dataclass(slots=True)
-class Counter:
-    """One counter across wrap-around and reloads of the driver."""
+class DriverCounter:
+    """One counter, continued after wrap-around and restarted after a reload of the driver."""
 
     raw: float = -inf
-    seen_ns: int = 0
-    """When it was last read."""
+    """The last number that the driver returned."""
+    read_ns: int = 0
+    """The time at which it was read, in ns since 1970."""
     offset: float = 0.0
     start_ns: int = 0
-    """Since when it counts; 0 while that is unknown, as it is until a first reload."""
+    """The start time of the sum, in ns since 1970; 0 (unknown) until the first reload."""
 
-    def read(self, raw: float, wraps_at: float, now_ns: int) -> float:
-        """The sum, if the driver says `raw`.
+    def update(self, raw: float, wraps_at: float, now_ns: int) -> float:
+        """Returns the sum, after the driver has returned `raw`.
 
-        Less than before means that it wrapped, if it was in the upper half of its range (`wraps_at`, 0 for too wide
-        to wrap) and now is in the lower; else that it began anew.
+        A lower number than before is a wrap-around if the number fell from the upper half of its range to the lower.
+        The range ends at `wraps_at`; 0 means that the counter never wraps. Otherwise the driver has reset the counter.
         """
         if raw < self.raw:
             if wraps_at and raw < wraps_at / 2 <= self.raw:
                 self.offset += wraps_at
             else:
-                self.offset, self.start_ns = 0.0, self.seen_ns
-        self.raw, self.seen_ns = raw, now_ns
+                self.offset, self.start_ns = 0.0, self.read_ns
+        self.raw, self.read_ns = raw, now_ns
         return self.offset + raw

@@ -1,50 +1,50 @@
-"""One device, a board or a MIG instance: everything a scrape of it takes. Used by one thread at a time."""
+"""One device, a board or a MIG instance, while its driver is loaded. Used by one thread at a time."""
 
 from collections.abc import Iterator
 from functools import partial
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.driver.events import Xid, Xids
-from otel_zernel_receivers.nvml.driver.library import Handle, Library
-from otel_zernel_receivers.nvml.gpus.counters import Counter
-from otel_zernel_receivers.nvml.gpus.history import History
-from otel_zernel_receivers.nvml.gpus.identity import Identity
+from otel_zernel_receivers.nvml.driver.events import Xid, XidCounts
+from otel_zernel_receivers.nvml.driver.library import Handle, NvmlLibrary
+from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
+from otel_zernel_receivers.nvml.gpus.history import DeviceHistory
+from otel_zernel_receivers.nvml.gpus.identity import GpuIdentity
+from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points import metrics as m
 from otel_zernel_receivers.nvml.points.encoding import Encoder, Point
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
-from otel_zernel_receivers.nvml.points.series import MILLI, Stream, stream
+from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
-from otel_zernel_receivers.nvml.readings.polling import Asked, Questions, Reading, questions
-from otel_zernel_receivers.nvml.readings.processes import RUNNING, VERSIONS
-from otel_zernel_receivers.nvml.readings.samples import POWER, STREAMS, Ring
-from otel_zernel_receivers.nvml.readings.status import STATES, WATCHED, state_of
+from otel_zernel_receivers.nvml.readings.polling import Measurement, PolledQuery, QueryPoller, polled_queries
+from otel_zernel_receivers.nvml.readings.processes import RUNNING_FUNCTIONS, RUNNING_VERSIONS
+from otel_zernel_receivers.nvml.readings.samples import POWER, SAMPLED_SERIES, SampleRing
+from otel_zernel_receivers.nvml.readings.status import STATES, STATUS_METRICS, state_of
 
-Points = dict[Stream, Point]
+SeriesPoints = dict[NvmlSeries, Point]
 
-SHORTEST_DRAIN = 0.5
-"""Seconds. Buffers that go round faster lose samples, which are counted."""
-_ENERGY = stream("hw.energy", MILLI)
-_ENERGY_OF_SAMPLES = stream("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_samples"})
-_ENERGY_OF_READINGS = stream("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_readings"})
-_POWER = stream("hw.power", MILLI)
-_DURATION = "zernel.nvml.query.duration"
+MIN_DRAIN_INTERVAL = 0.5
+"""Seconds. A buffer that is overwritten faster than this loses samples, which are counted."""
+_ENERGY = series("hw.energy", MILLI)
+_ENERGY_OF_SAMPLES = series("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_samples"})
+_ENERGY_OF_READINGS = series("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_readings"})
+_POWER = series("hw.power", MILLI)
+_QUERY_DURATION = "zernel.nvml.query.duration"
 
 
 class Device:
-    """A board or a MIG instance, while its driver runs."""
+    """A board or a MIG instance, which can be scraped."""
 
     def __init__(
         self,
-        library: Library,
+        library: NvmlLibrary,
         handle: Handle,
-        identity: Identity,
-        history: History,
-        xids: Xids,
-        config: NvmlConfig,
+        identity: GpuIdentity,
+        history: DeviceHistory,
+        xids: XidCounts,
+        options: DeviceOptions,
         context: Context,
     ) -> None:
         self.identity = identity
@@ -53,97 +53,103 @@ class Device:
         self._history = history
         self._xids = xids
         self._context = context
-        self._enabled = config.enabled()
+        self._enabled = options.metrics
         self._is_board = "hw.parent" not in identity.resource
         self._encoder = Encoder(identity.resource, identity.uuid)
-        self._xids_before = {xid: count for xid, (count, _) in xids.of(identity.uuid).items()}
-        self._latest: dict[Stream, float] = {}
-        clock = context.clock
-        self._questions = Questions(library, handle, config.slow_query, clock.monotonic)
-        self._questions.asked = list(self._to_ask(config.processes.enabled))
-        self._rings = [ring for ring in history.rings.values() if self._is_board and self._wants(ring)]
+        self._xids_before = {xid: count for xid, (count, _) in xids.of_gpu(identity.uuid).items()}
+        self._latest: dict[NvmlSeries, float] = {}
+        """The latest values of the series of `STATUS_METRICS`."""
+        self._poller = QueryPoller(library, handle, options.slow_query, context.clock.monotonic)
+        self._poller.queries = list(self._queries(processes=options.processes))
+        self._rings = [ring for ring in history.rings.values() if self._is_board and self._needs(ring)]
 
-    def _to_ask(self, processes: bool) -> Iterator[Asked]:
-        wanted = self._enabled
-        if "hw.status" in wanted:
-            wanted |= WATCHED
-        if "hw.energy" in wanted:
-            wanted |= {"hw.power"}
+    def _queries(self, *, processes: bool) -> Iterator[PolledQuery]:
+        metrics = self._enabled
+        if "hw.status" in metrics:
+            metrics |= STATUS_METRICS
+        if "hw.energy" in metrics:
+            metrics |= {"hw.power"}
         board = self._is_board
-        yield from questions(BOARD if board else INSTANCE, FIELDS if board else (), wanted, self._library)
+        yield from polled_queries(BOARD if board else INSTANCE, FIELDS if board else (), metrics, self._library)
         if processes:
-            yield from self._about_processes()
+            yield from self._process_queries()
 
-    def _about_processes(self) -> Iterator[Asked]:
-        known = self._history.processes
-        for type_, function in RUNNING.items():
-            yield Asked(function, [partial(known.running, type_, function + version) for version in VERSIONS])
+    def _process_queries(self) -> Iterator[PolledQuery]:
+        processes = self._history.processes
+        for type_, function in RUNNING_FUNCTIONS.items():
+            variants = [partial(processes.running, type_, function + version) for version in RUNNING_VERSIONS]
+            yield PolledQuery(function, [*variants])
         if self._is_board and "zernel.gpu.process.utilization" in self._enabled:
-            yield Asked("nvmlDeviceGetProcessUtilization", [known.utilization])
+            yield PolledQuery("nvmlDeviceGetProcessUtilization", [processes.utilization])
 
-    def _wants(self, ring: Ring) -> bool:
-        return STREAMS[ring.kind].metric in self._enabled or (ring.kind == POWER and "hw.energy" in self._enabled)
+    def _needs(self, ring: SampleRing) -> bool:
+        return SAMPLED_SERIES[ring.kind].metric in self._enabled or (
+            ring.kind == POWER and "hw.energy" in self._enabled
+        )
 
     @property
     def drain_interval(self) -> float | None:
-        """Seconds after which the fastest sample buffer has gone half round; None if there are none."""
+        """Seconds in which half of the fastest sample buffer is overwritten; None without buffers."""
         spans = [ring.span for ring in self._rings if ring.span]
-        return max(min(spans) / 2, SHORTEST_DRAIN) if spans else None
+        return max(min(spans) / 2, MIN_DRAIN_INTERVAL) if spans else None
 
     @property
-    def silent(self) -> bool:
-        """Whether every query fails."""
-        return self._questions.silent
+    def all_failed(self) -> bool:
+        """Whether all queries of the last scrape failed."""
+        return self._poller.all_failed
 
     def scrape(self) -> Batch:
-        """The points of now. Raises `Unavailable` or `Lost`."""
-        self._history.processes.begin()
-        readings = self._questions.ask()
+        """The current points. Raises `NvmlUnavailable` or `GpuLost`."""
+        self._history.processes.start_scrape()
+        measurements = self._poller.poll()
         self.drain()
         now = self._context.clock.time_ns()
-        points = {one: self._point(one, reading, now) for one, reading in readings.items()}
-        self._latest |= {one: point.value for one, point in points.items() if one.metric in WATCHED}
+        points = {series: self._point(series, measured, now) for series, measured in measurements.items()}
+        self._latest |= {series: point.value for series, point in points.items() if series.metric in STATUS_METRICS}
         if self._is_board:
-            points |= self._energy(points, now) | self._xid_points() | _status_points(self._state())
-        return Batch.join([self._numbers(points, now), self._histograms(now)])
+            points |= self._energy_points(points, now) | self._xid_points() | _status_points(self._state())
+        return Batch.join([self._number_batch(points, now), self._histogram_batch(now)])
 
     def drain(self) -> None:
-        """Reads the sample buffers. Raises `Unavailable` or `Lost`."""
+        """Reads the sample buffers. Raises `NvmlUnavailable` or `GpuLost`."""
         for ring in list(self._rings):
-            self._questions.timed("nvmlDeviceGetSamples", partial(self._read, ring))
+            self._poller.measure_duration("nvmlDeviceGetSamples", partial(self._drain_ring, ring))
 
-    def failed(self) -> Batch:
-        """What is left to say of a board that is lost."""
-        return self._numbers(_status_points("failed") | self._xid_points(), self._context.clock.time_ns())
+    def failed_batch(self) -> Batch:
+        """The points of a board that is lost: its status, and its XIDs."""
+        return self._number_batch(_status_points("failed") | self._xid_points(), self._context.clock.time_ns())
 
-    def _read(self, ring: Ring) -> None:
+    def _drain_ring(self, ring: SampleRing) -> None:
         try:
             samples = ring.read(self._library.nvml, self._handle, self._context.clock.time_ns() // 1000)
         except self._library.nvml.NVMLError as error:
-            if self._library.unsupported("nvmlDeviceGetSamples", error.value):
+            if self._library.record_error("nvmlDeviceGetSamples", error.value):
                 self._rings.remove(ring)
             return
-        except (LookupError, ValueError) as error:  # an answer that makes no sense
-            self._library.failed("nvmlDeviceGetSamples", type(error).__name__)
+        except (LookupError, ValueError) as error:  # an invalid answer
+            self._library.on_error("nvmlDeviceGetSamples", type(error).__name__)
             return
-        one = STREAMS[ring.kind]
-        if one.metric in self._enabled:
-            self._history.distributions[one].add([number for _, number in samples])
+        sampled = SAMPLED_SERIES[ring.kind]
+        if sampled.metric in self._enabled:
+            self._history.distributions[sampled].add([number for _, number in samples])
         if ring.kind == POWER:
             self._history.energy.add(samples)
-        if ring.missed:
-            self._context.drop(ring.missed, "sample_buffer_overrun")
-            ring.missed = 0
+        if ring.overwritten:
+            self._context.drop(ring.overwritten, "sample_buffer_overrun")
+            ring.overwritten = 0
 
-    def _point(self, one: Stream, reading: Reading, now: int) -> Point:
-        if METRICS[one.metric].kind != "sum":
-            return Point(reading.value)
-        counter = self._history.counters.setdefault(one, Counter())
-        value = counter.read(reading.value, reading.wraps_at, now)
+    def _point(self, series: NvmlSeries, measured: Measurement, now: int) -> Point:
+        if METRICS[series.metric].kind != "sum":
+            return Point(measured.value)
+        counter = self._history.counters.setdefault(series, DriverCounter())
+        value = counter.update(measured.value, measured.wraps_at, now)
         return Point(value, counter.start_ns)
 
-    def _energy(self, points: Points, now: int) -> Points:
-        """Power summed up, where the board has no counter: its samples, or our readings where it lacks those, too."""
+    def _energy_points(self, points: SeriesPoints, now: int) -> SeriesPoints:
+        """Integrated power, if the board has no energy counter.
+
+        The integral is over the board's power samples or, if it has none, over its power at each scrape.
+        """
         if "hw.energy" not in self._enabled or _ENERGY in self._history.counters:
             return {}
         integral, start = self._history.energy, self._history.start_ns
@@ -154,38 +160,40 @@ class Device:
         integral.add([(now // 1000, points[_POWER].value / MILLI)])
         return {_ENERGY_OF_READINGS: Point(integral.joules, start)}
 
-    def _xid_points(self) -> Points:
-        points: Points = {}
-        seen = self._xids.of(self.identity.uuid)
-        for xid, (count, last_ns) in seen.items():
-            about = {m.XID: xid.code} | ({} if xid.gpu_instance is None else {m.GPU_INSTANCE: xid.gpu_instance})
-            points[stream("zernel.gpu.xid.errors", 1.0, about)] = Point(count, self._history.start_ns)
-            points[stream("zernel.gpu.xid.last_time", 1.0, about)] = Point(last_ns / 1e9)
-        newest = max(seen, key=lambda xid: seen[xid][1], default=Xid(0))
-        points[stream("zernel.gpu.xid.last")] = Point(newest.code)
+    def _xid_points(self) -> SeriesPoints:
+        points: SeriesPoints = {}
+        counts = self._xids.of_gpu(self.identity.uuid)
+        for xid, (count, last_ns) in counts.items():
+            instance = {} if xid.gpu_instance is None else {m.GPU_INSTANCE: xid.gpu_instance}
+            attributes = {m.XID: xid.code} | instance
+            points[series("zernel.gpu.xid.errors", 1.0, attributes)] = Point(count, self._history.start_ns)
+            points[series("zernel.gpu.xid.last_time", 1.0, attributes)] = Point(last_ns / 1e9)
+        newest = max(counts, key=lambda xid: counts[xid][1], default=Xid(0))
+        points[series("zernel.gpu.xid.last")] = Point(newest.code)
         return points
 
     def _state(self) -> str:
-        """XIDs of before the driver was loaded say nothing about a GPU that answers again."""
-        seen, before = self._xids.of(self.identity.uuid), self._xids_before
-        if self.silent:
+        """The value of `hw.status`. XIDs from before the driver was loaded do not count."""
+        if self.all_failed:
             return "failed"
-        return state_of(self._latest, [xid.code for xid, (count, _) in seen.items() if count > before.get(xid, 0)])
+        counts = self._xids.of_gpu(self.identity.uuid)
+        new = [xid.code for xid, (count, _) in counts.items() if count > self._xids_before.get(xid, 0)]
+        return state_of(self._latest, new)
 
-    def _numbers(self, points: Points, now: int) -> Batch:
-        sent = {one: point for one, point in points.items() if one.metric in self._enabled}
+    def _number_batch(self, points: SeriesPoints, now: int) -> Batch:
+        sent = {series: point for series, point in points.items() if series.metric in self._enabled}
         return self._encoder.numbers(sent, now) if sent else Batch()
 
-    def _histograms(self, now: int) -> Batch:
-        began, self._history.scraped_ns = self._history.scraped_ns, now
-        counted: list[tuple[Stream, SampleHistogram | DurationHistogram]] = [*self._history.distributions.items()]
-        if _DURATION in self._enabled:
-            durations = self._questions.durations.items()
-            counted += [(stream(_DURATION, 1.0, {m.QUERY: query}), one) for query, one in durations]
+    def _histogram_batch(self, now: int) -> Batch:
+        start, self._history.scraped_ns = self._history.scraped_ns, now
+        counted: list[tuple[NvmlSeries, SampleHistogram | DurationHistogram]] = [*self._history.distributions.items()]
+        if _QUERY_DURATION in self._enabled:
+            durations = self._poller.durations.items()
+            counted += [(series(_QUERY_DURATION, 1.0, {m.QUERY: query}), duration) for query, duration in durations]
         else:
-            self._questions.durations.clear()
-        return self._encoder.histograms(counted, began, now)
+            self._poller.durations.clear()
+        return self._encoder.histograms(counted, start, now)
 
 
-def _status_points(state: str) -> Points:
-    return {stream("hw.status", 1.0, {m.STATE: one}): Point(float(one == state)) for one in STATES}
+def _status_points(state: str) -> SeriesPoints:
+    return {series("hw.status", 1.0, {m.STATE: one}): Point(float(one == state)) for one in STATES}

@@ -1,4 +1,4 @@
-"""A GPU: the board and its MIG instances, which share a thread, and how those of a host are found."""
+"""A GPU: a board and its MIG instances, which share a thread; and how the GPUs of a host are found."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.driver.events import Xids
-from otel_zernel_receivers.nvml.driver.library import Handle, Library, Lost, Nameless
+from otel_zernel_receivers.nvml.driver.events import XidCounts
+from otel_zernel_receivers.nvml.driver.library import GpuLost, GpuUnidentified, Handle, NvmlLibrary
 from otel_zernel_receivers.nvml.gpus.device import Device
-from otel_zernel_receivers.nvml.gpus.history import History
-from otel_zernel_receivers.nvml.gpus.identity import Identity, board, instance
+from otel_zernel_receivers.nvml.gpus.history import DeviceHistory
+from otel_zernel_receivers.nvml.gpus.identity import GpuIdentity, board_identity, instance_identity
+from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,103 +28,106 @@ class Gpu:
 
     @property
     def uuids(self) -> list[str]:
-        """Its own, and those of its MIG instances."""
+        """The uuids of the board and of its MIG instances."""
         return [device.identity.uuid for device in (self.board, *self.instances)]
 
     @property
     def drain_interval(self) -> float | None:
-        """Seconds after which the sample buffers want to be read again; None if there are none."""
+        """Seconds after which the sample buffers must be read again; None without buffers."""
         return self.board.drain_interval
 
     def scrape(self) -> Batch:
-        """The points of now. Raises `Unavailable` or `Lost`."""
+        """The current points. Raises `NvmlUnavailable` or `GpuLost`."""
         return Batch.join([device.scrape() for device in (self.board, *self.instances)])
 
     def drain(self) -> None:
-        """Reads the sample buffers; what is in them goes out with the next scrape. Raises like `scrape`."""
+        """Reads the sample buffers. The next scrape sends the samples. Raises like `scrape`."""
         self.board.drain()
 
-    def failed(self) -> Batch:
-        """What is left to say when it is lost."""
-        return self.board.failed()
+    def failed_batch(self) -> Batch:
+        """The points of a GPU that is lost: its status, and its XIDs."""
+        return self.board.failed_batch()
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ListedGpu:
     """A GPU that the driver lists."""
 
     handle: Handle
-    identity: Identity
-    instances: list[tuple[Handle, Identity]]
+    identity: GpuIdentity
+    instances: list[tuple[Handle, GpuIdentity]]
 
     @property
     def uuids(self) -> list[str]:
-        """Its own, and those of its MIG instances."""
+        """The uuids of the board and of its MIG instances."""
         return [self.identity.uuid, *(identity.uuid for _, identity in self.instances)]
 
 
-def count(library: Library) -> int:
-    """How many GPUs the driver lists. Raises `Unavailable`."""
+def count_gpus(library: NvmlLibrary) -> int:
+    """The number of GPUs that the driver lists; 0 if it does not answer. Raises `NvmlUnavailable`."""
     try:
         return int(library.nvml.nvmlDeviceGetCount())
     except library.nvml.NVMLError as error:
-        with suppress(Lost):
-            library.unsupported("nvmlDeviceGetCount", error.value)
+        with suppress(GpuLost):
+            library.record_error("nvmlDeviceGetCount", error.value)
         return 0
 
 
-def find(library: Library, index: int, hostname: str) -> Found | None:
-    """The GPU, if it says who it is: another container's does not. Raises `Unavailable`, `Lost` or `Nameless`."""
+def find_gpu(library: NvmlLibrary, index: int, hostname: str) -> ListedGpu | None:
+    """The GPU at `index`; None if the driver refuses access, as to the GPU of another container.
+
+    Raises `NvmlUnavailable`, `GpuLost` or `GpuUnidentified`.
+    """
     query = "nvmlDeviceGetHandleByIndex"
     try:
         handle = library.nvml.nvmlDeviceGetHandleByIndex(index)
         query = "nvmlDeviceGetUUID"
-        identity = board(library, handle, index, hostname)
+        identity = board_identity(library, handle, index, hostname)
     except library.nvml.NVMLError as error:
-        if library.unsupported(query, error.value):
+        if library.record_error(query, error.value):
             return None
-        raise Nameless(f"does not say who it is ({library.name_of(error.value)})") from error
-    return Found(handle, identity, list(_instances(library, handle, identity)))
+        raise GpuUnidentified(f"does not return its uuid ({library.error_name(error.value)})") from error
+    return ListedGpu(handle, identity, list(_mig_instances(library, handle, identity)))
 
 
-def _instances(library: Library, handle: Handle, parent: Identity) -> Iterator[tuple[Handle, Identity]]:
+def _mig_instances(library: NvmlLibrary, handle: Handle, board: GpuIdentity) -> Iterator[tuple[Handle, GpuIdentity]]:
     nvml = library.nvml
     try:
         enabled = nvml.nvmlDeviceGetMigMode(handle)[0]
-        most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if enabled else 0
+        max_count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if enabled else 0
     except nvml.NVMLError as error:
-        library.unsupported("nvmlDeviceGetMigMode", error.value)  # a board without MIG
+        library.record_error("nvmlDeviceGetMigMode", error.value)  # boards without MIG do not support this
         return
-    for index in range(most):
+    for index in range(max_count):
         try:
             device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-            yield device, instance(library, device, parent)
+            yield device, instance_identity(library, device, board)
         except nvml.NVMLError as error:
-            if error.value != nvml.NVML_ERROR_NOT_FOUND:  # a free place
-                library.unsupported("nvmlDeviceGetMigDeviceHandleByIndex", error.value)
+            if error.value != nvml.NVML_ERROR_NOT_FOUND:  # there is no instance with this index
+                library.record_error("nvmlDeviceGetMigDeviceHandleByIndex", error.value)
 
 
 @dataclass
-class Maker:
-    """Makes GPUs of what was found, with the history of those that were there before."""
+class GpuRegistry:
+    """Creates the GPUs that were found, and keeps their histories over restarts of the driver."""
 
-    config: NvmlConfig
+    options: DeviceOptions
     context: Context
-    xids: Xids
-    histories: dict[str, History] = field(default_factory=dict)
-    """By uuid."""
+    xids: XidCounts
+    histories: dict[str, DeviceHistory] = field(default_factory=dict)
+    """By the uuid of the device."""
     gpus: dict[str, Gpu] = field(default_factory=dict)
-    """All that were ever there, by the board's uuid."""
+    """Every GPU since the start of the receiver, by the uuid of the board."""
 
-    def make(self, library: Library, found: Found) -> Gpu:
-        """The GPU, ready to be scraped."""
-        instances = [self._device(library, handle, identity) for handle, identity in found.instances]
-        gpu = Gpu(self._device(library, found.handle, found.identity), instances)
-        self.gpus[found.identity.uuid] = gpu
+    def create(self, library: NvmlLibrary, listed: ListedGpu) -> Gpu:
+        """The GPU, ready to be scraped. Replaces an earlier one with the same uuid."""
+        instances = [self._device(library, handle, identity) for handle, identity in listed.instances]
+        gpu = Gpu(self._device(library, listed.handle, listed.identity), instances)
+        self.gpus[listed.identity.uuid] = gpu
         return gpu
 
-    def _device(self, library: Library, handle: Handle, identity: Identity) -> Device:
+    def _device(self, library: NvmlLibrary, handle: Handle, identity: GpuIdentity) -> Device:
         if identity.uuid not in self.histories:
-            self.histories[identity.uuid] = History.new(self.config, self.context.clock.time_ns)
+            self.histories[identity.uuid] = DeviceHistory.start(self.options, self.context.clock)
         history = self.histories[identity.uuid]
-        return Device(library, handle, identity, history, self.xids, self.config, self.context)
+        return Device(library, handle, identity, history, self.xids, self.options, self.context)

@@ -1,35 +1,44 @@
-"""What outlives a driver's restart: counters, places in sample buffers, and what is not sent yet."""
+"""The state of a device that outlives a restart of the driver: counters, read positions, and samples not yet sent."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from otel_zernel_receivers.nvml.config import NvmlConfig
-from otel_zernel_receivers.nvml.gpus.counters import Counter
-from otel_zernel_receivers.nvml.gpus.energy import Integral
+from otel_zernel.clock import Clock
+from otel_zernel.otlp.resolution import default_range
+from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
+from otel_zernel_receivers.nvml.gpus.energy import PowerIntegral
+from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
 from otel_zernel_receivers.nvml.points.histograms import SampleHistogram
-from otel_zernel_receivers.nvml.points.series import Stream
-from otel_zernel_receivers.nvml.readings.processes import Names, Processes
-from otel_zernel_receivers.nvml.readings.samples import PER_UNIT, STREAMS, Ring
+from otel_zernel_receivers.nvml.points.metrics import METRICS
+from otel_zernel_receivers.nvml.points.series import NvmlSeries
+from otel_zernel_receivers.nvml.readings.processes import GpuProcesses, ProcessNames
+from otel_zernel_receivers.nvml.readings.samples import SAMPLED_SERIES, SampleRing
 
 
 @dataclass
-class History:
-    """What is known of a device, a board or a MIG instance."""
+class DeviceHistory:
+    """The history of a board or a MIG instance."""
 
     start_ns: int
-    """When the receiver first saw it."""
+    """When the receiver found the device, in ns since 1970."""
     scraped_ns: int
-    """When it last sent histograms."""
-    processes: Processes
-    counters: dict[Stream, Counter] = field(default_factory=dict)
-    rings: dict[int, Ring] = field(default_factory=lambda: {kind: Ring(kind) for kind in STREAMS})
-    distributions: dict[Stream, SampleHistogram] = field(
-        default_factory=lambda: {one: SampleHistogram(one.scaled, PER_UNIT) for one in STREAMS.values()}
+    """The end of the last histogram points, in ns since 1970."""
+    processes: GpuProcesses
+    counters: dict[NvmlSeries, DriverCounter] = field(default_factory=dict)
+    rings: dict[int, SampleRing] = field(default_factory=lambda: {kind: SampleRing(kind) for kind in SAMPLED_SERIES})
+    """By nvmlSamplingType_t."""
+    distributions: dict[NvmlSeries, SampleHistogram] = field(
+        default_factory=lambda: {series: _distribution(series) for series in SAMPLED_SERIES.values()}
     )
-    energy: Integral = field(default_factory=Integral)
+    energy: PowerIntegral = field(default_factory=PowerIntegral)
 
     @classmethod
-    def new(cls, config: NvmlConfig, time_ns: Callable[[], int]) -> "History":
-        """That of a device nobody has seen before."""
-        now = time_ns()
-        return cls(now, now, Processes(Names(config.processes.proc), config.enabled(), time_ns))
+    def start(cls, options: DeviceOptions, clock: Clock) -> "DeviceHistory":
+        """The history of a new device."""
+        now = clock.time_ns()
+        return cls(now, now, GpuProcesses(ProcessNames(options.proc), options.metrics, clock.time_ns))
+
+
+def _distribution(series: NvmlSeries) -> SampleHistogram:
+    """Counts as finely as the `percentiles` processor, so that it returns the percentiles of all samples."""
+    resolution, _ = default_range(METRICS[series.metric].unit)
+    return SampleHistogram(series.scaled, round(1 / resolution))

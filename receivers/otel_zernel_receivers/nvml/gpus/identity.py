@@ -1,11 +1,11 @@
-"""Who a device is: the attributes of its resource, asked once."""
+"""The identity of a device: its uuid and the attributes of its resource, which are queried once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
-from otel_zernel_receivers.nvml.driver.library import Handle, Library
+from otel_zernel_receivers.nvml.driver.library import Handle, NvmlLibrary
 
 ARCHITECTURES = {
     2: "Kepler",
@@ -19,78 +19,87 @@ ARCHITECTURES = {
     10: "Blackwell",
     13: "Rubin",
 }
-"""NVML_DEVICE_ARCH_… in nvml.h, as nvidia-smi names them."""
+"""NVML_DEVICE_ARCH_… in nvml.h, with the names of nvidia-smi."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """A board, or a MIG instance of one. Its uuid is what it is known by: an index can change."""
+class GpuIdentity:
+    """The identity of a board or a MIG instance."""
 
     uuid: str
+    """Identifies the device. An index can change."""
     index: int
-    """Of the board, on this host, at this time."""
+    """The current index of the board on this host."""
     resource: dict[str, AttributeValue]
+    """The attributes of the resource."""
 
 
-def board(library: Library, device: Handle, index: int, hostname: str) -> Identity:
-    """A board's identity. Raises `NVMLError` if it does not even tell its uuid."""
+def board_identity(library: NvmlLibrary, device: Handle, index: int, hostname: str) -> GpuIdentity:
+    """The identity of a board. Raises `NVMLError` if the board does not return its uuid."""
     nvml = library.nvml
     uuid = str(nvml.nvmlDeviceGetUUID(device))
-    asked = _Asking(library, device)
+    read = _AttributeReader(library, device)
     attributes: dict[str, AttributeValue | None] = {
         "service.instance.id": hostname,
         "host.name": hostname,
         "hw.type": "gpu",
         "hw.vendor": "NVIDIA",
         "hw.id": uuid,
-        "hw.model": asked("nvmlDeviceGetName"),
-        "hw.serial_number": asked("nvmlDeviceGetSerial"),
-        "hw.firmware_version": asked("nvmlDeviceGetVbiosVersion"),
-        "hw.driver_version": library.driver,
+        "hw.model": read("nvmlDeviceGetName"),
+        "hw.serial_number": read("nvmlDeviceGetSerial"),
+        "hw.firmware_version": read("nvmlDeviceGetVbiosVersion"),
+        "hw.driver_version": library.driver_version,
         "zernel.gpu.index": index,
-        "zernel.gpu.device": asked("nvmlDeviceGetMinorNumber", "nvidia{}".format),
-        "zernel.gpu.pci.bus_id": asked("nvmlDeviceGetPciInfo", lambda pci: pci.busId),
-        "zernel.gpu.board_part_number": asked("nvmlDeviceGetBoardPartNumber"),
-        "zernel.gpu.architecture": asked("nvmlDeviceGetArchitecture", ARCHITECTURES.get),
-        "zernel.gpu.numa_node": asked("nvmlDeviceGetNumaNodeId"),
-        "zernel.gpu.cuda_version": library.cuda,
+        "zernel.gpu.device": read("nvmlDeviceGetMinorNumber", "nvidia{}".format),
+        "zernel.gpu.pci.bus_id": read("nvmlDeviceGetPciInfo", lambda pci: pci.busId),
+        "zernel.gpu.board_part_number": read("nvmlDeviceGetBoardPartNumber"),
+        "zernel.gpu.architecture": read("nvmlDeviceGetArchitecture", ARCHITECTURES.get),
+        "zernel.gpu.numa_node": read("nvmlDeviceGetNumaNodeId"),
+        "zernel.gpu.cuda_version": library.cuda_version,
     }
-    return Identity(uuid, index, {name: value for name, value in attributes.items() if value not in (None, "")})
+    return GpuIdentity(uuid, index, {name: value for name, value in attributes.items() if value not in (None, "")})
 
 
-def instance(library: Library, device: Handle, parent: Identity) -> Identity:
-    """The identity of a MIG instance: its own uuid and profile, and the rest of its board's."""
+def instance_identity(library: NvmlLibrary, device: Handle, board: GpuIdentity) -> GpuIdentity:
+    """The identity of a MIG instance: its own uuid, profile and ids, and the other attributes of its board.
+
+    Raises `NVMLError` if the instance does not return its uuid.
+    """
     uuid = str(library.nvml.nvmlDeviceGetUUID(device))
-    asked = _Asking(library, device)
-    name = asked("nvmlDeviceGetName") or ""
+    read = _AttributeReader(library, device)
+    name = read("nvmlDeviceGetName") or ""
     attributes = {
-        **parent.resource,
+        **board.resource,
         "hw.id": uuid,
-        "hw.parent": parent.uuid,
-        "hw.model": str(parent.resource.get("hw.model", "")),
+        "hw.parent": board.uuid,
+        "hw.model": str(board.resource.get("hw.model", "")),
         "zernel.gpu.mig.profile": str(name).rpartition("MIG ")[2],
-        "zernel.gpu.mig.gpu_instance": asked("nvmlDeviceGetGpuInstanceId"),
-        "zernel.gpu.mig.compute_instance": asked("nvmlDeviceGetComputeInstanceId"),
+        "zernel.gpu.mig.gpu_instance": read("nvmlDeviceGetGpuInstanceId"),
+        "zernel.gpu.mig.compute_instance": read("nvmlDeviceGetComputeInstanceId"),
     }
-    return Identity(uuid, parent.index, {name: value for name, value in attributes.items() if value not in (None, "")})
+    return GpuIdentity(
+        uuid, board.index, {name: value for name, value in attributes.items() if value not in (None, "")}
+    )
 
 
-def _itself(answer: AttributeValue) -> AttributeValue:
+def _unchanged(answer: AttributeValue) -> AttributeValue:
     return answer
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
-    library: Library
+class _AttributeReader:
+    library: NvmlLibrary
     device: Handle
 
-    def __call__(self, function: str, form: Callable[[Any], AttributeValue | None] = _itself) -> AttributeValue | None:
-        """What the function says, in another form if given; None if the device has no answer."""
+    def __call__(
+        self, function: str, convert: Callable[[Any], AttributeValue | None] = _unchanged
+    ) -> AttributeValue | None:
+        """The converted answer of the function; None if the device has none."""
         try:
             answer = getattr(self.library.nvml, function)(self.device)
-        except (AttributeError, ValueError):  # a pynvml that is older than the function, a text that is none
+        except (AttributeError, ValueError):  # pynvml is older than the function, or the text is not UTF-8
             return None
         except self.library.nvml.NVMLError as error:
-            self.library.unsupported(function, error.value)
+            self.library.record_error(function, error.value)
             return None
-        return form(answer)
+        return convert(answer)

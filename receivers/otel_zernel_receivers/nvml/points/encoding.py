@@ -25,7 +25,7 @@ from otel_zernel.otlp.points import (
 )
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
-from otel_zernel_receivers.nvml.points.series import Stream
+from otel_zernel_receivers.nvml.points.series import NvmlSeries
 
 SCOPE = Scope("otel_zernel_receivers.nvml")
 _TEMPLATES = 16  # sets of series remembered: they change when slow queries are skipped and processes come and go
@@ -49,7 +49,7 @@ class Encoder:
         self._template = lru_cache(_TEMPLATES)(self._new_template)
         self._histogram_attributes = lru_cache(1024)(self._encode_histogram_attributes)
 
-    def numbers(self, points: Mapping[Stream, Point], time_ns: int) -> Batch:
+    def numbers(self, points: Mapping[NvmlSeries, Point], time_ns: int) -> Batch:
         """Number points, all with the time `time_ns`."""
         known, order = self._template(tuple(points))
         values = list(points.values())
@@ -57,13 +57,13 @@ class Encoder:
         return known.batch([values[position].value for position in order], time_ns, starts)
 
     def histograms(
-        self, counted: Iterable[tuple[Stream, SampleHistogram | DurationHistogram]], start_ns: int, time_ns: int
+        self, counted: Iterable[tuple[NvmlSeries, SampleHistogram | DurationHistogram]], start_ns: int, time_ns: int
     ) -> Batch:
         """The values counted from `start_ns` to `time_ns`. The histograms then start again from 0."""
         period = Period(start_ns, time_ns)
         points = [
-            (stream.metric, histogram.flush(self._histogram_attributes(stream), period))
-            for stream, histogram in counted
+            (one.metric, histogram.flush(self._histogram_attributes(one), period))
+            for one, histogram in counted
             if histogram
         ]
         if not points:
@@ -75,18 +75,18 @@ class Encoder:
         ]
         return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=len(points))
 
-    def _new_template(self, streams: Sequence[Stream]) -> tuple[KnownSeries, list[int]]:
-        """The encoder of these series in the order of the metrics, and their positions in `streams`."""
-        order = sorted(range(len(streams)), key=lambda position: _ORDER[streams[position].metric])
-        return KnownSeries([self._series(streams[position]) for position in order]), order
+    def _new_template(self, series: Sequence[NvmlSeries]) -> tuple[KnownSeries, list[int]]:
+        """The encoder of these series in the order of the metrics, and their positions in `series`."""
+        order = sorted(range(len(series)), key=lambda position: _ORDER[series[position].metric])
+        return KnownSeries([self._series(series[position]) for position in order]), order
 
-    def _series(self, stream: Stream) -> Series:
-        assert METRICS[stream.metric].kind != "histogram"  # noqa: S101  # `histograms` encodes those
-        attributes = encode_attributes({**self._id, **dict(stream.attributes)}, NUMBER_ATTRIBUTES)
-        return Series(self._resource, SCOPE, _descriptor(stream.metric), attributes)
+    def _series(self, one: NvmlSeries) -> Series:
+        assert METRICS[one.metric].kind != "histogram"  # noqa: S101  # `histograms` encodes those
+        attributes = encode_attributes({**self._id, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
+        return Series(self._resource, SCOPE, _descriptor(one.metric), attributes)
 
-    def _encode_histogram_attributes(self, stream: Stream) -> bytes:
-        return encode_attributes({**self._id, **dict(stream.attributes)}, HISTOGRAM_ATTRIBUTES)
+    def _encode_histogram_attributes(self, one: NvmlSeries) -> bytes:
+        return encode_attributes({**self._id, **dict(one.attributes)}, HISTOGRAM_ATTRIBUTES)
 
 
 def _descriptor(name: str) -> Descriptor:

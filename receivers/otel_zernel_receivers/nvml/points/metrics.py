@@ -1,12 +1,12 @@
-"""Every metric of the receiver: its name, unit and type, and whether it is on unless the configuration says otherwise.
+"""Every metric of the receiver: name, unit, type, description, and whether it is enabled by default.
 
-Names are those of OpenTelemetry's semantic conventions for hardware (`hw.*`) where they have one, else `zernel.gpu.*`.
+Names are those of OpenTelemetry's semantic conventions for hardware (`hw.*`), or else `zernel.gpu.*`.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["gauge", "sum", "up_down", "histogram"]
+MetricKind = Literal["gauge", "sum", "up_down", "histogram"]
 
 TASK = "hw.gpu.task"
 LOCATION = "hw.sensor_location"
@@ -37,136 +37,214 @@ QUERY = "zernel.nvml.query"
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """What a metric is. Sums are cumulative, histograms deltas."""
+class NvmlMetric:
+    """A metric. Sums are cumulative, histograms have delta temporality."""
 
     name: str
     unit: str
-    kind: Kind
+    kind: MetricKind
     description: str
     attributes: tuple[str, ...] = ()
-    """Of its points, besides `hw.id`."""
+    """The attributes of its points, besides `hw.id`."""
     enabled: bool = True
+    """Whether it is sent unless the configuration disables it."""
 
 
-def _off(name: str, unit: str, kind: Kind, description: str, attributes: tuple[str, ...] = ()) -> Metric:
-    return Metric(name, unit, kind, description, attributes, enabled=False)
+def _off(name: str, unit: str, kind: MetricKind, description: str, attributes: tuple[str, ...] = ()) -> NvmlMetric:
+    return NvmlMetric(name, unit, kind, description, attributes, enabled=False)
 
 
 _ALL = (
-    Metric("hw.status", "1", "up_down", "1 for the state the GPU is in, 0 for the others.", (STATE,)),
-    Metric("hw.gpu.utilization", "1", "gauge", "Share of time in which an engine was busy.", (TASK,)),
-    Metric("hw.gpu.io", "By", "sum", "Bytes over PCIe.", (DIRECTION,)),
-    Metric(
-        "zernel.gpu.memory.bandwidth.utilization", "1", "gauge", "Share of time in which memory was read or written."
+    NvmlMetric("hw.status", "1", "up_down", "1 for the current state of the GPU, 0 for the others.", (STATE,)),
+    NvmlMetric("hw.gpu.utilization", "1", "gauge", "Fraction of time in which the engine was busy.", (TASK,)),
+    NvmlMetric("hw.gpu.io", "By", "sum", "Bytes transferred over PCIe.", (DIRECTION,)),
+    NvmlMetric(
+        "zernel.gpu.memory.bandwidth.utilization", "1", "gauge", "Fraction of time in which memory was read or written."
     ),
-    Metric("zernel.gpu.utilization.distribution", "1", "histogram", "Utilisation: every sample of NVML's.", (TASK,)),
-    Metric(
+    NvmlMetric(
+        "zernel.gpu.utilization.distribution", "1", "histogram", "Utilisation, from every sample of NVML.", (TASK,)
+    ),
+    NvmlMetric(
         "zernel.gpu.memory.bandwidth.utilization.distribution",
         "1",
         "histogram",
-        "Utilisation of the memory's bandwidth: every sample of NVML's.",
+        "Utilisation of the memory bandwidth, from every sample of NVML.",
     ),
-    Metric("zernel.gpu.power.distribution", "W", "histogram", "Power: every sample of NVML's."),
-    Metric("zernel.gpu.clock.distribution", "Hz", "histogram", "Clocks: every sample of NVML's.", (DOMAIN,)),
-    Metric("hw.gpu.memory.usage", "By", "up_down", "Memory in use."),
-    Metric("hw.gpu.memory.limit", "By", "up_down", "Memory of the board or MIG instance."),
-    Metric("hw.gpu.memory.utilization", "1", "gauge", "Share of the memory in use."),
-    Metric("zernel.gpu.memory.free", "By", "gauge", "Memory not in use."),
-    Metric("zernel.gpu.memory.reserved", "By", "gauge", "Memory kept by driver and firmware."),
-    Metric("zernel.gpu.memory.bar1.usage", "By", "up_down", "Mapped part of the window to the GPU's memory (BAR1)."),
-    Metric("zernel.gpu.memory.bar1.limit", "By", "up_down", "Size of the window to the GPU's memory (BAR1)."),
-    Metric("hw.temperature", "Cel", "gauge", "Temperature of GPU and memory.", (LOCATION,)),
-    Metric("hw.temperature.limit", "Cel", "gauge", "Temperatures at which the board acts.", (LOCATION, LIMIT)),
-    Metric("zernel.gpu.temperature.margin", "Cel", "gauge", "Degrees left to the limit (T.Limit)."),
-    Metric(
-        "zernel.gpu.temperature.margin.limit", "Cel", "gauge", "Margins at which the board acts.", (LOCATION, LIMIT)
+    NvmlMetric("zernel.gpu.power.distribution", "W", "histogram", "Power, from every sample of NVML."),
+    NvmlMetric(
+        "zernel.gpu.clock.distribution", "Hz", "histogram", "Clock frequency, from every sample of NVML.", (DOMAIN,)
     ),
-    Metric("hw.power", "W", "gauge", "Power drawn, as the driver averages it (1 s since Ampere)."),
-    _off("zernel.gpu.power.instant", "W", "gauge", "Power drawn at this moment."),
-    Metric("zernel.gpu.memory.power", "W", "gauge", "Power drawn by the memory, averaged."),
-    Metric("zernel.gpu.module.power", "W", "gauge", "Power drawn by the module the GPU shares, averaged."),
-    Metric("zernel.gpu.power.limit", "W", "gauge", "The power limit that is set."),
-    Metric("zernel.gpu.power.limit.enforced", "W", "gauge", "The lowest of all limits in force."),
+    NvmlMetric("hw.gpu.memory.usage", "By", "up_down", "Memory in use."),
+    NvmlMetric("hw.gpu.memory.limit", "By", "up_down", "Total memory of the board or MIG instance."),
+    NvmlMetric("hw.gpu.memory.utilization", "1", "gauge", "Fraction of the memory in use."),
+    NvmlMetric("zernel.gpu.memory.free", "By", "gauge", "Memory not in use."),
+    NvmlMetric("zernel.gpu.memory.reserved", "By", "gauge", "Memory reserved by driver and firmware."),
+    NvmlMetric(
+        "zernel.gpu.memory.bar1.usage", "By", "up_down", "Mapped part of BAR1, the PCIe window to the GPU's memory."
+    ),
+    NvmlMetric("zernel.gpu.memory.bar1.limit", "By", "up_down", "Size of BAR1, the PCIe window to the GPU's memory."),
+    NvmlMetric("hw.temperature", "Cel", "gauge", "Temperature of the GPU or its memory.", (LOCATION,)),
+    NvmlMetric(
+        "hw.temperature.limit",
+        "Cel",
+        "gauge",
+        "Temperature threshold of the board, by type of limit.",
+        (LOCATION, LIMIT),
+    ),
+    NvmlMetric(
+        "zernel.gpu.temperature.margin", "Cel", "gauge", "Degrees left to the nearest slowdown threshold (T.Limit)."
+    ),
+    NvmlMetric(
+        "zernel.gpu.temperature.margin.limit",
+        "Cel",
+        "gauge",
+        "Threshold of the margin (T.Limit), by type of limit.",
+        (LOCATION, LIMIT),
+    ),
+    NvmlMetric("hw.power", "W", "gauge", "Power drawn, averaged by the driver (over 1 s since Ampere)."),
+    _off("zernel.gpu.power.instant", "W", "gauge", "Power drawn, not averaged."),
+    NvmlMetric("zernel.gpu.memory.power", "W", "gauge", "Power drawn by the memory, averaged."),
+    NvmlMetric(
+        "zernel.gpu.module.power", "W", "gauge", "Power drawn by the whole module that contains the GPU, averaged."
+    ),
+    NvmlMetric("zernel.gpu.power.limit", "W", "gauge", "The configured power limit."),
+    NvmlMetric("zernel.gpu.power.limit.enforced", "W", "gauge", "The lowest of all power limits in force."),
     _off("zernel.gpu.power.limit.default", "W", "gauge", "The power limit after a reset."),
     _off("zernel.gpu.power.limit.min", "W", "gauge", "The lowest power limit that can be set."),
     _off("zernel.gpu.power.limit.max", "W", "gauge", "The highest power limit that can be set."),
-    Metric("hw.energy", "J", "sum", "Energy used.", (ENERGY_SOURCE,)),
-    Metric("zernel.gpu.clock", "Hz", "gauge", "Clocks.", (DOMAIN,)),
-    Metric("zernel.gpu.clock.limit", "Hz", "gauge", "The highest clocks.", (DOMAIN,)),
-    _off("zernel.gpu.clock.application", "Hz", "gauge", "Clocks for applications. Slow on some boards.", (DOMAIN,)),
-    Metric("zernel.gpu.performance_state", "", "gauge", "P-state: 0 is the fastest, 15 the slowest."),
-    Metric("zernel.gpu.throttle.active", "", "gauge", "1 while the reason holds the clocks down.", (REASON,)),
-    Metric("zernel.gpu.throttle.time", "s", "sum", "Time for which the reason held the clocks down.", (REASON,)),
-    Metric("zernel.gpu.violation.time", "s", "sum", "Time for which the policy kept performance down.", (POLICY,)),
-    Metric("hw.errors", "{error}", "sum", "ECC errors.", (ERROR, ECC_COUNTER)),
-    _off("zernel.gpu.ecc.errors", "{error}", "sum", "ECC errors by place.", (ERROR, ECC_COUNTER, ECC_LOCATION)),
-    Metric("zernel.gpu.ecc.enabled", "", "gauge", "1 if ECC is on."),
-    Metric("zernel.gpu.ecc.sram.threshold_exceeded", "", "gauge", "1 once SRAM errors call for a new board."),
+    NvmlMetric("hw.energy", "J", "sum", "Energy consumed.", (ENERGY_SOURCE,)),
+    NvmlMetric("zernel.gpu.clock", "Hz", "gauge", "Clock frequency.", (DOMAIN,)),
+    NvmlMetric("zernel.gpu.clock.limit", "Hz", "gauge", "The highest clock frequency.", (DOMAIN,)),
     _off(
-        "zernel.gpu.ecc.sram.errors", "{error}", "sum", "Uncorrected SRAM errors of the board's life.", (ECC_LOCATION,)
+        "zernel.gpu.clock.application",
+        "Hz",
+        "gauge",
+        "Clock frequency set for applications. Some boards answer slowly.",
+        (DOMAIN,),
     ),
-    Metric("zernel.gpu.memory.retired_pages", "{page}", "sum", "Pages taken out of service.", (ERROR,)),
-    Metric("zernel.gpu.memory.retired_pages.pending", "{page}", "gauge", "1 if pages wait for a reboot to be retired."),
-    Metric("zernel.gpu.memory.remapped_rows", "{row}", "sum", "Rows replaced by spare ones.", (ERROR,)),
-    Metric("zernel.gpu.memory.row_remap.pending", "", "gauge", "1 if rows wait for a reset to be replaced."),
-    Metric("zernel.gpu.memory.row_remap.failed", "", "gauge", "1 if a row could not be replaced."),
-    Metric("zernel.gpu.memory.row_remap.banks", "{bank}", "up_down", "Banks by spare rows left.", (AVAILABILITY,)),
-    Metric("zernel.gpu.repair.pending", "", "gauge", "1 if such a unit waits for a reset to be repaired.", (REPAIR,)),
-    Metric(
+    NvmlMetric("zernel.gpu.performance_state", "", "gauge", "P-state: 0 is the fastest, 15 the slowest."),
+    NvmlMetric("zernel.gpu.throttle.active", "", "gauge", "1 while the reason reduces the clocks.", (REASON,)),
+    NvmlMetric("zernel.gpu.throttle.time", "s", "sum", "Time during which the reason reduced the clocks.", (REASON,)),
+    NvmlMetric("zernel.gpu.violation.time", "s", "sum", "Time during which the policy reduced performance.", (POLICY,)),
+    NvmlMetric("hw.errors", "{error}", "sum", "ECC errors.", (ERROR, ECC_COUNTER)),
+    _off("zernel.gpu.ecc.errors", "{error}", "sum", "ECC errors by location.", (ERROR, ECC_COUNTER, ECC_LOCATION)),
+    NvmlMetric("zernel.gpu.ecc.enabled", "", "gauge", "1 if ECC is enabled."),
+    NvmlMetric(
+        "zernel.gpu.ecc.sram.threshold_exceeded",
+        "",
+        "gauge",
+        "1 if SRAM errors exceed NVIDIA's threshold for replacing the board.",
+    ),
+    _off(
+        "zernel.gpu.ecc.sram.errors",
+        "{error}",
+        "sum",
+        "Uncorrected SRAM errors over the board's lifetime.",
+        (ECC_LOCATION,),
+    ),
+    NvmlMetric("zernel.gpu.memory.retired_pages", "{page}", "sum", "Memory pages taken out of service.", (ERROR,)),
+    NvmlMetric(
+        "zernel.gpu.memory.retired_pages.pending", "{page}", "gauge", "1 if pages are to be retired at the next reboot."
+    ),
+    NvmlMetric("zernel.gpu.memory.remapped_rows", "{row}", "sum", "Memory rows replaced by spare rows.", (ERROR,)),
+    NvmlMetric("zernel.gpu.memory.row_remap.pending", "", "gauge", "1 if rows are to be replaced at the next reset."),
+    NvmlMetric("zernel.gpu.memory.row_remap.failed", "", "gauge", "1 if a row could not be replaced."),
+    NvmlMetric(
+        "zernel.gpu.memory.row_remap.banks",
+        "{bank}",
+        "up_down",
+        "Memory banks by the number of spare rows left.",
+        (AVAILABILITY,),
+    ),
+    NvmlMetric("zernel.gpu.repair.pending", "", "gauge", "1 if a unit is to be repaired at the next reset.", (REPAIR,)),
+    NvmlMetric(
         "zernel.gpu.xid.errors",
         "{error}",
         "sum",
-        "XID errors since the collector's start, by code.",
+        "XID errors by code, since the collector's start.",
         (XID, GPU_INSTANCE),
     ),
-    Metric("zernel.gpu.xid.last_time", "s", "gauge", "Unix time of the last XID of a code.", (XID, GPU_INSTANCE)),
-    _off("zernel.gpu.xid.last", "", "gauge", "The code of the last XID error; 0 for none."),
-    _off("zernel.gpu.recovery_action", "", "gauge", "What the driver asks for; 0 is nothing, 1 a reset (nvml.h)."),
-    Metric(
-        "zernel.gpu.pcie.throughput", "By/s", "gauge", "PCIe traffic in 20 ms. The driver waits.", (DIRECTION, SOURCE)
+    NvmlMetric(
+        "zernel.gpu.xid.last_time", "s", "gauge", "Unix time of the last XID error with the code.", (XID, GPU_INSTANCE)
     ),
-    Metric("zernel.gpu.pcie.replays", "{replay}", "sum", "PCIe packets sent again."),
-    Metric("zernel.gpu.pcie.errors", "{error}", "sum", "PCIe errors.", (ERROR,)),
-    Metric("zernel.gpu.pcie.link.generation", "", "gauge", "PCIe generation in use."),
-    Metric("zernel.gpu.pcie.link.generation.limit", "", "gauge", "PCIe generation possible."),
-    Metric("zernel.gpu.pcie.link.width", "{lane}", "gauge", "PCIe lanes in use."),
-    Metric("zernel.gpu.pcie.link.width.limit", "{lane}", "gauge", "PCIe lanes possible."),
-    Metric("zernel.gpu.nvlink.io", "By", "sum", "NVLink traffic of all links, without protocol.", (DIRECTION,)),
-    Metric("zernel.gpu.nvlink.errors", "{error}", "sum", "NVLink errors of all links.", (ERROR,)),
-    Metric("zernel.gpu.nvlink.links", "{link}", "up_down", "NVLink links by state.", (LINK_STATE,)),
-    Metric(
-        "zernel.gpu.fabric.state", "", "gauge", "1 for the state of the registration with the fabric.", (FABRIC_STATE,)
+    _off("zernel.gpu.xid.last", "", "gauge", "Code of the last XID error, 0 for none."),
+    _off(
+        "zernel.gpu.recovery_action",
+        "",
+        "gauge",
+        "Recovery action that the driver requests: 0 for none, 1 for a reset (see nvml.h).",
     ),
-    Metric("hw.fan.speed_ratio", "1", "gauge", "Speed the fans are driven at."),
-    Metric("zernel.gpu.mig.enabled", "", "gauge", "1 if MIG is on."),
-    Metric("zernel.gpu.persistence.enabled", "", "gauge", "1 if persistence mode is on."),
-    _off("zernel.gpu.compute_mode", "", "gauge", "1 for the mode that says who may compute.", (COMPUTE_MODE,)),
+    NvmlMetric(
+        "zernel.gpu.pcie.throughput",
+        "By/s",
+        "gauge",
+        "PCIe traffic, measured over 20 ms for which the query blocks.",
+        (DIRECTION, SOURCE),
+    ),
+    NvmlMetric("zernel.gpu.pcie.replays", "{replay}", "sum", "PCIe packets that were retransmitted."),
+    NvmlMetric("zernel.gpu.pcie.errors", "{error}", "sum", "PCIe errors.", (ERROR,)),
+    NvmlMetric("zernel.gpu.pcie.link.generation", "", "gauge", "PCIe generation in use."),
+    NvmlMetric("zernel.gpu.pcie.link.generation.limit", "", "gauge", "Highest possible PCIe generation."),
+    NvmlMetric("zernel.gpu.pcie.link.width", "{lane}", "gauge", "PCIe lanes in use."),
+    NvmlMetric("zernel.gpu.pcie.link.width.limit", "{lane}", "gauge", "Highest possible number of PCIe lanes."),
+    NvmlMetric(
+        "zernel.gpu.nvlink.io", "By", "sum", "NVLink payload of all links, without protocol overhead.", (DIRECTION,)
+    ),
+    NvmlMetric("zernel.gpu.nvlink.errors", "{error}", "sum", "NVLink errors, summed over all links.", (ERROR,)),
+    NvmlMetric("zernel.gpu.nvlink.links", "{link}", "up_down", "NVLink links by state.", (LINK_STATE,)),
+    NvmlMetric(
+        "zernel.gpu.fabric.state",
+        "",
+        "gauge",
+        "1 for the current state of the GPU's registration with the NVLink fabric, 0 for the others.",
+        (FABRIC_STATE,),
+    ),
+    NvmlMetric("hw.fan.speed_ratio", "1", "gauge", "Intended fan speed, as a fraction of the maximum."),
+    NvmlMetric("zernel.gpu.mig.enabled", "", "gauge", "1 if MIG is enabled."),
+    NvmlMetric("zernel.gpu.persistence.enabled", "", "gauge", "1 if persistence mode is enabled."),
+    _off(
+        "zernel.gpu.compute_mode",
+        "",
+        "gauge",
+        "1 for the current compute mode, which limits the processes that may use the GPU; 0 for the others.",
+        (COMPUTE_MODE,),
+    ),
     _off("zernel.gpu.encoder.sessions", "{session}", "gauge", "Video encoder sessions."),
-    _off("zernel.gpu.encoder.frame_rate", "{frame}/s", "gauge", "Frames encoded a second, averaged over sessions."),
+    _off("zernel.gpu.encoder.frame_rate", "{frame}/s", "gauge", "Frames encoded per second, averaged over sessions."),
     _off("zernel.gpu.encoder.latency", "s", "gauge", "Time to encode a frame, averaged over sessions."),
     _off("zernel.gpu.frame_capture.sessions", "{session}", "gauge", "Frame buffer capture sessions."),
-    _off("zernel.gpu.frame_capture.frame_rate", "{frame}/s", "gauge", "Frames captured a second, averaged."),
-    _off("zernel.gpu.frame_capture.latency", "s", "gauge", "Time to capture a frame, averaged."),
-    Metric(
+    _off(
+        "zernel.gpu.frame_capture.frame_rate",
+        "{frame}/s",
+        "gauge",
+        "Frames captured per second, averaged over sessions.",
+    ),
+    _off("zernel.gpu.frame_capture.latency", "s", "gauge", "Time to capture a frame, averaged over sessions."),
+    NvmlMetric(
         "zernel.gpu.processes",
         "{process}",
         "up_down",
-        "Processes on the GPU; one of two types counts as both.",
+        "Processes on the GPU by type. A process of two types is counted twice.",
         (PROCESS_TYPE,),
     ),
-    Metric(
-        "zernel.gpu.process.memory.usage", "By", "up_down", "GPU memory of a process.", (PID, EXECUTABLE, PID_NAMESPACE)
+    NvmlMetric(
+        "zernel.gpu.process.memory.usage",
+        "By",
+        "up_down",
+        "GPU memory used by a process.",
+        (PID, EXECUTABLE, PID_NAMESPACE),
     ),
-    Metric(
+    NvmlMetric(
         "zernel.gpu.process.utilization",
         "1",
         "gauge",
         "Utilisation by a process: the mean of NVML's samples since the last scrape.",
         (PID, EXECUTABLE, PID_NAMESPACE, ENGINE),
     ),
-    Metric("zernel.nvml.query.duration", "s", "histogram", "What the driver took to answer.", (QUERY,)),
+    NvmlMetric(
+        "zernel.nvml.query.duration", "s", "histogram", "Time that the driver took to answer a query.", (QUERY,)
+    ),
 )
 
 METRICS = {metric.name: metric for metric in _ALL}
-"""By name."""
+"""The metrics by name."""

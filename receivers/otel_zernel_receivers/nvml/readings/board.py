@@ -1,6 +1,7 @@
-"""What a GPU is asked at every scrape: NVML's functions, and the series their answers become.
+"""The queries to a board and to a MIG instance: NVML functions and the series of their values.
 
-Only what NVML documents for the kind of device is called: a blind tour of all functions has crashed inside the driver.
+Each function is called only for the kind of device that NVML documents it for: calling all functions on all devices
+has crashed inside the driver.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,28 +10,28 @@ from math import nan
 
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import metrics as m
-from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, Stream, stream
+from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.links import LINKS
-from otel_zernel_receivers.nvml.readings.queries import Ask, Query, call, query
+from otel_zernel_receivers.nvml.readings.queries import NvmlQuery, ReadValues, query, read_values
 
 KB = 1000.0
 
 
-def _memory_v2(nvml: Nvml, device: Handle) -> Sequence[float]:
+def _read_memory_v2(nvml: Nvml, device: Handle) -> Sequence[float]:
     memory = nvml.nvmlDeviceGetMemoryInfo(device, version=nvml.nvmlMemory_v2)
     return memory.used, memory.total, memory.used / memory.total, memory.free, memory.reserved
 
 
-def _memory(nvml: Nvml, device: Handle) -> Sequence[float]:
+def _read_memory(nvml: Nvml, device: Handle) -> Sequence[float]:
     memory = nvml.nvmlDeviceGetMemoryInfo(device)
     return memory.used, memory.total, memory.used / memory.total, memory.free, nan
 
 
 SRAM_SOURCES = {"l2": "L2", "sm": "Sm", "pcie": "Pcie", "microcontroller": "Mcu", "other": "Other"}
-"""Parts of aggregateUncBucket… in nvml.h."""
+"""Locations, and the suffixes of aggregateUncBucket… in nvml.h."""
 
 
-def _sram(nvml: Nvml, device: Handle) -> Sequence[float]:
+def _read_sram(nvml: Nvml, device: Handle) -> Sequence[float]:
     status = nvml.c_nvmlEccSramErrorStatus_v1_t()
     nvml.nvmlDeviceGetSramEccErrorStatus(device, byref(status))
     sources = (getattr(status, f"aggregateUncBucket{part}") for part in SRAM_SOURCES.values())
@@ -38,25 +39,25 @@ def _sram(nvml: Nvml, device: Handle) -> Sequence[float]:
 
 
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
-"""NVML_COMPUTEMODE_… in nvml.h, by number."""
+"""NVML_COMPUTEMODE_… in nvml.h; the index is the value."""
 
 
-def _compute_mode(nvml: Nvml, device: Handle) -> Sequence[float]:
+def _read_compute_mode(nvml: Nvml, device: Handle) -> Sequence[float]:
     mode = nvml.nvmlDeviceGetComputeMode(device)
-    return [float(mode == one) for one in range(len(COMPUTE_MODES))]
+    return [float(mode == number) for number in range(len(COMPUTE_MODES))]
 
 
 FABRIC_STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
 """NVML_GPU_FABRIC_STATE_… in nvml.h."""
 
 
-def _fabric(nvml: Nvml, device: Handle) -> Sequence[float]:
+def _read_fabric(nvml: Nvml, device: Handle) -> Sequence[float]:
     info = nvml.c_nvmlGpuFabricInfo_v2_t()
     nvml.nvmlDeviceGetGpuFabricInfoV(device, byref(info))
-    state = info.state & 0xFF  # a byte in nvml.h, a word in pynvml
+    state = info.state & 0xFF  # one byte in nvml.h, but four in pynvml
     if not state:
         raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-    return [float(state == one) for one in FABRIC_STATES]
+    return [float(state == number) for number in FABRIC_STATES]
 
 
 THROTTLE_REASONS = {
@@ -70,74 +71,76 @@ THROTTLE_REASONS = {
     0x80: "hw_power_brake",
     0x100: "display_clocks",
 }
-"""By bit: nvmlClocksEventReason… in nvml.h."""
+"""By bit of the mask: nvmlClocksEventReason… in nvml.h."""
 
 
-def _reasons(function: str) -> Ask:
-    def ask(nvml: Nvml, device: Handle) -> Sequence[float]:
+def _read_reasons(function: str) -> ReadValues:
+    def read(nvml: Nvml, device: Handle) -> Sequence[float]:
         mask = getattr(nvml, function)(device)
         return [float(bool(mask & bit)) for bit in THROTTLE_REASONS]
 
-    return ask
+    return read
 
 
-def _ecc(location: str, code: int) -> Iterable[Query]:
+def _ecc(location: str, code: int) -> Iterable[NvmlQuery]:
     for error, error_code in (("corrected", 0), ("uncorrected", 1)):
         for lifetime, counter in (("volatile", 0), ("aggregate", 1)):
             attributes = {m.ERROR: error, m.ECC_COUNTER: lifetime, m.ECC_LOCATION: location}
-            ask = call("nvmlDeviceGetMemoryErrorCounter", error_code, counter, code)
-            yield Query("nvmlDeviceGetMemoryErrorCounter", (stream("zernel.gpu.ecc.errors", 1.0, attributes),), (ask,))
+            read = read_values("nvmlDeviceGetMemoryErrorCounter", error_code, counter, code)
+            yield NvmlQuery(
+                "nvmlDeviceGetMemoryErrorCounter", (series("zernel.gpu.ecc.errors", 1.0, attributes),), (read,)
+            )
 
 
-def _utilization(task: str) -> Stream:
-    return stream("hw.gpu.utilization", PERCENT, {m.TASK: task})
+def _utilization(task: str) -> NvmlSeries:
+    return series("hw.gpu.utilization", PERCENT, {m.TASK: task})
 
 
-def _engine(function: str, task: str) -> Query:
+def _engine(function: str, task: str) -> NvmlQuery:
     return query(function, _utilization(task), parts=[0])
 
 
-def _clocks(function: str, metric: str, domains: Mapping[str, int]) -> Iterable[Query]:
+def _clocks(function: str, metric: str, domains: Mapping[str, int]) -> Iterable[NvmlQuery]:
     for domain, code in domains.items():
-        yield query(function, stream(metric, MHZ, {m.DOMAIN: domain}), of=code)
+        yield query(function, series(metric, MHZ, {m.DOMAIN: domain}), argument=code)
 
 
-def _threshold(code: int, location: str, limit: str) -> Query:
+def _threshold(code: int, location: str, limit: str) -> NvmlQuery:
     attributes = {m.LOCATION: location, m.LIMIT: limit}
-    return query("nvmlDeviceGetTemperatureThreshold", stream("hw.temperature.limit", 1.0, attributes), of=code)
+    return query("nvmlDeviceGetTemperatureThreshold", series("hw.temperature.limit", 1.0, attributes), argument=code)
 
 
-def _pcie(code: int, direction: str) -> Query:
+def _pcie(code: int, direction: str) -> NvmlQuery:
     attributes = {m.SOURCE: "driver", m.DIRECTION: direction}
-    return query("nvmlDeviceGetPcieThroughput", stream("zernel.gpu.pcie.throughput", KB, attributes), of=code)
+    return query("nvmlDeviceGetPcieThroughput", series("zernel.gpu.pcie.throughput", KB, attributes), argument=code)
 
 
 _DOMAINS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}
 _BANKS = ("max", "high", "partial", "low", "none")
 
-MEMORY = Query(
+MEMORY = NvmlQuery(
     "nvmlDeviceGetMemoryInfo",
     (
-        stream("hw.gpu.memory.usage"),
-        stream("hw.gpu.memory.limit"),
-        stream("hw.gpu.memory.utilization"),
-        stream("zernel.gpu.memory.free"),
-        stream("zernel.gpu.memory.reserved"),
+        series("hw.gpu.memory.usage"),
+        series("hw.gpu.memory.limit"),
+        series("hw.gpu.memory.utilization"),
+        series("zernel.gpu.memory.free"),
+        series("zernel.gpu.memory.reserved"),
     ),
-    (_memory_v2, _memory),
+    (_read_memory_v2, _read_memory),
 )
 BAR1 = query(
     "nvmlDeviceGetBAR1MemoryInfo",
-    stream("zernel.gpu.memory.bar1.usage"),
-    stream("zernel.gpu.memory.bar1.limit"),
+    series("zernel.gpu.memory.bar1.usage"),
+    series("zernel.gpu.memory.bar1.limit"),
     parts=["bar1Used", "bar1Total"],
 )
 
-BOARD: tuple[Query, ...] = (
+BOARD: tuple[NvmlQuery, ...] = (
     query(
         "nvmlDeviceGetUtilizationRates",
         _utilization("general"),
-        stream("zernel.gpu.memory.bandwidth.utilization", PERCENT),
+        series("zernel.gpu.memory.bandwidth.utilization", PERCENT),
         parts=["gpu", "memory"],
     ),
     _engine("nvmlDeviceGetEncoderUtilization", "encoder"),
@@ -148,91 +151,94 @@ BOARD: tuple[Query, ...] = (
     BAR1,
     query(
         "nvmlDeviceGetTemperatureV",
-        stream("hw.temperature", 1.0, {m.LOCATION: "gpu"}),
-        of=0,
-        older="nvmlDeviceGetTemperature",
+        series("hw.temperature", 1.0, {m.LOCATION: "gpu"}),
+        argument=0,
+        older_function="nvmlDeviceGetTemperature",
     ),
-    query("nvmlDeviceGetMarginTemperature", stream("zernel.gpu.temperature.margin")),
+    query("nvmlDeviceGetMarginTemperature", series("zernel.gpu.temperature.margin")),
     _threshold(0, "gpu", "high.critical"),
     _threshold(1, "gpu", "throttled"),
     _threshold(2, "memory", "high.degraded"),
     _threshold(3, "gpu", "high.degraded"),
     _threshold(5, "gpu", "target"),
-    query("nvmlDeviceGetPowerUsage", stream("hw.power", MILLI)),
-    query("nvmlDeviceGetPowerManagementLimit", stream("zernel.gpu.power.limit", MILLI)),
-    query("nvmlDeviceGetEnforcedPowerLimit", stream("zernel.gpu.power.limit.enforced", MILLI)),
-    query("nvmlDeviceGetPowerManagementDefaultLimit", stream("zernel.gpu.power.limit.default", MILLI)),
+    query("nvmlDeviceGetPowerUsage", series("hw.power", MILLI)),
+    query("nvmlDeviceGetPowerManagementLimit", series("zernel.gpu.power.limit", MILLI)),
+    query("nvmlDeviceGetEnforcedPowerLimit", series("zernel.gpu.power.limit.enforced", MILLI)),
+    query("nvmlDeviceGetPowerManagementDefaultLimit", series("zernel.gpu.power.limit.default", MILLI)),
     query(
         "nvmlDeviceGetPowerManagementLimitConstraints",
-        stream("zernel.gpu.power.limit.min", MILLI),
-        stream("zernel.gpu.power.limit.max", MILLI),
+        series("zernel.gpu.power.limit.min", MILLI),
+        series("zernel.gpu.power.limit.max", MILLI),
         parts=[0, 1],
     ),
     *_clocks("nvmlDeviceGetClockInfo", "zernel.gpu.clock", _DOMAINS),
     *_clocks("nvmlDeviceGetMaxClockInfo", "zernel.gpu.clock.limit", _DOMAINS),
     *_clocks("nvmlDeviceGetApplicationsClock", "zernel.gpu.clock.application", {"graphics": 0, "memory": 2}),
-    query("nvmlDeviceGetPerformanceState", stream("zernel.gpu.performance_state")),
-    Query(
+    query("nvmlDeviceGetPerformanceState", series("zernel.gpu.performance_state")),
+    NvmlQuery(
         "nvmlDeviceGetCurrentClocksEventReasons",
-        tuple(stream("zernel.gpu.throttle.active", 1.0, {m.REASON: reason}) for reason in THROTTLE_REASONS.values()),
-        (_reasons("nvmlDeviceGetCurrentClocksEventReasons"), _reasons("nvmlDeviceGetCurrentClocksThrottleReasons")),
+        tuple(series("zernel.gpu.throttle.active", 1.0, {m.REASON: reason}) for reason in THROTTLE_REASONS.values()),
+        (
+            _read_reasons("nvmlDeviceGetCurrentClocksEventReasons"),
+            _read_reasons("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        ),
     ),
-    Query(
+    NvmlQuery(
         "nvmlDeviceGetSramEccErrorStatus",
         (
-            stream("zernel.gpu.ecc.sram.threshold_exceeded"),
-            *(stream("zernel.gpu.ecc.sram.errors", 1.0, {m.ECC_LOCATION: source}) for source in SRAM_SOURCES),
+            series("zernel.gpu.ecc.sram.threshold_exceeded"),
+            *(series("zernel.gpu.ecc.sram.errors", 1.0, {m.ECC_LOCATION: source}) for source in SRAM_SOURCES),
         ),
-        (_sram,),
+        (_read_sram,),
     ),
     *_ecc("dram", 2),
     *_ecc("sram", 7),
     query(
         "nvmlDeviceGetRowRemapperHistogram",
-        *(stream("zernel.gpu.memory.row_remap.banks", 1.0, {m.AVAILABILITY: left}) for left in _BANKS),
+        *(series("zernel.gpu.memory.row_remap.banks", 1.0, {m.AVAILABILITY: left}) for left in _BANKS),
         parts=_BANKS,
     ),
     query(
         "nvmlDeviceGetRepairStatus",
-        *(stream("zernel.gpu.repair.pending", 1.0, {m.REPAIR: unit}) for unit in ("channel", "tpc")),
+        *(series("zernel.gpu.repair.pending", 1.0, {m.REPAIR: unit}) for unit in ("channel", "tpc")),
         parts=[0, 1],
     ),
     _pcie(0, "transmit"),
     _pcie(1, "receive"),
-    query("nvmlDeviceGetCurrPcieLinkGeneration", stream("zernel.gpu.pcie.link.generation")),
-    query("nvmlDeviceGetMaxPcieLinkGeneration", stream("zernel.gpu.pcie.link.generation.limit")),
-    query("nvmlDeviceGetCurrPcieLinkWidth", stream("zernel.gpu.pcie.link.width")),
-    query("nvmlDeviceGetMaxPcieLinkWidth", stream("zernel.gpu.pcie.link.width.limit")),
-    Query(
+    query("nvmlDeviceGetCurrPcieLinkGeneration", series("zernel.gpu.pcie.link.generation")),
+    query("nvmlDeviceGetMaxPcieLinkGeneration", series("zernel.gpu.pcie.link.generation.limit")),
+    query("nvmlDeviceGetCurrPcieLinkWidth", series("zernel.gpu.pcie.link.width")),
+    query("nvmlDeviceGetMaxPcieLinkWidth", series("zernel.gpu.pcie.link.width.limit")),
+    NvmlQuery(
         "nvmlDeviceGetGpuFabricInfoV",
-        tuple(stream("zernel.gpu.fabric.state", 1.0, {m.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
-        (_fabric,),
+        tuple(series("zernel.gpu.fabric.state", 1.0, {m.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
+        (_read_fabric,),
     ),
     *LINKS,
-    query("nvmlDeviceGetFanSpeed", stream("hw.fan.speed_ratio", PERCENT)),
-    query("nvmlDeviceGetMigMode", stream("zernel.gpu.mig.enabled"), parts=[0]),
-    query("nvmlDeviceGetPersistenceMode", stream("zernel.gpu.persistence.enabled")),
-    Query(
+    query("nvmlDeviceGetFanSpeed", series("hw.fan.speed_ratio", PERCENT)),
+    query("nvmlDeviceGetMigMode", series("zernel.gpu.mig.enabled"), parts=[0]),
+    query("nvmlDeviceGetPersistenceMode", series("zernel.gpu.persistence.enabled")),
+    NvmlQuery(
         "nvmlDeviceGetComputeMode",
-        tuple(stream("zernel.gpu.compute_mode", 1.0, {m.COMPUTE_MODE: mode}) for mode in COMPUTE_MODES),
-        (_compute_mode,),
+        tuple(series("zernel.gpu.compute_mode", 1.0, {m.COMPUTE_MODE: mode}) for mode in COMPUTE_MODES),
+        (_read_compute_mode,),
     ),
     query(
         "nvmlDeviceGetFBCStats",
-        stream("zernel.gpu.frame_capture.sessions"),
-        stream("zernel.gpu.frame_capture.frame_rate"),
-        stream("zernel.gpu.frame_capture.latency", 1e-6),
+        series("zernel.gpu.frame_capture.sessions"),
+        series("zernel.gpu.frame_capture.frame_rate"),
+        series("zernel.gpu.frame_capture.latency", 1e-6),
         parts=["sessionsCount", "averageFPS", "averageLatency"],
     ),
     query(
         "nvmlDeviceGetEncoderStats",
-        stream("zernel.gpu.encoder.sessions"),
-        stream("zernel.gpu.encoder.frame_rate"),
-        stream("zernel.gpu.encoder.latency", 1e-6),
+        series("zernel.gpu.encoder.sessions"),
+        series("zernel.gpu.encoder.frame_rate"),
+        series("zernel.gpu.encoder.latency", 1e-6),
         parts=[0, 1, 2],
     ),
 )
-"""What a board is asked."""
+"""The queries to a board."""
 
-INSTANCE: tuple[Query, ...] = (MEMORY, BAR1)
-"""What a MIG instance is asked; NVML answers the rest for the whole board only."""
+INSTANCE: tuple[NvmlQuery, ...] = (MEMORY, BAR1)
+"""The queries to a MIG instance. NVML answers all others for the whole board only."""

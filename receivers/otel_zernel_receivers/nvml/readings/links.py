@@ -1,45 +1,45 @@
-"""NVLink: what a board is asked about each link."""
+"""The queries to a board about its NVLink links."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import metrics as m
-from otel_zernel_receivers.nvml.points.series import stream
-from otel_zernel_receivers.nvml.readings.queries import Ask, Query
+from otel_zernel_receivers.nvml.points.series import series
+from otel_zernel_receivers.nvml.readings.queries import NvmlQuery, ReadValues
 
 NVLINKS = 18
-"""The most links a GPU has (NVML_NVLINK_MAX_LINKS)."""
+"""The largest number of links of a GPU (NVML_NVLINK_MAX_LINKS)."""
 
 LINK_STATES = {0: "inactive", 1: "active", 2: "sleep"}
 """NVML_NVLINK_STATE_… in nvml.h."""
 
 
-def _links(states: Iterable[int], nvml: Nvml) -> Sequence[float]:
-    found = list(states)
-    if not found:
+def _count_states(states: Sequence[int], nvml: Nvml) -> Sequence[float]:
+    """How many links are in each of `LINK_STATES`. Raises `NVMLError` if there is no link."""
+    if not states:
         raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-    return [float(found.count(state)) for state in LINK_STATES]
+    return [float(states.count(state)) for state in LINK_STATES]
 
 
-def _by_link(field: str, nvml: Nvml, device: Handle) -> list[Any]:
-    """What the links that are there answer. Raises `NVMLError` if one does not: a sum without it would be wrong."""
+def _read_field(field: str, nvml: Nvml, device: Handle) -> list[Any]:
+    """The field's value of each link that exists. Raises `NVMLError` if one of them fails: a sum would be too low."""
     id_ = getattr(nvml, f"NVML_FI_DEV_NVLINK_{field}")
     answers = nvml.nvmlDeviceGetFieldValues(device, [(id_, link) for link in range(NVLINKS)])
     absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT)
-    there = [one for one in answers if one.nvmlReturn not in absent]
-    for one in there:
-        if one.nvmlReturn != nvml.NVML_SUCCESS:
-            raise nvml.NVMLError(one.nvmlReturn)
-    return there
+    values = [answer for answer in answers if answer.nvmlReturn not in absent]
+    for value in values:
+        if value.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(value.nvmlReturn)
+    return values
 
 
-def _links_by_field(nvml: Nvml, device: Handle) -> Sequence[float]:
-    return _links([one.value.uiVal for one in _by_link("GET_STATE", nvml, device)], nvml)
+def _read_states_by_field(nvml: Nvml, device: Handle) -> Sequence[float]:
+    return _count_states([link.value.uiVal for link in _read_field("GET_STATE", nvml, device)], nvml)
 
 
-def _links_one_by_one(nvml: Nvml, device: Handle) -> Sequence[float]:
-    states = []
+def _read_states_by_link(nvml: Nvml, device: Handle) -> Sequence[float]:
+    states: list[int] = []
     for link in range(NVLINKS):
         try:
             states.append(nvml.nvmlDeviceGetNvLinkState(device, link))
@@ -47,7 +47,7 @@ def _links_one_by_one(nvml: Nvml, device: Handle) -> Sequence[float]:
             if error.value not in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT):
                 raise
             break
-    return _links(states, nvml)
+    return _count_states(states, nvml)
 
 
 LINK_ERRORS = {
@@ -61,17 +61,20 @@ LINK_ERRORS = {
     "link_recovery_failed": "COUNT_LINK_RECOVERY_FAILED_EVENTS",
     "symbol": "COUNT_SYMBOL_ERRORS",
 }
-"""By link: the first three are Hopper's, the others Blackwell's. Older boards have totals, which are fields."""
+"""Error types and fields per link: the first three exist on Hopper, the others on Blackwell.
+
+Older boards have totals over all links, which are in `fields.py`.
+"""
 
 
-def _link_errors(field: str) -> Ask:
-    def ask(nvml: Nvml, device: Handle) -> Sequence[float]:
-        counts = [_integer(nvml, one) for one in _by_link(field, nvml, device)]
+def _read_errors(field: str) -> ReadValues:
+    def read(nvml: Nvml, device: Handle) -> Sequence[float]:
+        counts = [_integer(nvml, link) for link in _read_field(field, nvml, device)]
         if not counts:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
         return (float(sum(counts)),)
 
-    return ask
+    return read
 
 
 def _integer(nvml: Nvml, answer: Any) -> int:
@@ -79,19 +82,19 @@ def _integer(nvml: Nvml, answer: Any) -> int:
     return int(answer.value.ullVal if wide else answer.value.uiVal)
 
 
-LINKS: tuple[Query, ...] = (
-    Query(
+LINKS: tuple[NvmlQuery, ...] = (
+    NvmlQuery(
         "nvmlDeviceGetNvLinkState",
-        tuple(stream("zernel.gpu.nvlink.links", 1.0, {m.LINK_STATE: state}) for state in LINK_STATES.values()),
-        (_links_by_field, _links_one_by_one),
+        tuple(series("zernel.gpu.nvlink.links", 1.0, {m.LINK_STATE: state}) for state in LINK_STATES.values()),
+        (_read_states_by_field, _read_states_by_link),
     ),
     *(
-        Query(
+        NvmlQuery(
             "nvmlDeviceGetFieldValues",
-            (stream("zernel.gpu.nvlink.errors", 1.0, {m.ERROR: error}),),
-            (_link_errors(field),),
+            (series("zernel.gpu.nvlink.errors", 1.0, {m.ERROR: error}),),
+            (_read_errors(field),),
         )
         for error, field in LINK_ERRORS.items()
     ),
 )
-"""What a board is asked about its links."""
+"""The queries about links. Counters of all links are summed."""

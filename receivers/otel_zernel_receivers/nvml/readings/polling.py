@@ -1,4 +1,4 @@
-"""Asking one device: what it does not support is asked once, and what is slow seldom."""
+"""Runs the queries of one device at each scrape. Unsupported queries run only once, slow queries less often."""
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -6,166 +6,177 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import TypeVar
 
-from otel_zernel_receivers.nvml.driver.library import Handle, Library, Nvml
+from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram
-from otel_zernel_receivers.nvml.points.series import Stream
-from otel_zernel_receivers.nvml.readings.fields import Field
-from otel_zernel_receivers.nvml.readings.queries import Ask, Query
+from otel_zernel_receivers.nvml.points.series import NvmlSeries
+from otel_zernel_receivers.nvml.readings.fields import NvmlField
+from otel_zernel_receivers.nvml.readings.queries import NvmlQuery, ReadValues
 
 T = TypeVar("T")
 
-BATCH = 32
+MAX_FIELDS = 32
 """Fields in one call of `nvmlDeviceGetFieldValues`."""
-RAREST = 100
-"""No query waits for more scrapes than this."""
+MAX_PERIOD = 100
+"""A query runs at least once in so many scrapes, however slow it is."""
 
 _FIELD = struct.Struct("<IIqqII8s")
 """nvmlFieldValue_t: field, scope, time, latency, type, code, value."""
-_VALUES = {kind: struct.Struct("<" + code) for kind, code in enumerate("dIQQqiH")}
+_VALUES = {type_: struct.Struct("<" + code) for type_, code in enumerate("dIQQqiH")}
 """nvmlValue_t by NVML_VALUE_TYPE_…"""
 _WRAPS = {1: 2.0**32, 6: 2.0**16}
+"""The number at which a counter of this NVML_VALUE_TYPE_… wraps around. A 64-bit counter never does."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What the driver said, scaled to the metric's unit."""
+class Measurement:
+    """A value from the driver, in the metric's unit."""
 
     value: float
     wraps_at: float = 0.0
-    """Where a counter so wide begins anew; 0 for nowhere one gets to."""
+    """The value at which a counter wraps around to 0; 0 if it never does."""
 
 
-Readings = dict[Stream, Reading]
+Measurements = dict[NvmlSeries, Measurement]
+
+ReadMeasurements = Callable[[Nvml, Handle], Measurements]
+"""Calls NVML for a device. May raise `NVMLError`."""
 
 
 @dataclass(slots=True)
-class Asked:
-    """One question to one device, and what it has cost."""
+class PolledQuery:
+    """A query to one device, with its cost and its next run."""
 
     name: str
-    asks: list[Callable[[Nvml, Handle], Readings]]
-    """The ways to ask it; those that turn out to be unsupported go."""
+    variants: list[ReadMeasurements]
+    """The ways to call NVML, newest first. Unsupported ones are removed."""
     cost: float = 0.0
-    """Seconds, smoothed."""
+    """Duration in s, as an exponential moving average."""
     due: int = 0
-    """The scrape at which it is asked next."""
+    """The number of the scrape at which the query runs next."""
 
-    def took(self, seconds: float, scrape: int, slow: float) -> None:
-        """A query that takes n times `slow` is asked at every nth scrape."""
+    def schedule(self, seconds: float, scrape: int, slow_query: float) -> None:
+        """Sets the next run, after a run in `scrape` that took `seconds`.
+
+        A query that takes n times `slow_query` seconds runs at every nth scrape.
+        """
         self.cost = seconds if not self.due else self.cost + (seconds - self.cost) / 4
-        self.due = scrape + min(max(ceil(self.cost / slow), 1), RAREST)
+        self.due = scrape + min(max(ceil(self.cost / slow_query), 1), MAX_PERIOD)
 
 
 @dataclass
-class Questions:
-    """All questions to one device. Not to be shared by threads."""
+class QueryPoller:
+    """Runs all queries of one device. Must not be shared by threads."""
 
-    library: Library
+    library: NvmlLibrary
     device: Handle
-    slow: float
-    """Seconds a query may take at every scrape."""
+    slow_query: float
+    """Seconds that a query may take at every scrape."""
     monotonic: Callable[[], float]
-    asked: list[Asked] = field(default_factory=list)
+    queries: list[PolledQuery] = field(default_factory=list)
     durations: dict[str, DurationHistogram] = field(default_factory=dict)
     """By query."""
     scrape: int = 0
-    silent: bool = False
-    """Whether the last queries that were answered or failed all failed."""
+    """The number of the current scrape, from 1."""
+    all_failed: bool = False
+    """Whether the latest scrape with an answer or a failure had failures only."""
 
-    def ask(self) -> Readings:
-        """What the device says. Raises `Unavailable` or `Lost`."""
+    def poll(self) -> Measurements:
+        """Runs the queries that are due. Raises `NvmlUnavailable` or `GpuLost`."""
         self.scrape += 1
-        readings: Readings = {}
-        failed = False
-        for question in [one for one in self.asked if one.due <= self.scrape]:
-            answer = self._answer(question)
-            failed |= answer is None
-            readings |= answer or {}
-        if readings or failed:
-            self.silent = not readings
-        self.asked = [question for question in self.asked if question.asks]
-        return readings
+        measurements: Measurements = {}
+        any_failed = False
+        for query in [query for query in self.queries if query.due <= self.scrape]:
+            answer = self._run(query)
+            any_failed |= answer is None
+            measurements |= answer or {}
+        if measurements or any_failed:
+            self.all_failed = not measurements
+        self.queries = [query for query in self.queries if query.variants]
+        return measurements
 
-    def timed(self, name: str, call: Callable[[], T]) -> T:
-        """What the call returns; its cost goes to the durations."""
-        began = self.monotonic()
+    def measure_duration(self, name: str, call: Callable[[], T]) -> T:
+        """Returns the result of `call`, and adds its duration to the durations of the query `name`."""
+        start = self.monotonic()
         try:
             return call()
         finally:
-            self.durations.setdefault(name, DurationHistogram()).add(self.monotonic() - began)
+            self.durations.setdefault(name, DurationHistogram()).add(self.monotonic() - start)
 
-    def _answer(self, question: Asked) -> Readings | None:
-        """None for an answer that may come another time."""
-        began = self.monotonic()
-        while question.asks:
+    def _run(self, query: PolledQuery) -> Measurements | None:
+        """The answer: None after a failure that may pass, empty if nothing is supported."""
+        start = self.monotonic()
+        while query.variants:
             try:
-                return self.timed(question.name, lambda: question.asks[0](self.library.nvml, self.device))
-            except AttributeError:  # a pynvml that is older than the function
-                question.asks.pop(0)
+                return self.measure_duration(query.name, lambda: query.variants[0](self.library.nvml, self.device))
+            except AttributeError:  # this version of pynvml does not have the function
+                query.variants.pop(0)
             except self.library.nvml.NVMLError as error:
-                if not self.library.unsupported(question.name, error.value):
+                if not self.library.record_error(query.name, error.value):
                     return None
-                question.asks.pop(0)
-            except (ArithmeticError, LookupError, ValueError) as error:  # an answer that makes no sense
-                self.library.failed(question.name, type(error).__name__)
+                query.variants.pop(0)
+            except (ArithmeticError, LookupError, ValueError) as error:  # an invalid answer
+                self.library.on_error(query.name, type(error).__name__)
                 return None
             finally:
-                question.took(self.monotonic() - began, self.scrape, self.slow)
+                query.schedule(self.monotonic() - start, self.scrape, self.slow_query)
         return {}
 
 
-def questions(
-    queries: Sequence[Query], fields: Sequence[Field], enabled: frozenset[str], library: Library
-) -> Iterator[Asked]:
-    """The questions whose answers somebody wants."""
+def polled_queries(
+    queries: Sequence[NvmlQuery], fields: Sequence[NvmlField], enabled: frozenset[str], library: NvmlLibrary
+) -> Iterator[PolledQuery]:
+    """The queries that are needed for the `enabled` metrics. Fields are queried in batches."""
     for query in queries:
-        if any(stream.metric in enabled for stream in query.streams):
-            yield Asked(query.name, [_scaled(query, ask, enabled) for ask in query.asks])
-    wanted = [one for one in fields if one.stream.metric in enabled and library.driver_major >= one.driver]
+        if any(series.metric in enabled for series in query.series):
+            yield PolledQuery(query.name, [_measuring(query, read, enabled) for read in query.variants])
+    wanted = [one for one in fields if one.series.metric in enabled and library.driver_major >= one.since_driver]
     known = [one for one in wanted if hasattr(library.nvml, f"NVML_FI_{one.id}")]
-    for start in range(0, len(known), BATCH):
-        yield Asked("nvmlDeviceGetFieldValues", [FieldBatch(known[start : start + BATCH], library)])
+    for start in range(0, len(known), MAX_FIELDS):
+        yield PolledQuery("nvmlDeviceGetFieldValues", [FieldBatch(known[start : start + MAX_FIELDS], library)])
 
 
-def _scaled(query: Query, ask: Ask, enabled: frozenset[str]) -> Callable[[Nvml, Handle], Readings]:
-    def readings(nvml: Nvml, device: Handle) -> Readings:
-        values = zip(query.streams, ask(nvml, device), strict=True)
+def _measuring(query: NvmlQuery, read: ReadValues, enabled: frozenset[str]) -> ReadMeasurements:
+    """Reads the query's values as measurements of the enabled series."""
+
+    def measure(nvml: Nvml, device: Handle) -> Measurements:
+        values = zip(query.series, read(nvml, device), strict=True)
         return {
-            stream: Reading(stream.scaled(value))
-            for stream, value in values
-            if stream.metric in enabled and value == value
+            series: Measurement(series.scaled(value))
+            for series, value in values
+            if series.metric in enabled and value == value  # not NaN
         }
 
-    return readings
+    return measure
 
 
 class FieldBatch:
-    """Up to 32 fields asked in one call. Those that the device does not have are not asked again; those that fail
-    for once are counted one by one, as queries of their own name."""
+    """Up to `MAX_FIELDS` fields, queried in one call.
 
-    def __init__(self, fields: Sequence[Field], library: Library) -> None:
+    Unsupported fields are left out of later calls. Other failures are recorded for each field, by its own name.
+    """
+
+    def __init__(self, fields: Sequence[NvmlField], library: NvmlLibrary) -> None:
         self._library = library
         self._fields = {one: (getattr(library.nvml, f"NVML_FI_{one.id}"), one.scope) for one in fields}
 
-    def __call__(self, nvml: Nvml, device: Handle) -> Readings:
+    def __call__(self, nvml: Nvml, device: Handle) -> Measurements:
         fields = list(self._fields)
         answers = bytes(nvml.nvmlDeviceGetFieldValues(device, list(self._fields.values())))
-        readings: Readings = {}
-        for one, (_, _, _, _, kind, code, value) in zip(fields, _FIELD.iter_unpack(answers), strict=True):
+        measurements: Measurements = {}
+        for one, (_, _, _, _, type_, code, value) in zip(fields, _FIELD.iter_unpack(answers), strict=True):
             name = f"NVML_FI_{one.id}"
             if code != nvml.NVML_SUCCESS:
-                if self._library.unsupported(name, code):
+                if self._library.record_error(name, code):
                     del self._fields[one]
-            elif kind in _VALUES:
-                readings[one.stream] = _reading(one.stream, kind, value)
+            elif type_ in _VALUES:
+                measurements[one.series] = _measurement(one.series, type_, value)
             else:
-                self._library.failed(name, "unknown_value_type")
+                self._library.on_error(name, "unknown_value_type")
         if not self._fields:
             raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-        return readings
+        return measurements
 
 
-def _reading(stream: Stream, kind: int, value: bytes) -> Reading:
-    layout = _VALUES[kind]
-    (number,) = layout.unpack_from(value)
-    return Reading(stream.scaled(number), stream.scaled(_WRAPS.get(kind, 0.0)))
+def _measurement(series: NvmlSeries, type_: int, value: bytes) -> Measurement:
+    (number,) = _VALUES[type_].unpack_from(value)
+    return Measurement(series.scaled(number), series.scaled(_WRAPS.get(type_, 0.0)))

@@ -1,62 +1,63 @@
-"""The processes on a GPU: who they are, as far as that can be known."""
+"""The processes on a GPU: their memory, their utilisation, and their pids and names."""
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.otlp.points import Attributes, AttributeValue
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import metrics as m
-from otel_zernel_receivers.nvml.points.series import Stream, stream
-from otel_zernel_receivers.nvml.readings.polling import Reading, Readings
-from otel_zernel_receivers.nvml.readings.samples import not_ahead
+from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
+from otel_zernel_receivers.nvml.readings.polling import Measurement, Measurements
+from otel_zernel_receivers.nvml.readings.samples import after_clock_reset
 
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
 
-Attributes = Mapping[str, AttributeValue]
-
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Pids as the driver gives them, and what a `/proc` says about them.
+class ProcessNames:
+    """Maps the driver's pids to attributes, with the help of a `/proc`.
 
-    Drivers answer with pids of the initial namespace, or (some, in containers) of the caller's. So a number is taken
-    for a process of ours only if it must be one: we are in the initial namespace, or that process has a GPU open.
+    The driver returns pids of the initial pid namespace or, in some containers, of the caller's namespace. A pid is
+    therefore looked up as one of this namespace only if that is certain: the collector runs in the initial namespace,
+    or the process with this pid has a GPU open.
     """
 
     proc: Path
-    """Ours, or the host's."""
+    """The collector's `/proc`, or the host's."""
 
     def attributes(self, pid: int) -> dict[str, AttributeValue]:
-        """`process.pid` in our namespace and the executable's name. A pid that could not be mapped is the driver's
-        own, and says so: its namespace is `host`, or `unknown`."""
+        """`process.pid` in the collector's namespace, and the executable's name.
+
+        A pid that cannot be mapped is the driver's own. Its `zernel.process.pid_namespace` is `host` or `unknown`.
+        """
         folder = self.proc / str(pid)
-        ours = self._link(self.proc / "self" / "ns" / "pid")
-        initial = self._link(self.proc / "1" / "ns" / "pid") == INITIAL_PID_NAMESPACE
-        if ours == INITIAL_PID_NAMESPACE or (not initial and self._uses_gpu(folder)):
+        own = self._read_link(self.proc / "self" / "ns" / "pid")
+        is_host_proc = self._read_link(self.proc / "1" / "ns" / "pid") == INITIAL_PID_NAMESPACE
+        if own == INITIAL_PID_NAMESPACE or (not is_host_proc and self._uses_gpu(folder)):
             return {m.PID: pid, **self._executable(folder)}
-        if initial and ours and self._link(folder / "ns" / "pid") == ours:
-            return {m.PID: self._innermost(folder) or pid, **self._executable(folder)}
-        if initial:
+        if is_host_proc and own and self._read_link(folder / "ns" / "pid") == own:
+            return {m.PID: self._innermost_pid(folder) or pid, **self._executable(folder)}
+        if is_host_proc:
             return {m.PID: pid, **self._executable(folder), m.PID_NAMESPACE: "host"}
         return {m.PID: pid, m.PID_NAMESPACE: "unknown"}
 
     def _executable(self, folder: Path) -> dict[str, str]:
-        path = self._link(folder / "exe").removesuffix(" (deleted)")
+        path = self._read_link(folder / "exe").removesuffix(" (deleted)")
         name = Path(path).name or self._status(folder).get("Name", "")
         return {m.EXECUTABLE: name} if name else {}
 
-    def _innermost(self, folder: Path) -> int | None:
+    def _innermost_pid(self, folder: Path) -> int | None:
         pids = self._status(folder).get("NSpid", "").split()
         return int(pids[-1]) if pids else None
 
     def _uses_gpu(self, folder: Path) -> bool:
         try:
-            return any(self._link(one).startswith("/dev/nvidia") for one in (folder / "fd").iterdir())
+            return any(self._read_link(file).startswith("/dev/nvidia") for file in (folder / "fd").iterdir())
         except OSError:
             return False
 
@@ -67,83 +68,86 @@ class Names:
             return {}
         return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
-    def _link(self, path: Path) -> str:
+    def _read_link(self, path: Path) -> str:
         try:
             return os.fsencode(path.readlink()).decode("utf-8", "replace")
         except OSError:
             return ""
 
 
-RUNNING = {
+RUNNING_FUNCTIONS = {
     "compute": "nvmlDeviceGetComputeRunningProcesses",
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
     "mps": "nvmlDeviceGetMPSComputeRunningProcesses",
 }
-"""NVML's function for each type of process."""
-VERSIONS = ("_v3", "_v2")
-"""Of these functions; drivers before 510 know the second only. There, pynvml's functions without a version raise what
-is no `NVMLError`."""
+"""The NVML function that lists the processes of each type."""
+RUNNING_VERSIONS = ("_v3", "_v2")
+"""The versions of these functions. Drivers before 510 have `_v2` only.
+
+On those drivers, pynvml's functions without a version raise an exception that is no `NVMLError`.
+"""
 
 
 @dataclass(slots=True)
-class Processes:
+class GpuProcesses:
     """The processes on one device."""
 
-    names: Names
+    names: ProcessNames
     enabled: frozenset[str]
     time_ns: Callable[[], int]
     last_us: int = 0
-    """The time of the newest sample of processes' utilisation."""
-    _known: dict[int, Attributes] = field(default_factory=dict)
-    """The attributes of the pids met in this scrape."""
-    _before: dict[int, Attributes] = field(default_factory=dict)
-    """And in the one before. Those of older ones are forgotten: a pid may be another process by now."""
+    """The time of the newest utilisation sample that was read, in us since 1970."""
+    _attributes: dict[int, Attributes] = field(default_factory=dict)
+    """By pid, for the processes in this scrape."""
+    _previous_attributes: dict[int, Attributes] = field(default_factory=dict)
+    """The same of the scrape before. Older ones are forgotten, because the pid may have been reused."""
 
-    def begin(self) -> None:
-        """Begins a scrape."""
-        self._known, self._before = {}, self._known
+    def start_scrape(self) -> None:
+        """To be called at the start of each scrape."""
+        self._attributes, self._previous_attributes = {}, self._attributes
 
-    def running(self, type_: str, function: str, nvml: Nvml, device: Handle) -> Readings:
-        """What each of a type holds, and how many there are. Raises `NVMLError`."""
-        listed = getattr(nvml, function)(device)
-        readings: Readings = {}
+    def running(self, type_: str, function: str, nvml: Nvml, device: Handle) -> Measurements:
+        """The number of processes of a type, and the memory of each. Raises `NVMLError`."""
+        processes = getattr(nvml, function)(device)
+        measurements: Measurements = {}
         if "zernel.gpu.processes" in self.enabled:
-            readings[stream("zernel.gpu.processes", 1.0, {m.PROCESS_TYPE: type_})] = Reading(len(listed))
+            count = series("zernel.gpu.processes", 1.0, {m.PROCESS_TYPE: type_})
+            measurements[count] = Measurement(len(processes))
         if "zernel.gpu.process.memory.usage" in self.enabled:
-            for one in listed:
-                if one.usedGpuMemory is not None:
-                    held = self._stream("zernel.gpu.process.memory.usage", one.pid, {})
-                    readings[held] = Reading(one.usedGpuMemory)
-        return readings
+            for process in processes:
+                if process.usedGpuMemory is not None:
+                    usage = self._series("zernel.gpu.process.memory.usage", process.pid, {})
+                    measurements[usage] = Measurement(process.usedGpuMemory)
+        return measurements
 
-    def utilization(self, nvml: Nvml, device: Handle) -> Readings:
-        """The mean utilisation of each since the last call. Raises `NVMLError`."""
-        self.last_us = not_ahead(self.last_us, self.time_ns() // 1000)
+    def utilization(self, nvml: Nvml, device: Handle) -> Measurements:
+        """The mean utilisation by each process since the last call. Raises `NVMLError`."""
+        self.last_us = after_clock_reset(self.last_us, self.time_ns() // 1000)
         try:
             samples = nvml.nvmlDeviceGetProcessUtilization(device, self.last_us)
         except nvml.NVMLError as error:
-            if error.value == nvml.NVML_ERROR_NOT_FOUND:  # nothing new
+            if error.value == nvml.NVML_ERROR_NOT_FOUND:  # there are no new samples
                 return {}
             raise
-        by_series: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+        percents: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
         for sample in samples:
             if sample.timeStamp > self.last_us:
                 for engine, percent in _engines(sample):
-                    by_series[sample.pid, engine].append(percent)
+                    percents[sample.pid, engine].append(percent)
         self.last_us = max([self.last_us, *(sample.timeStamp for sample in samples)])
         return {
-            self._stream("zernel.gpu.process.utilization", pid, {m.ENGINE: engine}): Reading(fmean(percents) / 100)
-            for (pid, engine), percents in by_series.items()
+            self._series("zernel.gpu.process.utilization", pid, {m.ENGINE: engine}): Measurement(fmean(values) / 100)
+            for (pid, engine), values in percents.items()
         }
 
-    def _stream(self, metric: str, pid: int, attributes: Attributes) -> Stream:
-        if pid not in self._known:
-            self._known[pid] = self._before.get(pid) or self.names.attributes(pid)
-        return stream(metric, 1.0, {**self._known[pid], **attributes})
+    def _series(self, metric: str, pid: int, attributes: Attributes) -> NvmlSeries:
+        if pid not in self._attributes:
+            self._attributes[pid] = self._previous_attributes.get(pid) or self.names.attributes(pid)
+        return series(metric, 1.0, {**self._attributes[pid], **attributes})
 
 
 def _engines(sample: object) -> Iterator[tuple[str, float]]:
     for engine, part in (("sm", "smUtil"), ("memory", "memUtil"), ("encoder", "encUtil"), ("decoder", "decUtil")):
         percent = getattr(sample, part)
-        if percent <= 100:  # what an engine cannot tell is out of range
+        if percent <= 100:  # an unknown utilisation is out of range
             yield engine, percent

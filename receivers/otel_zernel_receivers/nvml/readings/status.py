@@ -1,85 +1,90 @@
-"""The state a GPU is in, `hw.status`, derived from what it says. The first rule that applies decides."""
+"""`hw.status`: the state of a GPU, derived from its metrics and XIDs. The first rule that applies decides."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from otel_zernel_receivers.nvml.points import metrics as m
-from otel_zernel_receivers.nvml.points.series import Stream
+from otel_zernel_receivers.nvml.points.series import NvmlSeries
 
 STATES = ("ok", "degraded", "predicted_failure", "failed")
 
 FATAL_XIDS = frozenset({48, 62, 64, 74, 79, 95, 119, 120, 140})
-"""XIDs after which the GPU needs a reset: double-bit ECC error, halted microcontroller, failed row remapping, NVLink
-error, fallen off the bus, uncontained memory error, GSP without an answer or in error, unrecovered ECC error
-(https://docs.nvidia.com/deploy/xid-errors/)."""
+"""XIDs after which the GPU needs a reset (https://docs.nvidia.com/deploy/xid-errors/).
 
-Values = Mapping[str, Mapping[Stream, float]]
-"""The last value of every series, by metric."""
+In order: double-bit ECC error, halted microcontroller, failed row remapping, NVLink error, fallen off the bus,
+uncontained memory error, GSP without an answer, GSP in error, unrecovered ECC error.
+"""
 
-
-def _any(values: Values, metric: str, *those: tuple[str, str]) -> bool:
-    """Whether a series of the metric, with those attributes, is not 0."""
-    return any(value > 0 and set(those) <= set(one.attributes) for one, value in values.get(metric, {}).items())
+LatestValues = Mapping[str, Mapping[NvmlSeries, float]]
+"""The latest value of every series, by metric."""
 
 
-def _narrow(values: Values) -> bool:
-    width = sum(values.get("zernel.gpu.pcie.link.width", {}).values())
-    return 0 < width < sum(values.get("zernel.gpu.pcie.link.width.limit", {}).values())
+def _any(latest: LatestValues, metric: str, *attributes: tuple[str, str]) -> bool:
+    """Whether a series of the metric with these attributes is above 0."""
+    values = latest.get(metric, {})
+    return any(value > 0 and set(attributes) <= set(series.attributes) for series, value in values.items())
 
 
-Rule = tuple[str, str, Callable[[Values], bool]]
+def _has_fewer_lanes(latest: LatestValues) -> bool:
+    width = sum(latest.get("zernel.gpu.pcie.link.width", {}).values())
+    return 0 < width < sum(latest.get("zernel.gpu.pcie.link.width.limit", {}).values())
 
-RULES: tuple[Rule, ...] = (
-    ("failed", "a row could not be remapped", lambda now: _any(now, "zernel.gpu.memory.row_remap.failed")),
-    ("failed", "the driver asks for a recovery action", lambda now: _any(now, "zernel.gpu.recovery_action")),
+
+StatusRule = tuple[str, str, Callable[[LatestValues], bool]]
+"""State, the condition in words (for the README), and the condition."""
+
+RULES: tuple[StatusRule, ...] = (
+    ("failed", "a row could not be remapped", lambda latest: _any(latest, "zernel.gpu.memory.row_remap.failed")),
+    ("failed", "the driver requests a recovery action", lambda latest: _any(latest, "zernel.gpu.recovery_action")),
     (
         "predicted_failure",
-        "rows or pages wait for a reset to be replaced",
-        lambda now: (
-            _any(now, "zernel.gpu.memory.row_remap.pending") or _any(now, "zernel.gpu.memory.retired_pages.pending")
+        "rows or pages are to be replaced at the next reset or reboot",
+        lambda latest: (
+            _any(latest, "zernel.gpu.memory.row_remap.pending")
+            or _any(latest, "zernel.gpu.memory.retired_pages.pending")
         ),
     ),
     (
         "predicted_failure",
-        "a memory channel or TPC waits for a reset to be repaired",
-        lambda now: _any(now, "zernel.gpu.repair.pending"),
+        "a memory channel or TPC is to be repaired at the next reset",
+        lambda latest: _any(latest, "zernel.gpu.repair.pending"),
     ),
     (
         "predicted_failure",
         "a bank has no spare rows left",
-        lambda now: _any(now, "zernel.gpu.memory.row_remap.banks", (m.AVAILABILITY, "none")),
+        lambda latest: _any(latest, "zernel.gpu.memory.row_remap.banks", (m.AVAILABILITY, "none")),
     ),
     (
         "predicted_failure",
         "SRAM errors exceeded NVIDIA's threshold",
-        lambda now: _any(now, "zernel.gpu.ecc.sram.threshold_exceeded"),
+        lambda latest: _any(latest, "zernel.gpu.ecc.sram.threshold_exceeded"),
     ),
     (
         "degraded",
-        "uncorrected ECC errors since the driver was loaded",
-        lambda now: _any(now, "hw.errors", (m.ERROR, "uncorrected"), (m.ECC_COUNTER, "volatile")),
+        "uncorrected ECC errors occurred since the driver was loaded",
+        lambda latest: _any(latest, "hw.errors", (m.ERROR, "uncorrected"), (m.ECC_COUNTER, "volatile")),
     ),
     (
         "degraded",
-        "the hardware holds the clocks down (heat or power brake)",
-        lambda now: any(
-            _any(now, "zernel.gpu.throttle.active", (m.REASON, reason))
+        "the hardware reduces the clocks (heat or power brake)",
+        lambda latest: any(
+            _any(latest, "zernel.gpu.throttle.active", (m.REASON, reason))
             for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake")
         ),
     ),
     (
         "degraded",
-        "an NVLink is down while others are up",
-        lambda now: (
-            _any(now, "zernel.gpu.nvlink.links", (m.LINK_STATE, "inactive"))
-            and _any(now, "zernel.gpu.nvlink.links", (m.LINK_STATE, "active"))
+        "an NVLink link is inactive while others are active",
+        lambda latest: (
+            _any(latest, "zernel.gpu.nvlink.links", (m.LINK_STATE, "inactive"))
+            and _any(latest, "zernel.gpu.nvlink.links", (m.LINK_STATE, "active"))
         ),
     ),
-    ("degraded", "fewer PCIe lanes than possible", _narrow),
+    ("degraded", "fewer PCIe lanes are in use than possible", _has_fewer_lanes),
 )
-"""State, the condition in words, and the condition."""
+"""The first rule that applies decides; if none applies, the state is `ok`."""
 
-WATCHED = frozenset(
+STATUS_METRICS = frozenset(
     {
         "zernel.gpu.memory.row_remap.failed",
         "zernel.gpu.recovery_action",
@@ -95,15 +100,17 @@ WATCHED = frozenset(
         "zernel.gpu.pcie.link.width.limit",
     }
 )
-"""What the rules look at: asked for `hw.status` even where it is not sent."""
+"""The metrics that the rules read. For `hw.status` they are queried even if they are not sent."""
 
 
-def state_of(latest: Mapping[Stream, float], xids: Iterable[int]) -> str:
-    """The state of a GPU that answers: from the last value of every series of `WATCHED`, and its XIDs since its driver
-    was loaded."""
+def state_of(values: Mapping[NvmlSeries, float], xids: Iterable[int]) -> str:
+    """The state of a GPU that answers.
+
+    `values` are the latest values of the series of `STATUS_METRICS`, `xids` the codes since the driver was loaded.
+    """
     if not FATAL_XIDS.isdisjoint(xids):
         return "failed"
-    watched: defaultdict[str, dict[Stream, float]] = defaultdict(dict)
-    for one, value in latest.items():
-        watched[one.metric][one] = value
-    return next((state for state, _, applies in RULES if applies(watched)), "ok")
+    latest: defaultdict[str, dict[NvmlSeries, float]] = defaultdict(dict)
+    for series, value in values.items():
+        latest[series.metric][series] = value
+    return next((state for state, _, applies in RULES if applies(latest)), "ok")

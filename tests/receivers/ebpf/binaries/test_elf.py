@@ -1,4 +1,4 @@
-"""Symbols as the linker and the loader see them, and files that lie."""
+"""Symbols are those of the linker and the loader, and invalid files are refused."""
 
 import ctypes
 import os
@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, Symbol
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost, Machine
+from otel_zernel_receivers.ebpf.binaries.prologue import Machine, TrapCost
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local
 from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.standin import Standin
 
@@ -30,14 +30,14 @@ needs_cc = pytest.mark.skipif(not shutil.which("cc"), reason="cc is not installe
 
 
 def loaded_path(library: str) -> Path:
-    """Where the loader found a library of this process."""
+    """The path at which the loader found a library of this process."""
     ctypes.CDLL(library)
     maps = Path("/proc/self/maps").read_text()
     return Path(re.search(rf"/\S*{re.escape(library)}", maps)[0])  # type: ignore[index]  # it is loaded
 
 
 def compiled(folder: Path, source: str, *options: str) -> Path:
-    """A library made of C code."""
+    """A library compiled from C code."""
     (folder / "source.c").write_text(source)
     path = folder / "library.so"
     subprocess.run(["cc", "-shared", "-fPIC", *options, "-o", str(path), str(folder / "source.c")], check=True)
@@ -46,7 +46,7 @@ def compiled(folder: Path, source: str, *options: str) -> Path:
 
 @contextmanager
 def in_memory(content: bytes) -> Iterator[ElfFile]:
-    """An ElfFile of these bytes."""
+    """An ElfFile with these bytes."""
     fd = os.memfd_create("elf")
     try:
         os.write(fd, content)
@@ -73,7 +73,7 @@ def read_everything(content: bytes) -> dict[str, list[Symbol]]:
 
 
 @pytest.mark.skipif(not shutil.which("nm"), reason="nm is not installed")
-def test_names_versions_and_addresses_are_those_that_nm_prints() -> None:
+def test_names_versions_and_addresses_agree_with_nm() -> None:
     path = loaded_path("libc.so.6")
     listing = subprocess.run(["nm", "-D", "--with-symbol-versions", path], capture_output=True, text=True, check=True)
     expected = {
@@ -91,7 +91,7 @@ def test_names_versions_and_addresses_are_those_that_nm_prints() -> None:
     assert len([name for name, *_ in found if name == "realpath"]) == 2, "a function with an old version"
 
 
-def test_file_offsets_lead_to_the_code_that_is_loaded() -> None:
+def test_file_offsets_refer_to_the_loaded_code() -> None:
     library = ctypes.CDLL("libc.so.6")
     path = loaded_path("libc.so.6")
     with open_elf(path) as elf:
@@ -102,7 +102,7 @@ def test_file_offsets_lead_to_the_code_that_is_loaded() -> None:
 
 @needs_cc
 @pytest.mark.parametrize("style", ["gnu", "sysv", "both"])
-def test_both_kinds_of_hash_table_are_understood(tmp_path: Path, style: str) -> None:
+def test_both_kinds_of_hash_table_are_supported(tmp_path: Path, style: str) -> None:
     names = [f"f{i}" for i in range(300)]
     source = "\n".join(f"int {name}(void) {{ return 1; }}" for name in names)
     with open_elf(compiled(tmp_path, source, f"-Wl,--hash-style={style}")) as elf:
@@ -124,11 +124,11 @@ def test_the_processor_decides_how_code_is_read(standin: Standin) -> None:
     with in_memory(bytes(content)) as elf:
         (symbol,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
         assert elf.machine is Machine.AARCH64
-        assert elf.probe_point(symbol, (6, 18)).cost is Cost.STEPPED, "push is no instruction of that processor"
+        assert elf.probe_point(symbol, (6, 18)).cost is TrapCost.STEPPED, "push is no instruction of that processor"
 
 
 def on_arm64(standin: Standin, first_instruction: int) -> bytes:
-    """The stand-in for libcudart as if for arm64, with a cudaLaunchKernel that begins so."""
+    """The stand-in for libcudart with the machine changed to arm64, and a cudaLaunchKernel that begins with `word`."""
     content = bytearray(standin.cudart.read_bytes())
     with open_elf(standin.cudart) as elf:
         (symbol,) = elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"]
@@ -152,40 +152,40 @@ def test_on_arm64_a_hot_function_is_probed_unless_the_kernel_refuses(
     fd = os.memfd_create("libcudart")
     try:
         os.write(fd, on_arm64(standin, first))
-        places = find_places(fd, launch)
+        places = find_attach_points(fd, launch)
     finally:
         os.close(fd)
-    assert (len(places.probed), places.too_dear, places.refused) == (probed, (), refused)
+    assert (len(places.probed), places.single_stepped, places.refused) == (probed, (), refused)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "64 bytes at 0 in a file of 0"),
+        (b"", "cannot read 64 bytes at 0 of a file of 0 bytes"),
         (b"#!/bin/sh\n" * 10, "not a 64-bit little-endian ELF file"),
         (b"\x7fELF\x01\x01" + bytes(100), "not a 64-bit little-endian ELF file"),
         (b"\x7fELF\x02\x02" + bytes(100), "not a 64-bit little-endian ELF file"),
         (b"\x7fELF\x02\x01" + bytes(12) + b"\xf3" + bytes(100), "another processor"),
     ],
 )
-def test_what_is_no_such_elf_file_is_refused(content: bytes, said: str) -> None:
+def test_a_file_that_is_no_elf_file_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(UnreadableElf, match=said), in_memory(content):
         pass
 
 
-def test_what_is_no_file_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_a_fifo_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo", Path("/dev/null")):
         with pytest.raises(UnreadableElf, match="not a regular file"), open_elf(path):
             pass
 
 
-def test_a_file_cut_short_while_open_is_an_error_and_no_signal(standin: Standin, tmp_path: Path) -> None:
+def test_a_file_truncated_while_open_is_an_error_and_no_signal(standin: Standin, tmp_path: Path) -> None:
     path = tmp_path / "library.so"
     shutil.copy(standin.cudart, path)
     with open_elf(path) as elf:
         os.truncate(path, 200)
-        with pytest.raises(UnreadableElf, match="cut short"):
+        with pytest.raises(UnreadableElf, match="truncated during reading"):
             elf.find(["cudaLaunchKernel"])
 
 
@@ -201,14 +201,14 @@ def test_a_truncated_file_is_read_or_refused(standin: Standin, length: int) -> N
 
 @CORRUPTIONS
 @given(edits=st.lists(st.tuples(st.integers(0, 0x4000), st.binary(min_size=1, max_size=8)), min_size=1, max_size=20))
-def test_a_garbled_file_is_read_or_refused(standin: Standin, edits: list[tuple[int, bytes]]) -> None:
+def test_a_corrupt_file_is_read_or_refused(standin: Standin, edits: list[tuple[int, bytes]]) -> None:
     with suppress(UnreadableElf):
         read_everything(with_edits(standin.cudart.read_bytes(), edits))
 
 
 @CORRUPTIONS
 @given(value=st.integers(0, 2**64 - 1), which=st.integers(0, 31))
-def test_a_garbled_dynamic_table_is_read_or_refused(standin: Standin, value: int, which: int) -> None:
+def test_a_corrupt_dynamic_table_is_read_or_refused(standin: Standin, value: int, which: int) -> None:
     content = standin.cudart.read_bytes()
     with in_memory(content) as elf:
         start = next(segment.offset for segment in elf._segments if segment.kind == PT_DYNAMIC)
@@ -223,15 +223,15 @@ def test_a_hash_chain_that_never_ends_is_refused(tmp_path: Path) -> None:
         table = elf.file_offset(elf._dynamic[DT_HASH])
     assert table
     buckets = int.from_bytes(content[table : table + 4], "little")
-    for word in (*range(2, 2 + buckets), 2 + buckets + 1):  # every bucket, and the successor of symbol 1, is symbol 1
+    for word in (*range(2, 2 + buckets), 2 + buckets + 1):  # every bucket refers to symbol 1, and so does its successor
         content[table + 4 * word : table + 4 * word + 4] = (1).to_bytes(4, "little")
-    with in_memory(bytes(content)) as elf, pytest.raises(UnreadableElf, match="without an end"):
+    with in_memory(bytes(content)) as elf, pytest.raises(UnreadableElf, match="has no end"):
         elf.find(["g"])
 
 
-def test_a_table_beyond_what_a_file_can_have_is_refused(standin: Standin, tmp_path: Path) -> None:
+def test_a_table_beyond_the_largest_file_is_refused(standin: Standin, tmp_path: Path) -> None:
     content = bytearray(standin.cudart.read_bytes())
-    content[40:48] = (1 << 63).to_bytes(8, "little")  # where the header says that the sections are
+    content[40:48] = (1 << 63).to_bytes(8, "little")  # the offset of the sections in the header
     (tmp_path / "garbled").write_bytes(content)
     with (tmp_path / "garbled").open("rb") as file, pytest.raises(UnreadableElf, match="a table of"):
         find_local(file.fileno(), [b"anything"])

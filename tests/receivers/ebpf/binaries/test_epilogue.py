@@ -1,4 +1,4 @@
-"""Where functions return, from real last instructions."""
+"""Return instructions are found in the last instructions of real functions."""
 
 import pytest
 
@@ -22,7 +22,7 @@ JUMP = "0f85 e1000000"
         ("f0836fb001 5b c3", []),  # lock subl $1, -0x50(%rdi)
         ("c64424b001 4883c418 c3", []),  # movb $1, -0x50(%rsp)
         ("c74424b801000000 5b c3", []),  # movl $1, -0x48(%rsp)
-        ("c5f877 b801000000 5b c3", []),  # vzeroupper, which is not known: nothing behind it is
+        ("c5f877 b801000000 5b c3", []),  # vzeroupper is not supported, so the walk ends
         ("41b801000000 5b c3", []),  # of another register
         ("e8b001c3ff 5b c3", []),  # a call, whose displacement looks like a return
         ("b801000000 5b c3 90 b801000000 5d c3", [0, 8]),
@@ -33,7 +33,7 @@ JUMP = "0f85 e1000000"
         ("", []),
     ],
 )
-def test_x86_64(code: str, expected: list[int]) -> None:
+def test_returns_on_x86_64(code: str, expected: list[int]) -> None:
     assert returns_of_true(Machine.X86_64, bytes.fromhex(code)) == expected
 
 
@@ -46,6 +46,6 @@ def test_x86_64(code: str, expected: list[int]) -> None:
         ([0xD61F0200], []),  # br x16
     ],
 )
-def test_aarch64(words: list[int], expected: list[int]) -> None:
+def test_returns_on_aarch64(words: list[int], expected: list[int]) -> None:
     code = b"".join(word.to_bytes(4, "little") for word in words)
     assert returns_of_true(Machine.AARCH64, code + b"\xc0") == expected

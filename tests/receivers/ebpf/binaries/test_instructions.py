@@ -1,4 +1,4 @@
-"""Where instructions begin: as binutils says, for code that a compiler made."""
+"""The beginnings of instructions agree with binutils, for code of a compiler."""
 
 import re
 import shutil
@@ -26,7 +26,7 @@ def functions(file: Path) -> Iterator[tuple[bytes, list[int]]]:
 
 
 @pytest.mark.parametrize("name", ["program", "libcudart.so.12", "libtorch_cpu.so"])
-def test_instructions_begin_where_binutils_says(standin: Standin, name: str) -> None:
+def test_the_beginnings_of_instructions_agree_with_binutils(standin: Standin, name: str) -> None:
     if not shutil.which("objdump"):
         pytest.skip("objdump (binutils) is not installed")
     walked = 0
@@ -38,5 +38,5 @@ def test_instructions_begin_where_binutils_says(standin: Standin, name: str) -> 
 
 
 @pytest.mark.parametrize("code", ["", "c4", "0f38", "62", "66", "f6", "0f", "b8 01 00"])
-def test_a_walk_ends_at_what_is_not_known_or_not_whole(code: str) -> None:
+def test_a_walk_ends_at_an_unsupported_or_incomplete_instruction(code: str) -> None:
     assert list(starts(bytes.fromhex(code))) in ([], [0])

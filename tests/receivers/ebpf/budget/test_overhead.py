@@ -1,10 +1,11 @@
-"""Probes take no more of a CPU than they may: beyond that, the hottest are sampled."""
+"""Probes take no more of a CPU than `max_overhead`: above it, the most expensive probes are sampled."""
 
 import asyncio
 import contextlib
 import pickle
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from itertools import chain
 
 import numpy as np
@@ -17,17 +18,17 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.budget import overhead
+from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import AVERAGED, LEAST, STEADY, Group, Hits, Overhead, group_of, hits_of
-from otel_zernel_receivers.ebpf.budget.sampling import Watched
-from otel_zernel_receivers.ebpf.budget.scaling import Pace, Stretch
+from otel_zernel_receivers.ebpf.budget.scaling import Activity, SpeedRatio
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes import loading
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.catalogue import Kind, Operation
+from otel_zernel_receivers.ebpf.probes.calls import CallKind, Operation
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process
+from otel_zernel_receivers.ebpf.session import Session
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import calls, doubles, histogram_points, metrics_of, numbers, require
@@ -35,20 +36,20 @@ from tests.receivers.ebpf.watching import calls, doubles, histogram_points, metr
 LAUNCH, SHARE = "zernel.cuda.launch.latency", "zernel.probe.sampled"
 LIMIT, CALL_NS = 0.03, 1000.0
 PREPARATIONS = ("load libcudart.so.12", "load libnccl.so.2", "cudaLaunchKernel", "ncclCommInitRank ranks=2 comm=1")
-JOB, OTHER_JOB = Process(0, 1, 100), Process(1, 1, 101)
+JOB, OTHER_JOB = WatchedProcess(0, 1, 100), WatchedProcess(1, 1, 101)
 
 
-def decide(what: Overhead, others: float = 0.0, **rates: float) -> dict[Group, float]:
-    """The shares after one decision about a job whose probes would take these ratios of a CPU if all were on."""
-    watched = {group: AVERAGED * what.shares.get(group, 1.0) for group in Group}
+def decide(budget: Overhead, others: float = 0.0, **rates: float) -> dict[Group, float]:
+    """The shares after one decision about a job. `rates` are ratios of a CPU with all probes on."""
+    watched = {group: AVERAGED * budget.shares.get(group, 1.0) for group in Group}
     sampled = {Group(name): rate * watched[Group(name)] * 1e9 / CALL_NS for name, rate in rates.items()}
     hits = [Hits(JOB, sampled, others * AVERAGED * 1e9 / CALL_NS), Hits(OTHER_JOB, {Group.LAUNCH: 1}, 1)]
-    what.add(hits, AVERAGED, watched)
-    return what.shares
+    budget.add(hits, AVERAGED, watched)
+    return budget.shares
 
 
 def load(shares: dict[Group, float], others: float = 0.0, **rates: float) -> float:
-    """What probes take of a CPU with these shares."""
+    """The ratio of a CPU that probes take with these shares."""
     return others + sum(rate * shares.get(Group(name), 1.0) for name, rate in rates.items())
 
 
@@ -56,80 +57,80 @@ ratios = st.floats(0, 0.0099)
 
 
 @given(st.lists(st.tuples(ratios, ratios, ratios), min_size=1))
-def test_what_stays_under_the_limit_is_never_sampled(loads: list[tuple[float, float, float]]) -> None:
-    what = Overhead(LIMIT, CALL_NS)
-    assert all(decide(what, others, launch=launch, copy_sync=copy) == {} for launch, copy, others in loads)
+def test_a_load_below_the_limit_is_never_sampled(loads: list[tuple[float, float, float]]) -> None:
+    budget = Overhead(LIMIT, CALL_NS)
+    assert all(decide(budget, others, launch=launch, copy_sync=copy) == {} for launch, copy, others in loads)
 
 
 @given(st.floats(0.031, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 0.005))
 @example(0.031, 0.0015137900239991977, 0.0015137900239991977, 0.0)
-def test_a_sampled_job_is_under_the_limit(launch: float, copy: float, collective: float, others: float) -> None:
-    what, rates = Overhead(LIMIT, CALL_NS), {"launch": launch, "copy_sync": copy, "collective": collective}
-    shares = decide(what, others, **rates)
+def test_a_sampled_job_is_below_the_limit(launch: float, copy: float, collective: float, others: float) -> None:
+    budget, rates = Overhead(LIMIT, CALL_NS), {"launch": launch, "copy_sync": copy, "collective": collective}
+    shares = decide(budget, others, **rates)
     assert all(LEAST <= share < 1 for share in shares.values())
     least = dict.fromkeys(Group, LEAST)
     assert load(shares, others, **rates) <= max(LIMIT, load(least, others, **rates)) + 1e-9
 
 
-def test_the_hottest_group_alone_is_sampled_where_that_is_enough() -> None:
+def test_only_the_most_expensive_group_is_sampled_if_that_is_enough() -> None:
     assert decide(Overhead(LIMIT, CALL_NS), launch=0.01, copy_sync=0.04) == {
         Group.COPY_SYNC: pytest.approx(0.011 / 0.04)
     }
 
 
-def test_the_next_group_is_sampled_where_the_hottest_is_not_enough() -> None:
+def test_the_next_group_is_sampled_if_the_most_expensive_is_not_enough() -> None:
     shares = decide(Overhead(LIMIT, CALL_NS), launch=0.2, copy_sync=0.1, collective=0.001)
     assert shares == {Group.LAUNCH: LEAST, Group.COPY_SYNC: pytest.approx((0.7 * LIMIT - 0.2 * LEAST - 0.001) / 0.1)}
 
 
-def test_a_load_about_the_limit_does_not_flap() -> None:
-    what = Overhead(LIMIT, CALL_NS)
-    sampled = [bool(decide(what, launch=load)) for load in [0.029, 0.031, 0.029, 0.031, 0.028, 0.026] * 3]
+def test_a_load_around_the_limit_does_not_flap() -> None:
+    budget = Overhead(LIMIT, CALL_NS)
+    sampled = [bool(decide(budget, launch=load)) for load in [0.029, 0.031, 0.029, 0.031, 0.028, 0.026] * 3]
     assert sampled == [False] + [True] * 17
 
 
 def test_sampling_ends_when_the_load_has_been_lower_for_a_while() -> None:
-    what = Overhead(LIMIT, CALL_NS)
-    assert decide(what, launch=0.3) == {Group.LAUNCH: pytest.approx(0.07)}
-    assert [bool(decide(what, launch=0.01)) for _ in range(STEADY)] == [True] * (STEADY - 1) + [False]
+    budget = Overhead(LIMIT, CALL_NS)
+    assert decide(budget, launch=0.3) == {Group.LAUNCH: pytest.approx(0.07)}
+    assert [bool(decide(budget, launch=0.01)) for _ in range(STEADY)] == [True] * (STEADY - 1) + [False]
 
 
-def test_a_group_that_was_not_watched_at_all_stays_sampled() -> None:
-    what = Overhead(LIMIT, CALL_NS)
-    decide(what, launch=0.3)
+def test_a_group_without_a_sample_stays_sampled() -> None:
+    budget = Overhead(LIMIT, CALL_NS)
+    decide(budget, launch=0.3)
     for _ in range(2 * STEADY):
-        what.add([Hits(JOB, {}, 0)], AVERAGED, {Group.LAUNCH: 0.0})
-    assert what.shares
+        budget.add([Hits(JOB, {}, 0)], AVERAGED, {Group.LAUNCH: 0.0})
+    assert budget.shares
 
 
-def test_a_burst_is_no_load() -> None:
-    what = Overhead(LIMIT, CALL_NS)
-    what.add([Hits(JOB, {Group.LAUNCH: 100_000}, 0)], 0.1, {})
-    what.add([Hits(JOB, {}, 0)], AVERAGED, {})
-    assert what.shares == {}
+def test_a_burst_starts_no_sampling() -> None:
+    budget = Overhead(LIMIT, CALL_NS)
+    budget.add([Hits(JOB, {Group.LAUNCH: 100_000}, 0)], 0.1, {})
+    budget.add([Hits(JOB, {}, 0)], AVERAGED, {})
+    assert budget.shares == {}
 
 
-def test_no_limit_is_no_sampling() -> None:
+def test_without_a_limit_nothing_is_sampled() -> None:
     assert decide(Overhead(0, CALL_NS), launch=1.0) == {}
 
 
-def test_without_a_limit_nothing_is_kept_of_processes() -> None:
-    what = Overhead(0, CALL_NS)
-    size = len(pickle.dumps(what))
+def test_without_a_limit_no_memory_is_used_for_processes() -> None:
+    budget = Overhead(0, CALL_NS)
+    size = len(pickle.dumps(budget))
     for pid in range(100):
-        what.add([Hits(Process(0, pid, pid), {Group.LAUNCH: 1}, 1)], 1.0, {})
-    assert len(pickle.dumps(what)) == size
+        budget.add([Hits(WatchedProcess(0, pid, pid), {Group.LAUNCH: 1}, 1)], 1.0, {})
+    assert len(pickle.dumps(budget)) == size
 
 
-def test_what_no_sampling_can_take_back_is_told() -> None:
-    what = Overhead(LIMIT, CALL_NS)
-    decide(what, others=0.05, launch=0.1)
-    assert what.excess == pytest.approx(0.05 + LEAST * 0.1 - LIMIT)
-    decide(what, others=0.01, launch=0.1)
-    assert what.excess == 0
+def test_the_excess_is_the_load_that_sampling_cannot_save() -> None:
+    budget = Overhead(LIMIT, CALL_NS)
+    decide(budget, others=0.05, launch=0.1)
+    assert budget.excess == pytest.approx(0.05 + LEAST * 0.1 - LIMIT)
+    decide(budget, others=0.01, launch=0.1)
+    assert budget.excess == 0
 
 
-def test_hits_are_told_by_group_as_far_as_they_are_counted() -> None:
+def test_hits_are_divided_among_groups_by_their_calls() -> None:
     series = [
         series_of(Operation.RUNTIME_LAUNCH, 10),
         series_of(Operation.DRIVER_LAUNCH, 5),
@@ -143,51 +144,53 @@ def test_hits_are_told_by_group_as_far_as_they_are_counted() -> None:
     assert fewer.sampled[Group.LAUNCH] == 12.5
 
 
-def test_a_series_that_moved_without_a_new_count_has_no_hits() -> None:
+def test_a_series_without_new_counts_has_no_hits() -> None:
     (hits,) = hits_of([series_of(Operation.RUNTIME_LAUNCH)], [CpuReading(JOB, 50, 0, 0, 0, 0, 0)])
     assert hits == Hits(JOB, {Group.LAUNCH: 0}, 50)
 
 
-def test_what_makes_a_state_is_never_sampled() -> None:
+def test_calls_that_change_a_state_are_never_sampled() -> None:
     never = {probe.kind for probe in chain(*PROBES.values()) if group_of(probe) is None}
-    assert never == set(Kind) - {Kind.CALL, Kind.COPY, Kind.WAIT, Kind.COLLECTIVE}
+    assert never == set(CallKind) - {CallKind.CALL, CallKind.COPY, CallKind.WAIT, CallKind.COLLECTIVE}
 
 
 def series_of(operation: int, *counts: int) -> SeriesReading:
     return SeriesReading(JOB, operation, 0, np.arange(len(counts)), np.array(counts), 700, None, 70)
 
 
-def test_a_sample_is_scaled_to_what_all_calls_would_have_counted() -> None:
+def test_a_sample_is_scaled_to_all_calls() -> None:
     reading = series_of(Operation.RUNTIME_LAUNCH, *[1] * 7)
-    (scaled,) = Watched(1.0, {}, {Group.LAUNCH: 0.7}, {reading.key: 10.0}).told([reading])
+    (scaled,) = Coverage(1.0, {}, {Group.LAUNCH: 0.7}, {reading.key: 10.0}).scaled([reading])
     assert scaled.counts.sum() == 10
     assert (scaled.sum_ns, scaled.bytes) == (1000, 100)
 
 
-def test_calls_at_the_edges_of_a_window_are_left_out() -> None:
-    """As probes are taken off, some of the driver's launches seem not to be inside of the runtime's."""
-    assert Watched(1.0, {}, {Group.LAUNCH: 0.5}, {}).told([series_of(Operation.DRIVER_LAUNCH, 3)]) == []
+def test_calls_at_the_edges_of_a_sample_are_dropped() -> None:
+    """While probes are taken off, some launches of the driver seem to be outside of the runtime's."""
+    assert Coverage(1.0, {}, {Group.LAUNCH: 0.5}, {}).scaled([series_of(Operation.DRIVER_LAUNCH, 3)]) == []
 
 
-def test_the_end_of_collectives_is_not_told_where_waits_are_sampled() -> None:
+def test_upper_bounds_of_collectives_are_dropped_while_waits_are_sampled() -> None:
     upper_bound = series_of(Operation.ALL_REDUCE + 8, 3)
-    assert Watched(1.0, {}, {Group.COPY_SYNC: 0.5}).told([upper_bound]) == []
-    assert Watched(1.0, {}, {Group.LAUNCH: 0.5}).told([upper_bound]) == [upper_bound]
+    assert Coverage(1.0, {}, {Group.COPY_SYNC: 0.5}).scaled([upper_bound]) == []
+    assert Coverage(1.0, {}, {Group.LAUNCH: 0.5}).scaled([upper_bound]) == [upper_bound]
 
 
-def test_a_job_that_waits_keeps_its_pace_and_one_that_does_not_is_slowed_by_its_probes() -> None:
-    waiting, busy = Pace(), Pace()
-    watched = Stretch(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
-    assert waiting.add(JOB, watched, Stretch(1.0, own={JOB: 0.1}, probes={JOB: 0.02})) == pytest.approx(10)
-    watched = Stretch(0.1, own={JOB: 0.08}, probes={JOB: 0.02})
-    assert busy.add(JOB, watched, Stretch(1.0, own={JOB: 0.98}, probes={JOB: 0.02})) == pytest.approx(10 * 0.98 / 0.8)
+def test_a_waiting_job_keeps_its_speed_and_a_busy_job_is_slowed_by_its_probes() -> None:
+    waiting, busy = SpeedRatio(), SpeedRatio()
+    watched = Activity(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
+    assert waiting.scale(JOB, watched, Activity(1.0, own={JOB: 0.1}, probes={JOB: 0.02})) == pytest.approx(10)
+    watched = Activity(0.1, own={JOB: 0.08}, probes={JOB: 0.02})
+    assert busy.scale(JOB, watched, Activity(1.0, own={JOB: 0.98}, probes={JOB: 0.02})) == pytest.approx(
+        10 * 0.98 / 0.8
+    )
 
 
-def test_an_own_time_that_cannot_be_is_no_pace() -> None:
-    watched = Stretch(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
-    assert Pace().add(JOB, watched, Stretch(1.0, own={JOB: 0.9}, probes={JOB: 0.02})) == pytest.approx(12.5)
-    assert Pace().add(JOB, watched, Stretch(1.0, own={JOB: 0.01}, probes={JOB: 0.02})) == pytest.approx(10)
-    assert Pace().add(JOB, Stretch(0.1), Stretch(1.0)) == pytest.approx(10)
+def test_impossible_cpu_times_do_not_change_the_speed() -> None:
+    watched = Activity(0.1, own={JOB: 0.01}, probes={JOB: 0.02})
+    assert SpeedRatio().scale(JOB, watched, Activity(1.0, own={JOB: 0.9}, probes={JOB: 0.02})) == pytest.approx(12.5)
+    assert SpeedRatio().scale(JOB, watched, Activity(1.0, own={JOB: 0.01}, probes={JOB: 0.02})) == pytest.approx(10)
+    assert SpeedRatio().scale(JOB, Activity(0.1), Activity(1.0)) == pytest.approx(10)
 
 
 @pytest.fixture
@@ -197,11 +200,11 @@ def decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.asynccontextmanager
 async def received(max_overhead: float, mode: Mode = Mode.SESSION) -> AsyncIterator[Downstream]:
-    def make_watch(config: EbpfConfig, context: Context) -> Watch:
-        return Watch(config, context, lambda limits: loading.load(limits, (mode,)))
+    def open_session(config: EbpfConfig, context: Context) -> AbstractContextManager[Session]:
+        return Session.open(config, context, lambda limits: loading.load(limits, (mode,)))
 
     config = EbpfConfig.model_validate({"interval": "500ms", "max_overhead": max_overhead})
-    receiver, downstream = EbpfReceiver(config, make_context(clock=SystemClock()), make_watch), Downstream()
+    receiver, downstream = EbpfReceiver(config, make_context(clock=SystemClock()), open_session), Downstream()
     running = asyncio.create_task(receiver.run(downstream))
     try:
         await until(lambda: len(downstream.batches) > 0)
@@ -213,7 +216,7 @@ async def received(max_overhead: float, mode: Mode = Mode.SESSION) -> AsyncItera
 
 @contextlib.asynccontextmanager
 async def repeating(work: Callable[[], None], every: float) -> AsyncIterator[None]:
-    """Does the work in a thread, again and again."""
+    """Repeats the work in a thread."""
     ending = False
 
     def repeat() -> None:
@@ -233,7 +236,7 @@ async def repeating(work: Callable[[], None], every: float) -> AsyncIterator[Non
 
 @contextlib.asynccontextmanager
 async def paced(program: Program, *commands: str) -> AsyncIterator[None]:
-    """Has the program execute the commands again and again, without having to wait for us; then kills it."""
+    """Sends the commands to the program again and again, without waiting for it. Kills it at the end."""
 
     def send() -> None:
         with contextlib.suppress(BrokenPipeError):
@@ -253,12 +256,12 @@ async def paced(program: Program, *commands: str) -> AsyncIterator[None]:
 
 
 def sampled(batches: list[Batch], pid: int, metric: str = LAUNCH) -> list[Batch]:
-    """Those in which the metric is marked as sampled."""
+    """The batches in which the metric is marked as sampled."""
     return [one for one in batches if histogram_points(one, metric, process_pid=pid, zernel_sampled=True)]
 
 
-def taken(batches: list[Batch], pid: int) -> float:
-    """The ratio of a CPU that probes took of a process, as they tell themselves."""
+def probe_load(batches: list[Batch], pid: int) -> float:
+    """The ratio of a CPU that probes took of a process, by `zernel.probe.time`."""
     if not batches:
         return 0.0
     spent = sum(sum(doubles(batch, "zernel.probe.time", process_pid=pid)) for batch in batches)
@@ -266,7 +269,7 @@ def taken(batches: list[Batch], pid: int) -> float:
 
 
 def period(batch: Batch) -> tuple[int, int]:
-    """The time that a batch is of, ns since 1970."""
+    """The start and the end of a batch's reading, ns since 1970."""
     (point,) = metrics_of(batch)["zernel.probe.floor"].gauge.data_points
     return point.start_time_unix_nano, point.time_unix_nano
 
@@ -281,10 +284,12 @@ async def test_a_job_at_full_speed_is_sampled_until_probes_take_less_than_the_li
             received(0.1) as downstream,
             repeating(lambda: program.do("cudaLaunchKernel times=1000"), 0),
         ):
-            await until(lambda: 0 < taken(sampled(downstream.batches, program.pid)[1:][-2:], program.pid) < 0.1, 30)
+            await until(
+                lambda: 0 < probe_load(sampled(downstream.batches, program.pid)[1:][-2:], program.pid) < 0.1, 30
+            )
     steady = sampled(downstream.batches, program.pid)[1:]
     assert all(0 < share < 1 for batch in steady for share in doubles(batch, SHARE, zernel_probe_name="launch"))
-    assert caplog.text.count("launches are now watched for a part") == 1
+    assert caplog.text.count("Sampled from here on: launches") == 1
 
 
 JOBS = [
@@ -299,7 +304,7 @@ MODES = [(Mode.SESSION, *job) for job in JOBS] + [(mode, *JOBS[0]) for mode in (
 @pytest.mark.parametrize(
     ("mode", "group", "metric", "function", "attributes"), MODES, ids=[f"{job[0]}-{job[3]}" for job in MODES]
 )
-async def test_a_sampled_count_is_near_the_true_one(
+async def test_a_sampled_count_is_close_to_the_true_count(
     mode: Mode,
     decided_at_once: None,
     standin: Standin,
@@ -308,7 +313,7 @@ async def test_a_sampled_count_is_near_the_true_one(
     function: str,
     attributes: dict[str, object],
 ) -> None:
-    """Part of the time stands for all of it, in which the job has the same pace but for the machine's own moods."""
+    """The job has a constant speed, so a part of the time represents all of it. The machine varies a little."""
     require(mode)
     with standin.start(wrapper=("nice", "-n", "-20")) as program:
         for command in PREPARATIONS:
@@ -321,20 +326,18 @@ async def test_a_sampled_count_is_near_the_true_one(
     readings = [batch for batch in downstream.batches if SHARE in metrics_of(batch)]
     first, *_, last = (readings.index(batch) for batch in sampled(readings, program.pid, metric))
     steady = readings[first + 1 : last + 1]
-    seen = sum(calls(batch, metric, process_pid=program.pid, **attributes) for batch in steady)
+    counted = sum(calls(batch, metric, process_pid=program.pid, **attributes) for batch in steady)
     began = program.calls(function)["start"] + np.uint64(time.time_ns() - time.monotonic_ns())
     true = int(((period(steady[0])[0] <= began) & (began < period(steady[-1])[1])).sum())
-    assert seen == pytest.approx(true, rel=0.2)
+    assert counted == pytest.approx(true, rel=0.2)
     marked = sum(calls(batch, metric, process_pid=program.pid, zernel_sampled=True, **attributes) for batch in steady)
-    assert marked == seen
+    assert marked == counted
     assert all(doubles(batch, SHARE, zernel_probe_name=group)[0] < 1 for batch in steady)
     driver = sum(calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") for batch in steady)
-    assert driver == 0 or group == "collective", (
-        "launches that the runtime makes of the driver are not the program's own"
-    )
+    assert driver == 0 or group == "collective", "driver launches inside runtime launches are not counted"
 
 
-async def test_allocations_are_exact_where_everything_else_is_sampled(
+async def test_allocations_are_exact_while_everything_else_is_sampled(
     loadable: None, decided_at_once: None, standin: Standin, caplog: pytest.LogCaptureFixture
 ) -> None:
     script = ("cudaLaunchKernel times=200", "cudaMalloc size=100 times=40", "cudaFree times=39")
@@ -352,16 +355,16 @@ async def test_allocations_are_exact_where_everything_else_is_sampled(
                 lambda: any(max(doubles(one, "zernel.probe.excess"), default=0) > 0 for one in downstream.batches)
             )
     for metric, function in (("allocations", "cudaMalloc"), ("frees", "cudaFree")):
-        seen = sum(
+        counted = sum(
             sum(numbers(one, f"zernel.gpu.memory.{metric}", process_pid=program.pid)) for one in downstream.batches
         )
-        assert seen == len(program.calls(function))
+        assert counted == len(program.calls(function))
     (used,) = numbers(downstream.batches[-1], "zernel.gpu.memory.used", process_pid=program.pid)
     assert used == 100 * (len(program.calls("cudaMalloc")) - len(program.calls("cudaFree")))
     assert caplog.text.count("never sampled") == 1
 
 
-async def test_a_slow_job_is_never_sampled_and_counted_exactly(
+async def test_a_slow_job_is_not_sampled_and_is_counted_exactly(
     loadable: None, decided_at_once: None, standin: Standin
 ) -> None:
     with standin.start() as program:
@@ -372,5 +375,5 @@ async def test_a_slow_job_is_never_sampled_and_counted_exactly(
         ):
             await until(lambda: len(downstream.batches) > 4, 30)
     assert not sampled(downstream.batches, program.pid)
-    seen = sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches)
-    assert seen == len(program.calls("cudaLaunchKernel"))
+    counted = sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches)
+    assert counted == len(program.calls("cudaLaunchKernel"))

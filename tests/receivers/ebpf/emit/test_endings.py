@@ -1,11 +1,13 @@
-"""Ends of processes are told at once, and how they came."""
+"""Ends of processes are emitted at once, with their reasons."""
 
 import asyncio
 import contextlib
 import os
+import select
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,11 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, endings_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, endings_of
 
 SYNC = "zernel.cuda.sync.wait"
 ERROR = 2
@@ -25,7 +28,7 @@ CALLS = "import ctypes, os, signal, sys; [ctypes.CDLL(sys.argv[1]).cudaDeviceSyn
 
 @pytest.fixture
 def attached(watch: Watch, standin: Standin) -> Watch:
-    """A watch whose probes are in place before a process begins."""
+    """A session whose probes are on before a process starts."""
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
@@ -35,7 +38,7 @@ def attached(watch: Watch, standin: Standin) -> Watch:
 
 
 def ran(standin: Standin, code: str) -> int:
-    """The pid of a Python that has made seven calls and then ended by this code."""
+    """Runs a Python that makes seven calls and then ends with this code. Returns its pid."""
     command = [sys.executable, "-c", CALLS + code, str(standin.cudart)]
     with subprocess.Popen(command, env={**os.environ, "LD_LIBRARY_PATH": str(standin.folder)}) as process:
         process.wait()
@@ -43,16 +46,16 @@ def ran(standin: Standin, code: str) -> int:
 
 
 def ending(batch: Batch, pid: int) -> tuple[dict[str, object], bool]:
-    """What the only span of a process tells of its end, and whether that is an error."""
+    """The attributes of a process's only span about its end, and whether its status is an error."""
     (span,) = endings_of(batch, pid)
     assert span.name == "process"
     assert 0 < span.start_time_unix_nano < span.end_time_unix_nano
-    told = {name: value for name, value in attributes_of(span).items() if "process" in name}
-    return told, span.status.code == ERROR
+    attributes = {name: value for name, value in attributes_of(span).items() if "process" in name}
+    return attributes, span.status.code == ERROR
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "is_error"),
+    ("code", "attributes", "is_error"),
     [
         ("", {"zernel_process_end": "exit", "process_exit_code": 0}, False),
         ("sys.exit(3)", {"zernel_process_end": "exit", "process_exit_code": 3}, True),
@@ -65,14 +68,14 @@ def ending(batch: Batch, pid: int) -> tuple[dict[str, object], bool]:
         ("os.execv('/bin/true', ['x'])", {"zernel_process_end": "exec", "zernel_process_exec": "true"}, False),
     ],
 )
-def test_an_end_is_told_with_its_reason(
-    attached: Watch, standin: Standin, code: str, told: dict[str, object], is_error: bool
+def test_the_span_of_a_process_has_the_reason_of_its_end(
+    attached: Watch, standin: Standin, code: str, attributes: dict[str, object], is_error: bool
 ) -> None:
     pid = ran(standin, code)
-    assert ending(attached.read(), pid) == (told, is_error)
+    assert ending(attached.read(), pid) == (attributes, is_error)
 
 
-def test_children_end_by_themselves(watch: Watch, standin: Standin) -> None:
+def test_each_child_process_has_an_end_of_its_own(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
@@ -84,32 +87,45 @@ def test_children_end_by_themselves(watch: Watch, standin: Standin) -> None:
         assert [len(endings_of(batch, child)) for child in children] == [1] * 3
         watch.taken()
         program.kill()
-        told, _ = ending(watch.read(), program.pid)
-    assert told["zernel_process_signal"] == 9
+        attributes, _ = ending(watch.read(), program.pid)
+    assert attributes["zernel_process_signal"] == 9
 
 
-def test_what_made_no_probed_call_is_not_told(attached: Watch) -> None:
+def test_a_process_without_probed_calls_has_no_span(attached: Watch) -> None:
     subprocess.run(["true"], check=True)
     assert not attached.read().has_spans
 
 
-@contextlib.asynccontextmanager
-async def rarely_received(standin: Standin) -> AsyncIterator[Downstream]:
-    """What a receiver that reads once in an hour hands on, once its probes are in place."""
-    context = make_context(clock=SystemClock())
-    watches: list[Watch] = []
+class SilentWakeup(Wakeup):
+    """Never becomes readable."""
 
-    class Attached(Watch):
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+
+
+@contextlib.asynccontextmanager
+async def rarely_received(standin: Standin, *, is_woken: bool = True) -> AsyncIterator[Downstream]:
+    """The batches of a receiver that reads once an hour, after its probes are on."""
+    context = make_context(clock=SystemClock())
+    attached: list[Session] = []
+
+    class Attaching(Session):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            if not is_woken:
+                self.wakeup = SilentWakeup()
+
         def attach(self) -> None:
             super().attach()
-            watches.append(self)
+            attached.append(self)
 
-    receiver, downstream = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h"}), context, Attached), Downstream()
+    config = EbpfConfig.model_validate({"interval": "1h"})
+    receiver, downstream = EbpfReceiver(config, context, Attaching.open), Downstream()
     with standin.start() as program:
         program.do("load libcudart.so.12")
         running = asyncio.create_task(receiver.run(downstream))
         try:
-            await until(lambda: watches)
+            await until(lambda: attached)
             yield downstream
         finally:
             running.cancel()
@@ -117,10 +133,17 @@ async def rarely_received(standin: Standin) -> AsyncIterator[Downstream]:
 
 
 @pytest.mark.parametrize("code", ["", "os.kill(os.getpid(), signal.SIGKILL)", "os.execv('/bin/true', ['x'])"])
-async def test_the_last_counts_come_at_once(loadable: None, standin: Standin, code: str) -> None:
+async def test_the_last_counts_are_emitted_at_once(loadable: None, standin: Standin, code: str) -> None:
     async with rarely_received(standin) as downstream:
         for expected in (1, 2):
             pid = await asyncio.to_thread(ran, standin, code)
             await until(lambda: any(endings_of(batch, pid) for batch in downstream.batches))  # noqa: B023
             assert sum(calls(batch, SYNC, process_pid=pid) for batch in downstream.batches) == 7
             assert sum(bool(batch.has_spans) for batch in downstream.batches) == expected
+
+
+async def test_an_end_is_emitted_at_once_without_a_wakeup(loadable: None, standin: Standin) -> None:
+    """The ring buffer is readable until its events are moved, which may happen before the wakeup is handled."""
+    async with rarely_received(standin, is_woken=False) as downstream:
+        pid = await asyncio.to_thread(ran, standin, "")
+        await until(lambda: any(endings_of(batch, pid) for batch in downstream.batches))

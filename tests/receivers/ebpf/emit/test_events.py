@@ -1,4 +1,4 @@
-"""Events in the ring: every one is read, or counted as lost."""
+"""Every event in the ring buffer is read, or counted as lost."""
 
 import asyncio
 from contextlib import closing
@@ -11,12 +11,12 @@ from otel_zernel.testing import Downstream, Dropped, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.ring import KEPT
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, numbers, spans_of
 
 RING = (1 << 21) // 144
-"""Events that the ring has room for."""
+"""The number of events that fit into the ring buffer."""
 
 
 @pytest.fixture
@@ -24,16 +24,13 @@ def every_wait(loadable: None) -> EbpfConfig:
     return EbpfConfig(long_wait=0.0)
 
 
-def test_what_the_ring_has_no_room_for_is_counted(every_wait: EbpfConfig, standin: Standin) -> None:
+def test_events_that_a_full_ring_buffer_loses_are_counted(every_wait: EbpfConfig, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
-    watch = Watch(every_wait, context)
-    watch.open()
-    with standin.start() as program:
+    with closing(Watch(every_wait, context)) as watch, standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
         program.do(f"cudaDeviceSynchronize times={2 * RING}")
         batch = watch.read()
-    watch.close()
     (lost,) = numbers(batch, "zernel.ebpf.lost_events", process_pid=program.pid)
     assert len(spans_of(batch, program.pid)) + lost == 2 * RING
     assert lost > 0
@@ -41,34 +38,31 @@ def test_what_the_ring_has_no_room_for_is_counted(every_wait: EbpfConfig, standi
     assert context.drop.counts["ring_full"] >= lost
 
 
-def test_events_are_read_in_order_over_many_rounds_of_the_ring(every_wait: EbpfConfig, standin: Standin) -> None:
-    watch = Watch(every_wait, make_context(clock=SystemClock()))
-    watch.open()
+def test_events_are_read_in_order_when_the_ring_buffer_wraps_around(every_wait: EbpfConfig, standin: Standin) -> None:
     spans = []
-    with standin.start() as program:
+    with closing(Watch(every_wait, make_context(clock=SystemClock()))) as watch, standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
         for _ in range(5):
             program.do("cudaDeviceSynchronize times=5000")
             spans += spans_of(watch.read(), program.pid)
             watch.taken()
-    watch.close()
     begins = [span.start_time_unix_nano for span in spans]
     assert len(spans) == 25_000
     assert begins == sorted(begins)
 
 
-async def test_events_find_room_however_rarely_they_are_read(loadable: None, standin: Standin) -> None:
+async def test_no_event_is_lost_if_readings_are_rare(loadable: None, standin: Standin) -> None:
     gathered = 0
 
-    class Counting(Watch):
-        def gather(self) -> None:
+    class Counting(Session):
+        def gather(self) -> bool:
             nonlocal gathered
-            super().gather()
             gathered += 1
+            return super().gather()
 
     context = make_context(clock=SystemClock())
-    receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting)
+    receiver = EbpfReceiver(EbpfConfig.model_validate({"interval": "1h", "long_wait": "0s"}), context, Counting.open)
     downstream = Downstream()
     with standin.start() as program:
         program.do("load libcudart.so.12")
@@ -85,10 +79,9 @@ async def test_events_find_room_however_rarely_they_are_read(loadable: None, sta
     assert sum(len(spans_of(batch, program.pid)) for batch in downstream.batches) == 3 * (RING // 2)
 
 
-def test_what_is_kept_between_readings_has_a_limit(every_wait: EbpfConfig, standin: Standin) -> None:
+def test_the_number_of_events_between_readings_is_limited(every_wait: EbpfConfig, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
     with closing(Watch(every_wait, context)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         for _ in range(KEPT // RING + 2):
@@ -101,10 +94,9 @@ def test_what_is_kept_between_readings_has_a_limit(every_wait: EbpfConfig, stand
     assert len(spans_of(batch, program.pid)) + lost == (KEPT // RING + 3) * RING
 
 
-def test_no_spans_are_made_where_nothing_takes_them(every_wait: EbpfConfig, standin: Standin) -> None:
+def test_no_spans_are_made_without_a_traces_pipeline(every_wait: EbpfConfig, standin: Standin) -> None:
     metrics_only = replace(make_context(clock=SystemClock()), signals=frozenset({"metrics"}))
     with closing(Watch(every_wait, metrics_only)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         for _ in range(2):

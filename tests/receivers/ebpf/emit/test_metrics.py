@@ -1,37 +1,38 @@
-"""What is read of many processes, as metrics."""
+"""Readings of many processes as metrics."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, NumberDataPoint
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Descriptor, Period
-from otel_zernel_receivers.ebpf.budget.sampling import Watched
-from otel_zernel_receivers.ebpf.emit.metrics import AT_ONCE, batches_of
+from otel_zernel_receivers.ebpf.budget.coverage import Coverage
+from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
-from otel_zernel_receivers.ebpf.probes.loading import Cost
+from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
-from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, Process
+from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
-from otel_zernel_receivers.ebpf.tables.tables import Readings
+from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 from tests.receivers.ebpf.watching import attributes_of, metrics_of
 
 OPERATIONS = (Operation.RUNTIME_LAUNCH, Operation.SYNC, Operation.COPY_DEFAULT)
-PROCESSES = [Process(row, 1, 1000 + row) for row in range(100)]
+PROCESSES = [WatchedProcess(row, 1, 1000 + row) for row in range(100)]
 
 
-def series_of(process: Process, operation: int) -> SeriesReading:
+def series_of(process: WatchedProcess, operation: int) -> SeriesReading:
     return SeriesReading(process, operation, 0, np.array([300, 301]), np.array([2, 3]), 9, 5, 7)
 
 
-READINGS = Readings(
+READINGS = TableReadings(
     [series_of(process, operation) for operation in OPERATIONS for process in PROCESSES],
     [MemoryReading(process, 0, 10, 20, 1, 1) for process in PROCESSES],
     [CpuReading(process, 1, 2, 3, 4, 5, 6) for process in PROCESSES],
@@ -46,27 +47,19 @@ def ignore(pid: int, family: Descriptor, attributes: bytes) -> None:
     return
 
 
-def told(
-    readings: Readings,
-    unwanted: frozenset[Process] = frozenset(),
-    missing: Mapping[int, Collection[Mark]] | None = None,
+def encoded(
+    readings: TableReadings,
+    unwanted: frozenset[WatchedProcess] = frozenset(),
+    missing_marks: Mapping[int, Collection[Mark]] | None = None,
+    number: int = 1,
 ) -> list[Batch]:
-    layout, watched = HdrLayout(HIGHEST_NS, 2), Watched(1.0)
-    return batches_of(
-        readings,
-        lambda process: process not in unwanted,
-        layout,
-        Cost(500, 1000, 500),
-        Period(1, 2),
-        watched,
-        ignore,
-        {},
-        missing or {},
-    )
+    layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500)
+    info = ReadingInfo(number, Period(1, 2), Coverage(1.0), {}, missing_marks or {})
+    return MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore).batches(readings, info)
 
 
 def processes_of(batch: Batch) -> list[int]:
-    """The process of each point that has one."""
+    """The pid of each point that has one."""
     all_points: Iterable[HistogramDataPoint | NumberDataPoint] = chain.from_iterable(
         points(metric) for metric in metrics_of(batch).values()
     )
@@ -74,29 +67,33 @@ def processes_of(batch: Batch) -> list[int]:
     return [pid for pid in found if isinstance(pid, int)]
 
 
-def test_batches_are_small_and_all_points_of_a_process_are_in_one_of_them() -> None:
-    batches = told(READINGS)
+def test_batches_are_small_and_each_has_all_points_of_its_processes() -> None:
+    batches = encoded(READINGS)
     found = [set(processes_of(batch)) for batch in batches]
     assert sum(map(len, found)) == len(set.union(*found)) == len(PROCESSES)
-    assert max(map(len, found)) * len(OPERATIONS) < AT_ONCE + len(OPERATIONS)
+    assert max(map(len, found)) * len(OPERATIONS) < SERIES_PER_BATCH + len(OPERATIONS)
     # Histograms, a copy's bytes, 4 points of memory, 7 of CPU time and reads, a failure; and once lost events.
     assert sum(len(processes_of(batch)) for batch in batches) == len(PROCESSES) * (len(OPERATIONS) + 13) + 1
 
 
-def test_every_batch_knows_how_many_points_it_has() -> None:
-    for batch in told(READINGS):
+def test_the_point_count_of_each_batch_is_right() -> None:
+    for batch in encoded(READINGS):
         assert batch.point_count == Batch.from_bytes(metrics=batch.metrics_bytes()).point_count
 
 
-def test_nothing_is_told_of_processes_that_are_not_wanted() -> None:
+def test_unwanted_processes_have_no_points() -> None:
     readings = replace(READINGS, lost_events={})
-    found = set(chain.from_iterable(map(processes_of, told(readings, frozenset(PROCESSES[1:])))))
+    found = set(chain.from_iterable(map(processes_of, encoded(readings, frozenset(PROCESSES[1:])))))
     assert found == {PROCESSES[0].pid}
 
 
-def test_without_any_process_the_receiver_tells_of_itself() -> None:
-    (batch,) = told(Readings([], [], [], [], {}, {}, np.empty(0)))
+NOTHING = TableReadings([], [], [], [], {}, {}, np.empty(0))
+
+
+def test_without_processes_only_the_receiver_has_metrics() -> None:
+    (batch,) = encoded(NOTHING)
     assert set(metrics_of(batch)) == {
+        "zernel.reading.sequence",
         "zernel.probe.floor",
         "zernel.probe.sampled",
         "zernel.probe.excess",
@@ -104,7 +101,24 @@ def test_without_any_process_the_receiver_tells_of_itself() -> None:
     }
 
 
-def test_missing_marks_of_a_process_have_points_though_nothing_of_it_was_counted() -> None:
-    (batch,) = told(Readings([], [], [], [], {}, {}, np.empty(0)), missing={17: {Mark.SCOPES, Mark.BACKWARD}})
+@pytest.mark.parametrize("readings", [NOTHING, READINGS], ids=["one batch", "many batches"])
+def test_each_reading_has_one_sequence_number_beside_the_floor(readings: TableReadings) -> None:
+    by_batch = [metrics_of(batch) for batch in encoded(readings, number=12)]
+    (metrics,) = [one for one in by_batch if "zernel.reading.sequence" in one]
+    assert [one for one in by_batch if "zernel.probe.floor" in one] == [metrics]
+    (point,) = metrics["zernel.reading.sequence"].gauge.data_points
+    assert (point.as_int, len(point.attributes)) == (12, 0)
+    assert metrics["zernel.reading.sequence"].unit == "{reading}"
+
+
+def test_missing_marks_are_in_the_batch_of_their_process() -> None:
+    missing = {process.pid: {Mark.DDP_WAIT} for process in PROCESSES}
+    found = [set(processes_of(batch)) for batch in encoded(READINGS, missing_marks=missing)]
+    assert len(found) > 1
+    assert sum(map(len, found)) == len(set.union(*found)) == len(PROCESSES)
+
+
+def test_missing_marks_have_points_before_anything_of_their_process_is_counted() -> None:
+    (batch,) = encoded(NOTHING, missing_marks={17: {Mark.SCOPES, Mark.BACKWARD}})
     found = [attributes_of(point) for point in points(metrics_of(batch)["zernel.ebpf.missing_marks"])]
     assert [(one["process_pid"], one["zernel_mark"]) for one in found] == [(17, "backward"), (17, "scopes")]

@@ -1,4 +1,4 @@
-"""What is left out is told with what to do about it."""
+"""Each reason to skip a process or file is logged with what to do."""
 
 import logging
 
@@ -6,26 +6,30 @@ import pytest
 
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.emit import skipped
-from otel_zernel_receivers.ebpf.emit.skipped import LeftOut
+from otel_zernel_receivers.ebpf.emit.skipped import SkippedLog, skipped_sentence
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
 
-def test_every_reason_has_advice() -> None:
-    assert all(skipped.advice(reason, set()) for reason in Reason)
+def test_every_reason_has_a_sentence_with_the_number_of_items() -> None:
+    assert all(skipped_sentence(reason, 3, set()).startswith("Cannot ") for reason in Reason)
+    assert all(
+        "3 processes" in skipped_sentence(reason, 3, set()) for reason in set(Reason) - {Reason.UNREACHABLE_FILE}
+    )
+    assert "1 mapped file," in skipped_sentence(Reason.UNREACHABLE_FILE, 1, set())
 
 
-def test_who_has_the_capability_is_not_told_to_get_it() -> None:
-    assert "take CAP_SYS_PTRACE" in skipped.advice(Reason.PERMISSION, set())
-    assert "CAP_SYS_PTRACE" not in skipped.advice(Reason.PERMISSION, {Capability.CAP_SYS_PTRACE})
+def test_a_held_capability_is_not_advised() -> None:
+    assert "give the collector CAP_SYS_PTRACE" in skipped_sentence(Reason.PERMISSION, 1, set())
+    assert "give the collector" not in skipped_sentence(Reason.PERMISSION, 1, {Capability.CAP_SYS_PTRACE})
 
 
 @pytest.mark.parametrize(("held", "level"), [(set(), logging.WARNING), ({Capability.CAP_SYS_PTRACE}, logging.INFO)])
-def test_what_cannot_be_helped_is_no_warning(
+def test_processes_that_no_capability_opens_are_logged_as_info(
     held: set[Capability], level: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(skipped, "held", lambda: held)
     with caplog.at_level(logging.INFO):
-        LeftOut(make_context().logger).take({Reason.PERMISSION: 3})
+        SkippedLog(make_context().logger).update({Reason.PERMISSION: 3})
     [record] = caplog.records
-    assert (record.levelno, record.getMessage()[:21]) == (level, "Left out (3): process")
+    assert (record.levelno, record.getMessage()[:26]) == (level, "Cannot inspect 3 processes")

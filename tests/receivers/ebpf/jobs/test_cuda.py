@@ -1,12 +1,11 @@
-"""Everything a CUDA program does, against its own log."""
+"""The CUDA calls of a program, compared with its own log."""
 
 import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel_receivers.ebpf.processes.identities import plain_list
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, metrics_of, numbers
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram_points, metrics_of, numbers
 
 LAUNCH, SYNC = "zernel.cuda.launch.latency", "zernel.cuda.sync.wait"
 COPY, COPIED = "zernel.cuda.copy.latency", "zernel.cuda.copy.size"
@@ -18,13 +17,13 @@ RUNTIME = "load libcudart.so.12; load libcuda.so.1"
 
 
 def watched(watch: Watch, standin: Standin, script: str, libraries: str = RUNTIME) -> tuple[Batch, Program]:
-    """What the watch and the program itself say of a script."""
+    """The receiver's reading of a script, and the program with its own log."""
     with standin.start() as program:
         for command in libraries.split("; "):
             program.do(command)
         watch.attach()
         for command in script.split("; "):
-            program.send(command)  # what is queued is executed without a pause, so a wait really waits
+            program.send(command)  # queued commands run without a pause, so that a wait is a real wait
         program.wait()
         return watch.read(), program
 
@@ -115,13 +114,13 @@ def test_failed_allocations_and_frees_change_nothing(watch: Watch, standin: Stan
     assert numbers(batch, ERRORS, process_pid=program.pid, error_type="out_of_memory") == [2]
 
 
-def test_a_device_chosen_before_we_looked_is_said_to_be_unknown(watch: Watch, standin: Standin) -> None:
+def test_a_device_chosen_before_attaching_is_unknown(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, "cudaMalloc size=10", f"{RUNTIME}; cudaSetDevice device=1")
     assert numbers(batch, USED, process_pid=program.pid, zernel_gpu_index="unknown") == [10]
 
 
 def device_numbers(watch: Watch, standin: Standin, script: str, visible: str = "") -> dict[object, int]:
-    """Bytes used by device, of a program that begins when the probes are in place."""
+    """Bytes used on each device, by a program that starts after the probes are on."""
     with standin.start() as first:
         for command in RUNTIME.split("; "):
             first.do(command)
@@ -131,27 +130,27 @@ def device_numbers(watch: Watch, standin: Standin, script: str, visible: str = "
             program.do(command)
         points = metrics_of(watch.read())[USED].gauge.data_points
     return {
-        str(told["zernel_gpu_index"]): point.as_int
+        str(attributes["zernel_gpu_index"]): point.as_int
         for point in points
-        if (told := attributes_of(point))["process_pid"] == program.pid
+        if (attributes := attributes_of(point))["process_pid"] == program.pid
     }
 
 
 @pytest.mark.parametrize("allocate", ["cudaMalloc size=10", "cuMemAlloc_v2 size=10"])
-def test_a_thread_that_chooses_no_device_is_on_the_first_one(watch: Watch, standin: Standin, allocate: str) -> None:
+def test_a_thread_without_a_chosen_device_uses_the_first_one(watch: Watch, standin: Standin, allocate: str) -> None:
     assert device_numbers(watch, standin, f"cudaDeviceSynchronize; {allocate} threads=2") == {"0": 20}
 
 
-def test_the_first_device_is_the_first_that_is_visible(watch: Watch, standin: Standin) -> None:
+def test_the_first_device_is_the_first_visible_one(watch: Watch, standin: Standin) -> None:
     assert device_numbers(watch, standin, "cudaMalloc size=10", visible="5,3") == {"5": 10}
 
 
-def test_a_choice_is_that_of_its_thread_alone(watch: Watch, standin: Standin) -> None:
+def test_a_chosen_device_applies_to_its_thread_only(watch: Watch, standin: Standin) -> None:
     script = "cudaSetDevice device=1; cudaMalloc size=1; cudaMalloc size=10 threads=2"
     assert device_numbers(watch, standin, script) == {"1": 1, "0": 20}
 
 
-def test_a_choice_that_fails_changes_nothing(watch: Watch, standin: Standin) -> None:
+def test_a_failed_choice_changes_nothing(watch: Watch, standin: Standin) -> None:
     script = "cudaSetDevice device=1; cudaSetDevice device=9; cudaMalloc size=1"
     assert device_numbers(watch, standin, script) == {"1": 1}
 
@@ -173,13 +172,13 @@ def test_a_choice_that_fails_changes_nothing(watch: Watch, standin: Standin) -> 
         ("cuMemCreate device=1 size=1; cuMemCreate device=0 size=20", {"1": 1, "0": 20}),
     ],
 )
-def test_the_device_is_that_of_the_current_context(
+def test_the_device_is_the_one_of_the_current_context(
     watch: Watch, standin: Standin, script: str, devices: dict[object, int]
 ) -> None:
     assert device_numbers(watch, standin, script) == devices
 
 
-def test_of_a_context_made_before_we_looked_the_device_is_unknown(watch: Watch, standin: Standin) -> None:
+def test_the_device_of_a_context_made_before_attaching_is_unknown(watch: Watch, standin: Standin) -> None:
     before = f"{RUNTIME}; cuDevicePrimaryCtxRetain device=1"
     script = "cudaSetDevice device=0; cudaMalloc size=1; cuCtxSetCurrent; cudaMalloc size=20"
     batch, program = watched(watch, standin, script, before)
@@ -189,7 +188,7 @@ def test_of_a_context_made_before_we_looked_the_device_is_unknown(watch: Watch, 
     assert used == {0: 1, 1: 0, "unknown": 20}
 
 
-def test_devices_have_the_machines_numbers(watch: Watch, standin: Standin) -> None:
+def test_devices_have_the_machine_s_indexes(watch: Watch, standin: Standin) -> None:
     with standin.start(environment={"CUDA_VISIBLE_DEVICES": "5,3"}) as program:
         program.do("load libcudart.so.12")
         watch.attach()
@@ -200,8 +199,8 @@ def test_devices_have_the_machines_numbers(watch: Watch, standin: Standin) -> No
 
 
 @pytest.mark.parametrize(
-    ("told", "devices"),
+    ("text", "devices"),
     [("0", (0,)), ("2, 3", (2, 3)), ("", ()), ("GPU-8932f937", ()), ("1,1", ()), ("0,-1", ()), ("٣", ()), ("9999", ())],
 )
-def test_only_plain_lists_of_devices_are_understood(told: str, devices: tuple[int, ...]) -> None:
-    assert plain_list(told) == devices
+def test_only_plain_lists_of_devices_are_parsed(text: str, devices: tuple[int, ...]) -> None:
+    assert plain_list(text) == devices

@@ -1,4 +1,4 @@
-"""Waits for other ranks, in unmodified PyTorch: two ranks with gloo, of which one comes late."""
+"""Waits for other ranks in unmodified PyTorch: two ranks with gloo, one of them late."""
 
 import json
 import subprocess
@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_receivers.ebpf.session import Watch
-from tests.receivers.ebpf.watching import attributes_of, reading, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, reading, spans_of
 
 STEPS = 5
 LATE_NS = 100_000_000
 
 
 class Rank:
-    """A rank at work."""
+    """A rank that trains."""
 
     def __init__(self, python: str, rank: int, store: Path) -> None:
         script = Path(__file__).with_name("train_distributed.py")
@@ -27,7 +26,7 @@ class Rank:
             text=True,
         )
 
-    def said(self) -> str:
+    def line(self) -> str:
         assert self.process.stdout
         return self.process.stdout.readline().strip()
 
@@ -37,22 +36,22 @@ class Rank:
 
 
 @pytest.mark.timeout(300)  # two ranks load several GB of libraries where PyTorch is one for CUDA
-def test_waits_for_other_ranks_are_seen_and_exceptions_pass(watch: Watch, python: str, tmp_path: Path) -> None:
+def test_waits_for_other_ranks_are_emitted_and_exceptions_pass(watch: Watch, python: str, tmp_path: Path) -> None:
     with ExitStack() as stack:
         ranks = [Rank(python, number, tmp_path / "store") for number in range(2)]
         for rank in ranks:
             stack.enter_context(rank.process)
             stack.callback(rank.process.kill)
-        assert [rank.said() for rank in ranks] == ["ready", "ready"]
+        assert [rank.line() for rank in ranks] == ["ready", "ready"]
         watch.attach()
         with reading(watch):
             for rank in ranks:
                 rank.go_on()
-            assert [json.loads(rank.said())["caught"] for rank in ranks] == [True, False]
+            assert [json.loads(rank.line())["caught"] for rank in ranks] == [True, False]
         spans = spans_of(watch.read(), ranks[0].process.pid)
         for rank in ranks:
             rank.go_on()
-        assert [rank.process.wait() for rank in ranks] == [0, 0], "the job is not harmed"
+        assert [rank.process.wait() for rank in ranks] == [0, 0], "the job is unharmed"
     backwards = named(spans, "backward", "backward")
     reducers = named(spans, "ddp", "c10d::Reducer::finalize_backward")
     waits = named(spans, "sync", "c10d::Work::wait")
@@ -62,15 +61,15 @@ def test_waits_for_other_ranks_are_seen_and_exceptions_pass(watch: Watch, python
         assert inner.end_time_unix_nano == outer.end_time_unix_nano
     assert duration_ns(reducers) + duration_ns(waits) > STEPS * LATE_NS / 2, "rank 1 keeps rank 0 waiting"
     assert len(waits) >= 2
-    assert all(duration_ns([wait]) < 10**9 for wait in waits), "of a wait that fails the end is not known"
+    assert all(duration_ns([wait]) < 10**9 for wait in waits), "a failed wait has no end"
 
 
 def named(spans: list[Span], interval: str, name: str) -> list[Span]:
-    """The spans of an interval by this name, in order."""
+    """The spans of an interval with this name, in order."""
     found = [span for span in spans if (attributes_of(span)["zernel_interval"], span.name) == (interval, name)]
     return sorted(found, key=lambda span: span.start_time_unix_nano)
 
 
 def duration_ns(spans: list[Span]) -> int:
-    """Of all together."""
+    """The sum of the durations."""
     return sum(span.end_time_unix_nano - span.start_time_unix_nano for span in spans)

@@ -1,4 +1,4 @@
-"""Kernel launches of a program that runs already, counted in the kernel."""
+"""Kernel launches of a running program, counted in the kernel."""
 
 import asyncio
 import logging
@@ -10,11 +10,10 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.emit.metrics import AT_ONCE
+from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, doubles, histogram_points, metrics_of, numbers
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, doubles, histogram_points, metrics_of, numbers
 
 LAUNCH = "zernel.cuda.launch.latency"
 
@@ -47,16 +46,15 @@ def test_a_point_is_a_delta_with_the_bounds_of_an_hdr_histogram(watch: Watch, st
     assert attributes_of(point)["zernel_phase"] == "unknown"
 
 
-def test_three_digits_are_kept_if_asked(loadable: None, standin: Standin) -> None:
-    watch = Watch(EbpfConfig(significant_figures=3), make_context(clock=SystemClock()))
-    with closing(watch), standin.start() as program:
-        watch.open()
+def test_three_significant_figures_are_kept_if_configured(loadable: None, standin: Standin) -> None:
+    config = EbpfConfig(significant_figures=3)
+    with closing(Watch(config, make_context(clock=SystemClock()))) as watch, standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
         program.do("cudaLaunchKernel times=1000 threads=2")
         (point,) = histogram_points(watch.read(), LAUNCH, process_pid=program.pid)
     bounds = np.array(point.explicit_bounds)
-    counted = np.flatnonzero(point.bucket_counts[1:-1])  # those with a bound on both sides
+    counted = np.flatnonzero(point.bucket_counts[1:-1])  # buckets with a bound on both sides
     widths = bounds[counted + 1] - bounds[counted]
     assert point.count == 2000
     assert (widths < np.maximum(1.5e-9, bounds[counted + 1] / 1000)).all()
@@ -82,33 +80,18 @@ async def test_a_receiver_emits_what_a_running_program_does(
 
 
 def test_a_large_reading_comes_in_small_batches(watch: Watch, standin: Standin) -> None:
-    forks = 2 * AT_ONCE + 10
+    forks = 2 * SERIES_PER_BATCH + 10
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
         program.do(f"cudaLaunchKernel times=3 forks={forks}")
-        batches = watch.read_batches()
+        batches = watch.session.read().batches
     series = [histogram_points(batch, LAUNCH) for batch in batches]
-    assert max(map(len, series)) <= AT_ONCE
+    assert max(map(len, series)) <= SERIES_PER_BATCH
     assert sum(calls(batch, LAUNCH) for batch in batches) == 3 * forks
 
 
-def test_batches_that_were_not_taken_come_again(watch: Watch, standin: Standin) -> None:
-    with standin.start() as program:
-        program.do("load libcudart.so.12")
-        watch.attach()
-        program.do(f"cudaLaunchKernel times=3 forks={2 * AT_ONCE + 10}")
-        batches = watch.read_batches()
-        watch.taken(batches[0])
-        again = watch.read_batches()
-    assert len(batches) > 2
-    assert again[: len(batches) - 1] == batches[1:]
-    assert batches[0] not in again
-    watch.taken()
-    assert watch.read_batches()[0] not in again
-
-
-def test_what_probes_cost_is_told(watch: Watch, standin: Standin) -> None:
+def test_the_cost_of_probes_is_emitted(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         program.do("cudaLaunchKernel")  # loads libcuda
@@ -116,7 +99,7 @@ def test_what_probes_cost_is_told(watch: Watch, standin: Standin) -> None:
         program.do("cudaLaunchKernel times=100")
         batch = watch.read()
     assert numbers(batch, "zernel.probe.hits", process_pid=program.pid) == [200], (
-        "of the runtime, and the driver's inside"
+        "100 of the runtime, and 100 of the driver inside them"
     )
     (spent,) = doubles(batch, "zernel.probe.time", process_pid=program.pid)
     (floor,) = doubles(batch, "zernel.probe.floor")

@@ -1,18 +1,17 @@
-"""Collectives and communicators, against the program's own log."""
+"""Collectives and communicators, compared with the program's own log."""
 
 import pytest
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, histogram_points, numbers, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram_points, numbers, spans_of
 
 DURATION, SIZE, ERRORS = "zernel.nccl.collective.duration", "zernel.nccl.collective.size", "zernel.nccl.errors"
 INIT = "ncclCommInitRank comm=1 ranks=8 rank=3"
 
 
 def watched(watch: Watch, standin: Standin, script: str) -> tuple[Batch, Program]:
-    """What the watch and the program itself say of a script."""
+    """The receiver's reading of a script, and the program with its own log."""
     with standin.start() as program:
         for library in ("libcudart.so.12", "libcuda.so.1", "libnccl.so.2"):
             program.do(f"load {library}")
@@ -51,22 +50,22 @@ def test_elements_have_their_true_size(watch: Watch, standin: Standin, type_: in
     assert numbers(batch, SIZE, process_pid=program.pid) == [10 * size]
 
 
-def test_more_bytes_than_can_be_told_are_the_most_that_can(watch: Watch, standin: Standin) -> None:
+def test_a_size_above_the_integer_range_is_the_highest_integer(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, f"{INIT}; ncclAllGather comm=1 count={1 << 60} type=0")
     assert numbers(batch, SIZE, process_pid=program.pid) == [(1 << 63) - 1]
     assert collective_span(batch, program.pid)["zernel_nccl_bytes"] == (1 << 63) - 1
 
 
-def test_a_span_tells_communicator_rank_and_size(watch: Watch, standin: Standin) -> None:
+def test_the_span_of_a_collective_has_communicator_rank_and_size(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7")
     (span,) = [one for one in spans_of(batch, program.pid) if one.name == "all_reduce"]
     (call,) = program.calls("ncclAllReduce")
-    told = attributes_of(span)
-    assert told["zernel_interval"] == "collective"
-    assert (told["zernel_rank"], told["zernel_world_size"]) == (3, 8)
-    assert told["zernel_nccl_communicator"] == f"{call['pointer']:#x}"
-    assert told["zernel_nccl_bytes"] == 40
-    assert told["zernel_timing_source"] == "host_enqueue"
+    attributes = attributes_of(span)
+    assert attributes["zernel_interval"] == "collective"
+    assert (attributes["zernel_rank"], attributes["zernel_world_size"]) == (3, 8)
+    assert attributes["zernel_nccl_communicator"] == f"{call['pointer']:#x}"
+    assert attributes["zernel_nccl_bytes"] == 40
+    assert attributes["zernel_timing_source"] == "host_enqueue"
     (resource,) = [one.resource for one in batch.spans.resource_spans if span in one.scope_spans[0].spans]
     assert (
         attributes_of(resource).items()
@@ -75,7 +74,7 @@ def test_a_span_tells_communicator_rank_and_size(watch: Watch, standin: Standin)
 
 
 @pytest.mark.parametrize("init", ["ncclCommInitRank", "ncclCommInitRankConfig", "ncclCommInitRankScalable"])
-def test_every_way_to_join_tells_rank_and_size(watch: Watch, standin: Standin, init: str) -> None:
+def test_every_init_function_gives_rank_and_size(watch: Watch, standin: Standin, init: str) -> None:
     batch, program = watched(watch, standin, f"{init} comm=1 ranks=4 rank=2; ncclAllGather comm=1 count=100 type=0")
     assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
     assert numbers(batch, SIZE, process_pid=program.pid) == [400]
@@ -83,18 +82,19 @@ def test_every_way_to_join_tells_rank_and_size(watch: Watch, standin: Standin, i
 
 def collective_span(batch: Batch, pid: int) -> dict[str, object]:
     """The attributes of the only collective's span."""
-    (told,) = [told for told in map(attributes_of, spans_of(batch, pid)) if told["zernel_interval"] == "collective"]
-    return told
+    attributes = map(attributes_of, spans_of(batch, pid))
+    (collective,) = [one for one in attributes if one["zernel_interval"] == "collective"]
+    return collective
 
 
-def test_of_a_split_communicator_rank_and_size_are_said_to_be_unknown(watch: Watch, standin: Standin) -> None:
+def test_rank_and_size_of_a_split_communicator_are_unknown(watch: Watch, standin: Standin) -> None:
     script = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclAllGather comm=2 count=100 type=0"
     batch, program = watched(watch, standin, script)
     assert not {"zernel_rank", "zernel_world_size"} & set(collective_span(batch, program.pid))
-    assert numbers(batch, SIZE, process_pid=program.pid) == [100], "its own share"
+    assert numbers(batch, SIZE, process_pid=program.pid) == [100], "the own share only"
 
 
-def test_what_the_program_asks_nccl_is_learned(watch: Watch, standin: Standin) -> None:
+def test_rank_and_size_are_known_once_the_program_asks_nccl(watch: Watch, standin: Standin) -> None:
     script = f"{INIT}; ncclCommSplit comm=1 rank=1; ncclCommCount comm=2; ncclCommUserRank comm=2; "
     batch, program = watched(watch, standin, script + "ncclAllGather comm=2 count=100 type=0")
     assert collective_span(batch, program.pid).items() >= {"zernel_rank": 1, "zernel_world_size": 8}.items()
@@ -106,10 +106,10 @@ def test_communicators_of_all_devices_have_a_rank_each(watch: Watch, standin: St
     assert collective_span(batch, program.pid).items() >= {"zernel_rank": 2, "zernel_world_size": 4}.items()
     assert numbers(batch, SIZE, process_pid=program.pid) == [40]
     (resource,) = [one.resource for one in batch.spans.resource_spans]
-    assert "zernel_rank" not in attributes_of(resource), "the process is all of them"
+    assert "zernel_rank" not in attributes_of(resource), "the process has all ranks"
 
 
-def test_ranks_of_communicators_made_before_are_inferred_from_the_environment(watch: Watch, standin: Standin) -> None:
+def test_ranks_of_communicators_made_before_attaching_come_from_the_environment(watch: Watch, standin: Standin) -> None:
     with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}) as program:
         program.do("load libnccl.so.2")
         program.do("ncclCommInitRank comm=1 ranks=8 rank=5")
@@ -122,11 +122,13 @@ def test_ranks_of_communicators_made_before_are_inferred_from_the_environment(wa
     (resource,) = [one.resource for one in batch.spans.resource_spans]
     inferred = {"zernel_rank": 5, "zernel_world_size": 8, "zernel_local_rank": 1, "zernel_rank_source": "environ"}
     assert attributes_of(resource).items() >= inferred.items()
-    assert "zernel_rank" not in collective_span(batch, program.pid), "nobody has said so of this communicator"
+    assert "zernel_rank" not in collective_span(batch, program.pid), (
+        "the environment says nothing about this communicator"
+    )
     assert numbers(later, SIZE, process_pid=program.pid, zernel_nccl_operation="all_gather") == [80]
 
 
-def test_what_nccl_says_replaces_what_was_inferred(watch: Watch, standin: Standin) -> None:
+def test_the_rank_from_nccl_replaces_the_rank_from_the_environment(watch: Watch, standin: Standin) -> None:
     with standin.start(environment={"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "99999999999999999999"}) as program:
         program.do("load libnccl.so.2")
         watch.attach()
@@ -134,10 +136,10 @@ def test_what_nccl_says_replaces_what_was_inferred(watch: Watch, standin: Standi
         program.do("ncclAllReduce comm=1 count=10 type=0")
         (resource,) = [one.resource for one in watch.read().spans.resource_spans]
     assert attributes_of(resource)["zernel_rank_source"] == "nccl"
-    assert "zernel_local_rank" not in attributes_of(resource), "no number that it could be"
+    assert "zernel_local_rank" not in attributes_of(resource), "the number is too large for a rank"
 
 
-def test_a_wait_settles_what_was_enqueued_before(watch: Watch, standin: Standin) -> None:
+def test_a_wait_ends_the_collectives_enqueued_before_it(watch: Watch, standin: Standin) -> None:
     batch, program = watched(
         watch, standin, f"{INIT}; ncclAllReduce comm=1 count=5000000 type=7 times=3; cudaDeviceSynchronize"
     )
@@ -160,7 +162,7 @@ def test_a_wait_settles_what_was_enqueued_before(watch: Watch, standin: Standin)
         "cudaEventRecord event=1 stream=3; cudaEventSynchronize event=1",
     ],
 )
-def test_the_next_wait_for_the_gpu_settles_a_collective(watch: Watch, standin: Standin, sync: str) -> None:
+def test_the_next_wait_for_the_gpu_ends_a_collective(watch: Watch, standin: Standin, sync: str) -> None:
     script = f"{INIT}; ncclAllReduce comm=1 count=10 type=7 stream=3; {sync}; {sync}"
     batch, program = watched(watch, standin, script)
     assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound") == 1
@@ -186,7 +188,7 @@ def test_failed_collectives_are_errors_and_nothing_else(watch: Watch, standin: S
     assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_usage") == [1]
 
 
-def test_of_a_group_that_fails_nothing_is_told_and_what_follows_is_in_no_group(watch: Watch, standin: Standin) -> None:
+def test_a_failed_group_has_no_collectives_and_the_next_call_is_in_no_group(watch: Watch, standin: Standin) -> None:
     group = "ncclGroupStart; ncclAllReduce comm=1 count=10 type=7; ncclAllReduce null=1 count=10 type=7; ncclGroupEnd"
     batch, program = watched(watch, standin, f"{INIT}; {group}; ncclSend comm=1 count=10 type=7")
     assert collective_span(batch, program.pid)["zernel_nccl_operation"] == "send"
@@ -205,7 +207,7 @@ def test_calls_of_communicators_that_do_not_block_are_no_errors(watch: Watch, st
     assert attributes_of(resource).items() >= {"zernel_rank": 3, "zernel_world_size": 8}.items()
 
 
-def test_launches_of_nccls_own_runtime_are_seen_at_the_driver(watch: Watch, standin: Standin) -> None:
+def test_launches_of_nccl_s_own_runtime_are_counted_at_the_driver(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7 times=5")
     latency = "zernel.cuda.launch.latency"
     assert calls(batch, latency, process_pid=program.pid, zernel_cuda_api="driver") == 5

@@ -1,24 +1,23 @@
-"""What a thread does is counted in the phase that it is in at that moment."""
+"""A call is counted in the phase of its thread."""
 
 import subprocess
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.jobs.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import calls, doubles, spans_of
+from tests.receivers.ebpf.watching import Watch, calls, doubles, spans_of
 
 STEPS = 10
 
 
-def test_every_wait_is_counted_in_its_phase_on_whatever_thread(watch: Watch, standin: Standin, python: str) -> None:
+def test_every_wait_is_counted_in_its_phase_on_any_thread(watch: Watch, standin: Standin, python: str) -> None:
     batch, waited, pid = trained(watch, python, "train_waiting.py", standin.cudart, STEPS)
     phases = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
-    seen = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in phases}
-    assert seen == waited
-    assert min(seen.values()) >= STEPS
+    counted = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in phases}
+    assert counted == waited
+    assert min(counted.values()) >= STEPS
 
 
 STALLING = """
@@ -47,7 +46,7 @@ STALLING = """
 
 @contextmanager
 def stalling(python: str) -> Iterator["subprocess.Popen[str]"]:
-    """A loop over a DataLoader that says where it is, and goes on when it is told to."""
+    """A loop over a DataLoader. It prints where it is, and continues after each line of input."""
     command = [python, "-c", textwrap.dedent(STALLING)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program:
         try:
@@ -57,7 +56,7 @@ def stalling(python: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def elapsed(watch: Watch, pid: int, phase: str) -> float:
-    """Seconds that the process has been in the phase that it is in now, which must be this one."""
+    """Seconds since the process entered its current phase, which must be `phase`."""
     batch = watch.read()
     watch.taken()
     (found,) = doubles(batch, "zernel.phase.elapsed", process_pid=pid)
@@ -65,7 +64,7 @@ def elapsed(watch: Watch, pid: int, phase: str) -> float:
     return found
 
 
-def test_a_phase_shows_before_it_is_over(watch: Watch, python: str) -> None:
+def test_a_phase_is_emitted_before_it_ends(watch: Watch, python: str) -> None:
     with stalling(python) as program:
         assert program.stdin
         assert program.stdout
@@ -75,10 +74,10 @@ def test_a_phase_shows_before_it_is_over(watch: Watch, python: str) -> None:
             program.stdin.write("go on\n")
             assert program.stdout.readline() == {"data_loading": "loading\n", "gpu_compute": "computing\n"}[phase]
             first = elapsed(watch, program.pid, phase)
-            assert 0 < first < elapsed(watch, program.pid, phase), "it goes on"
+            assert 0 < first < elapsed(watch, program.pid, phase), "the phase continues"
 
 
-def test_a_scope_that_its_process_dies_in_is_told(watch: Watch, python: str) -> None:
+def test_the_scope_in_which_a_process_dies_is_emitted(watch: Watch, python: str) -> None:
     with stalling(python) as program:
         assert program.stdin
         assert program.stdout
@@ -94,7 +93,7 @@ def test_a_scope_that_its_process_dies_in_is_told(watch: Watch, python: str) -> 
     assert span.status.code == span.status.STATUS_CODE_ERROR
 
 
-def test_without_scopes_no_phase_is_told(watch: Watch, standin: Standin) -> None:
+def test_without_scopes_no_phase_is_emitted(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()

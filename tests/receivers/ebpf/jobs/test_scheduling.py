@@ -1,4 +1,4 @@
-"""Where the time of threads goes that do not run."""
+"""The time that threads spend off the CPU."""
 
 import os
 import subprocess
@@ -15,26 +15,24 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load_variant
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load, load_variant
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import doubles, histogram_points, numbers, require_ebpf
+from tests.receivers.ebpf.watching import Watch, doubles, histogram_points, numbers, require_ebpf
 
 WAIT_NS = 200_000_000
 
 
 @pytest.fixture(params=[False, True], ids=["state as an argument", "state in the task"])
 def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
-    """A watch with the program for this kernel's scheduler tracepoint, and one with that for kernels before 5.18."""
-    watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), *([_load_old] if request.param else []))
+    """A session with the scheduler program for this kernel, and one with the program for kernels before 5.18."""
     require_ebpf()
-    with closing(watch):
-        watch.open()
+    loader = _load_old if request.param else load
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), loader)) as watch:
         yield watch
 
 
-def _load_old(limits: Limits) -> Loaded:
+def _load_old(limits: Limits) -> LoadedProbes:
     mode = require_ebpf()
     return load_variant(limits, Mode.PERF if mode is Mode.PERF else Mode.MULTI, "classic", [["sched_switch"]])
 
@@ -46,7 +44,7 @@ def waited(watch: Watch, standin: Standin) -> tuple[Batch, Program]:
         program.do("cudaLaunchKernel")
         watch.read()
         watch.taken()
-        program.send(f"cudaLaunchKernel work={WAIT_NS}")  # at once, so that the wait is for all of it
+        program.send(f"cudaLaunchKernel work={WAIT_NS}")  # not waited for, so that the next call waits for all of it
         program.do("cudaDeviceSynchronize")
         return watch.read(), program
 
@@ -58,7 +56,7 @@ def test_a_sleep_on_a_futex_is_a_distributed_sync_wait(watch: Watch, standin: St
     assert WAIT_NS / 2e9 < point.sum <= sync.sum
 
 
-def test_time_off_the_cpu_and_bursts_on_it_are_told(watch: Watch, standin: Standin) -> None:
+def test_time_off_the_cpu_and_cpu_bursts_are_emitted(watch: Watch, standin: Standin) -> None:
     batch, program = waited(watch, standin)
     (off_cpu,) = doubles(batch, "zernel.process.off_cpu", process_pid=program.pid)
     (io_wait,) = doubles(batch, "zernel.process.io.wait", process_pid=program.pid)
@@ -81,7 +79,7 @@ sys.stdin.readline()
 
 
 def test_uninterruptible_sleep_is_waiting_for_io(watch: Watch, standin: Standin, tmp_path: Path) -> None:
-    """A disk cannot be told to be slow; a parent sleeps like that too, until its child has opened a FIFO."""
+    """A slow disk cannot be simulated. A parent sleeps uninterruptibly too, until its child has opened a FIFO."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     command = [sys.executable, "-c", SPAWN, str(standin.cudart), str(fifo)]
@@ -102,7 +100,9 @@ def test_uninterruptible_sleep_is_waiting_for_io(watch: Watch, standin: Standin,
         batch = watch.read()
     (io_wait,) = doubles(batch, "zernel.process.io.wait", process_pid=program.pid)
     (off_cpu,) = doubles(batch, "zernel.process.off_cpu", process_pid=program.pid)
-    assert WAIT_NS / 1e9 <= io_wait <= off_cpu
+    assert (
+        WAIT_NS / 2e9 < io_wait <= off_cpu
+    )  # its state is D before it leaves the CPU, which takes long on a busy machine
 
 
 def test_reads_of_more_than_a_page_are_counted(watch: Watch, standin: Standin) -> None:

@@ -1,4 +1,4 @@
-"""Scopes of a C program that opens them as PyTorch does: nested, abandoned, too deep; and phases of calls in them."""
+"""Scopes of a C program that opens them as PyTorch does: nested, abandoned, too deep. Calls have their phases."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,9 +7,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import attributes_of, calls, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
 
 LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 STEP = "Optimizer.step#AdamW.step"
@@ -18,7 +17,7 @@ SCOPES_KEPT = 16
 
 
 def run(watch: Watch, standin: Standin, commands: Sequence[str]) -> tuple[Batch, Program]:
-    """What the watch has read when a program has done the commands, and is still there."""
+    """The receiver's reading after a program has run the commands. The program still runs."""
     with standin.start() as program:
         for library in ("libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"):
             program.do(f"load {library}")
@@ -39,7 +38,7 @@ def launches_by_phase(batch: Batch, program: Program) -> dict[str, int]:
     return {phase: count for phase, count in counts.items() if count}
 
 
-def test_a_step_of_training_is_seen_scope_by_scope(watch: Watch, standin: Standin) -> None:
+def test_every_scope_of_a_training_step_is_emitted(watch: Watch, standin: Standin) -> None:
     steps = 5
     step = [f"open {LOADING}", CALLS_INSIDE, "close", "cudaLaunchKernel times=20", "THPEngine_run_backward"]
     step += [
@@ -60,7 +59,7 @@ def test_a_step_of_training_is_seen_scope_by_scope(watch: Watch, standin: Standi
     assert intervals == {"data_loading": steps, "backward": steps, "optimizer": steps}
 
 
-def test_scopes_nest_and_the_phase_around_comes_back(watch: Watch, standin: Standin) -> None:
+def test_scopes_nest_and_the_outer_phase_returns(watch: Watch, standin: Standin) -> None:
     inner = [f"open {STEP}", CALLS_INSIDE, "close"]
     batch, program = run(watch, standin, [f"open {LOADING}", *inner, "cudaLaunchKernel times=3", "close"])
     assert launches_by_phase(batch, program) == {"optimizer_step": 10, "data_loading": 3}
@@ -83,7 +82,7 @@ def test_scopes_of_any_depth_are_all_emitted(watch: Watch, standin: Standin, dep
     assert sorted(span.name for span in scopes_of(batch, program)) == sorted(names)
 
 
-def test_a_name_is_kept_up_to_its_room_and_no_further(watch: Watch, standin: Standin) -> None:
+def test_a_long_name_is_truncated(watch: Watch, standin: Standin) -> None:
     batch, program = run(watch, standin, ["open " + "n" * 100, "close"])
     (span,) = scopes_of(batch, program)
     assert span.name == "n" * 63

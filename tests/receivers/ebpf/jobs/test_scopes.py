@@ -1,14 +1,13 @@
-"""Scopes that are not closed as they should be corrupt neither phases nor spans, in real PyTorch."""
+"""In real PyTorch, scopes that are not closed properly corrupt neither phases nor spans."""
 
 from collections import Counter
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.jobs.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import calls, spans_of
+from tests.receivers.ebpf.watching import Watch, calls, spans_of
 
 PHASES = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
 ROUNDS, THREADS, KEPT = 5, 4, 16
@@ -17,7 +16,7 @@ ERROR = 2
 
 
 def done(watch: Watch, standin: Standin, python: str, case: str) -> tuple[Counter[str], list[Span]]:
-    """The names and spans of the scopes of a case, of which all waits are in their phases."""
+    """The names and spans of the scopes of a case. All its waits must be in their phases."""
     batch, waited, pid = trained(watch, python, "train_scopes.py", standin.cudart, case)
     assert phases(batch, pid) == waited
     spans = [span for span in spans_of(batch, pid) if not span.name.startswith("cuda")]
@@ -25,8 +24,8 @@ def done(watch: Watch, standin: Standin, python: str, case: str) -> tuple[Counte
 
 
 def phases(batch: Batch, pid: int) -> dict[str, int]:
-    seen = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in PHASES}
-    return {phase: count for phase, count in seen.items() if count}
+    counted = {phase: calls(batch, "zernel.cuda.sync.wait", process_pid=pid, zernel_phase=phase) for phase in PHASES}
+    return {phase: count for phase, count in counted.items() if count}
 
 
 def is_error(span: Span) -> bool:
@@ -51,20 +50,20 @@ def test_scopes_left_open_end_with_the_one_around_them(watch: Watch, standin: St
     )
 
 
-def test_scopes_left_open_for_good_keep_no_other_out(watch: Watch, standin: Standin, python: str) -> None:
+def test_scopes_that_stay_open_do_not_displace_others(watch: Watch, standin: Standin, python: str) -> None:
     names, spans = done(watch, standin, python, "open_for_good")
     assert names[LOADING] == ROUNDS
     assert names["left open"] == 40
     errors = Counter(span.name for span in spans if is_error(span))
     assert set(errors) == {"left open"}
-    assert errors["left open"] > 40 - KEPT, "the others end with the program, which closes them"
+    assert errors["left open"] > 40 - KEPT, "the program closes the others at its end"
 
 
-def test_of_scopes_nested_too_deep_all_are_told(watch: Watch, standin: Standin, python: str) -> None:
+def test_scopes_nested_too_deep_are_all_emitted(watch: Watch, standin: Standin, python: str) -> None:
     names, spans = done(watch, standin, python, "deep")
     assert names == {STEP: ROUNDS, "after": 1} | {f"depth {depth}": ROUNDS for depth in range(1, 21)}
     lost = {span.name for span in spans if is_error(span)}
-    assert lost == {f"depth {depth}" for depth in range(KEPT, 21)}, "their ends are not known"
+    assert lost == {f"depth {depth}" for depth in range(KEPT, 21)}, "their ends are unknown"
 
 
 def test_threads_are_in_the_phases_of_their_own_scopes(watch: Watch, standin: Standin, python: str) -> None:

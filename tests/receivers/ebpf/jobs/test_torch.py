@@ -14,14 +14,13 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.session import Watch
-from tests.receivers.ebpf.watching import attributes_of, calls, numbers, reading, require_ebpf, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, numbers, reading, require_ebpf, spans_of
 
 STEPS = 40
 
 
 def trained(watch: Watch, python: str, script: str, *arguments: object, ends_at_once: bool = False) -> "Training":
-    """What the watch saw of a training, what the training says it did, and its pid."""
+    """The receiver's readings of a training, the training's own counts, and its pid."""
     command = [python, str(Path(__file__).with_name(script)), *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin
@@ -33,7 +32,7 @@ def trained(watch: Watch, python: str, script: str, *arguments: object, ends_at_
             if ends_at_once:
                 program.stdin.close()
             done = json.loads(program.stdout.readline())
-        watch.read()  # which looks at the process while it lives
+        watch.read()  # reads the identity of the process while it lives
         program.stdin.close()
         assert program.wait() == 0
     return watch.read(), done, program.pid
@@ -47,12 +46,11 @@ def training(python: str) -> Training:
     """A training without workers."""
     require_ebpf()
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
-        watch.open()
         return trained(watch, python, "train.py", 0, STEPS)
 
 
 def scopes_of(batch: Batch, pid: int) -> list[Span]:
-    """The spans of a process, without that of the process as a whole."""
+    """The spans of a process, without the span of its whole lifetime."""
     return [span for span in spans_of(batch, pid) if attributes_of(span)["zernel_interval"] != "process"]
 
 
@@ -62,7 +60,7 @@ def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:
 
 def assert_complete(training: Training, iterator: str) -> None:
     batch, done, pid = training
-    assert done["steps"] == STEPS, "the end of the data is one scope more"
+    assert done["steps"] == STEPS, "the end of the data is one more scope"
     assert intervals(batch, pid) == {
         ("data_loading", f"enumerate(DataLoader)#{iterator}DataLoaderIter.__next__"): STEPS + 1,
         ("user", "my forward"): STEPS,
@@ -73,15 +71,15 @@ def assert_complete(training: Training, iterator: str) -> None:
     assert calls(batch, "zernel.dataloader.wait", process_pid=pid) == STEPS + 1
 
 
-def test_scopes_seen_are_the_scopes_executed(training: Training) -> None:
+def test_every_executed_scope_is_emitted(training: Training) -> None:
     assert_complete(training, "_SingleProcess")
 
 
-def test_scopes_seen_are_the_scopes_executed_with_workers(watch: Watch, python: str) -> None:
+def test_every_executed_scope_is_emitted_with_workers(watch: Watch, python: str) -> None:
     assert_complete(trained(watch, python, "train.py", 2, STEPS), "_MultiProcessing")
 
 
-def test_scopes_of_a_training_that_ends_with_its_last_step_are_all_seen(watch: Watch, python: str) -> None:
+def test_every_scope_is_emitted_if_the_training_ends_with_its_last_step(watch: Watch, python: str) -> None:
     assert_complete(trained(watch, python, "train.py", 0, STEPS, ends_at_once=True), "_SingleProcess")
 
 
@@ -106,7 +104,7 @@ def test_scopes_are_in_their_phases_and_follow_each_other(training: Training) ->
     assert all(before.end_time_unix_nano <= begin(after) for before, after in pairwise(spans))
 
 
-def test_the_resource_says_whose_spans_they_are(training: Training) -> None:
+def test_the_resource_identifies_the_process(training: Training) -> None:
     batch, _, pid = training
     resources = [attributes_of(one.resource) for one in batch.spans.resource_spans]
     attributes = [one for one in resources if one["process_pid"] == pid][-1]

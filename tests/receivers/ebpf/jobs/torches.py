@@ -1,7 +1,7 @@
-"""The Pythons with PyTorch that tests start training jobs with.
+"""The Python interpreters with PyTorch that run the training jobs of the tests.
 
-One is this Python if it has PyTorch, or the one that TORCH_PYTHON names. The others are those that `make torches` (or
-`make peers` with REQUIRE_PEERS=1) installed: versions of PyTorch as fleets have them, in .torch/VERSION.
+One is this Python if it has PyTorch, or the one that TORCH_PYTHON names. The others are in .torch/VERSION: versions of
+PyTorch that are in use, installed by `make torches` (or by `make peers` with REQUIRE_PEERS=1).
 """
 
 import functools
@@ -15,18 +15,18 @@ import pytest
 INSTALLED = Path(__file__).parents[4] / ".torch"
 OWN = "own"
 OLD = "2.6.0"
-"""Every run in CI meets this one: the newest version with the string ABI of before C++11 in its names."""
+"""The newest version whose function names have the string ABI from before C++11. Every CI run tests it."""
 
 
 def versions() -> list[str]:
-    """The names of all: OWN, OLD even if it is missing, and what else is installed."""
+    """All versions: OWN, OLD even if it is missing, and all others that are installed."""
     return [OWN, *sorted({OLD, *(stamp.parent.name for stamp in INSTALLED.glob("*/.installed"))})]
 
 
 def python_of(version: str) -> str:
-    """The Python of one of them; skips the test if it is missing."""
+    """The interpreter of a version. Skips the test if it is missing."""
     found = _own_python() if version == OWN else str(INSTALLED / version / "bin/python")
-    if os.environ.get("WITHOUT_TORCH") == "1":  # on an emulated machine, where it would take an hour
+    if os.environ.get("WITHOUT_TORCH") == "1":  # for emulated machines, where it would take an hour
         pytest.skip("WITHOUT_TORCH is 1")
     if found is None or not Path(found).exists():
         which = "PyTorch" if version == OWN else f"PyTorch {version}"
@@ -44,5 +44,5 @@ def _own_python() -> str | None:
 
 @pytest.fixture(scope="module", params=versions())
 def python(request: pytest.FixtureRequest) -> str:
-    """Each Python with PyTorch in turn."""
+    """Each interpreter with PyTorch in turn."""
     return python_of(request.param)

@@ -1,8 +1,8 @@
-"""An unmodified PyTorch training loop that counts what it does; run by test_torch.py with a Python that has PyTorch.
+"""An unmodified PyTorch training loop that counts its steps; run by test_torch.py with a Python that has PyTorch.
 
     python train.py WORKERS STEPS
 
-Says `ready`, waits for a line, trains, prints its counts as JSON, and waits for another line.
+Prints `ready`, waits for a line, trains, prints its counts as JSON, and waits for another line.
 """
 
 import json

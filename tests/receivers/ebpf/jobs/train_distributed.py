@@ -1,9 +1,9 @@
-"""One of two ranks of distributed training on CPUs, unmodified PyTorch; run by test_distributed.py.
+"""One of two ranks of distributed training on CPUs, in unmodified PyTorch; run by test_distributed.py.
 
     python train_distributed.py RANK STORE STEPS
 
-Trains a step, says `ready`, waits for a line, and trains on. Rank 1 comes late to every step and to every other
-collective. Rank 0 meets a collective that fails. Tells what it did as JSON, and waits for another line.
+Trains a step, prints `ready`, waits for a line, and trains the other steps. Rank 1 is late for every step and for every
+other collective. Rank 0 starts a collective that fails. Prints a summary as JSON, and waits for another line.
 """
 
 import json
@@ -60,6 +60,6 @@ def say(text: str) -> None:
 
 
 ANSWERS = os.dup(1)
-os.dup2(2, 1)  # PyTorch 2.7 to 2.9 print what gloo connects to
+os.dup2(2, 1)  # PyTorch 2.7 to 2.9 print the connections of gloo
 torch.set_num_threads(1)
 main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,9 +1,8 @@
-"""Scopes that are not closed as they should be, in real PyTorch, with a (stand-in) GPU to wait for in each; run by
-test_scopes.py.
+"""Scopes in real PyTorch that are not closed properly, with waits for a (stand-in) GPU in each; run by test_scopes.py.
 
     python train_scopes.py LIBCUDART CASE
 
-Says `ready`, waits for a line, does the case, prints how often it waited in each phase as JSON, and waits for another
+Prints `ready`, waits for a line, runs the case, prints the number of waits in each phase as JSON, and waits for another
 line.
 """
 
@@ -33,14 +32,14 @@ def wait(phase: str) -> None:
 
 
 def leave_open(name: str) -> None:
-    """As code does that an exception leaves before it has closed its scope."""
+    """Opens a scope and never closes it, like code that an exception leaves before the end."""
     scope = record_function(name)
     scope.__enter__()
     left_open.append(scope)
 
 
 def exceptions() -> None:
-    """Scopes that exceptions go through are closed by their `with`."""
+    """Exceptions leave scopes, and the `with` of each scope closes it."""
     for _ in range(ROUNDS):
         with contextlib.suppress(ValueError), record_function("outer"), record_function("Optimizer.step#A.step"):
             wait("optimizer_step")
@@ -51,7 +50,7 @@ def exceptions() -> None:
 
 
 def open_scopes() -> None:
-    """Scopes that are never closed, inside of one that is: it takes them along."""
+    """Scopes that are never closed, inside one that is closed and ends them."""
     for _ in range(ROUNDS):
         with record_function("outer"):
             leave_open("Optimizer.step#A.step")
@@ -62,7 +61,7 @@ def open_scopes() -> None:
 
 
 def open_for_good() -> None:
-    """More scopes than are kept, none of them ever closed, do not keep later ones out."""
+    """More scopes stay open than the receiver keeps. Later scopes must still be found."""
     for _ in range(40):
         leave_open("left open")
     for _ in range(ROUNDS):
@@ -82,7 +81,7 @@ def nested(depth: int) -> None:
 
 
 def deep() -> None:
-    """More scopes inside each other than are kept."""
+    """More nested scopes than the receiver keeps."""
     for _ in range(ROUNDS):
         nested(20)
         wait("unknown")
@@ -91,7 +90,7 @@ def deep() -> None:
 
 
 def threads() -> None:
-    """Each thread is in the phase of its own scopes, whatever the others do meanwhile."""
+    """Each thread is in the phase of its own scopes while others have open scopes too."""
     barrier = Barrier(THREADS)
     scopes = {
         "enumerate(DataLoader)#A.__next__": "data_loading",
@@ -103,7 +102,7 @@ def threads() -> None:
     def work(name: str, phase: str) -> None:
         for _ in range(ROUNDS):
             with record_function(name):
-                barrier.wait()  # all are in their scopes
+                barrier.wait()  # every thread is in its scope
                 cudart.cudaDeviceSynchronize()
                 with record_function("inside"):
                     cudart.cudaDeviceSynchronize()
@@ -118,7 +117,7 @@ def threads() -> None:
 
 
 class OnAnotherThread(torch.autograd.Function):  # type: ignore[misc]
-    """Its backward has scopes of its own, on a thread that helps."""
+    """Its backward has scopes of its own, on a helper thread."""
 
     @staticmethod
     def forward(context: Any, inputs: torch.Tensor) -> torch.Tensor:
@@ -126,13 +125,13 @@ class OnAnotherThread(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        def lend_a_hand() -> None:
+        def help_backward() -> None:
             cudart.cudaDeviceSynchronize()
             with record_function("helping"):
                 cudart.cudaDeviceSynchronize()
 
         wait("gpu_compute")
-        thread = Thread(target=lend_a_hand)
+        thread = Thread(target=help_backward)
         thread.start()
         thread.join()
         waited["gpu_compute"] += 2

@@ -1,9 +1,9 @@
-"""A rank of distributed training on CPUs, unmodified PyTorch; run by test_torchrun.py.
+"""A rank of distributed training on CPUs, in unmodified PyTorch; run by test_torchrun.py.
 
     torchrun --nproc-per-node 2 train_torchrun.py FOLDER STEPS
 
-Says `ready` once all ranks are there, and trains when FOLDER/go exists. Its data are decoded by a DataLoader's worker,
-which tells PyTorch so. Prints its pid, ranks and the pid of its worker as JSON, and ends when FOLDER/end exists.
+Prints `ready` once all ranks have joined, and trains when FOLDER/go exists. A DataLoader's worker decodes the data in a
+`record_function`. Prints its pid, its rank and the pid of its worker as JSON, and ends when FOLDER/end exists.
 """
 
 import json
@@ -17,7 +17,7 @@ from torch import distributed, nn
 
 
 class Decoded:
-    """As many samples as asked for, each with the pid of the process that decoded it."""
+    """A data set. Each sample is the pid of the process that decoded it."""
 
     def __init__(self, samples: int) -> None:
         self._samples = samples
@@ -54,10 +54,10 @@ def wait_for(path: Path) -> None:
 
 
 def say(text: str) -> None:
-    os.write(ANSWERS, f"{text}\n".encode())  # at once: the ranks share a pipe
+    os.write(ANSWERS, f"{text}\n".encode())  # in one write: the ranks share a pipe
 
 
 ANSWERS = os.dup(1)
-os.dup2(2, 1)  # PyTorch 2.7 to 2.9 print what gloo connects to
+os.dup2(2, 1)  # PyTorch 2.7 to 2.9 print the connections of gloo
 torch.set_num_threads(1)
 main(Path(sys.argv[1]), int(sys.argv[2]))

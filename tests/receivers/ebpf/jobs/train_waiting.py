@@ -2,7 +2,7 @@
 
     python train_waiting.py LIBCUDART STEPS
 
-Says `ready`, waits for a line, trains, prints how often it waited in each phase as JSON, and waits for another line.
+Prints `ready`, waits for a line, trains, prints the number of waits in each phase as JSON, and waits for another line.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ def wait(phase: str, times: int) -> None:
 
 
 def wait_elsewhere(phase: str, times: int) -> None:
-    """On a thread that has opened no scope of its own: one that helps, as autograd's do for GPUs."""
+    """Waits on a thread without scopes of its own, like autograd's threads for GPUs."""
     thread = Thread(target=wait, args=(phase, times))
     thread.start()
     thread.join()

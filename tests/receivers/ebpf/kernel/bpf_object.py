@@ -1,4 +1,4 @@
-"""Reads a compiled BPF object as far as kernels differ in what they take: instructions, calls, maps, types.
+"""Reads the parts of a compiled BPF object that not every kernel accepts: instructions, calls, maps, types.
 
     used = BpfObject(path.read_bytes()).features("probe_entry")  # {Feature("helper", "174"), ...}
 
@@ -28,13 +28,13 @@ _SIZES = {0x00: "32", 0x18: "64"}
 _ATOMICS = {0x00: "add", 0x40: "or", 0x50: "and", 0xA0: "xor", 0xE0: "xchg", 0xF0: "cmpxchg"}
 _FETCH = 0x01
 _OF_MAPS = {1: {2}, 2: {2, 3}, 3: {2}, 87: {2}, 88: {2}, 156: {3}}
-"""Arguments that are a map's key or value, by helper: lookup, update, delete, push, pop, bpf_task_storage_get."""
+"""The arguments of each helper that are a map's key or value: lookup, update, delete, push, pop, task_storage_get."""
 _RINGBUF_RESERVE = 131
 _PREV_STATE = 24  # bytes into the context of sched_switch: the fourth argument
 
 
 class Feature(NamedTuple):
-    """What a kernel must have."""
+    """A feature that a kernel must have."""
 
     kind: str
     name: str
@@ -72,7 +72,10 @@ class Symbol(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A program or a function that programs call; `symbols` are those that instructions refer to, by index."""
+    """A program, or a function that programs call.
+
+    `symbols` has the symbol to which an instruction refers, by its index.
+    """
 
     name: str
     section: str
@@ -91,7 +94,7 @@ class BpfObject:
 
     @cached_property
     def programs(self) -> dict[str, Function]:
-        """What user space loads, by name."""
+        """The programs by name."""
         return {name: one for name, one in self._functions.items() if one.section != ".text"}
 
     @cached_property
@@ -104,7 +107,7 @@ class BpfObject:
         return self._content(self._names.index(name))
 
     def features(self, program: str) -> set[Feature]:
-        """What a kernel must have to load this program with all maps of the object."""
+        """The features that a kernel needs to load this program with all maps of the object."""
         reached = list(self._reach(self._functions[program]))
         section, _, _ = self._functions[program].section.partition("/")
         found = {Feature("section", section)}
@@ -126,7 +129,7 @@ class BpfObject:
             seen |= callees
 
     def _callee(self, function: Function, index: int) -> str:
-        """clang names a function by its symbol, or by the section's and a distance in instructions."""
+        """clang refers to a function by its symbol, or by the section's symbol and a distance in instructions."""
         symbol = function.symbols.get(index)
         if symbol and symbol.type == _STT_FUNC:
             return symbol.name
@@ -167,7 +170,7 @@ class BpfObject:
         return found
 
     def _of_types(self, function: Function) -> Iterator[Feature]:
-        """Fields of the kernel's structures whose place libbpf reads from the kernel's own types (CO-RE)."""
+        """Fields of kernel structures whose offset libbpf reads from the running kernel's BTF (CO-RE)."""
         start = self._starts[function.name]
         for section, at, type_, access in self.btf.relocations(self.section(".BTF.ext")):
             if section == function.section and start <= at < start + len(function.code) * _INSTRUCTION.size:
@@ -220,7 +223,7 @@ class BpfObject:
 
 
 def _kernel_function(function: Function, index: int) -> str | None:
-    """The name of a kfunc that is called: a symbol that the object does not define."""
+    """The name of a called kfunc, which is a symbol that the object does not define."""
     symbol = function.symbols.get(index)
     return symbol.name if symbol and not symbol.section else None
 
@@ -230,7 +233,7 @@ def _jumps(one: Instruction) -> bool:
 
 
 def _instruction_feature(one: Instruction) -> str | None:
-    """Instructions that not every kernel has; the rest is as old as BPF."""
+    """The feature of an instruction that not every kernel has. All others are as old as BPF."""
     if one.kind == _STX and one.code & 0xE0 == _ATOMIC:
         fetch = "fetch " if one.immediate & _FETCH and one.immediate < 0xE0 else ""
         return f"atomic {fetch}{_ATOMICS[one.immediate & 0xF0]} {_SIZES[one.code & 0x18]}"
@@ -244,9 +247,9 @@ def _instruction_feature(one: Instruction) -> str | None:
 
 
 def given_to_map(function: Function, registers: set[int], *, from_ring: bool = False) -> bool:
-    """Whether what these registers point to at first, or a record of a ring, becomes a map's key or value.
+    """Whether a map's key or value is in memory to which these registers point at first, or in a ring buffer's record.
 
-    Follows pointers in the order of the code, not of its run.
+    Follows pointers in the order of the code, not of its execution.
     """
     holders = _Pointers(registers)
     for one in function.code:
@@ -269,14 +272,14 @@ def _reads_context(function: Function, offset: int) -> bool:
 
 
 class _Pointers:
-    """Registers and stack slots that hold a pointer, or one a constant further."""
+    """Registers and stack slots that hold a followed pointer, or that pointer plus a constant."""
 
     def __init__(self, registers: set[int]) -> None:
         self.registers = registers
         self._slots: set[int] = set()
 
     def follow(self, one: Instruction) -> None:
-        """What holds a pointer after an instruction."""
+        """Updates the holders after an instruction."""
         if one.code == _CALL:
             self.registers -= set(range(6))
         elif one.code == 0xBF:  # a register to another

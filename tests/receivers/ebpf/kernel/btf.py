@@ -1,4 +1,4 @@
-"""The types of a BPF object (section .BTF), as far as maps and functions need them. Layouts: linux/btf.h."""
+"""Reads the types of a BPF object (section .BTF) that describe maps and functions. Layouts: linux/btf.h."""
 
 import struct
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _MODIFIERS = {8, 9, 10, 11, 18}  # typedef, volatile, const, restrict, type tag
 
 
 class Type(NamedTuple):
-    """`struct btf_type` and what follows it.
+    """`struct btf_type` and the data that follows it.
 
     `members` is the linkage for functions; `size` is the number of another type for kinds that refer to one.
     """
@@ -36,16 +36,16 @@ class Btf:
         self._functions = {one.name: one for one in self._types if one.kind == _FUNC}
 
     def parameters(self, function: str) -> int:
-        """How many a function takes."""
+        """The number of a function's parameters."""
         return len(self._parameters(function))
 
     def pointer_parameters(self, function: str) -> set[int]:
-        """Positions of those that are pointers, from 0."""
+        """The positions of a function's parameters that are pointers, from 0."""
         kinds = (self._resolved(number).kind for number in self._parameters(function))
         return {position for position, kind in enumerate(kinds) if kind == _PTR}
 
     def is_global(self, function: str) -> bool:
-        """Whether the verifier looks at the function by itself."""
+        """Whether the verifier checks the function separately from its callers."""
         return self._functions[function].members == _GLOBAL
 
     def maps(self) -> Iterator[dict[str, int]]:
@@ -56,7 +56,7 @@ class Btf:
                     yield dict(self._numbers(self._types[self._types[variable].size]))
 
     def relocations(self, extra: bytes) -> Iterator[tuple[str, int, int, str]]:
-        """Of a section .BTF.ext: section and place of an instruction, a type's number, and a path such as `0:1`."""
+        """The relocations in .BTF.ext: section and offset of an instruction, number of a type, path such as `0:1`."""
         header, *_ = struct.unpack_from("<I", extra, 4)
         start, length = struct.unpack_from("<II", extra, 24) if header >= 32 else (0, 0)
         at, end = header + start, header + start + length

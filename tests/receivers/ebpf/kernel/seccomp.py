@@ -1,4 +1,4 @@
-"""Runs a command under a seccomp profile that refuses one system call, as a container's would: with EPERM.
+"""Runs a command under a seccomp profile that refuses one system call with EPERM, as a container's profile does.
 
 python seccomp.py NUMBER COMMAND [ARGUMENT ...]
 """
@@ -16,7 +16,7 @@ _NUMBER_OF_CALL = 0  # offset in struct seccomp_data
 
 
 def refuse(number: int) -> None:
-    """Refuses the system call to this process and all that it starts. Needs CAP_SYS_ADMIN."""
+    """Refuses the system call in this process and in all processes that it starts. Needs CAP_SYS_ADMIN."""
     instructions = (
         (_LOAD, 0, 0, _NUMBER_OF_CALL),
         (_JUMP_IF_EQUAL, 0, 1, number),

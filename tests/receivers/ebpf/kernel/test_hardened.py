@@ -1,4 +1,4 @@
-"""On machines and in containers that forbid part of eBPF, the receiver names what forbids it and what to do."""
+"""On machines and in containers that forbid part of eBPF, the receiver reports the cause and what to do."""
 
 import os
 import platform
@@ -36,19 +36,19 @@ asyncio.run(main())
 
 
 def only(mode: Mode) -> str:
-    """Code that loads by one mode."""
+    """Code that loads with one attach mode."""
     imported = "from otel_zernel_receivers.ebpf.probes.attach_modes import Mode"
     return imported + LOAD.replace("Limits()", f"Limits(), (Mode('{mode}'),)")
 
 
 def without(call: SystemCall) -> list[str]:
-    """Puts a command under a seccomp profile that refuses the system call."""
+    """A wrapper that runs a command under a seccomp profile which refuses the system call."""
     number = call.numbers[platform.machine()]
     return [sys.executable, str(Path(__file__).with_name("seccomp.py")), str(number)]
 
 
 def capabilities(*names: str) -> list[str]:
-    """Lets a command have these capabilities alone."""
+    """A wrapper that runs a command with these capabilities only."""
     if not shutil.which("setpriv"):
         pytest.skip("setpriv (util-linux) is not installed")
     named = ",".join(["-all", *(f"+{name}" for name in names)])
@@ -56,21 +56,21 @@ def capabilities(*names: str) -> list[str]:
 
 
 def findings(doctor: str, topic: str) -> list[str]:
-    """What doctor says of a topic."""
+    """The findings of doctor about a topic."""
     return re.findall(rf"^  (?:  |ok|!!)  {topic} +(.*)$", doctor, re.MULTILINE)
 
 
 @pytest.mark.parametrize("held", [("sys_admin",), ("bpf", "perfmon")])
 def test_a_seccomp_profile_that_refuses_bpf_is_named_once(loadable: None, held: tuple[str, ...]) -> None:
-    """Those of Docker 20.10 and Podman 4.3 do so to processes with CAP_BPF and without CAP_SYS_ADMIN."""
+    """The profiles of Docker 20.10 and Podman 4.3 refuse it to processes with CAP_BPF and without CAP_SYS_ADMIN."""
     wrapper = [*without(BPF), *capabilities(*held)]
-    (told,) = findings(run_in(wrapper, DOCTOR).stdout, "attaching")
-    assert told.startswith("the seccomp profile of this container (or service) refuses the system call bpf(2)")
-    assert "--security-opt seccomp=unconfined" in told
-    assert run_in(wrapper, RECEIVER).stdout.strip() == told
+    (finding,) = findings(run_in(wrapper, DOCTOR).stdout, "attaching")
+    assert finding.startswith("the seccomp profile of this container (or service) refuses the system call bpf(2)")
+    assert "--security-opt seccomp=unconfined" in finding
+    assert run_in(wrapper, RECEIVER).stdout.strip() == finding
 
 
-def test_a_seccomp_profile_that_refuses_perf_events_costs_perf_links_alone(loadable: None) -> None:
+def test_a_seccomp_profile_that_refuses_perf_events_disables_perf_links_only(loadable: None) -> None:
     result = run_in(without(PERF_EVENT_OPEN), only(Mode.PERF))
     assert "seccomp profile of this container (or service) refuses the system call perf_event_open(2)" in result.stderr
     doctor = run_in(without(PERF_EVENT_OPEN), DOCTOR).stdout
@@ -80,43 +80,45 @@ def test_a_seccomp_profile_that_refuses_perf_events_costs_perf_links_alone(loada
         assert findings(doctor, f"by {best_mode()}")[0].startswith("works")
 
 
-def test_a_machine_without_a_system_call_is_told_from_a_seccomp_profile() -> None:
+def test_a_missing_system_call_is_not_blamed_on_a_seccomp_profile() -> None:
     unknown = SystemCall("bpf", {platform.machine(): 100_000}, ())
     filtered, free = (refusal(unknown, f"Name:\tpython\nSeccomp:\t{mode}\n") for mode in (2, 0))
     assert filtered
     assert filtered.startswith("the seccomp profile of this container")
     assert free
-    assert free.startswith("the system call bpf(2) is refused here (Function not implemented)")
+    assert free.startswith("the system call bpf(2) is refused (Function not implemented)")
     assert "gVisor" in free
 
 
-def test_system_calls_that_get_to_the_kernel_are_not_refused(loadable: None) -> None:
+def test_system_calls_that_reach_the_kernel_are_not_refused(loadable: None) -> None:
     assert [refusal(BPF), refusal(PERF_EVENT_OPEN)] == [None, None]
 
 
 def test_cap_sys_admin_suffices_for_perf_links_at_every_level_of_perf_event_paranoid(loadable: None) -> None:
-    """Kernels before July 2025 content themselves with CAP_PERFMON at levels up to 2."""
+    """Kernels before July 2025 accept CAP_PERFMON at levels up to 2."""
     paranoid = Path("/proc/sys/kernel/perf_event_paranoid").read_text().strip()
     little = run_in(capabilities("bpf", "perfmon"), only(Mode.PERF))
-    assert not little.returncode or "need the capability CAP_SYS_ADMIN; this process lacks it" in little.stderr
+    assert not little.returncode or "needs the capability CAP_SYS_ADMIN; this process lacks it" in little.stderr
     much = run_in(capabilities("sys_admin"), only(Mode.PERF))
     assert not much.returncode, f"perf_event_paranoid is {paranoid}: {much.stderr}"
 
 
-def test_unprivileged_bpf_is_of_no_use_whether_or_not_the_machine_allows_it() -> None:
+def test_the_capabilities_are_needed_even_if_unprivileged_bpf_is_allowed() -> None:
     if os.getuid():
-        pytest.skip("needs root, to have capabilities that can be taken away")
-    (told,) = findings(run_in(capabilities(), DOCTOR).stdout, "attaching")
-    assert told.startswith("eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks CAP_BPF and ")
+        pytest.skip("needs root, to drop capabilities")
+    (finding,) = findings(run_in(capabilities(), DOCTOR).stdout, "attaching")
+    assert finding.startswith("eBPF needs the capabilities CAP_BPF and CAP_PERFMON; this process lacks CAP_BPF and ")
 
 
-def test_without_the_kernel_s_type_information_nothing_works_and_it_says_so(loadable: None) -> None:
+def test_without_btf_nothing_works_and_the_finding_names_the_file(loadable: None) -> None:
     hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /sys/kernel/btf && exec "$@"', "-"]
     if subprocess.run([*hidden, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no mount namespace can be made here")
     doctor = run_in(hidden, DOCTOR).stdout
-    (told,) = findings(doctor, "attaching")
-    assert told.startswith("eBPF needs the kernel's type information (/sys/kernel/btf/vmlinux), which is not there")
-    assert "CONFIG_DEBUG_INFO_BTF" in told
-    assert run_in(hidden, RECEIVER).stdout.strip() == told
+    (finding,) = findings(doctor, "attaching")
+    assert finding.startswith(
+        "eBPF needs the kernel's type information (BTF), but /sys/kernel/btf/vmlinux does not exist"
+    )
+    assert "CONFIG_DEBUG_INFO_BTF" in finding
+    assert run_in(hidden, RECEIVER).stdout.strip() == finding
     assert not [mode for mode in Mode if findings(doctor, f"by {mode}")], "no mode works"

@@ -1,7 +1,7 @@
-"""What a Linux must have for each variant, read from the committed objects and held against kernel_features.tsv.
+"""The kernel features that each variant needs, read from the committed objects and compared with kernel_features.tsv.
 
-The table proves that a kernel has everything that an object asks for. It cannot prove that an old verifier follows the
-code: that takes a run.
+The table proves that a kernel has every feature that an object uses. It does not prove that an old verifier accepts the
+code: only a run does.
 """
 
 import re
@@ -22,11 +22,11 @@ README = Path(versions.__file__).parents[1] / "README.md"
 TABLE = Path(__file__).with_name("kernel_features.tsv")
 PROGRAM_SECTIONS = {"uprobe", "uretprobe", "raw_tp", "tp_btf"}
 LIBBPF: Version = (1, 0)
-"""The oldest whose file is called libbpf.so.1."""
+"""The oldest version whose file is libbpf.so.1."""
 
 
 class Row(NamedTuple):
-    """What the table says of a feature."""
+    """One row of the table."""
 
     since: dict[str, Version]
     programs: set[str]
@@ -52,14 +52,14 @@ def object_of(architecture: str, variant: str) -> BpfObject:
 
 
 def first_linux(architecture: str, mode: Mode, variant: str, programs: set[str]) -> Version:
-    """The first Linux that has all that these programs use, and the way to attach them."""
+    """The first Linux that has the attach mode and every feature that these programs use."""
     bpf = object_of(architecture, variant)
     used = {Feature("attach", mode)}.union(*(bpf.features(program) for program in programs))
     return max(FEATURES[feature].since[architecture] for feature in used)
 
 
-OPTIONAL = set(loading._LEFT_OUT[-1])
-"""Programs that the last trial does without."""
+OPTIONAL = set(loading._OMITTED[-1])
+"""Programs that the loader leaves out in its last trial."""
 
 
 def required(architecture: str, variant: str) -> set[str]:
@@ -67,14 +67,14 @@ def required(architecture: str, variant: str) -> set[str]:
 
 
 @each_object
-def test_an_object_uses_what_is_in_the_table_alone(path: Path) -> None:
+def test_every_feature_of_an_object_is_in_the_table(path: Path) -> None:
     bpf = BpfObject(path.read_bytes())
     used = set().union(*(bpf.features(program) for program in bpf.programs))
-    assert not used - set(FEATURES), "find out since when Linux has it, and add a row with the source"
+    assert not used - set(FEATURES), "find the first Linux that has it, and add a row with the source"
 
 
 @each_object
-def test_helpers_are_called_by_programs_that_may(path: Path) -> None:
+def test_programs_only_call_helpers_that_their_type_permits(path: Path) -> None:
     bpf = BpfObject(path.read_bytes())
     for name, program in bpf.programs.items():
         for feature in bpf.features(name):
@@ -88,7 +88,7 @@ def test_every_row_names_its_source() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
-def test_the_first_linux_of_each_mode_is_the_one_that_is_promised(architecture: str) -> None:
+def test_the_documented_first_linux_of_each_mode_is_right(architecture: str) -> None:
     def first(mode: Mode, variant: str) -> Version:
         return first_linux(architecture, mode, variant, required(architecture, variant))
 
@@ -99,19 +99,19 @@ def test_the_first_linux_of_each_mode_is_the_one_that_is_promised(architecture: 
 
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
-def test_nothing_is_left_out_on_the_oldest_linux(architecture: str) -> None:
+def test_the_oldest_linux_supports_every_program(architecture: str) -> None:
     switches = {name for name in OPTIONAL if "sched_switch" in name}
     others = set(object_of(architecture, "classic").programs) - switches
     firsts = [first_linux(architecture, Mode.PERF, "classic", others | {switch}) for switch in switches]
     assert versions.OLDEST[architecture] in firsts
 
 
-def test_every_function_of_libbpf_is_in_its_first_version() -> None:
+def test_libbpf_1_0_has_every_function_that_is_used() -> None:
     for name in libbpf_calls._SIGNATURES:
         assert FEATURES[Feature("libbpf", name)].since["x86_64"] <= LIBBPF, name
 
 
-def test_system_calls_for_whole_maps_are_older_than_all_else() -> None:
+def test_batch_commands_are_older_than_the_oldest_linux() -> None:
     commands = [row for feature, row in FEATURES.items() if feature.kind == "command"]
     assert max(row.since["x86_64"] for row in commands) < versions.OLDEST["x86_64"]
     called = {name for name in libbpf_calls._SIGNATURES if name.endswith("_batch")}
@@ -135,19 +135,19 @@ LOOKUP, OTHER = (0x85, 0, 0, 1), (0x85, 0, 0, 5)
         (code((0xBF, 0x12, 0, 0), LOOKUP), True),  # r2 = r1
         (code(SAVE, OTHER, (0xBF, 0x62, 0, 0), MEMBER, LOOKUP), True),
         (code(SPILL, OTHER, RESTORE, LOOKUP), True),
-        (code(SAVE, OTHER, (0x79, 0x62, 0, 0), LOOKUP), False),  # r2 = *r6: what is there, not where it is
-        (code((0xBF, 0xA2, 0, 0), (0x07, 0x02, 0, -4), LOOKUP), False),  # the own stack
+        (code(SAVE, OTHER, (0x79, 0x62, 0, 0), LOOKUP), False),  # r2 = *r6: the value, not the pointer
+        (code((0xBF, 0xA2, 0, 0), (0x07, 0x02, 0, -4), LOOKUP), False),  # its own stack
         (code((0xBF, 0x12, 0, 0), OTHER, LOOKUP), False),  # a call forgets r2
         (code((0xBF, 0x12, 0, 0), OTHER), False),
         (code((0xBF, 0x13, 0, 0), (0x85, 0, 0, 2)), True),  # a value: argument 3 of bpf_map_update_elem
         (code((0xBF, 0x13, 0, 0), LOOKUP), False),
     ],
 )
-def test_a_key_in_memory_that_was_given_is_found(function: Function, is_key: bool) -> None:
+def test_a_key_in_memory_of_the_caller_is_detected(function: Function, is_key: bool) -> None:
     assert given_to_map(function, {1}) == is_key
 
 
-def test_a_key_in_a_record_of_a_ring_is_found() -> None:
+def test_a_key_in_a_record_of_a_ring_buffer_is_detected() -> None:
     reserve, key = (0x85, 0, 0, 131), (0xBF, 0x02, 0, 0)  # r2 = r0
     assert given_to_map(code(reserve, key, LOOKUP), set(), from_ring=True)
     assert not given_to_map(code(OTHER, key, LOOKUP), set(), from_ring=True)
@@ -157,13 +157,13 @@ MATRIX = re.compile(r"^\| (?P<system>[^|]+) \| (?P<kernel>[\d.]+) \|(?P<cells>.*
 
 
 def matrix() -> list[tuple[str, Version, list[str]]]:
-    """Distribution and processor, kernel, and the cells behind it."""
+    """The rows of the README's matrix: distribution and processor, kernel, and the other cells."""
     rows = MATRIX.finditer(README.read_text())
     return [(row["system"], numbers(row["kernel"]), [cell.strip() for cell in row["cells"].split("|")]) for row in rows]
 
 
 def best(architecture: str, kernel: Version) -> str:
-    """The best mode that the table proves on a kernel; none before the first one."""
+    """The best attach mode that the table proves for a kernel; `none` if it is too old."""
     variants = (
         (Mode.SESSION, "session_ctx"),
         (Mode.SESSION, "session"),
@@ -179,9 +179,7 @@ def best(architecture: str, kernel: Version) -> str:
 
 
 @pytest.mark.parametrize(("system", "kernel", "cells"), matrix(), ids=[row[0] for row in matrix()])
-def test_the_matrix_of_distributions_promises_what_the_table_proves(
-    system: str, kernel: Version, cells: list[str]
-) -> None:
+def test_the_matrix_of_distributions_agrees_with_the_table(system: str, kernel: Version, cells: list[str]) -> None:
     _, mode, remark, proof = cells
     architecture = "aarch64" if "arm64" in system else "x86_64"
     assert mode == best(architecture, kernel)
@@ -195,7 +193,7 @@ def test_the_matrix_has_both_processors() -> None:
 
 @each_object
 def test_no_program_of_uprobes_gets_a_private_stack(path: Path) -> None:
-    """Uprobes can be preempted, and the private stack of a CPU is overwritten then; a tail call keeps it away."""
+    """Uprobes can be preempted, which would overwrite a private stack per CPU. A tail call prevents private stacks."""
     bpf = BpfObject(path.read_bytes())
     probes = [name for name, program in bpf.programs.items() if name.startswith("probe")]
     assert probes

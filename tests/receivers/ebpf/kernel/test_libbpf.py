@@ -1,4 +1,4 @@
-"""The binding to libbpf: what goes wrong is told with what the kernel said."""
+"""The binding to libbpf: its errors include the messages of the kernel."""
 
 import errno
 import platform
@@ -19,7 +19,7 @@ OBJECTS = Path(libbpf.__file__).parents[1] / "objects" / platform.machine()
 
 
 def test_an_error_carries_the_log_of_the_verifier(loadable: None) -> None:
-    """A session's program asks whether it is at the return, which the kernel allows in sessions alone."""
+    """A session program calls bpf_session_is_return(), which the kernel allows in sessions only."""
     with Object(OBJECTS / "session.bpf.o") as bpf:
         Limits(max_processes=8, max_series=8).apply(bpf.maps)
         with pytest.raises(BpfError, match="bpf_session_is_return") as caught:
@@ -27,7 +27,7 @@ def test_an_error_carries_the_log_of_the_verifier(loadable: None) -> None:
     assert caught.value.errno in (errno.EACCES, errno.EINVAL)
     first, *log = str(caught.value).splitlines()
     assert "loading the BPF programs" in first
-    assert any("processed" in line and "insns" in line for line in log), "the end of the log is kept"
+    assert any("processed" in line and "insns" in line for line in log), "the error has the end of the log"
 
 
 def test_a_missing_object_is_named(loadable: None, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_keys_are_read_and_removed_in_bulk(loadable: None) -> None:
         assert sorted(table.keys(ADDRESS)["value"]) == [value for value in range(len(keys)) if value % 3 != 1]
 
 
-def test_what_the_kernel_refuses_is_told_with_its_reason(loadable: None) -> None:
+def test_a_refused_command_raises_the_kernel_s_error(loadable: None) -> None:
     with pytest.raises(BpfError) as caught:
         libbpf_calls.libbpf().bpf(-1, bytes(64), "trying")
     assert caught.value.errno == errno.EINVAL

@@ -1,4 +1,4 @@
-"""The committed objects are made of the sources beside them, and numpy sees their structs as they are."""
+"""The committed objects are built from the sources, and the numpy types match their structs."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.ebpf.kernel import kernel_structs
-from otel_zernel_receivers.ebpf.probes import catalogue
+from otel_zernel_receivers.ebpf.probes import calls
 
 ROOT = Path(__file__).parents[4]
 SOURCES = sorted([*(ROOT / "bpf").glob("*.bpf.c"), *(ROOT / "bpf").glob("*.bpf.h")])
@@ -36,7 +36,7 @@ def section(elf: bytes, wanted: str) -> bytes:
     raise LookupError(wanted)
 
 
-# What follows `struct btf_type` for each kind, beyond which we do not look (linux/btf.h).
+# Bytes that follow `struct btf_type`, by kind (linux/btf.h).
 _EXTRA = {1: 4, 3: 12, 4: 12, 5: 12, 6: 8, 13: 8, 14: 4, 15: 12, 17: 4, 19: 12}
 _PER_MEMBER = {4, 5, 6, 13, 15, 19}
 
@@ -61,20 +61,20 @@ def structs(btf: bytes) -> Iterator[tuple[str, int, dict[str, int]]]:
         at += _EXTRA.get(kind, 0) * (members if kind in _PER_MEMBER else 1)
 
 
-def test_there_is_an_object_for_every_variant_and_architecture() -> None:
+def test_every_variant_and_architecture_has_an_object() -> None:
     assert [f"{path.parent.name}/{path.name}" for path in OBJECTS] == [
         f"{arch}/{variant}.bpf.o" for arch in ("aarch64", "x86_64") for variant in ("classic", "session", "session_ctx")
     ]
 
 
 @each_object
-def test_an_object_is_made_of_the_sources(path: Path) -> None:
+def test_an_object_is_built_from_the_sources(path: Path) -> None:
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()
     assert section(path.read_bytes(), "sources").rstrip(b"\0").decode() == digest, "run `make bpf`"
 
 
 @each_object
-def test_numpy_sees_the_structs_as_they_are(path: Path) -> None:
+def test_numpy_types_match_the_structs(path: Path) -> None:
     found = {name: (size, fields) for name, size, fields in structs(section(path.read_bytes(), ".BTF"))}
     for name, dtype in kernel_structs.STRUCTS.items():
         size, fields = found[name]
@@ -82,10 +82,14 @@ def test_numpy_sees_the_structs_as_they_are(path: Path) -> None:
         assert {field: place[1] for field, place in (dtype.fields or {}).items()} == fields, name
 
 
+def sources() -> str:
+    """The text of all sources without comments."""
+    return re.sub(r"/\*.*?\*/", "", "".join(source.read_text() for source in SOURCES), flags=re.DOTALL)
+
+
 def c_enum(name: str) -> dict[str, int]:
     """The constants of an enum in the sources."""
-    text = re.sub(r"/\*.*?\*/", "", "".join(source.read_text() for source in SOURCES), flags=re.DOTALL)
-    (body,) = re.findall(rf"enum {name} \{{(.*?)\}}", text, re.DOTALL)
+    (body,) = re.findall(rf"enum {name} \{{(.*?)\}}", sources(), re.DOTALL)
     constants: dict[str, int] = {}
     for entry in filter(None, map(str.strip, body.split(","))):
         constant, _, value = map(str.strip, entry.partition("="))
@@ -96,20 +100,19 @@ def c_enum(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("enum", "prefix", "ours"),
     [
-        ("kind", "", catalogue.Kind),
-        ("phase", "PHASE_", catalogue.Phase),
+        ("phase", "PHASE_", calls.Phase),
         ("interval", "INTERVAL_", kernel_structs.Interval),
         ("state", "", kernel_structs.State),
         ("ending", "", kernel_structs.Ending),
         ("loss", "", kernel_structs.Loss),
     ],
 )
-def test_both_sides_number_alike(enum: str, prefix: str, ours: type[IntEnum]) -> None:
+def test_both_sides_have_the_same_enums(enum: str, prefix: str, ours: type[IntEnum]) -> None:
     theirs = {name.removeprefix(prefix): value for name, value in c_enum(enum).items() if name != "LOSSES"}
     assert theirs == {member.name: member.value for member in ours}
 
 
-def test_the_settings_are_packed_as_the_object_reads_them() -> None:
+def test_the_packed_settings_have_the_size_of_the_struct() -> None:
     found = {name: size for name, size, _ in structs(section(OBJECTS[0].read_bytes(), ".BTF"))}
     assert kernel_structs.SETTINGS.size == found["settings"]
 

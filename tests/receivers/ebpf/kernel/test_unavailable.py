@@ -1,4 +1,4 @@
-"""Where eBPF does not work, the receiver says why, stays, and tries again."""
+"""Where eBPF does not work, the receiver reports the reason, keeps running, and tries again."""
 
 import asyncio
 import ctypes
@@ -15,18 +15,19 @@ from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable, explain
 from otel_zernel_receivers.ebpf.kernel.versions import version
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 ROOT = Path(__file__).parents[4]
+ADVICE = "otel-zernel doctor --verbose prints the log of the kernel's verifier"
 
 
-async def test_trouble_shows_in_health_until_it_is_over(loadable: None, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_problem_is_in_health_until_it_is_solved(loadable: None, caplog: pytest.LogCaptureFixture) -> None:
     tries = 0
 
-    def third_time_lucky(limits: Limits) -> Loaded:
+    def third_time_lucky(limits: Limits) -> LoadedProbes:
         nonlocal tries
         tries += 1
         if tries < 3:
@@ -35,17 +36,17 @@ async def test_trouble_shows_in_health_until_it_is_over(loadable: None, caplog: 
 
     context = make_context(clock=SystemClock())
     config = EbpfConfig.model_validate({"rescan_interval": "50ms", "interval": "10ms"})
-    receiver = EbpfReceiver(config, context, lambda config, context: Watch(config, context, third_time_lucky))
+    receiver = EbpfReceiver(config, context, lambda config, context: Session.open(config, context, third_time_lucky))
     running = asyncio.create_task(receiver.run(Downstream()))
     await until(lambda: context.health.problems == {"receivers::test": "eBPF needs a penny"})
     await until(lambda: tries == 3 and not context.health.problems)
-    assert caplog.text.count("a penny") == 1, "said once, not at every try"
+    assert caplog.text.count("a penny") == 1, "logged once, not at every attempt"
     running.cancel()
     await asyncio.wait([running])
 
 
 def run_in(wrapper: list[str], code: str) -> "subprocess.CompletedProcess[str]":
-    """Runs Python code behind a wrapper that changes what a process has or may."""
+    """Runs Python code under a wrapper command that changes the rights of the process."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/receivers"}
     command = [*wrapper, sys.executable, "-c", code]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -59,44 +60,47 @@ load(Limits())
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
-@pytest.mark.parametrize(
-    ("held", "told"), [("-all", "lacks CAP_BPF and CAP_PERFMON"), ("-all,+bpf", "lacks CAP_PERFMON")]
-)
-def test_lacking_capabilities_are_named(held: str, told: str) -> None:
+@pytest.mark.parametrize(("held", "missing"), [("-all", "CAP_BPF and CAP_PERFMON"), ("-all,+bpf", "CAP_PERFMON")])
+def test_missing_capabilities_are_named(held: str, missing: str) -> None:
     if os.getuid():
-        pytest.skip("needs root, to have capabilities that can be taken away")
+        pytest.skip("needs root, to drop capabilities")
     result = run_in(["setpriv", f"--bounding-set={held}", f"--inh-caps={held}"], LOAD)
-    assert f"this process {told}: run it as root" in result.stderr.splitlines()[-1]
+    assert f"this process lacks {missing}: run the collector as root" in result.stderr.splitlines()[-1]
 
 
-def test_capabilities_of_a_user_namespace_are_told_from_those_of_the_machine() -> None:
+def test_capabilities_of_another_user_namespace_do_not_count() -> None:
     wrapper = ["unshare", "--user", "--map-root-user"]
     if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no user namespace can be made here")
     last = run_in(wrapper, LOAD).stderr.splitlines()[-1]
-    assert "this process has those of a user namespace (a rootless container)" in last
+    assert "this process holds them in another one (as in a rootless container)" in last
 
 
 @pytest.fixture
 def privileged() -> None:
     if os.getuid():
-        pytest.skip("without privileges, those are what is missing first")
+        pytest.skip("needs root: without it, the missing capabilities are reported first")
 
 
 @pytest.mark.parametrize(
     ("release", "machine", "enough"),
     [
-        ("5.10.0-30-amd64", "x86_64", "5.15 gives everything"),
-        ("5.15.0-1072-nvidia", "aarch64", "6.0 gives everything"),
+        ("5.10.0-30-amd64", "x86_64", "upgrade to 5.15"),
+        ("5.15.0-1072-nvidia", "aarch64", "upgrade to 6.0"),
     ],
 )
-def test_a_kernel_that_is_too_old_is_told_what_newer_ones_give(
+def test_a_kernel_that_is_too_old_is_reported_with_newer_ones(
     privileged: None, release: str, machine: str, enough: str
 ) -> None:
-    told = explain(["session: no"], release, machine=machine)
-    assert told.startswith(f"Linux {release} is too old for eBPF on {machine}: {enough} (launches, ")
-    for part in ("with CAP_SYS_ADMIN", "6.6 needs no CAP_SYS_ADMIN", "6.13 costs least"):
-        assert part in told
+    sentence = explain(["session: no"], release, machine=machine)
+    assert sentence.startswith(f"Linux {release} is too old for the ebpf receiver on {machine}: {enough}, which ")
+    for part in (
+        "(launches, ",
+        "needs CAP_SYS_ADMIN",
+        "from 6.6 on CAP_SYS_ADMIN is not needed",
+        "from 6.13 on probes cost least",
+    ):
+        assert part in sentence
 
 
 @pytest.mark.parametrize(
@@ -110,45 +114,47 @@ def test_a_kernel_that_is_too_old_is_told_what_newer_ones_give(
         ("mine", (1 << 16,)),
     ],
 )
-def test_a_release_is_read_as_far_as_its_number_means_something(release: str, numbers: tuple[int, ...]) -> None:
+def test_a_release_gives_its_version(release: str, numbers: tuple[int, ...]) -> None:
     assert version(release) == numbers
 
 
-def test_the_number_of_a_kernel_with_backports_says_nothing(privileged: None, tmp_path: Path) -> None:
-    told = explain(["multi: no"], "5.14.0-570.12.1.el9_6.x86_64", tmp_path, "x86_64")
-    assert told == "eBPF does not work on this kernel (5.14.0-570.12.1.el9_6.x86_64): multi: no"
+def test_a_kernel_with_backports_is_never_too_old(privileged: None, tmp_path: Path) -> None:
+    sentence = explain(["multi: no"], "5.14.0-570.12.1.el9_6.x86_64", tmp_path, "x86_64")
+    assert sentence == f"eBPF does not work on this kernel (5.14.0-570.12.1.el9_6.x86_64): multi: no; {ADVICE}"
 
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
-def test_before_uprobe_multi_more_is_needed(privileged: None) -> None:
+def test_before_uprobe_multi_cap_sys_admin_is_needed(privileged: None) -> None:
     wrapper = ["setpriv", "--bounding-set=-all,+bpf,+perfmon", "--inh-caps=-all,+bpf,+perfmon"]
     code = "from otel_zernel_receivers.ebpf.kernel.unavailable import explain; print(explain(['perf: no'], '5.18.0'))"
-    told = "perf links, the only way to attach before Linux 6.6, need the capability CAP_SYS_ADMIN; this process "
-    assert run_in(wrapper, code).stdout.startswith(f"{told}lacks it (Linux 5.18.0): run it as root")
+    start = "attaching by perf links, the only attach mode before Linux 6.6, needs the capability CAP_SYS_ADMIN; "
+    expected = f"{start}this process lacks it (Linux 5.18.0): run the collector as root"
+    assert run_in(wrapper, code).stdout.startswith(expected)
 
 
-def test_a_kernel_without_type_information_is_told(privileged: None, tmp_path: Path) -> None:
-    told = explain(["session: no"], "6.18.0", tmp_path / "vmlinux")
-    assert told.startswith(f"eBPF needs the kernel's type information ({tmp_path / 'vmlinux'}), which is not there")
+def test_a_kernel_without_btf_is_reported(privileged: None, tmp_path: Path) -> None:
+    sentence = explain(["session: no"], "6.18.0", tmp_path / "vmlinux")
+    assert sentence.startswith(
+        f"eBPF needs the kernel's type information (BTF), but {tmp_path / 'vmlinux'} does not exist"
+    )
 
 
 @pytest.mark.parametrize(
     "verifier", ["unknown func bpf_probe_read#4", "program of this type cannot use helper bpf_probe_read#4"]
 )
-def test_a_kernel_that_is_locked_down_too_far_is_told_by_the_verifier_s_log(
-    privileged: None, tmp_path: Path, verifier: str
-) -> None:
-    """The words of Linux 6.1 and of 6.12; containers do not see /sys/kernel/security, where the mode stands."""
+def test_lockdown_is_recognized_by_the_verifier_s_log(privileged: None, tmp_path: Path, verifier: str) -> None:
+    """The messages are those of Linux 6.1 and 6.12. Containers do not show /sys/kernel/security."""
     reasons = ["session (session): loading: no", f"multi (classic): loading\n1284: (85) call 4\n{verifier}\n-- END --"]
-    told = explain(reasons, "6.12.0", tmp_path)
-    assert told.startswith("the kernel is locked down in the mode confidentiality")
-    assert "boot it with lockdown=integrity" in told
+    sentence = explain(reasons, "6.12.0", tmp_path)
+    assert sentence.startswith("the kernel is in lockdown mode confidentiality")
+    assert "boot it with lockdown=integrity" in sentence
 
 
-def test_other_troubles_are_a_line_however_long_the_verifier_s_log(privileged: None, tmp_path: Path) -> None:
+def test_other_errors_are_one_line_without_the_verifier_s_log(privileged: None, tmp_path: Path) -> None:
     reasons = ["session: loading: Invalid argument\n0: R1=ctx()\n1: exit", "session: loading: Invalid argument\nmore"]
-    told = explain(reasons, "6.18.0", tmp_path)
-    assert told == "eBPF does not work on this kernel (6.18.0): session: loading: Invalid argument"
+    sentence = explain(reasons, "6.18.0", tmp_path)
+    error = "session: loading: Invalid argument"
+    assert sentence == f"eBPF does not work on this kernel (6.18.0): {error}; {ADVICE}"
 
 
 WITHOUT_LIBBPF = """
@@ -174,7 +180,7 @@ asyncio.run(main())
 """
 
 
-def test_a_libbpf_that_is_installed_later_is_taken(loadable: None) -> None:
+def test_a_libbpf_that_is_installed_later_is_used(loadable: None) -> None:
     libbpf = library_path("libbpf.so.1")
     hidden = ["unshare", "--mount", "sh", "-c", f'mount --bind /dev/null {libbpf} && exec "$@" {libbpf}', "-"]
     if subprocess.run([*hidden, "true"], check=False, capture_output=True).returncode:
@@ -187,7 +193,7 @@ def test_a_libbpf_that_is_installed_later_is_taken(loadable: None) -> None:
 
 
 def library_path(name: str) -> Path:
-    """Where the dynamic linker finds a library."""
+    """The path at which the dynamic linker finds a library."""
     ctypes.CDLL(name)
     lines = Path("/proc/self/maps").read_text().splitlines()
     return next(Path(line.split()[-1]) for line in lines if f"/{name}" in line)

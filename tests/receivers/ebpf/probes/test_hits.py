@@ -1,43 +1,42 @@
-"""Every hit of a probe is counted: they tell what probes cost."""
+"""Every hit of a probe is counted, since the cost of probes is estimated from hits."""
 
 from itertools import chain
 
 import pytest
 
-from otel_zernel_receivers.ebpf.probes.catalogue import Kind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import numbers
+from tests.receivers.ebpf.watching import Watch, numbers
 
 CUDART, CUDA, NCCL = "libcudart.so.12", "libcuda.so.1", "libnccl.so.2"
 TORCH_CPU, TORCH_PYTHON = "libtorch_cpu.so", "libtorch_python.so"
 
 CASES = [
-    (Kind.CALL, CUDART, "cudaLaunchKernel", 1),
-    (Kind.WAIT, CUDART, "cudaStreamSynchronize", 1),
-    (Kind.COPY, CUDART, "cudaMemcpyAsync", 1),
-    (Kind.ALLOCATE, CUDART, "cudaMalloc", 1),
-    (Kind.RELEASE, CUDART, "cudaFree", 1),
-    (Kind.DEVICE, CUDART, "cudaSetDevice", 1),
-    (Kind.CONTEXT, CUDA, "cuDevicePrimaryCtxRetain", 1),
-    (Kind.CONTEXT_CREATE, CUDA, "cuCtxCreate_v2", 1),
-    (Kind.CONTEXT_SET, CUDA, "cuCtxSetCurrent", 1),
-    (Kind.CONTEXT_PUSH, CUDA, "cuCtxPushCurrent_v2", 1),
-    (Kind.CONTEXT_POP, CUDA, "cuCtxPopCurrent_v2", 1),
-    (Kind.COLLECTIVE, NCCL, "ncclAllReduce", 1),
-    (Kind.GROUP, NCCL, "ncclGroupStart", 1),
-    (Kind.COMMUNICATOR, NCCL, "ncclCommInitRank", 1),
-    (Kind.COMMUNICATOR_END, NCCL, "ncclCommDestroy", 1),
-    (Kind.COMMUNICATOR_SIZE, NCCL, "ncclCommCount", 1),
-    (Kind.COMMUNICATOR_RANK, NCCL, "ncclCommUserRank", 1),
-    (Kind.SCOPE_BEGIN, TORCH_CPU, "record_function_enter_new", 1),
-    (Kind.SCOPE_END, TORCH_CPU, "RecordFunction::end", 1),
-    (Kind.WORK_ISSUE, TORCH_CPU, "Work::Work", 1),
-    (Kind.WORK_WAIT, TORCH_CPU, "Work::wait", 2),  # and its return
-    (Kind.WORK_WAIT_END, TORCH_CPU, "Work::wait", 2),
-    (Kind.REDUCER, TORCH_CPU, "Reducer::finalize_backward", 1),
-    (Kind.BACKWARD, TORCH_PYTHON, "THPEngine_run_backward", 1),
+    (CallKind.CALL, CUDART, "cudaLaunchKernel", 1),
+    (CallKind.WAIT, CUDART, "cudaStreamSynchronize", 1),
+    (CallKind.COPY, CUDART, "cudaMemcpyAsync", 1),
+    (CallKind.ALLOCATE, CUDART, "cudaMalloc", 1),
+    (CallKind.RELEASE, CUDART, "cudaFree", 1),
+    (CallKind.DEVICE, CUDART, "cudaSetDevice", 1),
+    (CallKind.CONTEXT, CUDA, "cuDevicePrimaryCtxRetain", 1),
+    (CallKind.CONTEXT_CREATE, CUDA, "cuCtxCreate_v2", 1),
+    (CallKind.CONTEXT_SET, CUDA, "cuCtxSetCurrent", 1),
+    (CallKind.CONTEXT_PUSH, CUDA, "cuCtxPushCurrent_v2", 1),
+    (CallKind.CONTEXT_POP, CUDA, "cuCtxPopCurrent_v2", 1),
+    (CallKind.COLLECTIVE, NCCL, "ncclAllReduce", 1),
+    (CallKind.GROUP, NCCL, "ncclGroupStart", 1),
+    (CallKind.COMMUNICATOR, NCCL, "ncclCommInitRank", 1),
+    (CallKind.COMMUNICATOR_END, NCCL, "ncclCommDestroy", 1),
+    (CallKind.COMMUNICATOR_SIZE, NCCL, "ncclCommCount", 1),
+    (CallKind.COMMUNICATOR_RANK, NCCL, "ncclCommUserRank", 1),
+    (CallKind.SCOPE_BEGIN, TORCH_CPU, "record_function_enter_new", 1),
+    (CallKind.SCOPE_END, TORCH_CPU, "RecordFunction::end", 1),
+    (CallKind.WORK_ISSUE, TORCH_CPU, "Work::Work", 1),
+    (CallKind.WORK_WAIT, TORCH_CPU, "Work::wait", 2),  # and its return
+    (CallKind.WORK_WAIT_END, TORCH_CPU, "Work::wait", 2),
+    (CallKind.REDUCER, TORCH_CPU, "Reducer::finalize_backward", 1),
+    (CallKind.BACKWARD, TORCH_PYTHON, "THPEngine_run_backward", 1),
 ]
 
 
@@ -54,11 +53,11 @@ def test_hits_are_the_calls_made(watch: Watch, standin: Standin, library: str, f
         assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 35 * hits
 
 
-def test_no_kind_of_probe_is_left_out() -> None:
+def test_every_kind_of_probe_is_tested() -> None:
     assert {kind for kind, *_ in CASES} == {probe.kind for probe in chain(*PROBES.values())}
 
 
-def test_calls_that_the_runtime_makes_of_the_driver_are_hits_too(watch: Watch, standin: Standin) -> None:
+def test_driver_calls_by_the_runtime_are_hits_too(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do(f"load {CUDART}")
         program.do(f"load {CUDA}")
@@ -67,7 +66,7 @@ def test_calls_that_the_runtime_makes_of_the_driver_are_hits_too(watch: Watch, s
         assert sum(numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)) == 20
 
 
-def test_hits_since_the_last_reading_before_the_end_of_a_process_are_told_once(watch: Watch, standin: Standin) -> None:
+def test_the_last_hits_of_an_ended_process_are_reported_once(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do(f"load {CUDART}")
         watch.attach()
@@ -75,8 +74,8 @@ def test_hits_since_the_last_reading_before_the_end_of_a_process_are_told_once(w
         watch.read()
         watch.taken()
         program.do("cudaLaunchKernel times=10")
-    told = []
+    reported = []
     for _ in range(3):
-        told += numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)
+        reported += numbers(watch.read(), "zernel.probe.hits", process_pid=program.pid)
         watch.taken()
-    assert told == [10]
+    assert reported == [10]

@@ -1,4 +1,4 @@
-"""Libraries as package managers lay them out: the environments of conda, and wheels that pip replaces under a job."""
+"""Libraries are found in the layouts of package managers: conda environments, and wheels that pip replaces."""
 
 import os
 import shutil
@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import SOURCES, Program, Standin
-from tests.receivers.ebpf.watching import calls, numbers
+from tests.receivers.ebpf.watching import Watch, calls, numbers
 
 LAUNCH = "zernel.cuda.launch.latency"
 PACKAGES = "lib/python3.11/site-packages"
@@ -19,13 +18,13 @@ TORCH = f"{PACKAGES}/torch/lib/libtorch_cpu.so"
 
 
 def launches(watch: Watch, *programs: Program) -> list[int]:
-    """The calls of the runtime that each of them made."""
+    """The calls of the runtime by each program."""
     batch = watch.read()
     return [calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="runtime") for program in programs]
 
 
 def in_conda_s_layout(standin: Standin, prefix: Path) -> Path:
-    """A prefix whose PyTorch finds the runtime four folders up, behind a link without the full version."""
+    """An environment whose PyTorch finds the runtime four folders up, by a link without the full version."""
     (prefix / TORCH).parent.mkdir(parents=True)
     shutil.copy(standin.cuda, prefix / "lib")
     shutil.copy(standin.cudart, prefix / "lib/libcudart.so.12.4.127")
@@ -36,7 +35,7 @@ def in_conda_s_layout(standin: Standin, prefix: Path) -> Path:
     return prefix
 
 
-def test_conda_s_environments_with_the_same_files_are_counted_once_each(
+def test_conda_environments_with_the_same_files_are_counted_once_each(
     watch: Watch, standin: Standin, tmp_path: Path
 ) -> None:
     first = in_conda_s_layout(standin, tmp_path / "envs/first")
@@ -55,7 +54,7 @@ def test_conda_s_environments_with_the_same_files_are_counted_once_each(
 
 
 def wheel(standin: Standin, folder: Path) -> Path:
-    """A wheel of the stand-ins."""
+    """A wheel with the stand-ins."""
     path, info = folder / "torch-1.0-py3-none-any.whl", "torch-1.0.dist-info"
     with zipfile.ZipFile(path, "w") as file:
         for library in (standin.cuda, standin.cudart, standin.folder / "libtorch_cpu.so"):
@@ -74,7 +73,7 @@ def environment(tmp_path: Path) -> Path:
 
 
 def install(wheel: Path, environment: Path) -> Path:
-    """Installs it with pip, in the place of what is installed; its folder of libraries."""
+    """Installs the wheel with pip, replacing an installed one. Returns its folder of libraries."""
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python"), "--disable-pip-version-check"]
     subprocess.run([*pip, "install", "--quiet", "--no-index", "--force-reinstall", str(wheel)], check=True)
     (folder,) = environment.glob("lib/python*/site-packages/torch/lib")
@@ -82,33 +81,33 @@ def install(wheel: Path, environment: Path) -> Path:
 
 
 def job(standin: Standin, folder: Path) -> Program:
-    """A job that has loaded the libraries of a folder."""
+    """A program that has loaded the libraries of a folder."""
     program = standin.start()
-    program.do(f"load {folder}/libcuda.so.1")  # found by its name when the runtime asks for it
+    program.do(f"load {folder}/libcuda.so.1")  # the runtime finds it by its name
     program.do(f"load {folder}/libcudart.so.12")
     program.do(f"load {folder}/libtorch_cpu.so")
     return program
 
 
-def test_jobs_with_a_wheel_and_with_the_one_in_its_place_are_counted_once_each(
+def test_jobs_with_a_wheel_and_with_its_replacement_are_counted_once_each(
     watch: Watch, standin: Standin, environment: Path, tmp_path: Path
 ) -> None:
     package = wheel(standin, tmp_path)
     folder = install(package, environment)
-    with job(standin, folder) as old, job(standin, folder) as unseen:
+    with job(standin, folder) as old, job(standin, folder) as unscanned:
         watch.attach()
         assert install(package, environment) == folder
-        assert "/libtorch_cpu.so (deleted)\n" in Path(f"/proc/{unseen.pid}/maps").read_text()
+        assert "/libtorch_cpu.so (deleted)\n" in Path(f"/proc/{unscanned.pid}/maps").read_text()
         with job(standin, folder) as new:
             for _ in range(2):
                 watch.attach()
             old.do("cudaLaunchKernel times=10")
-            unseen.do("cudaLaunchKernel times=20")
+            unscanned.do("cudaLaunchKernel times=20")
             new.do("cudaLaunchKernel times=30")
-            assert launches(watch, old, unseen, new) == [10, 20, 30]
+            assert launches(watch, old, unscanned, new) == [10, 20, 30]
 
 
-def test_a_wheel_that_was_replaced_before_its_job_was_seen_is_probed(
+def test_a_wheel_that_was_replaced_before_the_first_scan_is_probed(
     watch: Watch, standin: Standin, environment: Path, tmp_path: Path
 ) -> None:
     package = wheel(standin, tmp_path)
@@ -126,13 +125,13 @@ def test_a_wheel_that_was_replaced_before_its_job_was_seen_is_probed(
     assert hits == [3 * 10, 3 * 20]
 
 
-def test_a_folder_that_is_moved_under_a_job_is_not_counted_twice(
+def test_a_folder_that_is_moved_during_a_job_is_not_counted_twice(
     watch: Watch, standin: Standin, tmp_path: Path
 ) -> None:
     folder = standin.copy_to(tmp_path / "torch").folder
     with job(standin, folder) as program:
         watch.attach()
-        folder.rename(tmp_path / "~orch")  # as pip does until the new files are in place
+        folder.rename(tmp_path / "~orch")  # as pip does while it installs the new files
         watch.attach()
         program.do("cudaLaunchKernel times=10")
         assert launches(watch, program) == [10]

@@ -1,4 +1,4 @@
-"""Missing marks of PyTorch are named in the log, by doctor and in a metric."""
+"""Missing marks of PyTorch are reported in the log, by doctor and in a metric."""
 
 import subprocess
 import sys
@@ -13,13 +13,13 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, Kind
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks, sentence
-from otel_zernel_receivers.ebpf.processes.scanner import Library
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import attributes_of, metrics_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def program_with(library: Path) -> Iterator[int]:
 
 @pytest.fixture
 def stripped(standin: Standin, tmp_path: Path) -> Path:
-    """A libtorch_python.so with nothing but its exported symbols."""
+    """A libtorch_python.so with only its exported symbols."""
     library = tmp_path / "libtorch_python.so"
     subprocess.run(["strip", "-o", library, standin.cudart.with_name(library.name)], check=True)
     return library
@@ -48,22 +48,22 @@ def test_a_library_with_all_its_functions_lacks_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lacking", "said"),
+    ("absent", "functions"),
     [
-        ({Kind.WORK_WAIT_END}, "returns of c10d::Work::wait"),
-        ({Kind.WORK_WAIT}, "c10d::Work::wait"),
-        ({Kind.WORK_WAIT, Kind.WORK_WAIT_END}, "c10d::Work::wait"),
+        ({CallKind.WORK_WAIT_END}, "returns of c10d::Work::wait"),
+        ({CallKind.WORK_WAIT}, "c10d::Work::wait"),
+        ({CallKind.WORK_WAIT, CallKind.WORK_WAIT_END}, "c10d::Work::wait"),
     ],
 )
-def test_a_wait_needs_its_begin_and_a_return(lacking: set[Kind], said: str) -> None:
-    missing = missing_marks(TORCH_CPU, [probe for probe in TORCH_CPU if probe.kind not in lacking])
-    assert missing == {Mark.COLLECTIVE_WAIT: said}
-    expected = f"libtorch_cpu.so lacks {said}: waits of torch.distributed are not seen"
+def test_a_wait_needs_its_entry_and_a_return(absent: set[CallKind], functions: str) -> None:
+    missing = missing_marks(TORCH_CPU, [probe for probe in TORCH_CPU if probe.kind not in absent])
+    assert missing == {Mark.COLLECTIVE_WAIT: functions}
+    expected = f"libtorch_cpu.so lacks {functions}: waits of torch.distributed are not reported"
     assert sentence("libtorch_cpu.so", missing, is_stripped=True) == expected
 
 
-def test_a_library_of_which_nothing_is_found_lacks_all_marks() -> None:
-    missing = {mark for library in Library for mark in missing_marks(PROBES.get(library, ()), ())}
+def test_a_library_without_any_function_lacks_all_marks() -> None:
+    missing = {mark for library in MappedLibrary for mark in missing_marks(PROBES.get(library, ()), ())}
     assert missing == set(Mark)
 
 
@@ -71,11 +71,13 @@ def test_doctor_names_the_function_that_a_stripped_library_lacks(loadable: None,
     with program_with(stripped) as pid:
         (finding,) = [one for one in examine(EbpfConfig()) if str(stripped) in one.text]
     assert finding.ok is None
-    assert "lacks THPEngine_run_backward (its symbol table was stripped): backward passes are not seen" in finding.text
+    assert (
+        "lacks THPEngine_run_backward (its symbol table was stripped): backward passes are not reported" in finding.text
+    )
     assert finding.text.endswith(f" {pid}")
 
 
-def test_the_log_names_a_missing_mark_once_and_the_metric_names_it_for_each_process(
+def test_a_missing_mark_is_logged_once_and_reported_for_each_process(
     loadable: None, stripped: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -83,7 +85,6 @@ def test_the_log_names_a_missing_mark_once_and_the_metric_names_it_for_each_proc
         program_with(stripped) as first,
         program_with(stripped) as second,
     ):
-        watch.open()
         readings = []
         for _ in range(2):
             watch.attach()

@@ -1,4 +1,4 @@
-"""Every way to attach counts the same."""
+"""Every attach mode gives the same counts."""
 
 import logging
 from contextlib import closing
@@ -12,19 +12,19 @@ from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Loss
 from otel_zernel_receivers.ebpf.kernel.libbpf import attach_multi
-from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, Place, attach
-from otel_zernel_receivers.ebpf.probes.catalogue import Flag, Operation, Probe
-from otel_zernel_receivers.ebpf.probes.libraries import find_places
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import best_mode, why_not
+from tests.receivers.ebpf.watching import Watch, best_mode, why_not
 
 
-def places(library: Path, *probes: Probe) -> tuple[Place, ...]:
+def places(library: Path, *probes: Probe) -> tuple[AttachPoint, ...]:
     with library.open("rb") as file:
-        return find_places(file.fileno(), probes).probed
+        return find_attach_points(file.fileno(), probes).probed
 
 
 RUNTIME = Probe("cudaLaunchKernel", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
@@ -45,16 +45,15 @@ def test_every_mode_counts_every_call(mode: Mode, standin: Standin) -> None:
     assert readings.losses == {}
 
 
-def test_a_mode_that_is_not_the_best_is_explained_once(
+def test_a_mode_that_is_not_the_best_is_explained_in_one_log_line(
     loadable: None, standin: Standin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refused_session(limits: Limits) -> Loaded:
+    def refused_session(limits: Limits) -> LoadedProbes:
         return replace(load(limits), reasons=("session (session): Operation not permitted",))
 
     caplog.set_level(logging.INFO, "otel_zernel")
     watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), refused_session)
     try:
-        watch.open()
         watch.attach()
         watch.attach()
     finally:

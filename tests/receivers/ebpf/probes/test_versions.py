@@ -1,4 +1,4 @@
-"""The catalogue of probes, held against the symbols of released PyTorch, CUDA and NCCL."""
+"""The catalogue of probes agrees with the symbols of released PyTorch, CUDA and NCCL."""
 
 import re
 import shutil
@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from docs.versions import VERSIONS, written_into
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.binaries.spellings import beginnings, keeps_arguments
 from otel_zernel_receivers.ebpf.probes.catalogue import NCCL
-from otel_zernel_receivers.ebpf.processes.scanner import Library
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 from tests.receivers.ebpf.symbols.kept import CODE, Returns, builds, returns, symbols
 from tests.receivers.ebpf.symbols.releases import Release, releases
 from tests.receivers.ebpf.symbols.returns import OBJDUMP, is_whole, returns_of_all, whole_functions
@@ -19,15 +19,15 @@ from tests.receivers.ebpf.symbols.returns import OBJDUMP, is_whole, returns_of_a
 GROUPS = ("torch", "cuda", "nccl")
 ALL = [release for group in GROUPS for release in releases(group)]
 LATER = {"ncclCommInitRankScalable": (2, 23)}
-"""Functions that came with a release."""
+"""Functions that were added in a release."""
 
 
-WAITING = [release for release in releases("torch") if release.library is Library.TORCH_CPU]
-"""The libraries with a function that has probes on its returns."""
+WAITING = [release for release in releases("torch") if release.library is MappedLibrary.TORCH_CPU]
+"""The libraries that have a function with probes on its returns."""
 
 
 def of_release(release: Release) -> list[Returns]:
-    """The returns in the parts of that function, by binutils."""
+    """The returns in each part of that function, according to binutils."""
     return [one for one in returns() if (one.version, one.arch) == (release.version, release.arch)]
 
 
@@ -52,7 +52,7 @@ def test_no_release_lacks_a_mark(release: Release) -> None:
 
 
 @pytest.mark.parametrize("release", WAITING, ids=str)
-def test_a_wait_is_probed_at_the_returns_of_true_and_at_nothing_else(release: Release) -> None:
+def test_a_wait_is_probed_only_at_its_entry_and_at_returns_of_true(release: Release) -> None:
     (known,) = [one for one in of_release(release) if keeps_arguments(one.name)]
     assert known.offsets
     assert release.return_offsets() == {"c10d::Work::wait": set(known.offsets)}
@@ -61,7 +61,7 @@ def test_a_wait_is_probed_at_the_returns_of_true_and_at_nothing_else(release: Re
 
 @pytest.mark.parametrize("release", WAITING, ids=str)
 def test_the_cold_part_of_a_wait_returns_in_one_release_only(release: Release) -> None:
-    """That one was made by BOLT. There it returns only if the program has no threads, and is not probed."""
+    """BOLT made that part. It returns only if the program has no threads, and is not probed."""
     places = [offset for one in of_release(release) if not keeps_arguments(one.name) for offset in one.offsets]
     assert len(places) == ((release.version, release.arch) == ("2.15.0", "aarch64"))
 
@@ -69,19 +69,19 @@ def test_the_cold_part_of_a_wait_returns_in_one_release_only(release: Release) -
 @pytest.mark.skipif(
     not all(shutil.which(command) for command, _ in OBJDUMP.values()), reason="objdump for both processors is missing"
 )
-def test_the_kept_returns_are_those_that_objdump_finds() -> None:
+def test_the_stored_returns_agree_with_objdump() -> None:
     assert tuple(returns_of_all(whole_functions(symbols("torch")))) == returns()
 
 
 @pytest.mark.parametrize("arch", ["x86_64", "aarch64"])
 def test_a_hit_at_the_end_of_a_wait_is_stepped_on_x86_64_and_emulated_on_arm64(arch: str) -> None:
     ends = [release.costs()["returns of c10d::Work::wait"] for release in WAITING if release.arch == arch]
-    assert {cost for costs in ends for cost in costs} == {Cost.STEPPED if arch == "x86_64" else Cost.EMULATED}
+    assert {cost for costs in ends for cost in costs} == {TrapCost.STEPPED if arch == "x86_64" else TrapCost.EMULATED}
 
 
 @pytest.mark.parametrize("release", releases("torch"), ids=str)
 def test_only_whole_functions_are_probed(release: Release) -> None:
-    """Each place is in a function whose name has no suffix, rather than in a part of one."""
+    """Each place is in a function whose name has no suffix, and not in a part of one."""
     parts = {one.address for one in release.symbols if not keeps_arguments(one.name)}
     whole = {one.address for one in release.symbols if "." not in one.name}
     assert not parts & whole
@@ -91,17 +91,17 @@ def test_only_whole_functions_are_probed(release: Release) -> None:
 
 
 @pytest.mark.parametrize("group", ["cuda", "nccl"])
-def test_on_x86_64_no_call_of_cuda_is_too_dear(group: str) -> None:
-    dear = {
+def test_no_call_of_cuda_is_single_stepped_on_x86_64(group: str) -> None:
+    stepped = {
         (release.version, function)
         for release in releases(group)
         for function, costs in release.costs().items()
-        if release.arch == "x86_64" and Cost.STEPPED in costs
+        if release.arch == "x86_64" and TrapCost.STEPPED in costs
     }
-    assert not {function for _, function in dear if function.startswith("cuda")}
+    assert not {function for _, function in stepped if function.startswith("cuda")}
 
 
-def test_the_oldest_and_the_newest_releases_are_among_them() -> None:
+def test_the_oldest_and_the_newest_supported_releases_are_stored() -> None:
     kept = {(build.package, numbers(build.version), build.arch) for group in GROUPS for build in builds(group)}
     for minor in range(1, 16):
         assert {("torch", (2, minor), arch) for arch in ("x86_64", "aarch64")} <= kept
@@ -111,25 +111,25 @@ def test_the_oldest_and_the_newest_releases_are_among_them() -> None:
     assert ("nvidia-nccl-cu13", (2, 32), "aarch64") in kept
 
 
-def test_no_wheel_of_pytorch_has_nccl_inside() -> None:
-    """Else docs/versions.md would be wrong, and libtorch_cuda.so be what is probed."""
+def test_no_wheel_of_pytorch_contains_nccl() -> None:
+    """Otherwise docs/versions.md would be wrong, and libtorch_cuda.so would be probed."""
     assert not [one for one in symbols("torch") if one.library == "libtorch_cuda"]
 
 
 @pytest.mark.parametrize("release", releases("nccl")[-2:], ids=str)
 def test_nccl_that_is_linked_into_libtorch_cuda_is_probed_there(release: Release) -> None:
-    inside = replace(release, library=Library.TORCH_CUDA)
+    inside = replace(release, library=MappedLibrary.TORCH_CUDA)
     found = {function for function, costs in inside.costs().items() if costs}
     assert found == {probe.function for probe in NCCL}
 
 
-def test_nothing_but_names_first_instructions_and_functions_with_probed_returns_is_kept() -> None:
+def test_only_names_first_instructions_and_functions_with_probed_returns_are_stored() -> None:
     for group in GROUPS:
         assert {len(one.code) for one in symbols(group) if not is_whole(one.name)} == {2 * CODE}
     assert {one.name.partition("E")[0] for one in whole_functions(symbols("torch"))} == {"_ZN4c10d4Work4wait"}
 
 
-# As disassemblers name them: (mask, bits) of the first word.
+# Names as in disassemblers: (mask, bits) of the first word.
 ARM = {
     "stp": (0x7FC00000, 0x29800000),
     "sub sp": (0xFF8003FF, 0xD10003FF),
@@ -146,18 +146,18 @@ def first_instruction(code: str) -> str:
     return next((name for name, (mask, bits) in ARM.items() if word & mask == bits), "another")
 
 
-def test_on_arm64_functions_begin_by_saving_registers_and_are_stepped() -> None:
+def test_functions_on_arm64_begin_by_saving_registers_and_are_single_stepped() -> None:
     begins = Counter(
         first_instruction(one.code)
         for release in ALL
         for one in release.symbols
         if release.arch == "aarch64" and one.table == "exported"
     )
-    assert begins["paciasp"] == begins["bti"] == 0, "docs/versions.md says that there is none"
+    assert begins["paciasp"] == begins["bti"] == 0, "docs/versions.md says that no function begins so"
     assert begins["stp"] + begins["sub sp"] > 0.9 * begins.total()
 
 
-def test_the_tables_of_docs_versions_are_those_of_the_symbols() -> None:
+def test_the_tables_of_docs_versions_agree_with_the_symbols() -> None:
     text = VERSIONS.read_text("utf-8")
     assert written_into(text) == text, "run `make docs`"
     assert not re.search(r"<!-- (torch|cuda|nccl): [^>]*-->\n<!--", text)

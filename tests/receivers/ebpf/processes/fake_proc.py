@@ -1,4 +1,4 @@
-"""A /proc made of files, whose processes run in root folders of their own."""
+"""A fake /proc made of files. Each of its processes has its own root folder."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class FakeProc:
-    """Builds `root`, to be given to a scanner; `add` adds processes, `self` being process 1."""
+    """Builds the folder `root` for a scanner. `add` adds processes; `self` is process 1."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "proc"
@@ -26,7 +26,10 @@ class FakeProc:
         start_time: int = 100,
         pids: Sequence[int] | None = None,
     ) -> Path:
-        """A process that has mapped files at these paths of its root folder, which are created. Returns the folder."""
+        """Adds a process that has mapped files at these paths, and creates the files in its root folder.
+
+        Returns that folder.
+        """
         process, container = self.root / str(pid), self._folder / f"root-{pid}"
         (process / "map_files").mkdir(parents=True)
         container.mkdir()
@@ -42,7 +45,7 @@ class FakeProc:
         return container
 
     def delete(self, pid: int, path: str, keep: Path | None = None) -> None:
-        """Marks a mapped file as deleted, and puts what is left of it (`keep`) where /proc would."""
+        """Marks a mapped file as deleted, and puts its content (`keep`) into map_files, like a real /proc."""
         maps = self.root / str(pid) / "maps"
         maps.write_text(maps.read_text().replace(path + "\n", path + " (deleted)\n"))
         if keep:

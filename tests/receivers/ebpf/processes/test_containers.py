@@ -1,4 +1,4 @@
-"""Programs in containers, with libraries that changed, and of every build."""
+"""Programs are counted in containers, with replaced libraries, and for every kind of build."""
 
 import logging
 import os
@@ -14,10 +14,9 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.session import Watch
 from tests.receivers.ebpf.standin import Program, Prologue, Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
-from tests.receivers.ebpf.watching import calls
+from tests.receivers.ebpf.watching import Watch, calls
 
 LAUNCH = "zernel.cuda.launch.latency"
 Start = Callable[[], Program]
@@ -25,7 +24,7 @@ Start = Callable[[], Program]
 
 @pytest.fixture
 def start_in_container(standin: Standin, tmp_path: Path) -> Start:
-    """Starts the program in a container of its own; all have one image, the stand-ins' folder."""
+    """Starts the program in its own container. All containers have one image, the folder of the stand-ins."""
     image = standin.copy_to(tmp_path / "image").folder
 
     def start() -> Program:
@@ -54,7 +53,7 @@ def test_containers_of_one_image_are_counted_once_each(watch: Watch, start_in_co
     assert calls(batch, LAUNCH, process_pid=second.pid) == 50
 
 
-def test_a_program_in_a_pid_namespace_has_the_pid_it_has_here(watch: Watch, standin: Standin) -> None:
+def test_a_program_in_a_pid_namespace_is_reported_with_its_pid_here(watch: Watch, standin: Standin) -> None:
     wrapper = ["unshare", "-p", "-f", "--kill-child"]
     if subprocess.run([*wrapper, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no pid namespace can be made here")
@@ -77,7 +76,7 @@ def test_a_deleted_library_is_probed_where_it_is_mapped(watch: Watch, standin: S
         assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 10
 
 
-def test_both_are_counted_who_use_a_library_and_the_one_in_its_place(
+def test_users_of_a_library_and_of_its_replacement_are_both_counted(
     watch: Watch, standin: Standin, tmp_path: Path
 ) -> None:
     own = standin.copy_to(tmp_path / "own")
@@ -114,10 +113,10 @@ def test_an_executable_with_the_runtime_linked_in_is_probed(watch: Watch, standi
 
 
 @pytest.mark.parametrize("prologue", ["endbr64", "stepped"])
-def test_launches_are_probed_where_that_is_cheap_or_cannot_be(
+def test_launches_are_probed_if_probes_are_cheap_or_never_are(
     watch: Watch, build_standin: BuildStandin, prologue: Prologue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # On arm64 these are functions that begin with bti and with paciasp: their returns are seen, and the program lives.
+    # On arm64 these functions begin with bti and with paciasp: their returns are counted, and the program survives.
     counted = 0 if prologue == "stepped" and platform.machine() == "x86_64" else 10
     caplog.set_level(logging.WARNING, "otel_zernel")
     with build_standin(prologue).start() as program:
@@ -131,10 +130,9 @@ def test_launches_are_probed_where_that_is_cheap_or_cannot_be(
     assert ("would take 10 us" in caplog.text) == (not counted)
 
 
-def test_launches_are_probed_at_any_cost_if_asked(loadable: None, build_standin: BuildStandin) -> None:
+def test_launches_are_probed_at_any_cost_if_configured(loadable: None, build_standin: BuildStandin) -> None:
     watch = Watch(EbpfConfig(single_stepped=True), make_context(clock=SystemClock()))
     with closing(watch), build_standin("stepped").start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
         program.do("cudaLaunchKernel times=10")

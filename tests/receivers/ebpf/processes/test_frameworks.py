@@ -1,4 +1,4 @@
-"""Frameworks other than PyTorch are named, with how much of them is seen."""
+"""Frameworks other than PyTorch are logged, with what the receiver counts of them."""
 
 import logging
 import shutil
@@ -10,7 +10,8 @@ import pytest
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.doctor import examine
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, SeenFrameworks, framework_of, remark
+from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner
 from tests.receivers.ebpf.probes.test_marks import program_with
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
@@ -25,12 +26,12 @@ def proc(tmp_path: Path) -> FakeProc:
     return FakeProc(tmp_path)
 
 
-def said(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the receiver logs at two scans."""
+def logged(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The lines that the receiver logs during two scans."""
     caplog.set_level(logging.INFO)
-    seen, scanner = SeenFrameworks(make_context().logger), Scanner(proc.root)
+    log, scanner = FrameworkLog(make_context().logger), Scanner(proc.root)
     for _ in range(2):
-        seen.take(scanner.scan().processes)
+        log.log(scanner.scan().processes)
     return [record.getMessage() for record in caplog.records]
 
 
@@ -39,15 +40,15 @@ def said(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> list[str]:
     [
         (
             [f"{SITE}/jaxlib/libjax_common.so", DRIVER, NCCL],
-            "JAX in python3 17: calls of CUDA and NCCL are counted; its phases are not seen",
+            "JAX in python3 17: calls of CUDA and NCCL are counted; its phases are not reported",
         ),
         (
             [f"{SITE}/jaxlib/xla_extension.so", DRIVER],
-            "JAX in python3 17: calls of CUDA are counted; its phases are not seen",
+            "JAX in python3 17: calls of CUDA are counted; its phases are not reported",
         ),
         (
             [f"{SITE}/tensorflow/libtensorflow_cc.so.2"],
-            "TensorFlow in python3 17: it has loaded no library of CUDA or NCCL; its phases are not seen",
+            "TensorFlow in python3 17: it has loaded no library of CUDA or NCCL; its phases are not reported",
         ),
         (
             [f"{SITE}/vllm/_C.abi3.so", f"{SITE}/torch/lib/libtorch_cpu.so", DRIVER, NCCL],
@@ -55,34 +56,34 @@ def said(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> list[str]:
         ),
         (
             [DRIVER],
-            "CUDA without a known framework in python3 17: calls of CUDA are counted; its phases are not seen",
+            "CUDA without a known framework in python3 17: calls of CUDA are counted; its phases are not reported",
         ),
     ],
 )
-def test_a_framework_is_named_once_with_how_much_of_it_is_seen(
+def test_a_framework_is_logged_once_with_what_the_receiver_counts(
     proc: FakeProc, caplog: pytest.LogCaptureFixture, mapped: Sequence[str], line: str
 ) -> None:
     proc.add(17, mapped)
     proc.add(18, mapped)
-    assert said(proc, caplog) == [line]
+    assert logged(proc, caplog) == [line]
 
 
-def test_of_pytorch_there_is_nothing_to_say(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_for_pytorch(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> None:
     proc.add(17, [f"{SITE}/torch/lib/libtorch_cpu.so", f"{SITE}/tensorflow/libtensorflow_framework.so.2", DRIVER])
-    assert said(proc, caplog) == []
+    assert logged(proc, caplog) == []
 
 
-def test_of_a_process_without_any_of_them_nothing_is_said(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_logged_for_a_process_without_a_framework(proc: FakeProc, caplog: pytest.LogCaptureFixture) -> None:
     proc.add(17, ["/lib/libc.so.6", f"{SITE}/torchvision/_C.so", f"{SITE}/numpy/libjax_commons.so"])
-    assert said(proc, caplog) == []
+    assert logged(proc, caplog) == []
 
 
-def test_processes_that_name_themselves_anew_do_not_fill_the_log(
+def test_processes_that_change_their_names_do_not_fill_the_log(
     proc: FakeProc, caplog: pytest.LogCaptureFixture
 ) -> None:
     for pid in range(100, 300):
         proc.add(pid, [DRIVER], name=f"job {pid}")
-    assert len(said(proc, caplog)) == 100
+    assert len(logged(proc, caplog)) == 100
 
 
 @pytest.mark.parametrize(
@@ -100,14 +101,14 @@ def test_processes_that_name_themselves_anew_do_not_fill_the_log(
         (f"{SITE}/torch/lib/libtorch_cpu.so", Framework.PYTORCH),
     ],
 )
-def test_frameworks_are_known_by_the_files_of_their_wheels(proc: FakeProc, path: str, framework: Framework) -> None:
+def test_frameworks_are_recognized_by_their_files(proc: FakeProc, path: str, framework: Framework) -> None:
     proc.add(17, [path])
     (process,) = Scanner(proc.root).scan().processes
-    assert framework_of(process) is framework
+    assert process.framework is framework
 
 
-def test_every_framework_but_pytorch_has_a_remark() -> None:
-    assert {framework for framework in Framework if not remark(framework, ())} == {Framework.PYTORCH}
+def test_pytorch_is_the_only_framework_with_full_coverage() -> None:
+    assert {framework for framework in Framework if not coverage(framework, ())} == {Framework.PYTORCH}
 
 
 def test_doctor_names_the_framework_of_a_running_program(standin: Standin, tmp_path: Path) -> None:
@@ -117,4 +118,4 @@ def test_doctor_names_the_framework_of_a_running_program(standin: Standin, tmp_p
     with program_with(library) as pid:
         (finding,) = [one for one in examine(EbpfConfig()) if one.topic == "JAX" and str(pid) in one.text]
     assert finding.ok is None
-    assert finding.text.endswith("it has loaded no library of CUDA or NCCL; its phases are not seen")
+    assert finding.text.endswith("it has loaded no library of CUDA or NCCL; its phases are not reported")

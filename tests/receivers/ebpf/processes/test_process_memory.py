@@ -1,4 +1,4 @@
-"""Memory of processes, this one's for the most part."""
+"""Memory of processes is read correctly, mostly on this process itself."""
 
 import ctypes
 import os
@@ -11,12 +11,12 @@ from otel_zernel_receivers.ebpf.processes.process_memory import memory_of
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 
 
-def test_memory_is_read_as_it_is() -> None:
+def test_memory_has_the_bytes_of_the_process() -> None:
     content = ctypes.create_string_buffer(b"a\0b", 8192)
     assert memory_of(os.getpid(), ctypes.addressof(content), 8192) == content.raw
 
 
-def test_what_is_not_mapped_cannot_be_read() -> None:
+def test_unmapped_memory_cannot_be_read() -> None:
     with pytest.raises(OSError, match="Bad address"):
         memory_of(os.getpid(), 8, 16)
 
@@ -28,7 +28,7 @@ def test_a_process_that_has_ended_cannot_be_read() -> None:
         memory_of(process.pid, 4096, 16)
 
 
-def test_an_environment_read_from_memory_is_the_file_s() -> None:
+def test_the_environment_in_memory_is_that_of_the_file() -> None:
     own = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(own[47]), int(own[48])
     assert memory_of(os.getpid(), start, end - start) == Path("/proc/self/environ").read_bytes()

@@ -1,4 +1,4 @@
-"""Scans of this machine's /proc: containers, deleted and replaced libraries, executables, pid namespaces."""
+"""Scans of the real /proc: containers, deleted and replaced libraries, executables, pid namespaces."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.processes.file_identity import identity_of
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
-from otel_zernel_receivers.ebpf.processes.scanner import Library, Process, Scanner, Selection, UsedFile
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, ScannedProcess, Scanner, Selection, UsedFile
 from tests.receivers.ebpf.files import code_at, open_elf
 from tests.receivers.ebpf.standin import Program, Standin
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="th
 
 
 def allowed(*command: str) -> bool:
-    """Whether a command that needs privileges works here."""
+    """Whether a privileged command works here."""
     return bool(shutil.which(command[0])) and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
@@ -47,7 +47,7 @@ needs_map_files = pytest.mark.skipif(not map_files_work(), reason="map_files nee
 
 @pytest.fixture
 def own_copy(standin: Standin, tmp_path: Path) -> Standin:
-    """Stand-ins that a test may delete."""
+    """A copy of the stand-ins, which a test may delete."""
     return copied(standin, tmp_path / "copy")
 
 
@@ -58,14 +58,14 @@ def copied(standin: Standin, folder: Path) -> Standin:
     return Standin(folder)
 
 
-def found(scanner: Scanner, program: Program) -> Process | None:
+def found(scanner: Scanner, program: Program) -> ScannedProcess | None:
     return next((process for process in scanner.scan().processes if process.id.pid == program.pid), None)
 
 
 def cudart_of(program: Program) -> UsedFile:
     process = found(Scanner(), program)
     assert process
-    return next(used for used in process.files if used.library is Library.CUDART)
+    return next(used for used in process.files if used.library is MappedLibrary.CUDART)
 
 
 def offset_of(used: UsedFile, function: str) -> int:
@@ -86,12 +86,16 @@ def test_libraries_are_found_when_they_are_loaded(standin: Standin) -> None:
         program.do("load libnccl.so.2")
         process = found(scanner, program)
         assert process
-        assert [used.library for used in process.files] == [Library.NCCL]
+        assert [used.library for used in process.files] == [MappedLibrary.NCCL]
         program.do("load libcudart.so.12")
         program.do("cudaLaunchKernel")
         process = found(scanner, program)
         assert process
-        assert {used.library for used in process.files} == {Library.NCCL, Library.CUDART, Library.CUDA}
+        assert {used.library for used in process.files} == {
+            MappedLibrary.NCCL,
+            MappedLibrary.CUDART,
+            MappedLibrary.CUDA,
+        }
         assert process.environment == {"JOB": "bert"}
         assert process.parent == os.getpid()
         assert process.name == process.executable == "program"
@@ -103,11 +107,11 @@ def test_an_executable_that_exports_cuda_is_found(standin: Standin) -> None:
         program.do("sleep ms=0")
         process = found(Scanner(), program)
         assert process
-        assert [used.library for used in process.files] == [Library.EXECUTABLE]
+        assert [used.library for used in process.files] == [MappedLibrary.EXECUTABLE]
         assert offset_of_launch(process.files[0])
 
 
-def test_forks_are_processes_of_their_own(standin: Standin) -> None:
+def test_each_fork_is_a_process(standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         program.send("cudaLaunchKernel work=3600000000000 forks=1")
@@ -120,7 +124,7 @@ def test_forks_are_processes_of_their_own(standin: Standin) -> None:
             for process in Scanner().scan().processes
             if process.id.pid in (child, program.pid)
             for used in process.files
-            if used.library is Library.CUDART
+            if used.library is MappedLibrary.CUDART
         }
         assert len(identities) == 1
         program.kill()
@@ -164,7 +168,7 @@ def test_a_library_in_another_mount_namespace_is_found(standin: Standin, tmp_pat
         program.do("load libcudart.so.12")
         used = cudart_of(program)
         assert used.mapping.path == str(container / "libcudart.so.12")
-        assert not (container / "libcudart.so.12").exists(), "in our namespace"
+        assert not (container / "libcudart.so.12").exists(), "not in this namespace"
         with open_elf(standin.cudart) as elf:
             assert offset_of_launch(used) == elf.find(["cudaLaunchKernel"])["cudaLaunchKernel"][0].offset
 
@@ -206,18 +210,18 @@ def test_a_library_that_a_container_changed_is_its_own(start_in_overlay: Callabl
         assert len(identities) == 2
 
 
-def test_code_is_read_as_it_is_executed(standin: Standin) -> None:
+def test_code_in_the_file_is_the_executed_code(standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         used = cudart_of(program)
-        offset = offset_of(used, "cudaGetDevice")  # which nobody probes, no other collector on this machine either
+        offset = offset_of(used, "cudaGetDevice")  # which no collector probes, so its code is unchanged
         expected = standin.cudart.read_bytes()[offset : offset + 16]
         assert code_at(program.pid, used.mapping, offset, 16) == expected
         assert code_at(program.pid, used.mapping, 1 << 40, 16) is None
 
 
 def inside(wrapper: Sequence[str], code: str) -> list[str]:
-    """What Python prints in another namespace, of which the /proc is still this one's."""
+    """The words that Python code prints in another namespace, in which /proc is still that of this namespace."""
     prelude = """
         import os, sys
         from pathlib import Path
@@ -230,7 +234,7 @@ def inside(wrapper: Sequence[str], code: str) -> list[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_in_the_collector_s_own_proc_a_pid_is_a_pid() -> None:
+def test_pids_of_the_collector_s_own_proc_are_not_translated() -> None:
     assert PidNamespace(Path("/proc")).pid_of(os.getpid()) == os.getpid()
 
 
@@ -245,13 +249,13 @@ def test_pids_of_a_foreign_proc_are_translated() -> None:
         print(outer != os.getpid(), namespace.pid_of({os.getpid()}))
         os.kill(child, 9)
     """
-    own, told, child, told_child, differs, outside = inside(["unshare", "-p", "-f"], code)
-    assert (own, child) == (told, told_child)
+    own, translated, child, translated_child, differs, outside = inside(["unshare", "-p", "-f"], code)
+    assert (own, child) == (translated, translated_child)
     assert (differs, outside) == ("True", "None")
 
 
 @needs_pid_namespaces
-def test_a_process_in_a_namespace_below_has_a_pid_here_and_one_beside_has_none() -> None:
+def test_a_process_in_a_lower_namespace_has_a_pid_here_and_one_in_a_sibling_has_none() -> None:
     code = """
         import subprocess
         below = subprocess.Popen(["unshare", "-p", "-f", "--kill-child", "sleep", "1000"])
@@ -265,13 +269,13 @@ def test_a_process_in_a_namespace_below_has_a_pid_here_and_one_beside_has_none()
         below.kill()
         below.wait()
     """
-    count, expected, told = inside(["unshare", "-p", "-f"], code)
+    count, expected, translated = inside(["unshare", "-p", "-f"], code)
     assert count == "4", "its name and three pids"
-    assert expected == told
+    assert expected == translated
 
 
 @needs_pid_namespaces
-def test_a_process_that_programs_in_the_kernel_cannot_name_is_counted_as_left_out(standin: Standin) -> None:
+def test_a_process_that_kernel_programs_cannot_identify_is_skipped_and_counted(standin: Standin) -> None:
     use = f"import ctypes; ctypes.CDLL({str(standin.cudart)!r}); print(1, flush=True); input()"
     code = f"""
         import subprocess
@@ -286,6 +290,6 @@ def test_a_process_that_programs_in_the_kernel_cannot_name_is_counted_as_left_ou
         skipped()
         skipped("unshare", "-p", "-f", "--kill-child")
     """
-    told = inside(["unshare", "-p", "-f", "--mount-proc"], code)
-    assert told == ["1", "False", "0", "True"]
-    assert inside([], code) == ["1", "False", "1", "False"], "from the machine's own namespace, all can be named"
+    identified = inside(["unshare", "-p", "-f", "--mount-proc"], code)
+    assert identified == ["1", "False", "0", "True"]
+    assert inside([], code) == ["1", "False", "1", "False"], "the initial namespace can identify all processes"

@@ -1,4 +1,4 @@
-"""Which processes and files a scan finds, in a /proc made of files."""
+"""A scan finds the right processes and files, in a fake /proc made of files."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ import pytest
 
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity, identity_of
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import Library, ProcessId, Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, ProcessId, Reason, Scanner, Selection
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 
 CUDART = "/usr/lib/libcudart.so.12"
@@ -32,27 +32,27 @@ def pids(scanner: Scanner) -> list[int]:
 @pytest.mark.parametrize(
     ("name", "library"),
     [
-        ("libcudart.so.12", Library.CUDART),
-        ("libcudart.so", Library.CUDART),
-        ("libcudart-a7b20f20.so.11.0", Library.CUDART),
-        ("libcuda.so.1", Library.CUDA),
-        ("libcuda.so.580.159.04", Library.CUDA),
-        ("libnccl.so.2", Library.NCCL),
-        ("libtorch_cpu.so", Library.TORCH_CPU),
-        ("libtorch_cuda.so", Library.TORCH_CUDA),
+        ("libcudart.so.12", MappedLibrary.CUDART),
+        ("libcudart.so", MappedLibrary.CUDART),
+        ("libcudart-a7b20f20.so.11.0", MappedLibrary.CUDART),
+        ("libcuda.so.1", MappedLibrary.CUDA),
+        ("libcuda.so.580.159.04", MappedLibrary.CUDA),
+        ("libnccl.so.2", MappedLibrary.NCCL),
+        ("libtorch_cpu.so", MappedLibrary.TORCH_CPU),
+        ("libtorch_cuda.so", MappedLibrary.TORCH_CUDA),
         ("libnccl-net.so", None),
         ("libcudadebugger.so.1", None),
         ("libcudart.sox", None),
         ("libc.so.6", None),
     ],
 )
-def test_libraries_are_known_by_their_file_names(proc: FakeProc, name: str, library: Library | None) -> None:
+def test_libraries_are_recognized_by_their_file_names(proc: FakeProc, name: str, library: MappedLibrary | None) -> None:
     proc.add(7, [f"/opt/lib/{name}"])
     found = [used.library for process in Scanner(proc.root).scan().processes for used in process.files]
     assert found == ([library] if library else [])
 
 
-def test_everything_about_a_process_is_told(proc: FakeProc) -> None:
+def test_a_scan_has_every_fact_about_a_process(proc: FakeProc) -> None:
     environment = {"JOB": "bert", "SECRET": "x", "LONG": "9" * 1000}
     proc.add(7, [CUDART], name="pt_main_thread", cgroup="/kubepods/pod1", environment=environment, start_time=4711)
     (process,) = Scanner(proc.root, Selection(environment={"JOB": "*", "LONG": "*"})).scan().processes
@@ -60,7 +60,7 @@ def test_everything_about_a_process_is_told(proc: FakeProc) -> None:
     assert (process.own_pid, process.name, process.executable) == (7, "pt_main_thread", "python3.11")
     assert process.cgroups == ("/kubepods/pod1",)
     assert process.environment == {"JOB": "bert", "LONG": "9" * 256}
-    assert process.parent == 4, "fields of the stat file hold their own numbers"
+    assert process.parent == 4, "each field of the stat file holds its number"
     (used,) = process.files
     assert used.mapping.path == CUDART
     assert [(part.start, part.end, part.offset) for part in used.mapping.ranges] == [(0x7000, 0x8000, 0x1000)]
@@ -75,7 +75,7 @@ def test_control_groups_of_every_hierarchy_count(proc: FakeProc) -> None:
 
 
 def test_control_groups_of_containers_in_containers_count_in_every_hierarchy(proc: FakeProc) -> None:
-    """Version 1 has 14 of them; the file is longer than a page then."""
+    """cgroup v1 has 14 hierarchies, so the file is longer than a page."""
     proc.add(7, [CUDART])
     nested = "/".join(f"/kubepods-burstable-pod{pod}/cri-containerd-{'c' * 64}" for pod in range(4))
     lines = [f"{number}:name=h{number}:{nested}/{number}\n" for number in range(14, 0, -1)]
@@ -84,7 +84,7 @@ def test_control_groups_of_containers_in_containers_count_in_every_hierarchy(pro
     assert pids(Scanner(proc.root, Selection(cgroups=["*/1"]))) == [7]
 
 
-def test_a_path_is_looked_up_in_the_process_s_own_root(proc: FakeProc) -> None:
+def test_a_path_is_looked_up_in_the_root_of_the_process(proc: FakeProc) -> None:
     containers = {proc.add(7, [CUDART]), proc.add(8, [CUDART])}
     processes = Scanner(proc.root).scan().processes
     assert len({used.identity for process in processes for used in process.files}) == 2
@@ -124,7 +124,7 @@ def test_a_replaced_library_is_opened_by_its_mapping(proc: FakeProc, tmp_path: P
     assert used.identity == identity_at(kept)
 
 
-def test_a_file_out_of_reach_is_counted_and_its_process_kept(proc: FakeProc) -> None:
+def test_an_unreachable_file_is_counted_and_its_process_is_kept(proc: FakeProc) -> None:
     proc.add(7, [CUDART])
     proc.delete(7, CUDART)
     scan = Scanner(proc.root).scan()
@@ -132,16 +132,16 @@ def test_a_file_out_of_reach_is_counted_and_its_process_kept(proc: FakeProc) -> 
     assert scan.skipped == {Reason.UNREACHABLE_FILE: 1}
 
 
-def test_another_file_in_the_place_of_a_located_one_is_not_opened(proc: FakeProc) -> None:
+def test_a_replacement_of_a_located_file_is_not_opened(proc: FakeProc) -> None:
     library = proc.add(7, [CUDART]) / CUDART[1:]
     (used,) = Scanner(proc.root).scan().processes[0].files
     library.rename(library.with_suffix(".old"))
     library.write_text("another one")
-    with pytest.raises(FileNotFoundError, match="another file has taken its place"), open_located(used.file):
+    with pytest.raises(FileNotFoundError, match="the path leads to another file now"), open_located(used.file):
         pass
 
 
-def test_a_fifo_in_the_place_of_a_library_stops_nothing(proc: FakeProc) -> None:
+def test_a_fifo_instead_of_a_library_does_not_block(proc: FakeProc) -> None:
     library = proc.add(7, [CUDART]) / CUDART[1:]
     library.unlink()
     os.mkfifo(library)
@@ -162,7 +162,7 @@ def test_a_fifo_in_the_place_of_a_library_stops_nothing(proc: FakeProc) -> None:
         (Selection(names=["python*"], cgroups=["/kubepods/*"], environment={"RANK": "0"}), [7]),
     ],
 )
-def test_a_selection_takes_what_meets_every_condition(
+def test_a_selection_selects_processes_that_meet_every_condition(
     proc: FakeProc, selection: Selection, expected: list[int]
 ) -> None:
     proc.add(7, [CUDART], cgroup="/kubepods/pod1", environment={"RANK": "0"})
@@ -170,13 +170,13 @@ def test_a_selection_takes_what_meets_every_condition(
     assert pids(Scanner(proc.root, selection)) == expected
 
 
-def test_processes_are_told_in_the_order_of_their_start(proc: FakeProc) -> None:
+def test_processes_are_in_the_order_of_their_start(proc: FakeProc) -> None:
     for pid, start_time in ((7, 300), (8, 100), (9, 200)):
         proc.add(pid, [CUDART], start_time=start_time)
     assert pids(Scanner(proc.root)) == [8, 9, 7]
 
 
-def test_processes_that_may_not_be_looked_at_are_counted(unprivileged: Path) -> None:
+def test_processes_without_permission_are_counted(unprivileged: Path) -> None:
     proc = FakeProc(unprivileged)
     proc.add(7, [CUDART])
     proc.add(8, [CUDART])
@@ -201,15 +201,15 @@ def unprivileged() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("missing", ["maps", "stat", "comm", "cgroup", "status"])
-def test_a_process_that_ends_meanwhile_is_left_out(proc: FakeProc, missing: str) -> None:
+def test_a_process_that_ends_during_the_scan_is_skipped(proc: FakeProc, missing: str) -> None:
     proc.add(7, [CUDART], pids=[7, 1])
     proc.add(8, [CUDART])
     (proc.root / "7" / missing).unlink()
-    expected = [7, 8] if missing == "status" else [8]  # only asked for where /proc is another namespace's
+    expected = [7, 8] if missing == "status" else [8]  # only read if /proc belongs to another namespace
     assert pids(Scanner(proc.root)) == expected
 
 
-def test_a_scan_forgets_what_has_gone(proc: FakeProc) -> None:
+def test_a_scan_forgets_ended_processes(proc: FakeProc) -> None:
     proc.add(7, [CUDART])
     scanner = Scanner(proc.root)
     assert pids(scanner) == [7]
@@ -217,7 +217,7 @@ def test_a_scan_forgets_what_has_gone(proc: FakeProc) -> None:
     assert pids(scanner) == []
 
 
-def test_a_pid_used_again_is_another_process(proc: FakeProc) -> None:
+def test_a_reused_pid_is_another_process(proc: FakeProc) -> None:
     proc.add(7, [CUDART], start_time=100)
     scanner = Scanner(proc.root)
     (before,) = scanner.scan().processes
@@ -232,7 +232,7 @@ def test_a_missing_proc_is_an_error(tmp_path: Path) -> None:
         Scanner(tmp_path / "proc").scan()
 
 
-def test_names_of_any_bytes_can_be_told(proc: FakeProc) -> None:
+def test_names_with_any_bytes_become_valid_text(proc: FakeProc) -> None:
     proc.add(7, [CUDART], name=os.fsdecode(b"tr\xffin"), executable=os.fsdecode(b"/opt/tr\xffin"))
     (process,) = Scanner(proc.root).scan().processes
     assert (process.name, process.executable) == ("tr\N{REPLACEMENT CHARACTER}in",) * 2

@@ -1,16 +1,17 @@
-"""CUDA and NCCL without a GPU: stand-in libraries, and a program whose every call is known.
+"""Stand-in libraries for CUDA and NCCL without a GPU, and a program that logs every call.
 
-    standin = build(folder)                      # raises NoCompiler where cc is missing
+    standin = build(folder)                      # raises NoCompiler if cc is not installed
     with standin.start() as program:
         program.do("load libcudart.so.12")
         program.do("cudaLaunchKernel times=100 work=20000")
         program.do("cudaDeviceSynchronize")
     program.calls("cudaLaunchKernel")            # structured array: start, end, size, pointer, pid, tid, ...
 
-`program.c` describes the commands. What is called inside of a call is not in the log, but follows from it: a runtime
-call makes one driver call of the same kind if it succeeds (an invalid function or copy kind fails before), and libnccl,
-by its private copy of the runtime, makes one `cuLaunchKernelEx` for a collective outside of a group and one for the
-outermost `ncclGroupEnd` of a group that is not empty.
+`program.c` describes the commands. The log has no calls that libraries make, but they follow from it:
+
+- A runtime call makes one driver call of the same kind, unless it fails because of an invalid function or copy kind.
+- libnccl, with its private copy of the runtime, makes one `cuLaunchKernelEx` for each collective outside a group, and
+  one for the outermost `ncclGroupEnd` of a group that is not empty.
 """
 
 import os
@@ -51,9 +52,9 @@ _PROLOGUES: dict[str, dict[Prologue, str]] = {
     "x86_64": {
         "push": "-fno-omit-frame-pointer -fcf-protection=none",
         "endbr64": "-fno-omit-frame-pointer -fcf-protection=full",
-        "stepped": "-fsplit-stack -fcf-protection=none",  # every function begins by comparing the stack pointer
+        "stepped": "-fsplit-stack -fcf-protection=none",  # every function begins with a comparison of the stack pointer
     },
-    # All are stepped there, so the names stand for what they are on x86-64: the usual way, a landing pad, the rest.
+    # All are single-stepped on arm64. The names have the meaning of x86-64: usual prologue, landing pad, the rest.
     "aarch64": {
         "push": "-fno-omit-frame-pointer -mbranch-protection=none",  # stp
         "endbr64": "-fno-omit-frame-pointer -mbranch-protection=bti",
@@ -66,12 +67,12 @@ Calls = npt.NDArray[Any]
 
 
 class NoCompiler(Exception):
-    """There is no C compiler to build the stand-ins with."""
+    """No C compiler is installed, which the stand-ins need."""
 
 
 @dataclass(frozen=True)
 class Standin:
-    """The built files, all in one folder; they find each other there."""
+    """The built files. All are in one folder, in which they find each other."""
 
     folder: Path
 
@@ -93,11 +94,11 @@ class Standin:
 
     @property
     def static_program(self) -> Path:
-        """The program with the runtime linked into it, whose symbols it exports; it needs no `load` for them."""
+        """The program with the runtime linked in. It exports the runtime's symbols and needs no `load`."""
         return self.folder / "static_program"
 
     def copy_to(self, folder: Path) -> "Standin":
-        """Copies the built files into `folder`, and leaves the logs: a copy of a sparse log fills the disk."""
+        """Copies the built files into `folder`, without logs: copying a sparse log would fill the disk."""
         return Standin(Path(shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("log-*"))))
 
     def start(
@@ -108,9 +109,9 @@ class Standin:
         environment: Mapping[str, str] | None = None,
         capacity: int = 1 << 20,
     ) -> "Program":
-        """Starts the program (behind `wrapper`, such as unshare), which then waits for commands.
+        """Starts the program (by a `wrapper` such as unshare), which then waits for commands.
 
-        Its log takes `capacity` calls; a call more ends the program, so that no log is silently incomplete.
+        Its log has room for `capacity` calls. One more call ends the program, so that no log is silently incomplete.
         """
         log = self.folder / f"log-{os.urandom(6).hex()}"
         with log.open("wb") as file:
@@ -126,7 +127,7 @@ class Standin:
         return Program(process, log)
 
     def run(self, script: str, **options: Any) -> "Program":
-        """Runs the commands of `script`, a line each or divided by `;`, to the end. Options are those of `start`."""
+        """Runs all commands of `script`, separated by lines or `;`. The options are those of `start`."""
         with self.start(**options) as program:
             for line in filter(None, map(str.strip, script.replace(";", "\n").splitlines())):
                 program.do(line)
@@ -135,7 +136,7 @@ class Standin:
 
 @dataclass
 class Program:
-    """A running program. Leaving its context ends it; the log can be read at any time, after its end too."""
+    """A running program. Leaving the context ends it. The log can be read at any time, even after the end."""
 
     process: subprocess.Popen[str]
     _log: Path
@@ -143,22 +144,22 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The pid of the process that was started; behind a forking wrapper `log["pid"]` knows better."""
+        """The pid of the started process. `log["pid"]` has that of the program, if a wrapper forks."""
         return self.process.pid
 
     def do(self, command: str) -> None:
-        """Has `command` executed, and returns when it is."""
+        """Executes `command` and waits for its end."""
         self.send(command)
         self.wait()
 
     def send(self, command: str) -> None:
-        """Has `command` executed after those sent before, without waiting for it."""
+        """Sends `command` for execution after earlier ones, without waiting."""
         assert self.process.stdin
         self.process.stdin.write(command + "\n")
         self._answers_due += 1
 
     def wait(self) -> None:
-        """Returns when every command sent is executed. Raises RuntimeError if one could not be."""
+        """Waits until all sent commands are executed. Raises RuntimeError if one failed."""
         assert self.process.stdout
         while self._answers_due:
             answer = self.process.stdout.readline().strip()
@@ -167,13 +168,13 @@ class Program:
             self._answers_due -= 1
 
     def kill(self) -> None:
-        """SIGKILL, whatever the program is doing."""
+        """Sends SIGKILL."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     @property
     def log(self) -> Calls:
-        """Every call so far. One still running, or cut off by a signal, has `end` 0."""
+        """All calls so far. A call that still runs, or that a signal interrupted for good, has `end` 0."""
         with self._log.open("rb") as file:
             count = int.from_bytes(file.read(8), "little")
             file.seek(RECORD.itemsize)
@@ -200,9 +201,9 @@ class Program:
 
 
 def build(folder: Path, prologue: Prologue = "push") -> Standin:
-    """Builds everything into `folder`, with functions that begin as `prologue` says. Takes two seconds.
+    """Builds everything into `folder`, with functions that begin with the given prologue. Takes two seconds.
 
-    STANDINS may name a folder with what `compile_all` has made for every prologue: it is copied then.
+    If the variable STANDINS names a folder with the results of `compile_all` for every prologue, they are copied.
     """
     if made := os.environ.get("STANDINS"):
         shutil.copytree(Path(made, prologue), folder, dirs_exist_ok=True)
@@ -229,13 +230,13 @@ def compile_all(folder: Path, prologue: Prologue, machine: str, command: str) ->
 
 
 def _library(cc: list[str], path: Path, sources: list[str], exports: str) -> None:
-    """A shared library that exports what the version script `exports` says."""
+    """Builds a shared library that exports the symbols of the version script `exports`."""
     script = path.with_suffix(".exports")
     script.write_text(exports)
     _link(cc, path, sources, "-shared", f"-Wl,-soname,{path.name}", f"-Wl,--version-script,{script}")
 
 
 def _link(cc: list[str], path: Path, sources: list[str], *options: str) -> None:
-    """Compiles and links `sources`; the result looks for libraries in its own folder."""
+    """Compiles and links `sources`. The result searches for libraries in its own folder."""
     files = [str(SOURCES / source) for source in sources]
     subprocess.run([*cc, *files, *options, "-Wl,-rpath,$ORIGIN", "-ldl", "-o", str(path)], check=True)

@@ -1,4 +1,4 @@
-/* A stand-in for libcuda.so.1: streams that a thread of their own executes, memory that can run out, two devices. */
+/* A stand-in for libcuda.so.1: streams, each with its own thread, memory that can run out, and two devices. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "standin.h"
 
-enum { DEVICES = 2, CONTEXTS = 8 /* on a thread's stack */, QUEUE = 1024 /* launches a stream takes before the next one blocks, as on a GPU */ };
+enum { DEVICES = 2, CONTEXTS = 8 /* on a thread's stack */, QUEUE = 1024 /* launches that a stream queues before the next one blocks, as on a GPU */ };
 
 static const uint64_t BYTES_PER_NS = 16;
 static const uint64_t DEVICE_MEMORY = 80ULL << 30;
@@ -33,13 +33,13 @@ struct CUstream_st {
     pthread_t worker;
     int has_worker;
     uint64_t enqueued, completed; /* counts of work items */
-    uint64_t finish[QUEUE];       /* when item i is done, at i % QUEUE */
+    uint64_t finish[QUEUE];       /* the time at which item i is done, at i % QUEUE */
     struct CUstream_st *next;
 };
 
 struct CUevent_st {
     CUstream stream;
-    uint64_t position; /* done when the stream has completed so many items */
+    uint64_t position; /* the event is done when the stream has completed this many items */
 };
 
 static struct CUstream_st default_stream = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER};
@@ -296,7 +296,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src, size_t count, CU
     return copy(count, stream);
 }
 
-/* Memory. A freed block's address is given out again for the same size, as allocators do. */
+/* Memory. The address of a freed block is reused for the same size, as allocators do. */
 
 struct block {
     CUdeviceptr address;

@@ -12,7 +12,7 @@ BuildStandin = Callable[[Prologue], Standin]
 
 @pytest.fixture(scope="session")
 def build_standin(tmp_path_factory: pytest.TempPathFactory) -> BuildStandin:
-    """Builds the stand-ins with a kind of prologue, each kind once; skips where there is no compiler."""
+    """Builds the stand-ins with a kind of prologue, each kind once. Skips the test if no compiler is installed."""
     built: dict[Prologue, Standin] = {}
 
     def once(prologue: Prologue) -> Standin:
@@ -25,7 +25,7 @@ def build_standin(tmp_path_factory: pytest.TempPathFactory) -> BuildStandin:
 
 @pytest.fixture(scope="session")
 def standin(build_standin: BuildStandin) -> Standin:
-    """The stand-ins as most tests want them: functions begin with `push`, as NVIDIA's do."""
+    """The stand-ins for most tests: functions begin with `push`, like NVIDIA's."""
     return build_standin("push")
 
 

@@ -1,5 +1,5 @@
-/* A stand-in for libnccl.so.2. It is linked with a private copy of the runtime, as the real one is, and exports every
- * call twice, as ncclX and pncclX, at one address. A communicator needs no peers: its calls never wait for one. */
+/* A stand-in for libnccl.so.2. Like the real one, it is linked with a private copy of the runtime, and exports every call
+ * as ncclX and pncclX at the same address. A communicator needs no peers: its calls never wait for one. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ enum { LATENCY_NS = 5000 };
 /* Work collected between ncclGroupStart and ncclGroupEnd: one kernel for the whole group, as in NCCL. */
 static __thread struct {
     int depth, calls;
-    ncclResult_t result; /* of its calls: the end answers it, and launches nothing if one has failed */
+    ncclResult_t result; /* of the group's calls: ncclGroupEnd returns it, and launches nothing if a call has failed */
     uint64_t work;
     cudaStream_t stream;
 } group;
@@ -26,7 +26,7 @@ static ncclResult_t launch(uint64_t work, cudaStream_t stream)
     return cudaLaunchKernelExC(&config, launch, args);
 }
 
-/* What a call answers that did not fail: of a communicator that does not block, that it goes on. */
+/* The result of a successful call: for a non-blocking communicator, ncclInProgress. */
 static ncclResult_t answer(ncclComm_t comm, ncclResult_t result)
 {
     return result == ncclSuccess && comm->in_progress ? ncclInProgress : result;
@@ -114,7 +114,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int devices, const int *list)
     return ncclSuccess;
 }
 
-/* Everybody has the same color, and the key is the new rank. */
+/* All ranks have the same color, and the key is the new rank. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *created, ncclConfig_t *config)
 {
     return comm ? create(created, comm->ranks, key) : ncclInvalidArgument;

@@ -1,24 +1,28 @@
-/* A job that does what its standard input says and logs every call it makes.
+/* A job that executes the commands on its standard input, and logs every call that it makes.
  *
  *     program LOG < script
  *
- * A line of the script is `load LIBRARY`, `sleep ms=N`, `read size=N times=N` (each a read and a pread), `open NAME` (a
- * scope of PyTorch's), `close` or `abandon` (the innermost scope, with or without saying so), or the name of a CUDA, NCCL or
- * PyTorch function with what it needs:
+ * A line of the script is one of:
+ *   load LIBRARY
+ *   sleep ms=N
+ *   read size=N times=N     one read and one pread each time
+ *   open NAME               opens a scope of PyTorch
+ *   close, abandon          the innermost scope: ends it, or drops it without ending it
+ *   the name of a function of CUDA, NCCL or PyTorch, with its options:
  *
  *     cudaLaunchKernel work=20000 stream=1 times=100 threads=8
  *     cudaMalloc size=4096 times=3
  *     cudaFree times=3
  *
  * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
- * work (ns on the device), stream, event, comm, context (numbers of one's own choice; stream 0 is the default stream), size, kind,
+ * work (ns on the device), stream, event, comm, context (any numbers; stream 0 is the default stream), size, kind,
  * device, count, type, ranks, rank, null=1 (a null kernel, graph or communicator: the call fails), nonblocking=1 (of
- * ncclCommInitRankConfig: calls of the communicator answer that they are in progress).
- * Every kind of allocation has a stack of its own, from which its free takes the latest; a free of an empty stack frees
- * an address that was never given out.
+ * ncclCommInitRankConfig: calls of the communicator return ncclInProgress).
+ * Every kind of allocation has its own stack, from which its free removes the latest. With an empty stack, free gets
+ * an address that was never allocated.
  *
- * After each line the program answers `done`. LOG is a shared mapping, so calls that were begun before a SIGKILL are
- * in it. `struct record` says what is known of a call. */
+ * After each line the program prints `done`. LOG is a shared mapping, so it has all calls that began before a SIGKILL.
+ * `struct record` describes a call. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -40,7 +44,7 @@ struct record {
     uint64_t pointer;    /* address that was allocated or freed, or the communicator */
     uint32_t pid, tid;
     int32_t result;
-    int32_t device; /* that cudaSetDevice last chose in this thread */
+    int32_t device; /* that cudaSetDevice last selected in this thread */
     char name[32];
 };
 
@@ -118,7 +122,7 @@ static void *symbol(const char *name)
         (record)->end = now();                   \
     } while (0)
 
-/* Things with a number, made when first asked for */
+/* Numbered objects, created at their first use */
 
 enum { NUMBERS = 64 };
 
@@ -262,7 +266,7 @@ static void set_device(const struct options *o, struct record *r)
         r->device = device = o->device;
 }
 
-/* Contexts have numbers too. */
+/* Contexts are numbered too. */
 
 static CUcontext contexts[NUMBERS];
 
@@ -417,7 +421,7 @@ static void init_rank_scalable(const struct options *o, struct record *r)
     r->pointer = (uint64_t)comms[o->comm % NUMBERS];
 }
 
-/* Communicator `comm` gives birth to the one with the next number. */
+/* Splits communicator `comm`. The new communicator has the next number. */
 static void split(const struct options *o, struct record *r)
 {
     ncclComm_t *made = &comms[(o->comm + 1) % NUMBERS];
@@ -506,8 +510,8 @@ static void enter_scope(const struct options *o, struct record *r)
     r->end = now();
 }
 
-/* The scopes of `open`, innermost last. The stand-in returns the object that it is given as arguments. */
-#define RECORD_FUNCTION_OFFSET 16 /* from the returned object to the one that ends */
+/* The scopes of `open`, innermost last. The stand-in returns the object that it gets as arguments. */
+#define RECORD_FUNCTION_OFFSET 16 /* of the object that ends, in the returned object */
 
 static char *open_scopes[64];
 static size_t scope_count;

@@ -1,4 +1,4 @@
-/* A stand-in for libcudart.so.12: it loads libcuda.so.1 at the first call and does its work by calls to it. */
+/* A stand-in for libcudart.so.12. It loads libcuda.so.1 at the first call, and works by calling it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

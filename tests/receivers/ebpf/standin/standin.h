@@ -1,7 +1,7 @@
-/* What the stand-ins for libcuda, libcudart and libnccl export: the real names, signatures and structure layouts.
+/* The exports of the stand-ins for libcuda, libcudart and libnccl: the real names, signatures and struct layouts.
  *
- * A kernel's device time is the stand-ins' own convention: the first kernel parameter points to a uint64_t of ns, and a
- * graph handle is a pointer to one. */
+ * The stand-ins have their own convention for the time of a kernel on the device: the first kernel parameter points to a
+ * uint64_t of ns, and a graph handle is such a pointer. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -113,7 +113,7 @@ cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned flags);
 
 /* PyTorch, whose functions have mangled names (see torch.c) */
 struct string { const char *text; size_t length; char own[16]; };
-struct scope_object { void *object; void *unused[2]; /* too large for registers, as the real one may not be in them */ };
+struct scope_object { void *object; void *unused[2]; /* too large for registers: the real one may not be in registers either */ };
 
 int backward(void);
 
@@ -122,7 +122,7 @@ typedef int ncclResult_t;
 typedef int ncclDataType_t;
 typedef int ncclRedOp_t;
 typedef struct ncclComm *ncclComm_t;
-typedef struct { size_t size; unsigned int magic, version; int blocking; } ncclConfig_t; /* the head of it */
+typedef struct { size_t size; unsigned int magic, version; int blocking; } ncclConfig_t; /* its first fields */
 typedef struct { char internal[128]; } ncclUniqueId;
 
 enum { ncclSuccess = 0, ncclInvalidArgument = 4, ncclInvalidUsage = 5, ncclInProgress = 7 };

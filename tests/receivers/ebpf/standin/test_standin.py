@@ -1,4 +1,4 @@
-"""The stand-ins are what the tests of the receiver take them for."""
+"""The stand-ins behave as the tests of the receiver assume."""
 
 import platform
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from tests.receivers.ebpf.files import open_elf
 from tests.receivers.ebpf.standin import Prologue, Standin
 from tests.receivers.ebpf.standin.fixture import BuildStandin
@@ -44,10 +44,10 @@ on_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="every fun
 @on_x86_64
 @pytest.mark.parametrize(
     ("prologue", "skipped", "cost"),
-    [("push", 0, Cost.EMULATED), ("endbr64", 4, Cost.EMULATED), ("stepped", 0, Cost.STEPPED)],
+    [("push", 0, TrapCost.EMULATED), ("endbr64", 4, TrapCost.EMULATED), ("stepped", 0, TrapCost.STEPPED)],
 )
-def test_every_function_begins_as_asked(
-    build_standin: BuildStandin, prologue: Prologue, skipped: int, cost: Cost
+def test_every_function_begins_with_the_requested_prologue(
+    build_standin: BuildStandin, prologue: Prologue, skipped: int, cost: TrapCost
 ) -> None:
     standin = build_standin(prologue)
     for path, names in ((standin.cudart, RUNTIME), (standin.cuda, DRIVER), (standin.nccl, NCCL)):
@@ -119,7 +119,7 @@ def test_every_call_of_every_thread_and_fork_is_logged(standin: Standin) -> None
     assert (launches["end"] >= launches["start"]).all()
 
 
-def test_a_fork_has_a_device_that_works(standin: Standin) -> None:
+def test_a_fork_has_a_working_device(standin: Standin) -> None:
     program = standin.run(
         "load libcudart.so.12; cudaLaunchKernel work=1000000000; cudaDeviceSynchronize forks=1; cudaMemcpy forks=1"
     )
@@ -156,7 +156,7 @@ def test_memory_is_counted_and_can_run_out(standin: Standin) -> None:
         ("cuMemCreate", "cuMemRelease"),
     ],
 )
-def test_each_kind_of_allocation_has_its_free(standin: Standin, allocate: str, free: str) -> None:
+def test_each_kind_of_allocation_has_its_own_free(standin: Standin, allocate: str, free: str) -> None:
     program = standin.run(f"load libcudart.so.12; load libcuda.so.1; {allocate} size=64; {free} times=2")
     assert list(program.log["result"]) == [0, 0, 1]
     assert list(program.log["size"]) == [64, 64, 0]
@@ -171,7 +171,7 @@ def test_every_function_can_be_called(standin: Standin, function: str) -> None:
     assert program.log[-1]["end"]
 
 
-def test_launches_fail_when_told_to(standin: Standin) -> None:
+def test_launches_fail_on_request(standin: Standin) -> None:
     program = standin.run("load libcudart.so.12; load libcuda.so.1; cudaLaunchKernel null=1; cuLaunchKernel null=1")
     assert list(program.log["result"]) == [98, 400]
 
@@ -201,7 +201,7 @@ def test_a_group_launches_at_its_outermost_end(standin: Standin) -> None:
     assert program.calls("ncclAllReduce")["result"][-1] == 4
 
 
-def test_the_runtime_can_be_part_of_the_executable(standin: Standin) -> None:
+def test_the_runtime_can_be_linked_into_the_executable(standin: Standin) -> None:
     with open_elf(standin.static_program) as elf:
         assert elf.find(["cudaLaunchKernel"])
     program = standin.run("cudaLaunchKernel times=3; cudaDeviceSynchronize", program=standin.static_program)
@@ -209,7 +209,7 @@ def test_the_runtime_can_be_part_of_the_executable(standin: Standin) -> None:
     assert not program.log["result"].any()
 
 
-def test_libraries_are_mapped_only_once_they_are_loaded(standin: Standin) -> None:
+def test_libraries_are_not_mapped_before_they_are_loaded(standin: Standin) -> None:
     with standin.start() as program:
         maps = Path(f"/proc/{program.pid}/maps")
         assert "libcudart" not in maps.read_text()
@@ -220,7 +220,7 @@ def test_libraries_are_mapped_only_once_they_are_loaded(standin: Standin) -> Non
         assert str(standin.cuda) in maps.read_text()
 
 
-def test_a_call_cut_off_by_a_signal_is_in_the_log(standin: Standin) -> None:
+def test_a_call_ended_by_a_signal_is_in_the_log(standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         program.do(f"cudaLaunchKernel work={3600 * 10**9}")
@@ -241,7 +241,7 @@ def test_a_call_cut_off_by_a_signal_is_in_the_log(standin: Standin) -> None:
         ("load libnothing.so", "cannot load libnothing.so"),
     ],
 )
-def test_a_script_that_cannot_run_says_why(standin: Standin, command: str, said: str) -> None:
+def test_a_script_that_cannot_run_prints_the_reason(standin: Standin, command: str, said: str) -> None:
     with standin.start() as program, pytest.raises(RuntimeError, match=said):
         program.do(command)
 

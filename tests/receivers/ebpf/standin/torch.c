@@ -1,9 +1,9 @@
-/* A stand-in for libtorch_cpu.so and libtorch_python.so: the functions that are probed, by their mangled names. What they
- * do here is to be called. */
+/* A stand-in for libtorch_cpu.so and libtorch_python.so: the probed functions, by their mangled names. They only need to be
+ * called. */
 #include "standin.h"
 
 #define SYMBOL(name) __asm__(name)
-#define AS_IT_IS __attribute__((noipa)) /* neither inlined nor copied under another name */
+#define AS_IT_IS __attribute__((noipa)) /* neither inlined nor cloned */
 
 struct scope_object record_function_enter_new(const struct string *name, const void *arguments)
     SYMBOL("_ZN5torch8autograd8profiler25record_function_enter_newERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcE"

@@ -1,12 +1,13 @@
-"""Collects the symbols that tests and docs/versions.md rest on from the wheels of the package index: `make symbols`.
+"""Collects the symbols for the tests and for docs/versions.md from the wheels of the package index: `make symbols`.
 
     python -m tests.receivers.ebpf.symbols.collect [torch | cuda | nccl]...
 
-Of each library it keeps the names that probes concern and those that begin alike, with their addresses and first
-instructions. If a probe is on a function's returns, it keeps the whole function, and in a table of its own the returns
-that `objdump` finds. It reads by binutils (`nm`, `readelf`; for arm64 Debian's binutils-aarch64-linux-gnu), so that the
-receiver's own reading is held against another's. Nothing else of a wheel is kept. All of it takes half an hour and
-needs 3 GB of disk while it runs.
+For each library it stores the names of probed functions, and names with the same beginning, with their addresses and
+first instructions. A function with probes on its returns is stored whole, and a separate table has the returns that
+`objdump` finds. Nothing else of a wheel is stored.
+
+The symbols are read with binutils (`nm`, `readelf`; for arm64 Debian's binutils-aarch64-linux-gnu), so that tests
+compare the receiver's code with an independent one. A run takes half an hour and needs 3 GB of disk.
 """
 
 import re
@@ -48,7 +49,7 @@ class _Symbol(NamedTuple):
     name: str
     address: int
     size: int
-    """Bytes of its code, by the symbol table."""
+    """Bytes of its code, from the symbol table."""
 
 
 def collect(group: str) -> None:
@@ -70,7 +71,7 @@ def collect(group: str) -> None:
 
 
 def _build(package: str, version: str, arch: str, wheel: zipfile.ZipFile) -> Build:
-    """With the versions of CUDA and NCCL that it asks for."""
+    """The wheel of PyTorch, with the versions of CUDA and NCCL that it requires."""
     (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     needs = wheel.read(metadata).decode()
     toolkit = r"(?:nvidia-cuda-runtime(?:-cu\d+)?|cuda-toolkit\[.*?\])"
@@ -103,15 +104,17 @@ def _read(path: Path, probes: Iterable[Probe]) -> Iterator[tuple[_Symbol, bytes]
 
 
 def _pattern(probes: Iterable[Probe]) -> re.Pattern[str]:
-    """Names of functions of C, and of all C++ functions that begin alike."""
-    names = [rf"{re.escape(probe.function)}$" for probe in probes if not probe.takes]
+    """The names of the C functions, and of all C++ functions whose mangled names begin as a probe's."""
+    names = [rf"{re.escape(probe.function)}$" for probe in probes if not probe.first_arguments]
     for probe in probes:
-        names += [re.escape(name.decode().removesuffix("E")) for name in beginnings(probe.function) if probe.takes]
+        names += [
+            re.escape(name.decode().removesuffix("E")) for name in beginnings(probe.function) if probe.first_arguments
+        ]
     return re.compile("|".join(names))
 
 
 def _symbols(path: Path, table: str, option: str, wanted: re.Pattern[str]) -> list[_Symbol]:
-    """Functions defined in the file."""
+    """The functions that the file defines."""
     command = ["nm", "--print-size", "--defined-only", *filter(None, [option]), str(path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     found = (re.match(r"(\w+) (?:(\w+) )?[TtWwi] (\S+)$", line) for line in listing.splitlines())
@@ -120,7 +123,7 @@ def _symbols(path: Path, table: str, option: str, wanted: re.Pattern[str]) -> li
 
 
 def _segments(path: Path) -> list[tuple[int, int, int]]:
-    """First and last address of each segment, and the difference between an address and its place in the file."""
+    """First and last address of each segment, and the difference between addresses and file offsets."""
     listing = subprocess.run(["readelf", "-lW", str(path)], capture_output=True, text=True, check=True).stdout
     loads = re.findall(r"^  LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) ", listing, re.MULTILINE)
     return [(int(at, 16), int(at, 16) + int(size, 16), int(at, 16) - int(offset, 16)) for offset, at, size in loads]

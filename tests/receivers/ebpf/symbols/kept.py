@@ -1,6 +1,6 @@
-"""Excerpts of the symbol tables of released libraries: tables in text, one row for each symbol.
+"""Stored excerpts of the symbol tables of released libraries: text tables, with one row for each symbol.
 
-`collect.py` makes them. Of functions of PyTorch there are also those whose names only begin like one that is probed.
+`collect.py` makes them. For PyTorch they include functions whose names only have the same beginning as a probed one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 FOLDER = Path(__file__).parent
 CODE = 16
-"""Bytes of each function that are kept; of functions with probes on their returns, all are."""
+"""Bytes that are stored of each function. Functions with probes on their returns are stored whole."""
 
 
 class Kept(NamedTuple):
-    """A function of a library of a release."""
+    """A function of a library in a release."""
 
     package: str
     version: str
     arch: str
     library: str
     table: str
-    """`exported`, or `full` where the library was not stripped."""
+    """The symbol table: `exported`, or `full` if the library was not stripped."""
     name: str
     address: int
     code: str
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
 
 
 class Returns(NamedTuple):
-    """Where a function of a release is about to return, by binutils."""
+    """The place at which a function of a release begins to return, according to binutils."""
 
     version: str
     arch: str
@@ -45,15 +45,15 @@ class Build(NamedTuple):
     version: str
     arch: str
     cuda: str
-    """The version of CUDA's runtime that it asks for; empty if none."""
+    """The version of CUDA's runtime that it requires; empty if none."""
     nccl: str
     has_cuda: bool
-    """Whether libtorch_cuda.so is in it."""
+    """Whether it contains libtorch_cuda.so."""
 
 
 @cache
 def symbols(group: str) -> tuple[Kept, ...]:
-    """The functions of `torch`, `cuda` or `nccl`, as they were collected: oldest release first."""
+    """The stored functions of `torch`, `cuda` or `nccl`, oldest release first."""
     return tuple(
         Kept(package, version, arch, library, table, name, int(address, 16), code)
         for package, version, arch, library, table, name, address, code in _rows(f"{group}.tsv")
@@ -62,7 +62,7 @@ def symbols(group: str) -> tuple[Kept, ...]:
 
 @cache
 def builds(group: str) -> tuple[Build, ...]:
-    """The wheels they come from."""
+    """The wheels that the functions come from."""
     return tuple(
         Build(package, version, arch, cuda, nccl, has_cuda == "True")
         for package, version, arch, cuda, nccl, has_cuda in _rows(f"{group}.builds.tsv")
@@ -71,7 +71,7 @@ def builds(group: str) -> tuple[Build, ...]:
 
 @cache
 def returns() -> tuple[Returns, ...]:
-    """The returns of PyTorch's functions that have probes on them."""
+    """The returns of those functions of PyTorch that have probes on their returns."""
     return tuple(
         Returns(version, arch, name, tuple(map(int, offsets.split())))
         for version, arch, name, offsets in _rows("torch.returns.tsv")

@@ -1,4 +1,4 @@
-"""ELF files with the symbols that were kept of a library, for the receiver to read as it would read the library."""
+"""Builds ELF files with the stored symbols of a library, which the receiver reads like the library itself."""
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ _HEADER, _SEGMENTS = 64, 2 * 56
 
 
 def rebuilt(symbols: Iterable[Kept], arch: str = "x86_64", more: Mapping[int, bytes] | None = None) -> bytes:
-    """A library for the processor `arch`. It has its full symbol table only if some symbols are from one.
+    """A library for the processor `arch`. It has a full symbol table only if some symbols come from one.
 
-    `more` are further tables, by their tags in the dynamic section.
+    `more` has further tables by their tags in the dynamic section.
     """
     symbols = list(symbols)
     codes = {one.address: bytes.fromhex(one.code).ljust(CODE, b"\0") for one in symbols}
@@ -30,11 +30,11 @@ def rebuilt(symbols: Iterable[Kept], arch: str = "x86_64", more: Mapping[int, by
 
 
 Named = Sequence[tuple[str, int, int]]
-"""Names, addresses and sizes."""
+"""Names, addresses and sizes of functions."""
 
 
 def _assembled(code: bytes, exported: Named, full: Named, machine: Machine, more: Mapping[int, bytes]) -> bytes:
-    """Tables one behind the other; every address is the place in the file."""
+    """Lays out tables one after the other. Every address equals the file offset."""
     tables = [code, *_table(exported), _hash(len(exported)), *(_table(full) if full else (b"", b"")), *more.values()]
     places = list(accumulate(map(len, tables), initial=_HEADER + _SEGMENTS))
     _, dynsym, dynstr, hashes, symtab, strtab, *others, dynamic = places
@@ -51,7 +51,7 @@ def _assembled(code: bytes, exported: Named, full: Named, machine: Machine, more
 
 
 def _table(named: Named) -> tuple[bytes, bytes]:
-    """Symbols and their names; the first symbol is none."""
+    """A symbol table with its names. The first symbol is empty, as ELF requires."""
     positions = accumulate((len(name) + 1 for name, *_ in named), initial=1)
     entries = (
         struct.pack("<IBBHQQ", position, _GLOBAL_FUNCTION, 0, 1, address, size)
@@ -61,7 +61,7 @@ def _table(named: Named) -> tuple[bytes, bytes]:
 
 
 def _hash(count: int) -> bytes:
-    """One bucket with all symbols in a chain."""
+    """A hash table with one bucket, whose chain has all symbols."""
     return struct.pack(f"<{3 + count + 1}I", 1, count + 1, min(count, 1), 0, *range(2, count + 1), *[0] * min(count, 1))
 
 

@@ -1,4 +1,4 @@
-"""The releases whose symbols were kept, as the receiver reads them."""
+"""The stored releases, read by the receiver's code."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -7,10 +7,10 @@ from functools import cache
 from itertools import groupby
 from typing import TypeVar
 
-from otel_zernel_receivers.ebpf.binaries.prologue import Cost
+from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
-from otel_zernel_receivers.ebpf.probes.libraries import PROBES, Places, find_places, find_points
-from otel_zernel_receivers.ebpf.processes.scanner import Library
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points, find_points
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 from tests.receivers.ebpf.symbols.kept import Kept, symbols
 from tests.receivers.ebpf.symbols.rebuilt import rebuilt
 
@@ -24,7 +24,7 @@ class Release:
     package: str
     version: str
     arch: str
-    library: Library
+    library: MappedLibrary
     symbols: tuple[Kept, ...]
 
     def __str__(self) -> str:
@@ -34,17 +34,17 @@ class Release:
     def probes(self) -> tuple[Probe, ...]:
         return PROBES[self.library]
 
-    def places(self) -> Places:
-        """Where its functions are, in a file with its symbols."""
-        return self._read(find_places)
+    def places(self) -> AttachPoints:
+        """The places to probe, in a file with the library's symbols."""
+        return self._read(find_attach_points)
 
-    def costs(self) -> dict[str, list[Cost]]:
-        """The cost of a hit at each place, by the function or its returns."""
+    def costs(self) -> dict[str, list[TrapCost]]:
+        """The cost of a hit at each place, by function, or by the returns of a function."""
         points = self._read(find_points)
         return {one.target: [point.cost for probe, point in points if probe is one] for one in self.probes}
 
     def return_offsets(self) -> dict[str, set[int]]:
-        """The places on the returns of each function: bytes from its first instruction."""
+        """The places on the returns of each function, in bytes from its first instruction."""
         points = self._read(find_points)
         begins = {probe.function: point.offset for probe, point in points if not probe.is_at_return}
         found: dict[str, set[int]] = {probe.function: set() for probe in self.probes if probe.is_at_return}
@@ -64,7 +64,7 @@ class Release:
 
 @cache
 def releases(group: str) -> tuple[Release, ...]:
-    """The libraries of `torch`, `cuda` or `nccl` that probes are put on, oldest release first."""
+    """The libraries of `torch`, `cuda` or `nccl` that are probed, oldest release first."""
     return tuple(_releases(group))
 
 
@@ -72,5 +72,5 @@ def _releases(group: str) -> Iterator[Release]:
     for key, found in groupby(symbols(group), key=lambda one: (one.package, one.version, one.arch, one.library)):
         package, version, arch, library = key
         kept = tuple(found)
-        if (kind := Library(library.removeprefix("lib"))) is not Library.TORCH_CUDA:
+        if (kind := MappedLibrary(library.removeprefix("lib"))) is not MappedLibrary.TORCH_CUDA:
             yield Release(package, version, arch, kind, kept)

@@ -1,6 +1,6 @@
-"""The instructions with which functions return `true`, by the disassemblers of binutils.
+"""Finds the instructions with which functions return `true`, by the disassemblers of binutils.
 
-The receiver finds them by patterns of bytes. This is the other opinion: it knows where each instruction begins.
+The receiver finds them by patterns of bytes. This independent method knows where each instruction begins.
 """
 
 import re
@@ -18,15 +18,15 @@ OBJDUMP = {
     "x86_64": ("objdump", "--architecture=i386:x86-64"),
     "aarch64": ("aarch64-linux-gnu-objdump", "--architecture=aarch64"),
 }
-"""Debian has them in binutils-x86-64-linux-gnu and binutils-aarch64-linux-gnu."""
+"""Debian's packages are binutils-x86-64-linux-gnu and binutils-aarch64-linux-gnu."""
 
 _RETURN = re.compile(r"(repz )?ret[a-z]*$")
 _TRUE = re.compile(r"mov +(\$0x1,%e?ax|\$0x1,%al|w0, #0x1)$")
 _RESTORES = re.compile(r"pop |leave|add +\$\w+,%rsp|ldp |ldr |add sp,|autiasp")
 _UNKNOWN = re.compile(r"(jmp +\*|br |\(bad\)|\.inst|udf)")
-"""Jumps to anywhere, and bytes that are no instruction."""
+"""Indirect jumps, and bytes that are no instruction."""
 _NEVER_GOES_ON = re.compile(r"(jmp|b|call|bl|ret[a-z]*)( |$)")
-"""The last instruction of a function. A call there is of a function that throws."""
+"""Instructions that may end a function. A call at the end is of a function that throws."""
 _JUMP = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s+(?:.*, )?0x([0-9a-f]+)$")
 
 
@@ -34,29 +34,29 @@ _PROBED = tuple(name for probe in TORCH_CPU if probe.is_at_return for name in be
 
 
 def is_whole(name: str) -> bool:
-    """Whether the whole code of the function is kept: it has a probe on its returns, or is a part of one (`.cold`)."""
+    """Whether the function is stored whole: it has probes on its returns, or is a part of such a one (`.cold`)."""
     return name.encode().startswith(_PROBED)
 
 
 def whole_functions(kept: Iterable[Kept]) -> list[Kept]:
-    """The functions whose whole code is kept, once each.
+    """The functions that are stored whole, once each.
 
-    Without `.org.0`: BOLT leaves such a jump to the function where the function was.
+    Symbols with `.org.0` are left out: BOLT leaves a jump to the function at its original place, with that name.
     """
     whole = (one._replace(table="") for one in kept if is_whole(one.name) and ".org." not in one.name)
     return list(dict.fromkeys(whole))
 
 
-class Instruction(NamedTuple):
+class DisassembledLine(NamedTuple):
     """One line of a disassembly."""
 
     offset: int
-    """From the beginning of the function."""
+    """Bytes from the beginning of the function."""
     text: str
 
 
 def returns_of_all(functions: Iterable[Kept]) -> Iterator[Returns]:
-    """The returns of functions and of their parts (`.cold`), whose whole code is kept."""
+    """The returns of functions that are stored whole, and of their parts (`.cold`)."""
     for _, parts in groupby(functions, key=lambda one: (one.version, one.arch)):
         yield from _returns_of_parts(list(parts))
 
@@ -69,10 +69,10 @@ def _returns_of_parts(parts: Sequence[Kept]) -> Iterator[Returns]:
         yield Returns(part.version, part.arch, part.name, tuple(_places(part, instructions)))
 
 
-def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[int]) -> None:
-    """Raises ValueError unless the code is whole: every jump leads to an instruction that is `known`.
+def _check(part: Kept, instructions: Sequence[DisassembledLine], known: Collection[int]) -> None:
+    """Raises ValueError unless the code is complete: every jump leads to one of the instructions `known`.
 
-    Otherwise its size would be wrong, or it could return elsewhere, or the disassembler would be out of step.
+    Otherwise the size could be wrong, a return could be missed, or the disassembler could be misaligned.
     """
     jumps = {part.address + target for target in _targets(instructions)}
     is_open = not _NEVER_GOES_ON.match(instructions[-1].text)
@@ -81,13 +81,13 @@ def _check(part: Kept, instructions: Sequence[Instruction], known: Collection[in
         or any(_UNKNOWN.match(one.text) for one in instructions)
         or not {at % 2**64 for at in jumps} <= set(known)
     ):
-        raise ValueError(f"{part.name} of {part.version} for {part.arch} is not whole")
+        raise ValueError(f"{part.name} of {part.version} for {part.arch} is not complete")
 
 
-def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
-    """Where it is about to return, as the receiver means it: on x86-64 at the value, on arm64 at `ret`.
+def _places(part: Kept, instructions: Sequence[DisassembledLine]) -> Iterator[int]:
+    """The places where the receiver probes the return: on x86-64 the instruction that sets the result, on arm64 `ret`.
 
-    Raises ValueError if a return is not of `true`, or if a jump leads behind the place.
+    Raises ValueError if a return is not of `true`, or if a jump leads between the place and the return.
     """
     for index, last in enumerate(instructions):
         if _RETURN.match(last.text):
@@ -97,20 +97,20 @@ def _places(part: Kept, instructions: Sequence[Instruction]) -> Iterator[int]:
             yield value.offset if part.arch == "x86_64" else last.offset
 
 
-def _targets(instructions: Iterable[Instruction]) -> set[int]:
-    """Of jumps, but not of calls."""
+def _targets(instructions: Iterable[DisassembledLine]) -> set[int]:
+    """The targets of jumps, without calls."""
     return {int(found[1], 16) for one in instructions if (found := _JUMP.match(one.text))}
 
 
-def _value(before: Sequence[Instruction]) -> Instruction:
-    """The instruction that sets the value of a return; behind it, only the stack and registers are restored."""
+def _value(before: Sequence[DisassembledLine]) -> DisassembledLine:
+    """The instruction that sets the result of a return. After it, only stack and registers are restored."""
     value = next(dropwhile(lambda one: _RESTORES.match(one.text), reversed(before)))
     if not _TRUE.match(value.text):
         raise ValueError(f"`{value.text}` in front of a return, which is not of true")
     return value
 
 
-def disassembled(code: bytes, arch: str) -> list[Instruction]:
+def disassembled(code: bytes, arch: str) -> list[DisassembledLine]:
     """All instructions of the code."""
     command, option = OBJDUMP[arch]
     with tempfile.NamedTemporaryFile() as file:
@@ -121,6 +121,6 @@ def disassembled(code: bytes, arch: str) -> list[Instruction]:
     return list(_instructions(listing))
 
 
-def _instructions(listing: str) -> Iterator[Instruction]:
+def _instructions(listing: str) -> Iterator[DisassembledLine]:
     for offset, text in re.findall(r"^ *([0-9a-f]+):\t(.*)$", listing, re.MULTILINE):
-        yield Instruction(int(offset, 16), re.split(r"\s+(?://|#) ", text)[0].replace("\t", " ").rstrip())
+        yield DisassembledLine(int(offset, 16), re.split(r"\s+(?://|#) ", text)[0].replace("\t", " ").rstrip())

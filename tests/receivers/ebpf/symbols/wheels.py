@@ -1,4 +1,4 @@
-"""Files inside wheels of the package index, read without downloading the whole wheel."""
+"""Reads files inside wheels of the package index without downloading the whole wheel."""
 
 import io
 import json
@@ -21,19 +21,19 @@ _PIECE = 8 << 20
 
 
 def newest_of_each_minor(package: str, since: str) -> list[str]:
-    """Versions that the index has, the newest patch of each minor release, oldest first."""
+    """The versions in the index: the newest patch of each minor release, oldest first."""
     command = [sys.executable, "-m", "pip", "index", "versions", package]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     versions = re.search(r"Available versions: (.*)", listed)
     newest: dict[tuple[int, ...], str] = {}
     for version in versions[1].split(", ") if versions else ():
-        if re.fullmatch(r"[\d.]+", version):  # neither a local build nor a post-release
+        if re.fullmatch(r"[\d.]+", version):  # skips local builds and post-releases
             newest.setdefault(_numbers(version)[:2], version)
     return [version for minor, version in sorted(newest.items()) if minor >= _numbers(since)]
 
 
 def url_of(package: str, version: str, arch: str) -> str | None:
-    """Where pip would download the wheel from; None if there is none for this processor."""
+    """The URL from which pip would download the wheel; None if no wheel exists for this processor."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--dry-run", "--ignore-installed"]
     command += ["--only-binary=:all:", "--python-version", "3.11", "--target", "unused", "--report", "-"]
     command += [word for platform in PLATFORMS[arch] for word in ("--platform", platform)]
@@ -43,7 +43,7 @@ def url_of(package: str, version: str, arch: str) -> str | None:
 
 @contextmanager
 def opened(url: str) -> Iterator[zipfile.ZipFile]:
-    """The wheel there."""
+    """Opens the wheel at a URL."""
     if urlsplit(url).scheme == "file":
         with zipfile.ZipFile(Path(unquote(urlsplit(url).path))) as wheel:
             yield wheel
@@ -56,7 +56,7 @@ def opened(url: str) -> Iterator[zipfile.ZipFile]:
 
 
 class _Remote(io.RawIOBase):
-    """A file of an HTTP server that serves parts of files."""
+    """A file on an HTTP server that supports range requests."""
 
     def __init__(self, client: httpx.Client, url: str) -> None:
         self._client, self._url, self._at = client, url, 0
@@ -81,7 +81,7 @@ class _Remote(io.RawIOBase):
             return 0
         answer = self._client.get(self._url, headers={"Range": f"bytes={self._at}-{end - 1}"}).raise_for_status()
         if answer.status_code != httpx.codes.PARTIAL_CONTENT:
-            raise OSError("the index's file server does not serve parts of files")
+            raise OSError("the index's file server does not support range requests")
         buffer[: len(answer.content)] = answer.content
         self._at += len(answer.content)
         return len(answer.content)

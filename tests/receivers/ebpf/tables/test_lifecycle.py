@@ -1,4 +1,4 @@
-"""Processes come and go: nothing of theirs is missed, nothing leaks, nothing is mixed up."""
+"""Processes start and end: no call is missed, no row leaks, and no process is confused with another."""
 
 import logging
 import os
@@ -17,19 +17,19 @@ from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import ADDRESS
-from otel_zernel_receivers.ebpf.probed_files import KEPT, Attachments
+from otel_zernel_receivers.ebpf.probed_files import KEPT, ProbedFiles
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scan, Scanner, Selection
-from otel_zernel_receivers.ebpf.session import Watch
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import TEST_RUN, attributes_of, calls, histogram_points, numbers
+from tests.receivers.ebpf.watching import TEST_RUN, Watch, attributes_of, calls, histogram_points, numbers
 
 LAUNCH = "zernel.cuda.launch.latency"
 
 
 def read_until_free(watch: Watch, pid: int) -> None:
-    """Reads until the rows of ended processes have been given back: two readings after the end."""
+    """Reads until the rows of ended processes are free: two readings after the end."""
     for _ in range(3):
         watch.read()
         watch.taken()
@@ -46,7 +46,7 @@ def test_the_last_counts_of_a_process_are_read_after_its_end(watch: Watch, stand
     assert calls(watch.read(), LAUNCH, process_pid=program.pid) == 0
 
 
-def test_children_are_processes_of_their_own_from_the_first_call(watch: Watch, standin: Standin) -> None:
+def test_each_child_is_a_process_from_its_first_call_on(watch: Watch, standin: Standin) -> None:
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
@@ -62,28 +62,26 @@ def test_children_are_processes_of_their_own_from_the_first_call(watch: Watch, s
 def test_thousands_of_short_lived_processes_leak_nothing(loadable: None, standin: Standin) -> None:
     context = make_context(clock=SystemClock())
     watch = Watch(EbpfConfig(max_processes=300, max_series=300), context)
-    seen = 0
+    counted = 0
     try:
-        watch.open()
         with standin.start() as program:
             program.do("load libcudart.so.12")
             watch.attach()
             for _ in range(20):
                 program.do("cudaLaunchKernel times=3 forks=100")
-                seen += calls(watch.read(), LAUNCH)
+                counted += calls(watch.read(), LAUNCH)
                 watch.taken()
         read_until_free(watch, program.pid)
     finally:
         watch.close()
-    assert seen == 6000
+    assert counted == 6000
     assert isinstance(context.drop, Dropped)
-    assert not context.drop.counts, "rows and slots were used again"
+    assert not context.drop.counts, "rows and slots were reused"
 
 
 def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin) -> None:
     loaded = load(Limits())
     watch = Watch(EbpfConfig(), make_context(clock=SystemClock()), lambda limits: loaded)
-    watch.open()
     with standin.start() as program:
         program.do("load libcudart.so.12")
         watch.attach()
@@ -103,7 +101,7 @@ def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin
     watch.close()
 
 
-def test_a_process_that_becomes_another_program_begins_anew(watch: Watch, standin: Standin) -> None:
+def test_a_process_that_executes_another_program_starts_from_zero(watch: Watch, standin: Standin) -> None:
     launch = "import ctypes, sys; l = ctypes.CDLL(sys.argv[1]); [l.cudaDeviceSynchronize() for _ in range(%d)]"
     again = f"import os; os.execv(sys.executable, [sys.executable, '-c', {launch % 4!r}, sys.argv[1]])"
     with standin.start() as program:
@@ -121,13 +119,12 @@ def test_a_process_that_becomes_another_program_begins_anew(watch: Watch, standi
 @pytest.mark.parametrize(
     ("limits", "reason"), [({"max_processes": 2}, "no_process_row"), ({"max_series": 2}, "no_series_slot")]
 )
-def test_what_finds_no_room_is_counted_as_lost(
+def test_calls_without_room_are_counted_as_lost(
     loadable: None, standin: Standin, limits: dict[str, int], reason: str
 ) -> None:
     context = make_context(clock=SystemClock())
     watch = Watch(EbpfConfig.model_validate(limits), context)
     try:
-        watch.open()
         with standin.start() as program:
             program.do("load libcudart.so.12")
             watch.attach()
@@ -137,27 +134,23 @@ def test_what_finds_no_room_is_counted_as_lost(
         watch.close()
     assert isinstance(context.drop, Dropped)
     extra = counted + context.drop.counts[reason] - 60
-    assert 0 <= extra <= 6, "a child may also sleep on a futex, a series that finds no room either"
+    assert 0 <= extra <= 6, "a child may also sleep on a futex, and that series finds no room either"
     assert context.drop.counts[reason] > 0
 
 
-def test_a_library_whose_first_user_ended_before_it_was_probed_is_probed_for_the_next(
-    loadable: None, standin: Standin
-) -> None:
+def test_a_library_is_probed_although_its_first_user_ended_before(loadable: None, standin: Standin) -> None:
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
-        closing(
-            Attachments(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)
-        ) as attachments,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)) as files,
     ):
         with standin.start() as first:
             first.do("load libcudart.so.12")
             scan = scanner.scan()
-        attachments.update(scan)
+        files.update(scan)
         with standin.start() as second:
             second.do("load libcudart.so.12")
-            attachments.update(scanner.scan())
+            files.update(scanner.scan())
             second.do("cudaLaunchKernel times=5")
             readings = loaded.tables.read()
     assert [(reading.process.pid, reading.counts.sum()) for reading in readings.series] == [(second.pid, 5)]
@@ -167,24 +160,22 @@ def is_asleep(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
-def test_a_call_under_way_as_its_probe_is_taken_off_hides_no_call_after_it(loadable: None, standin: Standin) -> None:
+def test_a_call_in_progress_while_its_probe_is_detached_hides_no_later_call(loadable: None, standin: Standin) -> None:
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     with (
         closing(load(Limits())) as loaded,
-        closing(
-            Attachments(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)
-        ) as attachments,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=SystemClock()), at_any_cost=False)) as files,
         standin.start() as program,
     ):
         for library in ("libcudart.so.12", "libcuda.so.1"):
             program.do(f"load {library}")
-        attachments.update(scanner.scan())
+        files.update(scanner.scan())
         program.do("cudaLaunchKernel work=1000000000")
         program.send("cudaDeviceSynchronize")
         while not (program.calls("cudaDeviceSynchronize")["start"].any() and is_asleep(program.pid)):
             time.sleep(0.01)
-        attachments.switch_off([Group.COPY_SYNC])
-        while not attachments.may_switch_on():
+        files.switch_off([Group.COPY_SYNC])
+        while not files.may_switch_on():
             time.sleep(0.01)
         program.wait()
         program.do("cuMemCreate size=4096")
@@ -192,27 +183,28 @@ def test_a_call_under_way_as_its_probe_is_taken_off_hides_no_call_after_it(loada
     assert memory.used == 4096
 
 
-def test_probes_are_taken_off_a_file_that_nobody_uses_for_long(loadable: None, standin: Standin) -> None:
+def test_probes_are_detached_from_a_file_that_is_unused_for_long(loadable: None, standin: Standin) -> None:
     scanner = Scanner(selection=Selection(environment={TEST_RUN: os.environ[TEST_RUN]}))
     clock, counted = FakeClock(), []
     with (
         closing(load(Limits())) as loaded,
-        closing(Attachments(loaded.bpf, loaded.mode, make_context(clock=clock), at_any_cost=False)) as attachments,
+        closing(ProbedFiles(loaded.bpf, loaded.mode, make_context(clock=clock), at_any_cost=False)) as files,
         standin.start() as program,
     ):
         program.do("load libcudart.so.12")
-        attachments.update(scanner.scan())
+        files.update(scanner.scan())
         for seconds in (KEPT - 1, 2):
             clock.advance(seconds)
-            attachments.update(Scan((), {}))
-            while not attachments.may_switch_on():
+            files.update(Scan((), {}))
+            while not files.may_switch_on():
                 time.sleep(0.01)
             program.do("cudaLaunchKernel times=5")
-            counted.append(sum(reading.counts.sum() for reading in loaded.tables.read().series))
+            launches = [one for one in loaded.tables.read().series if one.operation == Operation.RUNTIME_LAUNCH]
+            counted.append(sum(reading.counts.sum() for reading in launches))
     assert counted == [5, 0]
 
 
-def test_what_scans_leave_out_is_told_and_said_when_it_is_more_than_before(
+def test_skipped_processes_are_reported_and_an_increase_is_logged(
     loadable: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "otel_zernel")
@@ -223,12 +215,11 @@ def test_what_scans_leave_out_is_told_and_said_when_it_is_more_than_before(
             return Scan((), {Reason.PERMISSION: next(counts)})
 
     monkeypatch.setattr("otel_zernel_receivers.ebpf.session.Scanner", Fluctuating)
-    told = []
+    reported = []
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()))) as watch:
-        watch.open()
         for _ in range(4):
             watch.attach()
-            told += numbers(watch.read(), "zernel.ebpf.left_out", error_type="permission")
+            reported += numbers(watch.read(), "zernel.ebpf.left_out", error_type="permission")
             watch.taken()
-    assert re.findall(r"Left out\D*(\d+)", caplog.text) == ["3", "5"]
-    assert told == [3, 2, 3, 5]
+    assert re.findall(r"Cannot inspect (\d+)", caplog.text) == ["3", "5"]
+    assert reported == [3, 2, 3, 5]

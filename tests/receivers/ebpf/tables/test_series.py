@@ -1,4 +1,4 @@
-"""What is new in counters that only grow, and that start again at 0 some day."""
+"""New calls are computed from counters that only grow and wrap around at 2^32."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,36 +9,35 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from otel_zernel_receivers.ebpf.probes.catalogue import Operation
-from otel_zernel_receivers.ebpf.probes.loading import Loaded, load
-from otel_zernel_receivers.ebpf.session import Watch
+from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import Watch
 
 
 @pytest.fixture
-def loaded(loadable: None, standin: Standin) -> Iterator[tuple[Loaded, Program]]:
-    """The BPF side, and a program whose launches are counted."""
-    seen: list[Loaded] = []
+def loaded(loadable: None, standin: Standin) -> Iterator[tuple[LoadedProbes, Program]]:
+    """The loaded probes, and a program whose launches are counted."""
+    loaded_probes: list[LoadedProbes] = []
 
-    def keep(limits: Limits) -> Loaded:
-        seen.append(load(limits))
-        return seen[-1]
+    def keep(limits: Limits) -> LoadedProbes:
+        loaded_probes.append(load(limits))
+        return loaded_probes[-1]
 
     with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
-        watch.open()
         program.do("load libcudart.so.12")
         watch.attach()
-        yield seen[-1], program
+        yield loaded_probes[-1], program
 
 
-def launches(loaded: Loaded, program: Program) -> list[SeriesReading]:
+def launches(loaded: LoadedProbes, program: Program) -> list[SeriesReading]:
     readings = loaded.tables.series.read()
     return [one for one in readings if (one.process.pid, one.operation) == (program.pid, Operation.RUNTIME_LAUNCH)]
 
 
-def test_counters_that_start_again_at_zero_lose_no_call(loaded: tuple[Loaded, Program]) -> None:
+def test_counters_that_wrap_around_lose_no_call(loaded: tuple[LoadedProbes, Program]) -> None:
     bpf, program = loaded
     counters = bpf.bpf.maps["counters"].array(np.dtype("<u4"))
     counters[:] = 2**32 - 1
@@ -52,7 +51,7 @@ def test_counters_that_start_again_at_zero_lose_no_call(loaded: tuple[Loaded, Pr
     assert (counters < 2**31).any()
 
 
-def test_a_reading_tells_only_what_is_new(loaded: tuple[Loaded, Program]) -> None:
+def test_a_reading_has_only_new_calls(loaded: tuple[LoadedProbes, Program]) -> None:
     bpf, program = loaded
     program.do("cudaLaunchKernel times=500")
     (first,) = launches(bpf, program)
@@ -63,8 +62,8 @@ def test_a_reading_tells_only_what_is_new(loaded: tuple[Loaded, Program]) -> Non
     assert 0 < second.sum_ns < first.sum_ns + second.sum_ns
 
 
-def test_more_series_than_are_compared_at_once_are_all_read(loaded: tuple[Loaded, Program]) -> None:
-    """Each fork is a process of its own, and so a series."""
+def test_more_series_than_are_compared_at_once_are_all_read(loaded: tuple[LoadedProbes, Program]) -> None:
+    """Each fork is a process, and so has its own series."""
     bpf, program = loaded
     program.do("cudaLaunchKernel times=20 forks=100")
     readings = [one for one in bpf.tables.series.read() if one.operation == Operation.RUNTIME_LAUNCH]

@@ -1,4 +1,4 @@
-"""What one device is asked, and what becomes of its answers."""
+"""One device: its queries, and the points of their answers."""
 
 from collections import Counter as Counted
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_zernel.testing import FakeClock
-from otel_zernel_receivers.nvml.driver.library import Library, Lost, Unavailable
-from otel_zernel_receivers.nvml.gpus.counters import Counter
-from otel_zernel_receivers.nvml.gpus.energy import Integral
+from otel_zernel_receivers.nvml.driver.library import GpuLost, NvmlLibrary, NvmlUnavailable
+from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
+from otel_zernel_receivers.nvml.gpus.energy import PowerIntegral
 from otel_zernel_receivers.nvml.points.metrics import METRICS
-from otel_zernel_receivers.nvml.readings.polling import Asked, Questions, Readings
+from otel_zernel_receivers.nvml.readings.polling import Measurements, PolledQuery, QueryPoller
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics, values
 from tests.receivers.nvml.running import Host
@@ -21,7 +21,7 @@ Boot = Callable[[str], Driver]
 REPLAYS = "zernel.gpu.pcie.replays"
 
 
-def test_a_counter_that_wraps_goes_on_growing(driver: Boot) -> None:
+def test_a_counter_that_wraps_continues_to_grow(driver: Boot) -> None:
     controls = driver("geforce")
     with Host().gpus() as gpus:
         assert values(gpus[0].scrape(), REPLAYS) == {"": 2**32 - 6}
@@ -29,7 +29,7 @@ def test_a_counter_that_wraps_goes_on_growing(driver: Boot) -> None:
         assert values(gpus[0].scrape(), REPLAYS) == {"": 2**32 + 4}
 
 
-def test_a_counter_that_the_driver_reset_starts_anew(driver: Boot) -> None:
+def test_a_counter_that_the_driver_reset_gets_a_new_start_time(driver: Boot) -> None:
     controls, host = driver("h100x8"), Host()
     with host.gpus() as gpus:
         gpus[0].scrape()
@@ -42,24 +42,24 @@ def test_a_counter_that_the_driver_reset_starts_anew(driver: Boot) -> None:
 
 
 @given(st.lists(st.integers(0, 2**31 - 1), max_size=30), st.integers(0, 2**32 - 1))
-def test_a_wrapping_counter_adds_up_to_what_was_counted(increments: list[int], first: int) -> None:
-    counter, true = Counter(), first
-    counter.read(first, 2.0**32, 0)
+def test_a_wrapping_counter_has_the_sum_of_all_increments(increments: list[int], first: int) -> None:
+    counter, true = DriverCounter(), first
+    counter.update(first, 2.0**32, 0)
     for increment in increments:
         true += increment
-        assert counter.read(true % 2**32, 2.0**32, 0) == true
+        assert counter.update(true % 2**32, 2.0**32, 0) == true
 
 
 @given(st.lists(st.integers(1, 2**40)))
-def test_a_wide_counter_never_falls_without_a_new_start(raws: list[int]) -> None:
-    counter, before, start = Counter(), 0.0, 0
+def test_a_64_bit_counter_never_falls_without_a_new_start_time(raws: list[int]) -> None:
+    counter, before, start = DriverCounter(), 0.0, 0
     for now, raw in enumerate(raws, 1):
-        value = counter.read(raw, 0.0, now)
+        value = counter.update(raw, 0.0, now)
         assert value >= before or counter.start_ns > start or counter.start_ns == now - 1
         before, start = value, counter.start_ns
 
 
-def test_nvlink_errors_are_summed_over_links_where_there_is_no_total(driver: Boot) -> None:
+def test_nvlink_errors_are_summed_over_links_on_boards_without_a_total(driver: Boot) -> None:
     links = [f"Field 161{(link and f'.{link}') or ''} = {link}" for link in range(18)]
     driver("h200").apply("gpu 0", *links, "Field 221.3 = 7u")
     with Host().gpus() as gpus:
@@ -67,31 +67,31 @@ def test_nvlink_errors_are_summed_over_links_where_there_is_no_total(driver: Boo
     assert errors == {"error.type=replay": sum(range(18)), "error.type=symbol": 7}
 
 
-def test_what_ended_processes_had_is_forgotten(driver: Boot) -> None:
+def test_the_state_of_ended_processes_is_forgotten(driver: Boot) -> None:
     controls = driver("h200")
     with Host().gpus() as gpus:
         for pid in range(100, 400):
             controls.apply("gpu 0", f"ComputeRunningProcesses = {pid} 5")
             gpus[0].scrape()
         board = gpus[0].board
-        assert len(board._history.processes._known) == 1
+        assert len(board._history.processes._attributes) == 1
         assert not [one for one in board._latest if one.metric.startswith("zernel.gpu.process.")]
 
 
-def test_a_serial_number_that_is_no_text_is_left_out(driver: Boot) -> None:
+def test_a_serial_number_that_is_not_utf_8_is_not_sent(driver: Boot) -> None:
     driver("h200").apply("gpu 0", "Serial = \udcff\udcfe")
     with Host().gpus() as gpus:
         assert "hw.serial_number" not in gpus[0].board.identity.resource
 
 
-def test_energy_is_power_over_time() -> None:
-    energy = Integral()
+def test_energy_is_the_integral_of_power() -> None:
+    energy = PowerIntegral()
     energy.add([(0, 100_000), (1_000_000, 100_000)])
     energy.add([(3_000_000, 300_000)])
     assert energy.joules == 100 + 400
 
 
-def test_energy_without_samples_comes_from_readings(driver: Boot) -> None:
+def test_without_power_samples_energy_is_the_integral_of_scraped_power(driver: Boot) -> None:
     controls, host = driver("geforce"), Host()
     controls.apply("gpu 0", "Samples 0 -")
     with host.gpus() as gpus:
@@ -101,7 +101,7 @@ def test_energy_without_samples_comes_from_readings(driver: Boot) -> None:
     assert found == {"zernel.gpu.energy.source=power_readings": pytest.approx(712.34)}
 
 
-def test_what_a_board_does_not_support_is_asked_once(driver: Boot) -> None:
+def test_an_unsupported_query_runs_once(driver: Boot) -> None:
     controls, host = driver("geforce"), Host()
     with host.gpus() as gpus:
         gpus[0].scrape()
@@ -111,7 +111,7 @@ def test_what_a_board_does_not_support_is_asked_once(driver: Boot) -> None:
     assert list(values(batch, "hw.energy")) == ["zernel.gpu.energy.source=power_samples"]
 
 
-def test_a_new_driver_is_asked_everything_again(driver: Boot) -> None:
+def test_after_a_reload_of_the_driver_all_queries_run_again(driver: Boot) -> None:
     controls, host = driver("geforce"), Host()
     with host.gpus() as gpus:
         gpus[0].scrape()
@@ -120,7 +120,7 @@ def test_a_new_driver_is_asked_everything_again(driver: Boot) -> None:
         assert values(gpus[0].scrape(), "zernel.gpu.temperature.margin") == {"": 12}
 
 
-def test_a_query_that_fails_for_once_is_counted_and_asked_again(driver: Boot) -> None:
+def test_a_query_that_fails_once_is_counted_and_runs_again(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     with host.gpus() as gpus:
         controls.apply("gpu 0", "PowerUsage = !999")
@@ -130,7 +130,7 @@ def test_a_query_that_fails_for_once_is_counted_and_asked_again(driver: Boot) ->
         assert values(gpus[0].scrape(), "hw.power") == {"": 99}
 
 
-def test_fields_that_fail_for_once_are_counted_one_by_one_and_asked_again(driver: Boot) -> None:
+def test_fields_that_fail_once_are_counted_one_by_one_and_run_again(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     controls.apply("gpu 0", "Field 82 = !999", "Field 142 = !10")
     with host.gpus() as gpus:
@@ -143,7 +143,7 @@ def test_fields_that_fail_for_once_are_counted_one_by_one_and_asked_again(driver
     assert len(host.failed) == 2
 
 
-def test_a_field_of_a_type_nobody_knows_costs_that_field_only(driver: Boot) -> None:
+def test_a_field_of_unknown_type_costs_that_field_only(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     controls.apply("gpu 0", "Field 82 = 43x")
     with host.gpus() as gpus:
@@ -152,7 +152,7 @@ def test_a_field_of_a_type_nobody_knows_costs_that_field_only(driver: Boot) -> N
     assert values(batch, "zernel.gpu.memory.power") == {"": 36.43}
 
 
-def test_a_sum_over_links_is_left_out_and_counted_when_a_link_does_not_answer(driver: Boot) -> None:
+def test_a_sum_over_links_is_not_sent_if_a_link_fails_and_the_failure_is_counted(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     links = ["", *(f".{link}" for link in range(1, 18))]
     controls.apply("gpu 0", *(f"Field 161{link} = 5" for link in links), *(f"Field 165{link} = 1u" for link in links))
@@ -168,7 +168,7 @@ def test_a_sum_over_links_is_left_out_and_counted_when_a_link_does_not_answer(dr
     assert [(one.as_double, one.start_time_unix_nano) for one in errors.sum.data_points] == [(91, 0)]
 
 
-def test_a_sample_buffer_that_fails_for_once_is_counted_and_read_again(driver: Boot) -> None:
+def test_a_sample_buffer_that_fails_once_is_counted_and_read_again(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     controls.apply("gpu 0", "Samples 0 = !999")
     with host.gpus() as gpus:
@@ -178,7 +178,7 @@ def test_a_sample_buffer_that_fails_for_once_is_counted_and_read_again(driver: B
         assert metrics(gpus[0].scrape(), "zernel.gpu.power.distribution")
 
 
-def test_a_board_that_answers_no_query_is_failed_until_it_does(driver: Boot) -> None:
+def test_a_board_that_answers_no_query_is_failed_until_it_answers(driver: Boot) -> None:
     controls = driver("h200")
     with Host().gpus() as gpus:
         gpus[0].scrape()
@@ -189,13 +189,13 @@ def test_a_board_that_answers_no_query_is_failed_until_it_does(driver: Boot) -> 
         assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
 
 
-def test_a_board_of_which_some_queries_fail_is_not_failed(driver: Boot) -> None:
+def test_a_board_with_some_failing_queries_is_not_failed(driver: Boot) -> None:
     driver("h200").apply("gpu 0", "PowerUsage = !999", "FieldValues = !999", "ClockInfo 0 = !999")
     with Host().gpus() as gpus:
         assert values(gpus[0].scrape(), "hw.status")["hw.state=ok"] == 1
 
 
-def test_an_answer_that_makes_no_sense_costs_that_query_only(driver: Boot) -> None:
+def test_an_invalid_answer_costs_that_query_only(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     controls.apply("gpu 0", "MemoryInfo_v2 = 0 0 0 0")
     with host.gpus() as gpus:
@@ -203,55 +203,55 @@ def test_an_answer_that_makes_no_sense_costs_that_query_only(driver: Boot) -> No
     assert host.failed == [("nvmlDeviceGetMemoryInfo", "ZeroDivisionError")]
 
 
-def test_a_slow_query_is_asked_seldom_and_the_others_always(driver: Boot) -> None:
+def test_slow_queries_run_less_often_and_the_others_always(driver: Boot) -> None:
     driver("h200")
     clock = FakeClock()
-    asked: Counted[str] = Counted()
+    runs: Counted[str] = Counted()
 
-    def ask(name: str, seconds: float) -> Asked:
-        def answer(nvml: object, device: object) -> Readings:
-            asked[name] += 1
+    def query(name: str, seconds: float) -> PolledQuery:
+        def answer(nvml: object, device: object) -> Measurements:
+            runs[name] += 1
             clock.advance(seconds)
             return {}
 
-        return Asked(name, [answer])
+        return PolledQuery(name, [answer])
 
-    library = Library()
-    questions = Questions(library, None, 0.01, clock.monotonic)
-    questions.asked = [ask("slow", 0.03), ask("quick", 0.0001), ask("endless", 60)]
+    library = NvmlLibrary()
+    poller = QueryPoller(library, None, 0.01, clock.monotonic)
+    poller.queries = [query("slow", 0.03), query("quick", 0.0001), query("endless", 60)]
     for _ in range(12):
-        questions.ask()
+        poller.poll()
     library.close()
-    assert asked == {"slow": 4, "quick": 12, "endless": 1}
+    assert runs == {"slow": 4, "quick": 12, "endless": 1}
 
 
-def test_a_query_that_was_slow_for_once_recovers() -> None:
-    asked = Asked("once", [])
-    asked.took(0.1, 1, 0.01)
+def test_a_query_that_was_slow_once_recovers() -> None:
+    query = PolledQuery("once", [])
+    query.schedule(0.1, 1, 0.01)
     gaps = []
     for _ in range(12):
-        before = asked.due
-        asked.took(0.001, before, 0.01)
-        gaps.append(asked.due - before)
+        before = query.due
+        query.schedule(0.001, before, 0.01)
+        gaps.append(query.due - before)
     assert gaps == sorted(gaps, reverse=True)
     assert (gaps[0], gaps[-1]) == (8, 1)
 
 
 @pytest.mark.parametrize("code", [15, 16])
-def test_a_lost_gpu_is_told_from_a_query_that_fails(driver: Boot, code: int) -> None:
+def test_a_lost_gpu_is_distinguished_from_a_failing_query(driver: Boot, code: int) -> None:
     controls = driver("h200")
     with Host().gpus() as gpus:
         gpus[0].scrape()
         controls.apply("gpu 0", f"lost = !{code}")
-        with pytest.raises(Lost):
+        with pytest.raises(GpuLost):
             gpus[0].scrape()
 
 
-def test_a_driver_that_is_gone_is_told_from_a_gpu_that_is(driver: Boot) -> None:
+def test_an_unloaded_driver_is_distinguished_from_a_lost_gpu(driver: Boot) -> None:
     controls = driver("h200")
     with Host().gpus() as gpus:
         controls.apply("driver", "broken = !1")
-        with pytest.raises(Unavailable):
+        with pytest.raises(NvmlUnavailable):
             gpus[0].scrape()
 
 
@@ -259,11 +259,11 @@ def test_a_driver_that_is_gone_is_told_from_a_gpu_that_is(driver: Boot) -> None:
     ("line", "state"),
     [
         ("PerformanceState = 0", "ok"),
-        ("CurrentClocksEventReasons = 0x4", "ok"),  # a power cap is how a busy GPU works
+        ("CurrentClocksEventReasons = 0x4", "ok"),  # normal on a busy GPU
         ("CurrentClocksEventReasons = 0x48", "degraded"),
         ("CurrPcieLinkWidth = 8", "degraded"),
         ("Field 4 = 1", "degraded"),
-        ("Field 6 = 1", "ok"),  # of an earlier life
+        ("Field 6 = 1", "ok"),  # from before the driver was loaded
         ("RowRemapperHistogram = 3071 0 0 0 1", "predicted_failure"),
         ("Field 144 = 1u", "predicted_failure"),
         ("SramEccErrorStatus = 0 0 0 0 0 0 0 0 0 0 0 1", "predicted_failure"),
@@ -279,7 +279,7 @@ def test_the_status_follows_its_rules(driver: Boot, line: str, state: str) -> No
     assert [name for name, value in status.items() if value] == [f"hw.state={state}"]
 
 
-def test_the_status_needs_no_metric_but_itself(driver: Boot) -> None:
+def test_the_status_works_with_all_other_metrics_disabled(driver: Boot) -> None:
     driver("h200").apply("gpu 0", "Field 145 = 1u")
     off = {name: {"enabled": name == "hw.status"} for name in METRICS}
     with Host({"metrics": off, "processes": {"enabled": False}}).gpus() as gpus:

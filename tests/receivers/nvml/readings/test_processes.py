@@ -1,4 +1,4 @@
-"""Whose pid it is: `/proc` as it looks from the host, from a container, and from a container that sees the host's."""
+"""Mapping pids with the `/proc` of the host, of a container, and of a container that has mounted the host's."""
 
 import os
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.nvml.readings.processes import INITIAL_PID_NAMESPACE, Names
+from otel_zernel_receivers.nvml.readings.processes import INITIAL_PID_NAMESPACE, ProcessNames
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
 from tests.receivers.nvml.running import Host
@@ -15,7 +15,7 @@ INNER = "pid:[4026532999]"
 
 
 def process(proc: Path, pid: str, namespace: str, *, nspid: str = "", opens: str = "", exe: str = "") -> None:
-    """A process in a `/proc`."""
+    """Adds a process to a `/proc`."""
     folder = proc / pid
     (folder / "ns").mkdir(parents=True)
     (folder / "fd").mkdir()
@@ -29,7 +29,7 @@ def process(proc: Path, pid: str, namespace: str, *, nspid: str = "", opens: str
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """Seen from the host: 1 is init, 100 trains on the host, 200 is pid 7 in a container."""
+    """The host's `/proc`: 1 is init, 100 trains on the host, 200 is pid 7 in a container."""
     process(tmp_path, "1", INITIAL_PID_NAMESPACE)
     process(tmp_path, "100", INITIAL_PID_NAMESPACE, exe="/usr/bin/python3.11 (deleted)")
     process(tmp_path, "200", INNER, nspid="200\t7", exe="/opt/train")
@@ -38,15 +38,15 @@ def host(tmp_path: Path) -> Path:
 
 def test_on_the_host_pids_are_those_of_the_driver(host: Path) -> None:
     process(host, "self", INITIAL_PID_NAMESPACE)
-    names = Names(host)
+    names = ProcessNames(host)
     assert names.attributes(100) == {"process.pid": 100, "process.executable.name": "python3.11"}
     assert names.attributes(200) == {"process.pid": 200, "process.executable.name": "train"}
-    assert names.attributes(999) == {"process.pid": 999}  # gone by now
+    assert names.attributes(999) == {"process.pid": 999}  # has ended
 
 
-def test_with_the_hosts_proc_a_process_of_our_container_has_our_pid(host: Path) -> None:
+def test_with_the_hosts_proc_a_process_in_the_collectors_container_gets_its_pid_there(host: Path) -> None:
     process(host, "self", INNER)
-    names = Names(host)
+    names = ProcessNames(host)
     assert names.attributes(200) == {"process.pid": 7, "process.executable.name": "train"}
     assert names.attributes(100) == {
         "process.pid": 100,
@@ -55,16 +55,16 @@ def test_with_the_hosts_proc_a_process_of_our_container_has_our_pid(host: Path) 
     }
 
 
-def test_in_a_container_a_pid_is_ours_only_if_that_process_uses_a_gpu(tmp_path: Path) -> None:
+def test_in_a_container_a_pid_is_mapped_only_if_the_process_uses_a_gpu(tmp_path: Path) -> None:
     process(tmp_path, "self", INNER)
     process(tmp_path, "1", INNER, exe="/bin/sh")
     process(tmp_path, "42", INNER, opens="/dev/nvidia0", exe="/opt/train")
-    names = Names(tmp_path)
+    names = ProcessNames(tmp_path)
     assert names.attributes(42) == {"process.pid": 42, "process.executable.name": "train"}
     assert names.attributes(1) == {"process.pid": 1, "zernel.process.pid_namespace": "unknown"}
 
 
-def test_a_name_that_is_not_utf_8_is_sent_all_the_same(host: Path, driver: Callable[[str], Driver]) -> None:
+def test_a_name_that_is_not_utf_8_is_still_sent(host: Path, driver: Callable[[str], Driver]) -> None:
     process(host, "self", INITIAL_PID_NAMESPACE)
     process(host, "300", INITIAL_PID_NAMESPACE, exe=os.fsdecode(b"/opt/tr\xff"))
     driver("h200").apply("gpu 0", "ComputeRunningProcesses = 300 5")
@@ -73,7 +73,7 @@ def test_a_name_that_is_not_utf_8_is_sent_all_the_same(host: Path, driver: Calla
     assert held == {"process.pid=300 process.executable.name=tr\ufffd": 5}
 
 
-def test_a_process_of_two_types_holds_its_memory_once(driver: Callable[[str], Driver]) -> None:
+def test_the_memory_of_a_process_of_two_types_counts_once(driver: Callable[[str], Driver]) -> None:
     kinds = ("Compute", "Graphics", "MPSCompute")
     driver("h200").apply("gpu 0", *(f"{kind}RunningProcesses = 9 5" for kind in kinds))
     with Host().gpus() as gpus:
@@ -82,9 +82,9 @@ def test_a_process_of_two_types_holds_its_memory_once(driver: Callable[[str], Dr
     assert list(values(batch, "zernel.gpu.processes").values()) == [1, 1, 1]
 
 
-def test_without_an_executable_the_name_is_the_commands(host: Path) -> None:
+def test_without_an_executable_the_name_is_that_of_the_command(host: Path) -> None:
     process(host, "self", INITIAL_PID_NAMESPACE)
-    assert Names(host).attributes(1) == {"process.pid": 1, "process.executable.name": "comm"}
+    assert ProcessNames(host).attributes(1) == {"process.pid": 1, "process.executable.name": "comm"}
 
 
 def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(
@@ -97,7 +97,7 @@ def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(
         controls.apply("gpu 0", "ProcessUtilization += 100 2000000 50 10 0 0", "ComputeRunningProcesses += 100 5")
         second = gpus[0].scrape()
     assert first["process.pid=4242 zernel.gpu.engine=sm"] == pytest.approx(0.98)
-    who = "process.pid=100 process.executable.name=python3.11"
-    assert values(second, "zernel.gpu.process.utilization")[f"{who} zernel.gpu.engine=sm"] == 0.5
-    assert values(second, "zernel.gpu.process.memory.usage")[who] == 5
+    process_100 = "process.pid=100 process.executable.name=python3.11"
+    assert values(second, "zernel.gpu.process.utilization")[f"{process_100} zernel.gpu.engine=sm"] == 0.5
+    assert values(second, "zernel.gpu.process.memory.usage")[process_100] == 5
     assert values(second, "zernel.gpu.processes")["zernel.gpu.process.type=compute"] == 2

@@ -1,4 +1,4 @@
-"""Sample buffers: every sample once, whatever the buffer does between two looks."""
+"""Sample buffers: every sample counts once, whatever happens to the buffer between two reads."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ QUANTILES = (0.25, 0.5, 0.75, 0.9)
 POWER, SPACING_US, CAPACITY = "zernel.gpu.power.distribution", 20_000, 16
 
 
-def told(batch: Batch) -> tuple[int, float]:
+def power_samples(batch: Batch) -> tuple[int, float]:
     """Number and sum of the power samples."""
     points = [point for metric in metrics(batch, POWER) for point in metric.histogram.data_points]
     return sum(point.count for point in points), sum(point.sum for point in points)
@@ -36,31 +36,31 @@ def point_of(encoded: bytes) -> HistogramDataPoint:
 
 
 def push(controls: Driver, first: int, count: int) -> None:
-    """Samples number `first` and on, of as many W as their number."""
+    """Adds `count` samples from number `first` on. The power of a sample in W is its number."""
     numbers = range(first, first + count)
     controls.apply("gpu 0", *(f"Samples 0 += {1_000_000 + one * SPACING_US} {one * 1000}" for one in numbers))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(looks=st.lists(st.integers(0, CAPACITY), min_size=1, max_size=12))
-def test_every_sample_counts_once_while_the_ring_goes_round(driver: Boot, looks: list[int]) -> None:
+@given(reads=st.lists(st.integers(0, CAPACITY), min_size=1, max_size=12))
+def test_every_sample_counts_once_while_the_ring_is_overwritten(driver: Boot, reads: list[int]) -> None:
     controls = driver("h200")
     controls.apply("gpu 0", f"SampleCapacity 0 = {CAPACITY}", "Samples 0 = 1000000 0")
-    host, pushed, seen, total = Host(), 1, 0, 0.0
+    host, pushed, read, total = Host(), 1, 0, 0.0
     with host.gpus() as gpus:
-        for new in [0, *looks]:
+        for new in [0, *reads]:
             if new:
                 push(controls, pushed, new)
             pushed += new
-            count, more = told(gpus[0].scrape())
-            seen += count
+            count, more = power_samples(gpus[0].scrape())
+            read += count
             total += more
-    assert seen == pushed
+    assert read == pushed
     assert total == pytest.approx(sum(range(pushed)))
     assert not host.context.drop.counts  # type: ignore[attr-defined]  # a `Dropped` in tests
 
 
-def test_samples_that_nobody_came_for_are_counted(driver: Boot) -> None:
+def test_overwritten_samples_are_counted_as_dropped(driver: Boot) -> None:
     controls = driver("h200")
     controls.apply("gpu 0", f"SampleCapacity 0 = {CAPACITY}", "Samples 0 = 1000000 0")
     push(controls, 1, CAPACITY)
@@ -68,7 +68,7 @@ def test_samples_that_nobody_came_for_are_counted(driver: Boot) -> None:
     with host.gpus() as gpus:
         gpus[0].scrape()
         push(controls, CAPACITY + 1, 40)
-        assert told(gpus[0].scrape())[0] == CAPACITY
+        assert power_samples(gpus[0].scrape())[0] == CAPACITY
     assert host.context.drop.counts == {"sample_buffer_overrun": 40 - CAPACITY}  # type: ignore[attr-defined]
 
 
@@ -78,23 +78,23 @@ def test_draining_between_scrapes_loses_nothing(driver: Boot) -> None:
     push(controls, 1, CAPACITY)
     with Host().gpus() as gpus:
         gpus[0].scrape()
-        assert gpus[0].drain_interval == 0.5  # the ring holds 0.3 s, but no loop is faster than this
+        assert gpus[0].drain_interval == 0.5  # half of the 0.3 s in the ring is below the minimum
         for first in range(CAPACITY + 1, CAPACITY + 1 + 5 * CAPACITY, CAPACITY):
             push(controls, first, CAPACITY)
             gpus[0].drain()
-        assert told(gpus[0].scrape())[0] == 5 * CAPACITY
+        assert power_samples(gpus[0].scrape())[0] == 5 * CAPACITY
 
 
-def test_samples_keep_their_place_over_a_reload_of_the_driver(driver: Boot) -> None:
+def test_no_sample_counts_twice_after_a_reload_of_the_driver(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     with host.gpus() as gpus:
-        assert told(gpus[0].scrape())[0] == 1
+        assert power_samples(gpus[0].scrape())[0] == 1
     push(controls, 1, 3)
     with host.gpus() as gpus:
-        assert told(gpus[0].scrape())[0] == 3
+        assert power_samples(gpus[0].scrape())[0] == 3
 
 
-def test_deltas_join_end_to_start(driver: Boot) -> None:
+def test_a_delta_starts_where_the_last_one_ended(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     with host.gpus() as gpus:
         first = metrics(gpus[0].scrape(), POWER)[0].histogram
@@ -105,7 +105,7 @@ def test_deltas_join_end_to_start(driver: Boot) -> None:
     assert first.data_points[0].time_unix_nano == second.data_points[0].start_time_unix_nano
 
 
-def test_the_percentiles_processor_answers_as_if_it_had_seen_every_sample(driver: Boot) -> None:
+def test_the_percentiles_are_the_same_as_of_all_samples(driver: Boot) -> None:
     watts = [70.123, 123.456, 350.5, 351.0, 698.21, 699.999, 700.0, 701.7]
     controls = driver("h200")
     controls.apply("gpu 0", *(f"Samples 0 += {1_100_000 + at} {w * 1000:.0f}" for at, w in enumerate(watts)))
@@ -127,7 +127,7 @@ def test_the_percentiles_processor_answers_as_if_it_had_seen_every_sample(driver
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300))
-def test_a_distribution_says_count_sum_and_extremes_of_what_it_counted(values: list[int]) -> None:
+def test_a_distribution_has_count_sum_and_extremes_of_its_values(values: list[int]) -> None:
     counted = SampleHistogram(lambda number: number / 1000, 1000.0)
     counted.add(values)
     point = point_of(counted.flush(encode_attributes({"hw.id": "x"}, HISTOGRAM_ATTRIBUTES), Period(1, 2)))
@@ -139,7 +139,7 @@ def test_a_distribution_says_count_sum_and_extremes_of_what_it_counted(values: l
     assert not counted
 
 
-def test_bounds_stay_while_no_new_values_come() -> None:
+def test_bounds_stay_while_no_new_values_are_counted() -> None:
     counted = SampleHistogram(float, 1e6)
     bounds = []
     for values in ([0.1, 0.5, 1.0], [0.5], [1.0, 0.1]):
@@ -148,11 +148,11 @@ def test_bounds_stay_while_no_new_values_come() -> None:
     assert bounds[0] == bounds[1] == bounds[2]
 
 
-def test_a_host_clock_that_is_set_back_hides_no_samples(driver: Boot) -> None:
+def test_no_sample_is_lost_when_the_host_clock_is_set_back(driver: Boot) -> None:
     controls, host = driver("h200"), Host()
     ahead = host.clock.time_ns() // 1000 + 3600 * 10**6
     with host.gpus() as gpus:
         controls.apply("gpu 0", f"Samples 0 += {ahead} 100000")
         gpus[0].scrape()
         controls.apply("gpu 0", "Samples 0 -", f"Samples 0 += {host.clock.time_ns() // 1000 + 1} 200000")
-        assert told(gpus[0].scrape()) == (1, 200)
+        assert power_samples(gpus[0].scrape()) == (1, 200)

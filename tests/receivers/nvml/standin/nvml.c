@@ -1,7 +1,7 @@
-/* A libnvidia-ml.so.1 whose boards are a text file: `NVML_STANDIN` names it, `standin_apply` changes it at run time.
+/* A stand-in for libnvidia-ml.so.1 whose boards are described in a text file, the scenario.
  *
- * Signatures and layouts are those that pynvml of nvidia-ml-py passes. What a scenario does not answer is
- * NOT_SUPPORTED, as on boards that lack it.
+ * `NVML_STANDIN` is the path of the file; `standin_apply` changes the boards at run time. Signatures and layouts are those
+ * that pynvml of nvidia-ml-py uses. A question without an entry in the scenario returns NOT_SUPPORTED.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -28,7 +28,7 @@ enum {
     ALL_SCOPES = -1,
 };
 
-static int users; /* how often it was initialised */
+static int users; /* nvmlInit calls without a matching nvmlShutdown */
 
 /* The driver */
 
@@ -47,7 +47,7 @@ int standin_apply(const char *text) {
     return good;
 }
 
-/* Reads the scenario anew, as if the machine had been started with other boards; handles of before are stale. */
+/* Reads another scenario, as if the machine had been rebooted with other boards. Earlier handles become invalid. */
 int standin_load(const char *path) {
     pthread_mutex_lock(&scenario_lock);
     int good = scenario_read(path);
@@ -99,7 +99,7 @@ const char *nvmlErrorString(int code) {
     return text;
 }
 
-/* Asking: every question takes the lock, meets the board's troubles, and finds its value. */
+/* Every question takes the lock, applies the board's faults, and looks its value up. */
 
 static void pause_for(const struct device *device, const char *key) {
     char name[96];
@@ -113,7 +113,7 @@ static void pause_for(const struct device *device, const char *key) {
     }
 }
 
-/* Returns with the lock held in any case. `hang` blocks until it is taken away. */
+/* Returns with the lock held, also after an error. Blocks while the entry `hang` exists. */
 static int enter(const struct device *device, const char *key) {
     pthread_mutex_lock(&scenario_lock);
     wait_while(device ? device : scenario_driver(), "hang");
@@ -129,7 +129,7 @@ static int leave(int code) {
     return code;
 }
 
-/* The first value of the key, in *value; to be followed by leave(). */
+/* Writes the first value of the key to *value. The caller must call leave() afterwards. */
 static int ask(const struct device *device, const char *key, const char **value) {
     int code = enter(device, key);
     if (code != SUCCESS)
@@ -305,7 +305,7 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, ull *out) {
 }
 
 int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, ull *out) {
-    return numbers(device, "MemoryInfo_v2", out + 1, 4); /* behind the version: total reserved free used */
+    return numbers(device, "MemoryInfo_v2", out + 1, 4); /* after the version: total reserved free used */
 }
 
 int nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, ull *out) {
@@ -350,11 +350,11 @@ int nvmlDeviceGetEncoderStats(nvmlDevice_t device, unsigned *sessions, unsigned 
 }
 
 int nvmlDeviceGetFBCStats(nvmlDevice_t device, unsigned *out) {
-    return unsigneds(device, "FBCStats", out, 3); /* sessions, frames a second, latency in us */
+    return unsigneds(device, "FBCStats", out, 3); /* sessions, frames per second, latency in us */
 }
 
 int nvmlDeviceGetRepairStatus(nvmlDevice_t device, unsigned *out) {
-    return unsigneds(device, "RepairStatus", out + 1, 2); /* behind the version: channel, TPC */
+    return unsigneds(device, "RepairStatus", out + 1, 2); /* after the version: channel, TPC */
 }
 
 int nvmlDeviceGetTemperatureV(nvmlDevice_t device, int *request) {
@@ -506,7 +506,9 @@ struct field {
     ull value;
 };
 
-/* `Field 82 = 43u`: u for an unsigned int, i for an int, x for a type nobody knows; `Field 138.all`, `Field 165.3`: for a scope. */
+/* `Field 82 = 43u`: u for an unsigned int, i for an int, x for an unknown type, nothing for an unsigned long long.
+ * `Field 138.all`, `Field 165.3`: with a scope.
+ */
 static void answer(const struct device *device, struct field *field) {
     char key[64];
     if (field->scope == (uint32_t)ALL_SCOPES)

@@ -1,16 +1,17 @@
-/* The format, line by line (# begins a comment):
+/* The format, line by line (# starts a comment):
  *
- *     driver                    what follows is about the driver
- *     gpu 0 | gpu 0-7           about these boards ({gpu} in a value is the board's number)
- *     mig 1                     about MIG instance 1 of the boards before
- *     include h100.board        the lines of a file beside this one
- *     ClockInfo 1 = 1980        nvmlDeviceGetClockInfo(device, 1) answers 1980
- *     ClockInfo 1 = !13         ... answers the error 13; what is not there answers NOT_SUPPORTED
- *     Samples 1 += 1000000 57   one value more; a ring buffer forgets its oldest (see SampleCapacity)
- *     Name -                    no longer there
- *     lost = !15                every question about the board answers so; `lost = !15 until closed`: until nvmlShutdown
- *     hang = 1                  no question about the board returns; the driver's: nor nvmlInit; `hang count`: nor
- *                               nvmlDeviceGetCount
+ *     driver                    the next lines describe the driver
+ *     gpu 0 | gpu 0-7           the next lines describe these boards; {gpu} in a value is the board's number
+ *     mig 1                     the next lines describe MIG instance 1 of these boards
+ *     include h100.board        inserts the lines of a file in the same folder
+ *     ClockInfo 1 = 1980        nvmlDeviceGetClockInfo(device, 1) returns 1980
+ *     ClockInfo 1 = !13         ... returns the error 13; without an entry it returns NOT_SUPPORTED
+ *     Samples 1 += 1000000 57   adds a value; a ring buffer drops its oldest value (see SampleCapacity)
+ *     Name -                    removes the entry
+ *     lost = !15                every question about the board returns the error 15
+ *     lost = !15 until closed   ... until nvmlShutdown
+ *     hang = 1                  no question about the board returns; for the driver, neither does nvmlInit
+ *     hang count = 1            nvmlDeviceGetCount does not return (driver only)
  */
 #include "scenario.h"
 
@@ -161,7 +162,7 @@ static char *contents(const char *path) {
     return text;
 }
 
-/* The boards that lines are about. */
+/* The boards that the next lines describe. */
 struct subject {
     int first, last, mig;
 };
@@ -237,7 +238,7 @@ int scenario_apply(const char *text, const char *folder) {
 
 int scenario_read(const char *path) {
     for (int i = 0; i < device_count; i++)
-        devices[i].count = 0; /* its strings leak: handles of before may still be in use, as after a driver's reload */
+        devices[i].count = 0; /* its strings leak: earlier handles may still be in use, as after a reload of the driver */
     device_count = 0;
     char *text = contents(path);
     if (!text)

@@ -1,0 +1,82 @@
+"""Writes the table of errors and warnings into docs/messages.md: `make docs`.
+
+The messages come from the source; the advice is written by hand into the page, and stays. A reworded message inherits
+the advice of the most similar old message.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from itertools import groupby
+from pathlib import Path
+
+from docs.message_texts import Key, messages, source_files
+
+PAGE = Path(__file__).with_name("messages.md")
+
+_SIMILAR = 0.7
+"""The ratio of `difflib` from which on a new message counts as an old one reworded."""
+_FENCE = re.compile(r"(<!-- messages: [^>]*-->\n).*?(<!-- end of messages -->)", re.DOTALL)
+_HEADING = re.compile(r"^## (\S+)$", re.MULTILINE)
+_ROW = re.compile(r"^\| (`.*`) \| [a-z, ]+ \| (.*?) ?\|$", re.MULTILINE)
+
+
+def advice(page: str) -> dict[Key, str]:
+    """The advice in the page, by message."""
+    found = {}
+    _, *sections = _HEADING.split(page)
+    for component, rows in zip(sections[::2], sections[1::2], strict=True):
+        found.update({(component, _plain(message)): text for message, text in _ROW.findall(rows)})
+    return found
+
+
+def written_into(page: str, places: Mapping[Key, str]) -> str:
+    """The page with these messages, the places where a user reads them, and its own advice."""
+    known = _inherited(advice(page), places)
+    return _FENCE.sub(lambda fence: fence[1] + "\n" + "\n".join(_tables(places, known)) + "\n" + fence[2], page)
+
+
+def _inherited(known: Mapping[Key, str], current: Iterable[Key]) -> dict[Key, str]:
+    """The advice on current messages. A new message gets that of a similar old message."""
+    found = {key: known[key] for key in current if key in known}
+    for component, message in current:
+        old = [text for folder, text in known if folder == component and (folder, text) not in found]
+        similar = get_close_matches(message, old, 1, _SIMILAR)
+        if similar and (component, message) not in found:
+            found[component, message] = known[component, similar[0]]
+    return found
+
+
+def _tables(places: Mapping[Key, str], known: Mapping[Key, str]) -> Iterator[str]:
+    for component, keys in groupby(sorted(places, key=lambda key: (key[0], places[key], key[1])), lambda key: key[0]):
+        yield f"## {component}\n\n| message | where | what to do |\n|---|---|---|"
+        yield from (f"| {_code(key[1])} | {places[key]} | {known.get(key, '')} |" for key in keys)
+        yield ""
+
+
+def _code(text: str) -> str:
+    text = text.replace("|", r"\|")
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _plain(code: str) -> str:
+    return (code[3:-3] if code.startswith("``") else code[1:-1]).replace(r"\|", "|")
+
+
+def main() -> int:
+    """Rewrites the page. Lists removed messages, and advice to check or to write. Returns 1 if advice is missing."""
+    before, places = PAGE.read_text("utf-8"), messages(source_files())
+    page = written_into(before, places)
+    PAGE.write_text(page, "utf-8")
+    known, old = advice(page), advice(before)
+    missing = [key for key in places if not known[key]]
+    inherited = [key for key in places if key not in old and known[key]]
+    work = {"removed": old.keys() - places.keys(), "check the advice": inherited, "write the advice": missing}
+    for verb, keys in work.items():
+        sys.stdout.writelines(f"{verb}: {component}: {message}\n" for component, message in sorted(keys))
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

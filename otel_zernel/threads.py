@@ -1,0 +1,61 @@
+"""Blocking work in threads, awaited by the event loop."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def run_in_thread(
+    work: Callable[[], T], executor: Executor | None = None, interrupt: Callable[[], object] = lambda: None
+) -> T:
+    """Runs the work in a thread of `executor` (None: the event loop's own) and returns its result.
+
+    A cancellation calls `interrupt` and then still waits for the end of the work, so that nothing happens behind the
+    caller's back. The work must end soon.
+    """
+    running = asyncio.get_running_loop().run_in_executor(executor, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        interrupt()
+        await asyncio.gather(running, return_exceptions=True)
+        raise
+
+
+class ScrapeThread:
+    """A daemon thread that runs one call at a time. A call that hangs blocks neither the event loop nor the exit."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._last: Future[Any] | None = None
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is running."""
+        return self._last is not None and not self._last.done()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Runs the function and returns its result, or raises its exception. Must not be called while busy."""
+        future: Future[T] = Future()
+        self._last = future
+        self._calls.put((future, function))
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Ends the thread after the running call."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        for future, function in iter(self._calls.get, None):
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001  # raised again in `call`
+                future.set_exception(error)

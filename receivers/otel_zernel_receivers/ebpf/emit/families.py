@@ -1,0 +1,109 @@
+"""The metrics that the receiver emits, and the metrics that each operation is counted in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from otel_zernel.otlp.points import Descriptor
+from otel_zernel_receivers.ebpf.emit.encoding import metric
+from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, HOST_ENQUEUE, Operation
+
+LAUNCH_LATENCY = metric(
+    "zernel.cuda.launch.latency", "s", "histogram", "Time to put work into the GPU's queue, not to execute it."
+)
+SYNC_WAIT = metric("zernel.cuda.sync.wait", "s", "histogram", "Time that the host waits for the GPU.")
+COPY_LATENCY = metric("zernel.cuda.copy.latency", "s", "histogram", "Duration of copy calls on the host.")
+COPY_SIZE = metric("zernel.cuda.copy.size", "By", "sum", "Bytes copied by successful calls.")
+CUDA_ERRORS = metric("zernel.cuda.errors", "{error}", "sum", "CUDA calls that failed.")
+MEMORY_USED = metric(
+    "zernel.gpu.memory.used", "By", "gauge", "GPU memory allocated and not freed since the receiver attached."
+)
+MEMORY_PEAK = metric("zernel.gpu.memory.peak", "By", "gauge", "Highest GPU memory in use since the receiver attached.")
+ALLOCATIONS = metric("zernel.gpu.memory.allocations", "{allocation}", "sum", "Successful allocations.")
+FREES = metric("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
+DATALOADER_WAIT = metric(
+    "zernel.dataloader.wait", "s", "histogram", "Time that a training loop waits for its next batch of data."
+)
+COLLECTIVE_DURATION = metric(
+    "zernel.nccl.collective.duration",
+    "s",
+    "histogram",
+    "Duration of collectives; zernel.timing.source names the way it was measured.",
+)
+COLLECTIVE_SIZE = metric("zernel.nccl.collective.size", "By", "sum", "Bytes passed to collectives.")
+NCCL_ERRORS = metric("zernel.nccl.errors", "{error}", "sum", "NCCL calls that failed.")
+SYNC_WAITS = metric(
+    "zernel.distributed.sync.wait", "s", "histogram", "Sleeps on a futex over 1 us, of threads that make probed calls."
+)
+OFF_CPU = metric("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
+IO_WAIT = metric(
+    "zernel.process.io.wait", "s", "sum", "Part of the time off the CPU in uninterruptible sleep, mostly disk waits."
+)
+CPU_BURST = metric(
+    "zernel.process.cpu.burst", "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
+)
+READ_COUNT = metric("zernel.process.read.count", "{read}", "sum", "System calls that read more than 4 KiB.")
+READ_SIZE = metric("zernel.process.read.size", "By", "sum", "Bytes read by system calls that read more than 4 KiB.")
+PHASE_ELAPSED = metric("zernel.phase.elapsed", "s", "gauge", "Time since the process entered its current phase.")
+PROBE_HITS = metric("zernel.probe.hits", "{hit}", "sum", "Probed calls, counted or not.")
+PROBE_TIME = metric(
+    "zernel.probe.time", "s", "sum", "Time that probes took: their hits times the cost measured at start."
+)
+PROBE_SAMPLED = metric(
+    "zernel.probe.sampled", "1", "gauge", "Ratio of the time with the probes on; counts are scaled by it."
+)
+PROBE_EXCESS = metric(
+    "zernel.probe.excess", "1", "gauge", "Ratio of a CPU above max_overhead that probes take and sampling cannot save."
+)
+PROBE_FLOOR = metric(
+    "zernel.probe.floor", "s", "gauge", "Latency recorded for a call that does nothing; part of every latency."
+)
+READING_SEQUENCE = metric(
+    "zernel.reading.sequence", "{reading}", "gauge", "Number of this reading since the receiver started, from 1."
+)
+LOST_EVENTS = metric("zernel.ebpf.lost_events", "{event}", "sum", "Events lost because the ring buffer was full.")
+LEFT_OUT = metric("zernel.ebpf.left_out", "{item}", "gauge", "Processes and files that the last scan skipped.")
+MISSING_MARKS = metric(
+    "zernel.ebpf.missing_marks", "{mark}", "gauge", "1 for each mark of PyTorch that a process's libraries do not have."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFamilies:
+    """The metrics that calls of one operation are counted in."""
+
+    duration: Descriptor
+    """A histogram."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """The point attributes that name the operation."""
+    size: Descriptor | None = None
+    """A sum of bytes, for operations that have them."""
+
+
+def _launch(api: str) -> OperationFamilies:
+    return OperationFamilies(LAUNCH_LATENCY, {"zernel.cuda.api": api})
+
+
+def _copy(direction: str) -> OperationFamilies:
+    return OperationFamilies(COPY_LATENCY, {"zernel.cuda.copy.kind": direction}, COPY_SIZE)
+
+
+def _collective(operation: str, timing: str) -> OperationFamilies:
+    attributes = {"zernel.nccl.operation": operation, "zernel.timing.source": timing}
+    return OperationFamilies(COLLECTIVE_DURATION, attributes, COLLECTIVE_SIZE if timing == HOST_ENQUEUE else None)
+
+
+OPERATION_FAMILIES: dict[int, OperationFamilies] = {
+    Operation.RUNTIME_LAUNCH: _launch("runtime"),
+    Operation.DRIVER_LAUNCH: _launch("driver"),
+    Operation.GRAPH_LAUNCH: _launch("graph"),
+    Operation.SYNC: OperationFamilies(SYNC_WAIT),
+    Operation.COPY_HOST_TO_HOST: _copy("host_to_host"),
+    Operation.COPY_HOST_TO_DEVICE: _copy("host_to_device"),
+    Operation.COPY_DEVICE_TO_HOST: _copy("device_to_host"),
+    Operation.COPY_DEVICE_TO_DEVICE: _copy("device_to_device"),
+    Operation.COPY_DEFAULT: _copy("default"),
+    Operation.DATALOADER_WAIT: OperationFamilies(DATALOADER_WAIT),
+    Operation.FUTEX_WAIT: OperationFamilies(SYNC_WAITS),
+    **{number: _collective(*names) for number, names in COLLECTIVES.items()},
+}
+"""Operations that are missing here have no metrics."""

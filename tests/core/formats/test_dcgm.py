@@ -1,0 +1,34 @@
+"""The meaning of metric names that are not DCGM fields."""
+
+import pytest
+
+from otel_zernel.formats.dcgm import FIELDS, implied_descriptor
+from otel_zernel.otlp.points import Descriptor
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zernel.cuda.launch.latency",
+        "zernel.cuda.sync.wait",
+        "zernel.cuda.copy.latency",
+        "zernel.nccl.collective.duration",
+        "zernel.dataloader.wait",
+        "zernel.distributed.sync.wait",
+        "zernel.step.duration",
+    ],
+)
+def test_the_name_of_a_duration_implies_a_gauge_in_seconds(name: str) -> None:
+    assert implied_descriptor(name) == Descriptor(name, "s", "gauge")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["zernel.gpu.encoder.latency", "zernel.step.rate", "my.step.duration", "zernel.duration", "DCGM_FI_DEV_GPU_TEMP"],
+)
+def test_other_names_imply_nothing(name: str) -> None:
+    assert implied_descriptor(name) is None
+
+
+def test_no_dcgm_field_is_the_name_of_a_duration() -> None:
+    assert not any(map(implied_descriptor, FIELDS))

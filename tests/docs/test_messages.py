@@ -1,0 +1,104 @@
+"""docs/messages.md lists every error and warning in the source, each with advice."""
+
+import ast
+from pathlib import Path
+
+from docs import messages as page
+from docs.message_texts import Key, SourceFile, messages, source_files
+
+MESSAGES = messages(source_files())
+TEXT = page.PAGE.read_text("utf-8")
+
+
+def found(source: str, path: str = "receivers/otel_zernel_receivers/csv/receiver.py") -> dict[str, str]:
+    """The messages of one file, and the places where a user reads them."""
+    return {text: place for (_, text), place in messages([SourceFile(Path(path), ast.parse(source))]).items()}
+
+
+def test_every_message_in_the_code_has_advice() -> None:
+    known = page.advice(TEXT)
+    assert [key for key in MESSAGES if not known.get(key)] == [], "run `make docs` and fill in docs/messages.md"
+
+
+def test_every_entry_is_a_message_in_the_code() -> None:
+    assert sorted(page.advice(TEXT).keys() - MESSAGES.keys()) == [], "run `make docs`"
+
+
+def test_the_page_is_as_the_source_says() -> None:
+    assert page.written_into(TEXT, MESSAGES) == TEXT, "run `make docs`"
+
+
+def test_a_log_call_is_a_message_with_gaps_for_its_values() -> None:
+    assert found('self.context.logger.warning("took %.1f s: %s", took, error)') == {"took … s: …": "warning"}
+    assert found('logger.info("all is well")') == {}
+
+
+def test_a_raised_sentence_is_found_through_a_name_a_choice_and_a_function() -> None:
+    source = """
+class Unavailable(Exception): pass
+class CannotStart(Exception): pass
+
+_ADVICE = {"a": "mount the folder", "b": "run as root"}
+
+def cause(code):
+    return _other(code) or f"error {code}"
+
+def _other(code):
+    return _ADVICE.get(code)
+
+def start(code, port):
+    sentence = f"port {port} is taken" if port else "no port is free"
+    if code:
+        raise Unavailable(cause(code))
+    raise CannotStart(sentence)
+"""
+    assert found(source) == {
+        "mount the folder": "disabled",
+        "run as root": "disabled",
+        "error …": "disabled",
+        "port … is taken": "start",
+        "no port is free": "start",
+    }
+
+
+def test_a_function_that_hands_a_message_on_has_those_of_its_callers() -> None:
+    source = """
+class Problem:
+    path: str
+    message: str
+
+class Check:
+    def add(self, path, message):
+        self.problems.append(Problem(path, message))
+
+    def check(self, path):
+        self.add(path, "must be a list")
+"""
+    assert found(source) == {"must be a list": "configuration"}
+
+
+def test_only_findings_that_are_not_ok_are_messages() -> None:
+    source = """
+class Finding:
+    topic: str
+    text: str
+    ok: bool | None = None
+
+Finding("driver", "version 580", ok=True)
+Finding("driver", "is not loaded", ok=False)
+Finding("driver", "only a fact")
+"""
+    assert found(source) == {"is not loaded": "doctor"}
+
+
+def test_value_errors_are_messages_where_configurations_are_validated() -> None:
+    source = 'raise ValueError("must be positive")'
+    assert found(source, "receivers/otel_zernel_receivers/csv/config.py") == {"must be positive": "configuration"}
+    assert found(source) == {}
+
+
+def test_a_reworded_message_keeps_its_advice() -> None:
+    row = "| `cannot write to …: …` | start | Free the disk. |"
+    old = f"<!-- messages: x -->\n## receivers/csv\n\n{row}\n<!-- end of messages -->"
+    key: Key = ("receivers/csv", "cannot write into …: …")
+    assert page.advice(page.written_into(old, {key: "start"})) == {key: "Free the disk."}
