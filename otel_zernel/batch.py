@@ -84,6 +84,14 @@ class _Content(Generic[MessageT]):
             self._count = self._format.count(self.message)
         return self._count
 
+    def _new_message(self) -> MessageT:
+        """An own message for an editor. Parsing the encoding costs as much as a copy, and saves the other's parse."""
+        if self._message is None:
+            return self._format.type.FromString(self._encoded or b"")
+        message = self._format.type()
+        message.CopyFrom(self._message)
+        return message
+
     def share(self, holder: "Batch", other: "Batch") -> "_Content[MessageT]":
         """This content, which `other` holds from here on as `holder` does."""
         if self._holders is None:
@@ -95,9 +103,7 @@ class _Content(Generic[MessageT]):
         """A content that `holder` may change: this one if no other living batch holds it, else a copy."""
         if self._holders is not None and len(self._holders) > 1:
             self._holders.discard(holder)
-            message = self._format.type()
-            message.CopyFrom(self.message)
-            return _Content(self._format, message)
+            return _Content(self._format, self._new_message())
         self._message, self._encoded, self._count = self.message, None, None
         return self
 

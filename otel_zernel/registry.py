@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Self
 
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
+from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.text import one_line, quoted, suggestion
 
@@ -65,6 +66,10 @@ class Registry:
             raise ConfigError([Problem(kind, sentence)]) from error
         if not (isinstance(cls, type) and issubclass(cls, _CONTRACTS[kind])):
             sentence = f"type {quoted(type_)} is not a class of {kind}: its entry point names {one_line(cls)}"
+            raise ConfigError([Problem(kind, sentence)])
+        if issubclass(cls, Exporter) and (cls.delivery == "remote") != issubclass(cls.Config, RemoteExporterConfig):
+            rule = "must have delivery = 'remote' if its Config derives from RemoteExporterConfig, and only then"
+            sentence = f"the class of type {quoted(type_)} {rule}"
             raise ConfigError([Problem(kind, sentence)])
         return cls
 

@@ -197,7 +197,8 @@ class Delivery:
     def _give_back(self, requests: Iterable[Request]) -> None:
         for request in reversed(list(requests)):
             self._in_flight.discard(request)
-            request.give_back()
+            for _ in range(request.give_back()):
+                self._available.release()
 
     async def _send_until_settled(self, batch: Batch) -> bool:
         give_up_at = self._clock.monotonic() + (self._retry.max_elapsed_time or float("inf"))

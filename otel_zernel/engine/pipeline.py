@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import BOTH, PAUSE, Processor, Signal
+from otel_zernel.component import PAUSE, Processor, Signal
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.yielding import Yielder
 from otel_zernel.errors import Refused, Rejected
@@ -79,8 +79,7 @@ class Pipeline:
 
     async def accept(self, batch: Batch, yielder: Yielder) -> DirectSends:
         """Runs an admitted batch through the processors and queues the output. The pipeline owns the batch."""
-        carried = batch if self._signals == BOTH else _only(batch, self._signals)
-        return await self._run([carried], 0, yielder)
+        return await self._run([_only(batch, self._signals)], 0, yielder)
 
     async def run_ticks(self) -> None:
         """Calls `tick` of each processor at its interval, until cancelled."""
@@ -140,7 +139,10 @@ class Pipeline:
 
 
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
-    return batch.only(metrics="metrics" in signals, spans="traces" in signals)
+    """The batch without the other signals: the batch itself if it has none of them, since a part of it is a copy."""
+    metrics, spans = "metrics" in signals, "traces" in signals
+    is_whole = (metrics or not batch.has_metrics) and (spans or not batch.has_spans)
+    return batch if is_whole else batch.only(metrics=metrics, spans=spans)
 
 
 @contextmanager

@@ -60,7 +60,10 @@ class Queue(ABC):
 
 
 class Lease:
-    """An entry that is being delivered. It ends once: when every request acknowledges it, or when it is returned."""
+    """An entry that is being delivered. It ends once: when every request acknowledges it, or when it is returned.
+
+    If one request of a split entry was delivered and another is returned, the whole entry counts as undelivered.
+    """
 
     __slots__ = ("_acknowledgements", "_queue", "batch")
 
@@ -79,11 +82,16 @@ class Lease:
         if self._acknowledgements == 0:
             self._queue.remove(self)
 
-    def give_back(self) -> None:
-        """Returns the entry to the queue. The whole batch returns, even if some requests are acknowledged."""
-        if self._acknowledgements > 0:
-            self._acknowledgements = 0
-            self._queue.put_back(self)
+    def give_back(self) -> bool:
+        """Returns the entry to the queue. The whole batch returns, even if some requests are acknowledged.
+
+        False if it was returned or acknowledged before.
+        """
+        if self._acknowledgements == 0:
+            return False
+        self._acknowledgements = 0
+        self._queue.put_back(self)
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,10 +106,9 @@ class Request:
         for lease in self.leases:
             lease.acknowledge()
 
-    def give_back(self) -> None:
-        """The batch is not delivered: its entries return to the queue."""
-        for lease in reversed(self.leases):
-            lease.give_back()
+    def give_back(self) -> int:
+        """The batch is not delivered: its entries return to the queue. Returns how many do."""
+        return sum(lease.give_back() for lease in reversed(self.leases))
 
 
 def join_and_split(leased: Sequence[Request], max_size: int) -> list[Request]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.component import Component, Extension
+from otel_zernel.component import Component, Exporter, Extension
+from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
 
@@ -101,6 +102,15 @@ def test_a_component_of_another_kind_is_refused() -> None:
     registry = Registry({"receivers": {"health": lambda: Extension}})
     with pytest.raises(ConfigError, match="is not a class of receivers"):
         registry.load("receivers", "health")
+
+
+def test_an_exporter_whose_delivery_and_settings_disagree_is_refused() -> None:
+    class Careless(Exporter):
+        Config = RemoteExporterConfig
+
+    registry = Registry({"exporters": {"careless": lambda: Careless}})
+    with pytest.raises(ConfigError, match="must have delivery = 'remote'"):
+        registry.load("exporters", "careless")
 
 
 def test_a_missing_sample_or_readme_is_reported() -> None:

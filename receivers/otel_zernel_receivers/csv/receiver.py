@@ -71,10 +71,11 @@ class CsvReceiver(Receiver):
             raise CannotStart(f"{self.context.path}: {problem}") from problem
 
     async def _deliver(self, batch: Batch, emit: Emit) -> None:
+        points = batch.point_count  # afterwards the batch belongs to the pipelines
         try:
             await emit(batch)
         except Rejected as rejected:  # the points were counted where they were rejected
-            self.context.logger.warning("Downstream rejected %d points: %s", batch.point_count, rejected)
+            self.context.logger.warning("Downstream rejected %d points: %s", points, rejected)
         if self.config.interval:
             await self.context.clock.sleep(self.config.interval)
 

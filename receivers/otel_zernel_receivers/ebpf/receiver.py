@@ -113,17 +113,18 @@ class EbpfReceiver(Receiver):
         """Reads, and emits all that is `pending`. If cancelled, the rest stays in `pending`."""
         await run_in_thread(lambda: pending.extend(session.read().batches))
         while pending:
-            await self._emit(pending[0], emit)
+            await self._emit(pending[0].copy(), emit)  # the pipelines may edit it, and a cancelled batch comes again
             pending.popleft()
             await asyncio.sleep(0)  # other tasks run between batches
 
     async def _emit(self, batch: Batch, emit: Emit) -> None:
+        items = batch.item_count
         try:
             await emit(batch)
         except Rejected as rejected:  # counted by the component that rejected it
-            self.context.logger.warning("Downstream rejected a batch of %d items: %s", batch.item_count, rejected)
+            self.context.logger.warning("Downstream rejected a batch of %d items: %s", items, rejected)
         except Refused:  # at the end only: until then `Insist` waits, and the kernel counts on
-            self.context.drop(batch.item_count, "refused")
+            self.context.drop(items, "refused")
 
 
 def _open_session(config: EbpfConfig, context: Context) -> AbstractContextManager["Session"]:

@@ -16,14 +16,15 @@ from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
 
 async def deliver(batch: Batch, emit: Emit, config: NvmlConfig, context: Context) -> None:
     """Emits the points of a scrape. If downstream stays full until the next scrape, drops and counts them."""
-    if not batch.item_count:
+    items = batch.item_count  # afterwards the batch belongs to the pipelines
+    if not items:
         return
     try:
         async with asyncio.timeout(config.collection_interval):
             await Insist(emit, context.clock)(batch)
     except (TimeoutError, Refused):
-        context.drop(batch.item_count, "refused")
-        context.logger.warning("Dropped a scrape of %d items: downstream is full", batch.item_count)
+        context.drop(items, "refused")
+        context.logger.warning("Dropped a scrape of %d items: downstream is full", items)
     except Rejected:  # counted where it was rejected
         return
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -211,6 +212,22 @@ async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_q
         delivery.put(batch_of(4.0))
     assert delivery.undelivered() == (4, 0)
     assert values_of(delivery.queue.lease().batch for _ in range(len(delivery.queue))) == [1.0, 2.0, 3.0, 4.0]
+
+
+async def test_an_entry_of_a_consumer_that_fails_unexpectedly_is_delivered_by_another() -> None:
+    failures = [RuntimeError("a bug")]
+
+    def count_sent(_: Batch) -> None:
+        if failures:
+            raise failures.pop()
+
+    sink = Sink(SinkConfig.model_validate({"sending_queue": {"num_consumers": 2}}), make_context("exporters", "sink"))
+    metrics = replace(Instruments(NoOpMeter("test")).exporter("sink"), sent=count_sent)  # type: ignore[arg-type]  # only called
+    async with Delivery(sink, metrics) as delivery:
+        delivery.put(batch_of(1.0))
+        async with asyncio.timeout(10):
+            await delivery.drain()
+    assert (sink.attempts, delivery.undelivered()) == (2, (0, 0))
 
 
 async def test_another_queue_may_start_with_entries_and_removes_what_is_delivered_or_dropped() -> None:

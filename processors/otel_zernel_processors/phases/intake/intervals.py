@@ -103,9 +103,16 @@ def _attributes_of(span: Span) -> tuple[str | None, int, str, str]:
     return kind, thread, source, end
 
 
+def _copy_of(span: Span) -> Span:
+    """A copy that outlives the batch of the span, whose last holder may edit it."""
+    copy = Span()
+    copy.CopyFrom(span)
+    return copy
+
+
 def _interval(span: Span, kind: str, thread: int, source: str) -> ThreadInterval | None:
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     if kind not in KINDS or not 0 < start <= end:
         return None
-    kept = span if kind in ("sync", "collective") else None
+    kept = _copy_of(span) if kind in ("sync", "collective") else None
     return ThreadInterval(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)

@@ -1,8 +1,10 @@
 """Missing marks: the verdict on a process whose PyTorch does not have them names them."""
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
+from otel_zernel_processors.phases.intake.intervals import interval_of
 from tests.processors.phases.processing import feed, make, run, state
 from tests.processors.phases.training import Loop, batch_of, gauge_batch
 
@@ -27,3 +29,13 @@ def test_the_other_marks_still_give_a_verdict() -> None:
     spans = [span for span in Loop().steps(300, forward=1.0, backward=1.0).load().spans if span.name != "backward"]
     made = feed(processor, [missing, batch_of(spans)])
     assert state(made, "zernel.verdict") == "input_bound"
+
+
+def test_the_kept_span_of_an_interval_does_not_change_with_its_batch() -> None:
+    span = Span(name="cudaStreamSynchronize", start_time_unix_nano=1, end_time_unix_nano=2)
+    span.attributes.add(key="zernel.interval").value.string_value = "sync"
+    interval = interval_of(span)
+    span.Clear()
+    assert interval
+    assert interval.span
+    assert interval.span.name == "cudaStreamSynchronize"

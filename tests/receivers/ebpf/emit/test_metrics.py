@@ -14,7 +14,7 @@ from otel_zernel.otlp.points import Descriptor, Period
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
-from otel_zernel_receivers.ebpf.probes.calls import Operation
+from otel_zernel_receivers.ebpf.probes.calls import Operation, Phase
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
@@ -85,6 +85,19 @@ def test_unwanted_processes_have_no_points() -> None:
     readings = replace(READINGS, lost_events={})
     found = set(chain.from_iterable(map(processes_of, encoded(readings, frozenset(PROCESSES[1:])))))
     assert found == {PROCESSES[0].pid}
+
+
+def test_reads_have_no_phase_even_while_the_process_is_in_one() -> None:
+    process = PROCESSES[0]
+    reading = CpuReading(process, 1, 2, 3, 4, 5, 6, phase=Phase.DATA_LOADING, phase_ns=7)
+    (batch,) = encoded(replace(NOTHING, cpu=[reading]))
+    found = metrics_of(batch)
+    for name, attributes in {
+        "zernel.phase.elapsed": {"process_pid": process.pid, "zernel_phase": "data_loading"},
+        "zernel.process.read.count": {"process_pid": process.pid},
+        "zernel.process.read.size": {"process_pid": process.pid},
+    }.items():
+        assert [attributes_of(point) for point in points(found[name])] == [attributes]
 
 
 NOTHING = TableReadings([], [], [], [], {}, {}, np.empty(0))
