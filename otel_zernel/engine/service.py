@@ -49,7 +49,7 @@ class Service:
         Raises `CannotStart` with one line for each component that cannot start.
         """
         async with AsyncExitStack() as stack:
-            meters = await stack.enter_async_context(metering(self._settings.telemetry))
+            meters = await stack.enter_async_context(metering(self._settings.telemetry, self._clock))
             instruments = Instruments(meters.get_meter("otel_zernel"))
             instruments.watch_process(self._clock)
             self.graph = graph = Graph(self._settings, meters, instruments, self._clock)

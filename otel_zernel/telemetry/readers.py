@@ -4,7 +4,6 @@ The SDK and its exporters cost memory, so they are imported only if they are con
 """
 
 import logging
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from uuid import uuid4
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 
 from otel_zernel import __version__
+from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import OtlpPush, PeriodicReader, PrometheusPull, TelemetrySettings
 from otel_zernel.exposition import Format, Options, Page, metrics_app
 from otel_zernel.net.serving import serve
@@ -25,7 +25,7 @@ _logger = logging.getLogger("otel_zernel.telemetry")
 
 
 @asynccontextmanager
-async def metering(settings: TelemetrySettings) -> AsyncIterator[MeterProvider]:
+async def metering(settings: TelemetrySettings, clock: Clock) -> AsyncIterator[MeterProvider]:
     """A meter provider with the configured readers. The readers work until the context exits.
 
     Raises `CannotStart` if the address of a page cannot be used.
@@ -50,12 +50,12 @@ async def metering(settings: TelemetrySettings) -> AsyncIterator[MeterProvider]:
     async with AsyncExitStack() as stack:
         stack.callback(provider.shutdown, timeout_millis=2_000)
         for page, reader in pages:
-            await stack.enter_async_context(_served(page, reader))
+            await stack.enter_async_context(_served(page, reader, clock))
         yield provider
 
 
 @asynccontextmanager
-async def _served(page: PrometheusPull, reader: "InMemoryMetricReader") -> AsyncIterator[Address]:
+async def _served(page: PrometheusPull, reader: "InMemoryMetricReader", clock: Clock) -> AsyncIterator[Address]:
     from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -66,7 +66,7 @@ async def _served(page: PrometheusPull, reader: "InMemoryMetricReader") -> Async
     exposed = Page(options, warn=_logger.warning)
 
     def render(format_: Format) -> bytes:
-        now = time.monotonic()
+        now = clock.monotonic()
         if collected := reader.get_metrics_data():
             exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()), now)
         return exposed.render(format_, now)

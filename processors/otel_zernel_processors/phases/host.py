@@ -185,8 +185,10 @@ class Host:
                 yield Batch(metrics=series.end_all(now))
 
     def _share_out(self, processes: list[TrainingProcess], at_latest: int) -> Iterator[Batch]:
-        """Divides what each GPU used among its processes. DataLoader workers inherit the local rank of their trainer,
-        so only processes that use PyTorch, CUDA or NCCL count."""
+        """Divides each GPU's usage among the processes that use PyTorch, CUDA or NCCL.
+
+        DataLoader workers inherit their trainer's local rank and do not count.
+        """
         users = [process.gpu_user for process in processes if process.is_ml]
         for process in processes:
             process.forget_phases(at_latest)

@@ -51,8 +51,8 @@ class CountingSession:
     def attach(self) -> None:
         pass
 
-    def gather(self) -> None:
-        pass
+    def gather(self) -> bool:
+        return False
 
     def switches(self) -> list[object]:
         return []

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 
 _READING_NS = 100_000_000
-"""The longest time that a reading of the counters takes. A point counts from the end of the reading before it, so
-events lost during that reading are in this point, too."""
+"""A reading takes at most this long. Events lost during a reading are counted in the next point."""
 _PERIODS = 64
 
 

@@ -18,7 +18,7 @@ class Coverage:
     sampled_seconds: Mapping[Group, float] = field(default_factory=dict)
     """Seconds with probes on, for each sampled group. Other groups were on all the time."""
     shares: Mapping[Group, float] = field(default_factory=dict)
-    """Ratio of the time with probes on, for each sampled group. The time includes earlier readings without a sample."""
+    """The share of the time with probes on, per sampled group. Readings without a sample count towards the next one."""
     calls: Mapping[SeriesKey, float] = field(default_factory=dict)
     """Estimated calls in all of that time, for each series of a sampled group."""
     excess: float = 0.0
@@ -34,7 +34,7 @@ class Coverage:
         return [one for one in scaled if len(one.counts)]
 
     def _can_scale(self, reading: SeriesReading) -> bool:
-        """An upper bound needs a collective and the wait after it. Sampling misses one of the two."""
+        """An upper bound needs both the collective and the wait after it; sampling usually misses one."""
         return reading.operation not in UPPER_BOUNDS or not self.shares.keys() - {Group.LAUNCH}
 
     def _scale(self, reading: SeriesReading) -> SeriesReading:

@@ -23,8 +23,10 @@ class GroupEstimate:
 
 @dataclass
 class GroupSample:
-    """One group of probes. It is a sample from the time its probes are taken off, up to a reading that ends with them
-    on."""
+    """One group of probes.
+
+    A group is sampled from the moment its probes are taken off until a reading at which they are on.
+    """
 
     group: Group
     counters: Counters
@@ -36,7 +38,7 @@ class GroupSample:
     _watched: Activity = field(init=False, default_factory=Activity)
     """With the probes on, since the last estimate."""
     _elapsed: Activity = field(init=False, default_factory=Activity)
-    """All the time since the last estimate that had any probes on."""
+    """All time since the last estimate in which any probes were on."""
     _ratios: dict[WatchedProcess, SpeedRatio] = field(init=False, default_factory=dict)
 
     def switch_off(self, now: Snapshot) -> None:

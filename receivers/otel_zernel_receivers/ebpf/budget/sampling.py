@@ -122,7 +122,10 @@ class Sampling:
             )
 
     def unexpected(self, losses: Mapping[Loss, int]) -> dict[Loss, int]:
-        """The losses without those of sampling: a call that began before its probe. Scaling includes these calls."""
+        """The losses that sampling does not explain.
+
+        Calls that began before their probe was on are expected, and scaling includes them.
+        """
         hidden = {Loss.NO_START} if self.is_active else set()
         return {loss: count for loss, count in losses.items() if loss not in hidden}
 

@@ -32,7 +32,7 @@ COLLECTIVE_DURATION = metric(
 COLLECTIVE_SIZE = metric("zernel.nccl.collective.size", "By", "sum", "Bytes passed to collectives.")
 NCCL_ERRORS = metric("zernel.nccl.errors", "{error}", "sum", "NCCL calls that failed.")
 SYNC_WAITS = metric(
-    "zernel.distributed.sync.wait", "s", "histogram", "Sleeps on a futex over 1 us, of threads that make probed calls."
+    "zernel.distributed.sync.wait", "s", "histogram", "Futex waits longer than 1 us in threads that make probed calls."
 )
 OFF_CPU = metric("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all threads that make probed calls.")
 IO_WAIT = metric(
@@ -52,7 +52,7 @@ PROBE_SAMPLED = metric(
     "zernel.probe.sampled", "1", "gauge", "Ratio of the time with the probes on; counts are scaled by it."
 )
 PROBE_EXCESS = metric(
-    "zernel.probe.excess", "1", "gauge", "Ratio of a CPU above max_overhead that probes take and sampling cannot save."
+    "zernel.probe.excess", "1", "gauge", "CPU share of probes above `max_overhead` that sampling cannot reduce."
 )
 PROBE_FLOOR = metric(
     "zernel.probe.floor", "s", "gauge", "Latency recorded for a call that does nothing; part of every latency."
