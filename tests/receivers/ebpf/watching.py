@@ -47,8 +47,8 @@ class Watch:
     def attach(self) -> None:
         self.session.attach()
 
-    def gather(self) -> None:
-        self.session.gather()
+    def gather(self) -> bool:
+        return self.session.gather()
 
     def processes(self) -> list[WatchedProcess]:
         return self.session.processes()

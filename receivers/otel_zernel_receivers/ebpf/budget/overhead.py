@@ -115,7 +115,7 @@ class Overhead:
         self.load = 0.0
         """Ratio of one CPU that probes took at the last decision, in the process with the highest ratio."""
         self.excess = 0.0
-        """Ratio of one CPU above the limit that sampling cannot save, in the process with the highest ratio."""
+        """Ratio of one CPU above the limit that sampling cannot reduce, in the process with the highest ratio."""
         self._limit, self._call_s = limit, call_ns / 1e9
         self._wanted: deque[dict[Group, float]] = deque(maxlen=STEADY)
         self._restart()
