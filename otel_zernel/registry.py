@@ -65,12 +65,15 @@ class Registry:
             sentence = f"type {quoted(type_)} cannot be imported: {type(error).__name__}: {one_line(error)}"
             raise ConfigError([Problem(kind, sentence)]) from error
         if not (isinstance(cls, type) and issubclass(cls, _CONTRACTS[kind])):
-            sentence = f"type {quoted(type_)} is not a class of {kind}: its entry point names {one_line(cls)}"
-            raise ConfigError([Problem(kind, sentence)])
+            names = one_line(cls)
+            raise ConfigError(
+                [Problem(kind, f"type {quoted(type_)} is not a class of {kind}: its entry point names {names}")]
+            )
         if issubclass(cls, Exporter) and (cls.delivery == "remote") != issubclass(cls.Config, RemoteExporterConfig):
-            rule = "must have delivery = 'remote' if its Config derives from RemoteExporterConfig, and only then"
-            sentence = f"the class of type {quoted(type_)} {rule}"
-            raise ConfigError([Problem(kind, sentence)])
+            name = quoted(type_)
+            raise ConfigError(
+                [Problem(kind, f"type {name}: its delivery must be 'remote' exactly if its Config is remote")]
+            )
         return cls
 
     def sample(self, kind: Kind, type_: str) -> str:

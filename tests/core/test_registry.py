@@ -109,7 +109,7 @@ def test_an_exporter_whose_delivery_and_settings_disagree_is_refused() -> None:
         Config = RemoteExporterConfig
 
     registry = Registry({"exporters": {"careless": lambda: Careless}})
-    with pytest.raises(ConfigError, match="must have delivery = 'remote'"):
+    with pytest.raises(ConfigError, match="its delivery must be 'remote'"):
         registry.load("exporters", "careless")
 
 
