@@ -2,6 +2,7 @@
 
 from benchmarks._real_runs import PAGE, kept, written_into
 from benchmarks._scenarios import SCENARIOS
+from benchmarks.phases import bar
 
 
 def test_the_table_has_the_recorded_runs() -> None:
@@ -13,3 +14,7 @@ def test_every_loop_ran_on_every_release() -> None:
     runs = kept()
     for torch in {run.torch for run in runs}:
         assert {run.scenario for run in runs if run.torch == torch} == set(SCENARIOS)
+
+
+def test_every_loop_reaches_its_bar() -> None:
+    assert [run for run in kept() if float(run.agreement) < bar(SCENARIOS[run.scenario])] == []
