@@ -219,6 +219,9 @@ async def test_many_exports_at_once_share_the_channel() -> None:
 
 
 async def test_leaving_without_entering_and_leaving_twice_are_safe() -> None:
-    exporter = OtlpGrpcExporter(OtlpGrpcConfig(endpoint="a:1"), context())
-    await exporter.__aexit__(None, None, None)
-    await exporter.__aexit__(None, None, None)
+    await OtlpGrpcExporter(OtlpGrpcConfig(endpoint="a:1"), context()).__aexit__(None, None, None)
+    sink = GrpcSink()
+    async with exporting(sink) as exporter:
+        await exporter.export(metrics_batch())
+        await exporter.__aexit__(None, None, None)
+    assert len(sink.requests) == 1

@@ -276,6 +276,9 @@ async def test_the_sdks_server_side_types_read_our_json() -> None:
 
 
 async def test_leaving_without_entering_and_leaving_twice_are_safe() -> None:
-    exporter = OtlpHttpExporter(OtlpHttpConfig(endpoint="http://a"), context())
-    await exporter.__aexit__(None, None, None)
-    await exporter.__aexit__(None, None, None)
+    await OtlpHttpExporter(OtlpHttpConfig(endpoint="http://a"), context()).__aexit__(None, None, None)
+    sink = HttpSink()
+    async with exporting(sink) as exporter:
+        await exporter.export(spans_batch())
+        await exporter.__aexit__(None, None, None)
+    assert len(sink.requests) == 1

@@ -154,16 +154,10 @@ def _attributes(candidate: TraceCandidate) -> Attributes:
 
 
 def _child(parent: Span, position: int, segment: Segment) -> Span:
-    return Span(
-        trace_id=parent.trace_id,
-        span_id=identifier(f"{parent.span_id.hex()} {position} {segment.start}", 8),
-        parent_span_id=parent.span_id,
-        name=segment.activity,
-        kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=segment.start,
-        end_time_unix_nano=segment.end,
-        attributes=key_values({"zernel.phase": segment.phase}),
-    )
+    span = _below_parent(parent, f"{parent.span_id.hex()} {position} {segment.start}", segment)
+    span.name = segment.activity
+    span.attributes.extend(key_values({"zernel.phase": segment.phase}))
+    return span
 
 
 def _repeated(closed: ClosedStep, long_sync_ns: int) -> list[ThreadInterval]:
@@ -186,14 +180,21 @@ def _below(
 
 
 def _repeat(root: Span, parent: Span, interval: ThreadInterval, span: Span) -> Span:
+    repeated = _below_parent(parent, f"{root.span_id.hex()} {interval[:5]}", interval)
+    repeated.name = interval.name
+    repeated.attributes.extend(span.attributes)
+    if span.HasField("status"):
+        repeated.status.CopyFrom(span.status)
+    return repeated
+
+
+def _below_parent(parent: Span, seed: str, period: Segment | ThreadInterval) -> Span:
+    """A span of the period without a name. Equal seeds give equal span ids."""
     return Span(
-        trace_id=root.trace_id,
-        span_id=identifier(f"{root.span_id.hex()} {interval[:5]}", 8),
+        trace_id=parent.trace_id,
+        span_id=identifier(seed, 8),
         parent_span_id=parent.span_id,
-        name=interval.name,
         kind=Span.SPAN_KIND_INTERNAL,
-        start_time_unix_nano=interval.start,
-        end_time_unix_nano=interval.end,
-        attributes=span.attributes,
-        status=span.status,
+        start_time_unix_nano=period.start,
+        end_time_unix_nano=period.end,
     )

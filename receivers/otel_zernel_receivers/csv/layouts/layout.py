@@ -22,7 +22,7 @@ class CsvSeries:
 
 
 class CsvLayout(ABC):
-    """A row has a time, texts that identify a series, and numbers, each of which becomes a point."""
+    """A row has a time, texts that identify a series, and numbers. Each number becomes a point."""
 
     timestamp: str | None
     """The column of the time."""

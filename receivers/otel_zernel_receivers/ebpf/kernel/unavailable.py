@@ -32,7 +32,7 @@ def explain(
 ) -> str:
     """The most likely cause, as one sentence.
 
-    `reasons` are the errors of the attach modes, all of which have failed.
+    `reasons` are the errors of the attach modes. Every mode has failed.
     """
     return (
         _no_objects(machine)

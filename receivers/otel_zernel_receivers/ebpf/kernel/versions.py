@@ -40,14 +40,15 @@ def version(release: str) -> Version:
 
 
 def too_old(release: str, machine: str) -> str | None:
-    """A sentence with the Linux versions to upgrade to, if this release is too old; else None."""
+    """Sentences with the Linux versions to upgrade to, if this release is too old; else None."""
     oldest = OLDEST.get(machine, max(OLDEST.values()))
     if version(release) >= oldest:
         return None
     return (
-        f"Linux {release} is too old for the ebpf receiver on {machine}: upgrade to {_text(oldest)}, which supports "
-        "all its metrics (launches, waits, NCCL, PyTorch's scopes, time off the CPU, reads) but needs CAP_SYS_ADMIN; "
-        f"from {_text(UNPRIVILEGED)} on CAP_SYS_ADMIN is not needed; from {_text(CHEAPEST)} on probes cost least"
+        f"Linux {release} is too old for the ebpf receiver on {machine}: upgrade to {_text(oldest)} or newer. "
+        f"{_text(oldest)} supports all its metrics (launches, waits, NCCL, PyTorch's scopes, time off the CPU, reads). "
+        f"It needs CAP_SYS_ADMIN; {_text(UNPRIVILEGED)} and newer do not. "
+        f"On {_text(CHEAPEST)} and newer, probes cost least"
     )
 
 
