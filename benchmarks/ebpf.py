@@ -15,9 +15,8 @@ from pathlib import Path
 from opentelemetry.metrics import NoOpMeter
 
 from benchmarks import BenchmarkRow
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.clock import SystemClock
-from otel_zernel.component import Signal
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context

@@ -14,8 +14,7 @@ from opentelemetry.metrics import NoOpMeter
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from benchmarks import BenchmarkRow
-from otel_zernel.batch import Batch
-from otel_zernel.component import BOTH
+from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.engine.pipeline import Pipeline, Stage
 from otel_zernel.engine.yielding import Yielder
 from otel_zernel.otlp.json import parse_spans_json
@@ -87,7 +86,7 @@ def longest_hold_s(encoded: bytes) -> float:
 
 async def _held(batch: Batch) -> float:
     stage = Stage(_processor(), Instruments(NoOpMeter("benchmark")).processor("phases", "training"))
-    pipeline = Pipeline("training", [stage], [], BOTH, asyncio.Lock())
+    pipeline = Pipeline("training", [stage], [], ALL_SIGNALS, asyncio.Lock())
     longest, last = 0.0, time.thread_time()
 
     async def watch() -> None:

@@ -13,15 +13,13 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, Self
 
 from opentelemetry.metrics import Meter
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.clock import Clock
 from otel_zernel.errors import CannotStart, Refused, ZernelError
 from otel_zernel.health import Health
 from otel_zernel.types import Duration, Section
 
 Kind = Literal["receivers", "processors", "exporters", "extensions"]
-Signal = Literal["metrics", "traces"]
-BOTH: frozenset[Signal] = frozenset({"metrics", "traces"})
 Stability = Literal["development", "alpha", "beta", "stable"]
 Logger = logging.LoggerAdapter[logging.Logger]
 
@@ -30,13 +28,14 @@ class Emit(Protocol):
     """The function by which a receiver sends a batch downstream."""
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
-        """Returns when the queue of every exporter has accepted the batch: all of them or none.
+        """Returns when the batch is safe: every exporter's queue that holds back its source has accepted it.
 
-        The batch belongs to the pipelines once it is accepted: the receiver must not read, edit or emit it again.
-        If the call is cancelled, the batch may be accepted or not.
+        A durable queue, and one with `block_on_overflow`, hold back their source. Any other queue that is full drops
+        the batch, counts it, and delays nobody. The batch belongs to the pipelines once it is accepted: the receiver
+        must not read, edit or emit it again. If the call is cancelled, the batch may be accepted or not.
         `transport` names the server that received it (`grpc`, `http`) in the receiver's own metrics.
-        Raises `Refused` if no queue accepted it: emit the same batch again later. Raises `Rejected` if it will never be
-        accepted; it is counted as lost.
+        Raises `Refused` if a queue that holds back has no room, if a processor refuses it, or if no queue accepted it:
+        emit the same batch again later. Raises `Rejected` if it will never be accepted; it is counted as lost.
         """
 
 
@@ -58,7 +57,7 @@ class Context:
     health: Health
     drop: Callable[[int, str], None]
     """`drop(count, reason)` counts items that this component loses, in `zernel.dropped_items`."""
-    signals: frozenset[Signal] = BOTH
+    signals: frozenset[Signal] = ALL_SIGNALS
     """For receivers: the signals that their pipelines use; they may leave out the others. For processors: the signals
     that their pipeline carries."""
     extensions: Mapping[str, "Extension"] = field(default_factory=dict)
@@ -102,7 +101,7 @@ class Component:
 
     Config: ClassVar[type[ComponentConfig]] = ComponentConfig
     stability: ClassVar[Stability] = "development"
-    signals: ClassVar[frozenset[Signal]] = BOTH
+    signals: ClassVar[frozenset[Signal]] = ALL_SIGNALS
     """The signals that it emits or accepts. A pipeline that carries none of them is a configuration error."""
 
     def __init__(self, config: Any, context: Context) -> None:
@@ -186,6 +185,12 @@ class _Pause(Batch):
     def edit_spans(self) -> NoReturn:
         raise TypeError("PAUSE carries no data and must not be edited")
 
+    def edit_logs(self) -> NoReturn:
+        raise TypeError("PAUSE carries no data and must not be edited")
+
+    def edit(self, signal: Signal) -> NoReturn:
+        raise TypeError("PAUSE carries no data and must not be edited")
+
 
 PAUSE: Final[Batch] = _Pause()
 """A processor yields this between two pieces of work. The pipeline then lets other tasks run, and forwards nothing."""
@@ -202,6 +207,12 @@ class Processor(Component, ABC):
         """The batches that replace `batch` downstream. The processor owns `batch` and may edit it.
 
         Work of more than 10 ms is split: a generator yields a finished batch or `PAUSE` between two pieces.
+        """
+
+    def admit(self, batch: Batch) -> None:
+        """Raises `Refused` if its pipeline must not accept the batch now. Must not change the batch.
+
+        Called for every processor before the first one gets the batch. The source emits a refused batch again.
         """
 
     def tick(self, now_ns: int) -> Iterable[Batch]:

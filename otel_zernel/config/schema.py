@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
-from otel_zernel.component import BOTH, ComponentConfig, Kind, Signal
+from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
+from otel_zernel.component import ComponentConfig, Kind
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
 from otel_zernel.config.telemetry import TelemetrySettings
@@ -214,7 +215,9 @@ class _Validation:
             _signals(id_),
         )
         if not pipeline.signals:
-            self._add_mistake(path, f"a pipeline carries metrics or traces; {id_.partition('/')[0]} are not supported")
+            self._add_mistake(
+                path, f"a pipeline carries metrics, traces or logs; {id_.partition('/')[0]} are not supported"
+            )
         self._check_has_components(tree, path)
         self._check_signals(pipeline, path)
         return pipeline
@@ -270,8 +273,7 @@ def _problem(mistake: Mistake, sources: Mapping[Path, str]) -> Problem:
 
 def _signals(pipeline: str) -> frozenset[Signal]:
     """The signals of a pipeline with this id. Empty for signals that only the OpenTelemetry Collector supports."""
-    if pipeline.startswith("metrics"):
-        return frozenset({"metrics"})
-    if pipeline.startswith("traces"):
-        return frozenset({"traces"})
-    return frozenset() if pipeline.partition("/")[0] in ("logs", "profiles") else BOTH
+    for signal in SIGNALS:
+        if pipeline.startswith(signal):
+            return frozenset({signal})
+    return frozenset() if pipeline.partition("/")[0] == "profiles" else ALL_SIGNALS

@@ -5,10 +5,11 @@ import random
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
+from functools import reduce
 from types import TracebackType
 from typing import Self
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.component import Exporter
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
 from otel_zernel.engine.lifetime import cancel_and_wait, was_cancelled
@@ -104,11 +105,10 @@ class Delivery:
         while self.queue or self._in_flight:
             await self.wait_for_room()
 
-    def undelivered(self) -> tuple[int, int]:
-        """The metric points and spans that are queued or in flight."""
-        points, spans = self.queue.waiting()
-        points += sum(request.batch.point_count for request in self._in_flight)
-        return points, spans + sum(request.batch.span_count for request in self._in_flight)
+    def undelivered(self) -> ItemCount:
+        """The items that are queued or in flight."""
+        in_flight = (request.batch.counts for request in self._in_flight)
+        return reduce(ItemCount.plus, in_flight, self.queue.waiting())
 
     def send(self, batch: Batch) -> asyncio.Task[bool]:
         """Delivers a batch without the queue. The result is False if it was given up.
@@ -247,5 +247,5 @@ class Delivery:
     def _give_up(self, batch: Batch, error: Exception | str) -> bool:
         self.lost += batch.item_count
         self._metrics.send_failed(batch)
-        self._logger.error("Dropped %d metric points and %d spans: %s", batch.point_count, batch.span_count, error)
+        self._logger.error("Dropped %s: %s", batch.counts, error)
         return False

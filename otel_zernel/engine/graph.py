@@ -9,9 +9,9 @@ from typing import Any
 
 from opentelemetry.metrics import MeterProvider
 
+from otel_zernel.batch import ALL_SIGNALS, Signal
 from otel_zernel.clock import Clock
 from otel_zernel.component import (
-    BOTH,
     Context,
     Emit,
     Exporter,
@@ -20,7 +20,6 @@ from otel_zernel.component import (
     Processor,
     Receiver,
     Scraper,
-    Signal,
 )
 from otel_zernel.config.schema import ComponentSettings, PipelineSettings, Settings
 from otel_zernel.engine.delivery import Delivery
@@ -52,7 +51,7 @@ class Graph:
         receivers = _used(settings, lambda pipeline: pipeline.receivers)
         self.receivers = [self._receiver(settings.receivers[id_]) for id_ in receivers]
 
-    def _context(self, kind: Kind, id_: str, signals: frozenset[Signal] = BOTH) -> Context:
+    def _context(self, kind: Kind, id_: str, signals: frozenset[Signal] = ALL_SIGNALS) -> Context:
         return Context(
             kind=kind,
             id=id_,
@@ -65,7 +64,7 @@ class Graph:
             extensions=MappingProxyType(self.extensions),
         )
 
-    def _build(self, kind: Kind, component: ComponentSettings, signals: frozenset[Signal] = BOTH) -> Any:
+    def _build(self, kind: Kind, component: ComponentSettings, signals: frozenset[Signal] = ALL_SIGNALS) -> Any:
         context = self._context(kind, component.id, signals)
         with starting(context.path):
             return component.cls(component.config, context)

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
-from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE, Processor, Signal
+from otel_zernel.batch import Batch, ItemCount, Signal
+from otel_zernel.component import PAUSE, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.yielding import Yielder
-from otel_zernel.errors import Refused, Rejected
+from otel_zernel.errors import DecodeError, Refused, Rejected
 from otel_zernel.telemetry import ProcessorMetrics, ReceiverMetrics
 
 
@@ -38,6 +38,10 @@ class Stage:
                 if output is not PAUSE:
                     self.metrics.outgoing(output.item_count)
                 yield output
+        except DecodeError as error:
+            context = self.processor.context
+            context.logger.error("Dropped %d items: the received bytes are not valid OTLP: %s", at_stake, error)
+            context.drop(at_stake, "undecodable")
         except Exception as error:
             context = self.processor.context
             context.logger.exception("The processor failed; dropping %d items: %r", at_stake, error)
@@ -129,7 +133,7 @@ class Pipeline:
         """Queues each signal by itself, so that a retry after a failure of one signal does not repeat the other."""
         direct: DirectSends = []
         for delivery in self.deliveries:
-            for signal in delivery.exporter.signals:
+            for signal in delivery.exporter.signals.intersection(batch.signals):
                 part = _only(batch, frozenset({signal}))
                 if part.item_count and delivery.direct:
                     direct.append((delivery, part))
@@ -140,9 +144,7 @@ class Pipeline:
 
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
     """The batch without the other signals: the batch itself if it has none of them, since a part of it is a copy."""
-    metrics, spans = "metrics" in signals, "traces" in signals
-    is_whole = (metrics or not batch.has_metrics) and (spans or not batch.has_spans)
-    return batch if is_whole else batch.only(metrics=metrics, spans=spans)
+    return batch if signals.issuperset(batch.signals) else batch.only(signals)
 
 
 @contextmanager
@@ -174,7 +176,7 @@ class FanOut:
         self._pipelines = tuple(pipelines)
         self._deliveries = {delivery for pipeline in pipelines for delivery in pipeline.deliveries}
         self._metrics = metrics
-        self.accepted_points = self.accepted_spans = 0
+        self.accepted = ItemCount()
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         direct = await self._admit(batch, self._metrics(transport))
@@ -189,8 +191,7 @@ class FanOut:
                     return await self._run(batch, metrics)
 
     async def _run(self, batch: Batch, metrics: ReceiverMetrics) -> DirectSends:
-        self.accepted_points += batch.point_count
-        self.accepted_spans += batch.span_count
+        self.accepted = self.accepted.plus(batch.counts)
         metrics.accepted(batch)
         copies = [batch.copy() for _ in self._pipelines[1:]]
         direct: DirectSends = []

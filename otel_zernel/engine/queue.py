@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.delivery_config import SendingQueueConfig, Sizer
 
 _SIZERS: dict[Sizer, Callable[[Batch], int]] = {
@@ -51,8 +52,8 @@ class Queue(ABC):
         """Makes a leased entry available again, as the oldest one."""
 
     @abstractmethod
-    def waiting(self) -> tuple[int, int]:
-        """The metric points and spans of the entries that are not leased."""
+    def waiting(self) -> ItemCount:
+        """The items of the entries that are not leased."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -149,8 +150,8 @@ class MemoryQueue(Queue):
         self._waiting.appendleft(lease.batch)
         self.size += self._size_of(lease.batch)
 
-    def waiting(self) -> tuple[int, int]:
-        return sum(batch.point_count for batch in self._waiting), sum(batch.span_count for batch in self._waiting)
+    def waiting(self) -> ItemCount:
+        return reduce(ItemCount.plus, (batch.counts for batch in self._waiting), ItemCount())
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -36,7 +36,7 @@ class SupervisedReceiver:
             try:
                 await self.run_once(self.fan_out)
             except CannotStart as error:
-                if not (self.fan_out.accepted_points or self.fan_out.accepted_spans):
+                if not self.fan_out.accepted.total:
                     raise
                 return self._report(f"stopped: {error}")
             except (Exception, asyncio.CancelledError) as error:  # a receiver's bug costs a restart, not the process

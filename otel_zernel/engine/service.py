@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
 from otel_zernel.engine.graph import Graph
@@ -59,12 +60,12 @@ class Service:
                 await stack.enter_async_context(opened(delivery, delivery.exporter.context.path))
             return await self._work(graph, stop, exit_when_done)
 
-    def undelivered(self) -> dict[str, tuple[int, int]]:
-        """The metric points and spans that each exporter has not delivered, by its id. Empty if all is delivered."""
+    def undelivered(self) -> dict[str, ItemCount]:
+        """The items that each exporter has not delivered, by its id. Empty if all is delivered."""
         if self.graph is None:
             return {}
         waiting = {id_: delivery.undelivered() for id_, delivery in self.graph.deliveries.items()}
-        return {id_: counts for id_, counts in waiting.items() if any(counts)}
+        return {id_: count for id_, count in waiting.items() if count.total}
 
     async def _work(self, graph: Graph, stop: asyncio.Event, exit_when_done: bool) -> Outcome:
         receivers = [asyncio.create_task(receiver.run(), name=receiver.context.path) for receiver in graph.receivers]
@@ -100,12 +101,11 @@ class Service:
         await cancel_and_wait([draining])
         log_undelivered(self)
         for receiver in graph.receivers:
-            points, spans = receiver.fan_out.accepted_points, receiver.fan_out.accepted_spans
-            _logger.info("Receiver %s: accepted %d metric points and %d spans.", receiver.context.id, points, spans)
+            _logger.info("Receiver %s: accepted %s.", receiver.context.id, receiver.fan_out.accepted)
         for id_, delivery in graph.deliveries.items():
             if delivery.lost:
-                _logger.error("Exporter %s dropped %d metric points and spans since its start.", id_, delivery.lost)
-        waiting = sum(sum(counts) for counts in self.undelivered().values())
+                _logger.error("Exporter %s dropped %d items since its start.", id_, delivery.lost)
+        waiting = sum(count.total for count in self.undelivered().values())
         lost = sum(delivery.lost for delivery in graph.deliveries.values())
         failed = sum(receiver.context.path in graph.health.problems for receiver in graph.receivers)
         return Outcome(waiting, lost, failed)
@@ -113,8 +113,8 @@ class Service:
 
 def log_undelivered(service: Service) -> None:
     """Logs the number of undelivered items of each exporter."""
-    for id_, (points, spans) in service.undelivered().items():
-        _logger.error("Exporter %s could not deliver %d metric points and %d spans.", id_, points, spans)
+    for id_, count in service.undelivered().items():
+        _logger.error("Exporter %s could not deliver %s.", id_, count)
 
 
 async def _finished(receivers: Sequence[asyncio.Task[None]]) -> None:

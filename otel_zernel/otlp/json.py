@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.errors import DecodeError
 
-MessageT = TypeVar("MessageT", MetricsData, TracesData)
+MessageT = TypeVar("MessageT", MetricsData, TracesData, LogsData)
 
 # Keys of objects are always field names, and quotes inside strings are escaped. So no user's text matches.
 _BASE64_ID = re.compile(r'"(traceId|spanId|parentSpanId)":"([A-Za-z0-9+/=]*)"')
@@ -33,6 +34,11 @@ def spans_json(traces: TracesData) -> bytes:
     return _encode(traces)
 
 
+def logs_json(logs: LogsData) -> bytes:
+    """The log records as one line of UTF-8, without a newline."""
+    return _encode(logs)
+
+
 def parse_metrics_json(text: bytes | str) -> MetricsData:
     """The metrics of one JSON document; unknown fields are ignored. Raises `DecodeError`."""
     return _parse(text, MetricsData())
@@ -41,6 +47,11 @@ def parse_metrics_json(text: bytes | str) -> MetricsData:
 def parse_spans_json(text: bytes | str) -> TracesData:
     """The spans of one JSON document; unknown fields are ignored. Raises `DecodeError`."""
     return _parse(text, TracesData())
+
+
+def parse_logs_json(text: bytes | str) -> LogsData:
+    """The log records of one JSON document; unknown fields are ignored. Raises `DecodeError`."""
+    return _parse(text, LogsData())
 
 
 def _encode(message: Message) -> bytes:

@@ -1,15 +1,21 @@
 """The collector's own metrics. They have the names of the OpenTelemetry Collector, and use the OpenTelemetry SDK."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.clock import Clock
 
 _EXPORTER_OUTCOMES = ("sent", "send_failed", "enqueue_failed")
+_ITEM_NAMES: Mapping[Signal, tuple[str, str]] = {
+    "metrics": ("metric_points", "{datapoints}"),
+    "traces": ("spans", "{spans}"),
+    "logs": ("log_records", "{records}"),
+}
+"""The nouns and units of the OpenTelemetry Collector's item counters."""
 
 
 class MeasuredQueue(Protocol):
@@ -21,17 +27,14 @@ class MeasuredQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ItemCounter:
-    """Counts the items of batches in `otelcol_<outcome>_metric_points` and `otelcol_<outcome>_spans`."""
+    """Counts the items of batches in `otelcol_<outcome>_metric_points`, `..._spans` and `..._log_records`."""
 
-    points: Counter
-    spans: Counter
+    counters: Mapping[Signal, Counter]
     attributes: dict[str, str]
 
     def __call__(self, batch: Batch) -> None:
-        if batch.has_metrics:
-            self.points.add(batch.point_count, self.attributes)
-        if batch.has_spans:
-            self.spans.add(batch.span_count, self.attributes)
+        for signal in batch.signals:
+            self.counters[signal].add(batch.count_of(signal), self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Instruments:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._dropped = self._counter(
-            "zernel.dropped_items", "{item}", "Dropped metric points and spans, by component and reason."
+            "zernel.dropped_items", "{item}", "Dropped metric points, spans and log records, by component and reason."
         )
         self._restarts = self._counter("zernel.receiver.restarts", "{restart}", "Restarts of crashed receivers.")
         self._queue_size = self._gauge("otelcol_exporter_queue_size")
@@ -146,9 +149,10 @@ class Instruments:
         return lambda count: counter.add(count, attributes)
 
     def _items(self, outcome: str, attributes: dict[str, str]) -> ItemCounter:
-        points = self._counter(f"otelcol_{outcome}_metric_points", "{datapoints}")
-        spans = self._counter(f"otelcol_{outcome}_spans", "{spans}")
-        return ItemCounter(points, spans, attributes)
+        counters = {
+            signal: self._counter(f"otelcol_{outcome}_{noun}", unit) for signal, (noun, unit) in _ITEM_NAMES.items()
+        }
+        return ItemCounter(counters, attributes)
 
     def _gauge(self, name: str, unit: str = "{batches}") -> ObservableInstrument:
         gauge = ObservableInstrument()

@@ -49,7 +49,7 @@ def test_editing_a_copy_leaves_the_original_unchanged() -> None:
 
 def test_copies_of_an_encoded_batch_are_parsed_and_encoded_once_together() -> None:
     batch = batch_of(1.0)
-    copies = [batch.copy(), batch.only(metrics=True), batch.copy().copy()]
+    copies = [batch.copy(), batch.only({"metrics"}), batch.copy().copy()]
     assert all(copy.metrics is batch.metrics for copy in copies)
     batch.edit_metrics()
     assert all(copy.metrics is copies[0].metrics is not batch.metrics for copy in copies)
@@ -85,8 +85,8 @@ def test_points_of_every_type_are_counted() -> None:
 
 def test_only_copies_the_named_signals() -> None:
     batch = Batch(metrics=batch_of(1.0).metrics, spans=spans(2))
-    assert (batch.item_count, batch.only(metrics=True).item_count, batch.only(spans=True).item_count) == (3, 1, 2)
-    assert not batch.only(spans=True).has_metrics
+    assert (batch.item_count, batch.only({"metrics"}).item_count, batch.only({"traces"}).item_count) == (3, 1, 2)
+    assert not batch.only({"traces"}).has_metrics
 
 
 @given(st.lists(st.lists(st.floats(allow_nan=False), max_size=5), min_size=1, max_size=5))
@@ -121,4 +121,4 @@ def test_a_batch_that_the_collector_encoded_is_parsed_only_if_it_is_read() -> No
     assert (batch.span_count, batch.point_count) == (3, 0)
     assert batch.spans_bytes() == spans(3).SerializeToString()
     assert batch.spans == spans(3)
-    assert Batch.encoded(spans=b"not parsed", span_count=1).only(spans=True).span_count == 1
+    assert Batch.encoded(spans=b"not parsed", span_count=1).only({"traces"}).span_count == 1

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.types import Duration, PositiveDuration, Secret
@@ -148,8 +149,10 @@ class OtlpHttpConfig(OtlpConfig):
     """The URL for metrics, in place of `endpoint` with `/v1/metrics`."""
     traces_endpoint: str = ""
     """The URL for spans, in place of `endpoint` with `/v1/traces`."""
+    logs_endpoint: str = ""
+    """The URL for log records, in place of `endpoint` with `/v1/logs`."""
     endpoint: str = Field("", validate_default=True)
-    """The URL of the server. `/v1/metrics` and `/v1/traces` are appended."""
+    """The URL of the server. `/v1/metrics`, `/v1/traces` and `/v1/logs` are appended."""
     encoding: Literal["proto", "json"] = "proto"
     compression: Literal["gzip", "zstd", "deflate", "none"] = "gzip"
 
@@ -163,7 +166,7 @@ class OtlpHttpConfig(OtlpConfig):
     def _empty_is_none(cls, value: object) -> object:
         return value or "none"
 
-    @field_validator("metrics_endpoint", "traces_endpoint", "endpoint")
+    @field_validator("metrics_endpoint", "traces_endpoint", "logs_endpoint", "endpoint")
     @classmethod
     def _endpoint_is_a_url(cls, endpoint: str, info: ValidationInfo) -> str:
         if not endpoint:
@@ -177,7 +180,7 @@ class OtlpHttpConfig(OtlpConfig):
             raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
         return endpoint
 
-    def url(self, signal: Literal["metrics", "traces"]) -> str:
+    def url(self, signal: Signal) -> str:
         """The URL for a signal; empty if none is configured."""
-        own = self.metrics_endpoint if signal == "metrics" else self.traces_endpoint
+        own: str = getattr(self, f"{signal}_endpoint")
         return own or (f"{self.endpoint.rstrip('/')}/v1/{signal}" if self.endpoint else "")

@@ -18,7 +18,11 @@ _TLS_KEYS = {
     "CLIENT_KEY": "key_file",
     "INSECURE": "insecure",
 }
-SIGNAL_ENDPOINTS = {"METRICS_ENDPOINT": "metrics_endpoint", "TRACES_ENDPOINT": "traces_endpoint"}
+SIGNAL_ENDPOINTS = {
+    "METRICS_ENDPOINT": "metrics_endpoint",
+    "TRACES_ENDPOINT": "traces_endpoint",
+    "LOGS_ENDPOINT": "logs_endpoint",
+}
 
 
 def fill_in(fields: Any, info: ValidationInfo, more: Mapping[str, str] | None = None) -> Any:

@@ -1,17 +1,18 @@
-"""How the two signals are encoded, sent and answered, for both transports."""
+"""How the signals are encoded, sent and answered, for both transports."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context
-from otel_zernel.otlp.json import metrics_json, spans_json
+from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 
-Response = ExportMetricsServiceResponse | ExportTraceServiceResponse
+Response = ExportMetricsServiceResponse | ExportTraceServiceResponse | ExportLogsServiceResponse
 
 _COLLECTOR = "/opentelemetry.proto.collector"
 
@@ -20,7 +21,7 @@ _COLLECTOR = "/opentelemetry.proto.collector"
 class OtlpSignal:
     """One signal: its encoding, the gRPC method, and the response."""
 
-    name: Literal["metrics", "traces"]
+    name: Signal
     items: str
     """The unit of the signal, as log messages name it."""
     method: str
@@ -56,14 +57,22 @@ TRACES = OtlpSignal(
     ExportTraceServiceResponse,
     lambda response: response.partial_success.rejected_spans,
 )
+LOGS = OtlpSignal(
+    "logs",
+    "log records",
+    f"{_COLLECTOR}.logs.v1.LogsService/Export",
+    Batch.logs_bytes,
+    lambda batch: logs_json(batch.logs),
+    lambda batch: batch.log_record_count,
+    ExportLogsServiceResponse,
+    lambda response: response.partial_success.rejected_log_records,
+)
+_SIGNALS: Mapping[Signal, OtlpSignal] = {signal.name: signal for signal in (METRICS, TRACES, LOGS)}
 
 
 def signals_of(batch: Batch) -> Iterator[OtlpSignal]:
     """The signals of a batch. Each is a request."""
-    if batch.has_metrics:
-        yield METRICS
-    if batch.has_spans:
-        yield TRACES
+    return (_SIGNALS[signal] for signal in batch.signals)
 
 
 def count_partial_success(response: Response, signal: OtlpSignal, batch: Batch, context: Context) -> None:

@@ -96,8 +96,8 @@ class PercentilesProcessor(Processor):
         _keep(metrics.resource_metrics, [len(resource.scope_metrics) > 0 for resource in metrics.resource_metrics])
         if metrics.resource_metrics:
             yield batch
-        elif batch.has_spans:
-            yield batch.only(spans=True)
+        elif others := set(batch.signals) - {"metrics"}:
+            yield batch.only(others)
 
     def _expire(self, before_ns: int) -> Iterable[PercentileSeries]:
         ended = self._table.expire(before_ns, self._ticked_ns)

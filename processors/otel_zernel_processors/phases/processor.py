@@ -158,8 +158,7 @@ class PhasesProcessor(Processor):
 
 def _with_spans(batch: Batch, spans: OtherSpans) -> Batch | None:
     """The batch with only these spans; None if nothing remains."""
-    metrics = batch.only(metrics=True) if batch.has_metrics else None
-    if not len(spans):
-        return metrics
-    rest = Batch(spans=spans.data())
-    return Batch.join([metrics, rest]) if metrics else rest
+    others = batch.only(set(batch.signals) - {"traces"})
+    if len(spans):
+        return Batch.join([others, Batch(spans=spans.data())]) if others.signals else Batch(spans=spans.data())
+    return others if others.signals else None

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
@@ -34,9 +35,11 @@ class ResourceProcessor(Processor):
             batch.edit_metrics().resource_metrics[index].resource.CopyFrom(resource)
         for index, resource in self._changed(batch.spans.resource_spans):
             batch.edit_spans().resource_spans[index].resource.CopyFrom(resource)
+        for index, resource in self._changed(batch.logs.resource_logs):
+            batch.edit_logs().resource_logs[index].resource.CopyFrom(resource)
         return (batch,)
 
-    def _changed(self, holders: Sequence[ResourceMetrics | ResourceSpans]) -> list[tuple[int, Resource]]:
+    def _changed(self, holders: Sequence[ResourceMetrics | ResourceSpans | ResourceLogs]) -> list[tuple[int, Resource]]:
         """The resources that change, with their indexes."""
         outcomes = [self._change(holder.resource.SerializeToString()) for holder in holders]
         return [(index, resource) for index, resource in enumerate(outcomes) if resource is not None]

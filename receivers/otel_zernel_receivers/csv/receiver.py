@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import BinaryIO, ClassVar, cast
 
-from otel_zernel.batch import Batch
-from otel_zernel.component import Context, Emit, Insist, Receiver, Signal
+from otel_zernel.batch import Batch, Signal
+from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel.threads import run_in_thread
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig

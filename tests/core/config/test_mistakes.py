@@ -145,8 +145,11 @@ def test_a_mistake_in_telemetry_has_its_path_and_a_remedy(text: str, problem: st
 
 
 def test_pipelines_of_unsupported_signals_are_mistakes() -> None:
-    (found,) = problems(MINIMAL, "service: {pipelines: {logs/x: {receivers: [in], exporters: [out]}}}")
-    assert found == "service::pipelines::logs/x: a pipeline carries metrics or traces; logs are not supported"
+    (found,) = problems(MINIMAL, "service: {pipelines: {profiles/x: {receivers: [in], exporters: [out]}}}")
+    assert (
+        found
+        == "service::pipelines::profiles/x: a pipeline carries metrics, traces or logs; profiles are not supported"
+    )
 
 
 def test_an_exporter_must_accept_a_signal_of_its_pipeline() -> None:

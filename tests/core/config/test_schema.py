@@ -2,6 +2,7 @@
 
 from pydantic import SecretStr
 
+from otel_zernel.batch import ALL_SIGNALS
 from otel_zernel.types import Address
 from tests.core.config.components import MINIMAL, In, Out, out_config, problems, settings_of
 
@@ -36,7 +37,7 @@ def test_unused_components_are_allowed_and_validated() -> None:
 
 def test_the_name_of_a_pipeline_selects_its_signals() -> None:
     text = "service: {pipelines: {%s: {receivers: [in], exporters: [out]}}}"
-    for name, signals in {"metrics/2": {"metrics"}, "traces": {"traces"}, "gpu": {"metrics", "traces"}}.items():
+    for name, signals in {"metrics/2": {"metrics"}, "traces": {"traces"}, "logs": {"logs"}, "gpu": ALL_SIGNALS}.items():
         assert settings_of(MINIMAL, text % name).pipelines[name].signals == signals
 
 

@@ -13,7 +13,7 @@ from opentelemetry.metrics import NoOpMeter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Permanent, Retryable
@@ -190,7 +190,7 @@ async def test_queued_batches_and_batches_in_flight_count_as_undelivered() -> No
         delivery.put(batch_of(1.0, 2.0))
         delivery.put(batch_of(3.0))
         await until(lambda: sink.attempts)
-        assert delivery.undelivered() == (3, 0)
+        assert delivery.undelivered() == ItemCount(points=3)
 
 
 async def test_sent_pieces_of_a_batch_do_not_count_as_undelivered() -> None:
@@ -199,7 +199,7 @@ async def test_sent_pieces_of_a_batch_do_not_count_as_undelivered() -> None:
         sink.gate = SimpleNamespace(wait=asyncio.Semaphore(1).acquire)  # lets one export pass
         delivery.put(batch_of(1.0, 2.0, 3.0))
         await until(lambda: sink.attempts == 2)
-        assert delivery.undelivered() == (2, 0)
+        assert delivery.undelivered() == ItemCount(points=2)
 
 
 async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_queue_in_order() -> None:
@@ -210,7 +210,7 @@ async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_q
             delivery.put(batch_of(value))
         await until(lambda: sink.attempts)
         delivery.put(batch_of(4.0))
-    assert delivery.undelivered() == (4, 0)
+    assert delivery.undelivered() == ItemCount(points=4)
     assert values_of(delivery.queue.lease().batch for _ in range(len(delivery.queue))) == [1.0, 2.0, 3.0, 4.0]
 
 
@@ -227,7 +227,7 @@ async def test_an_entry_of_a_consumer_that_fails_unexpectedly_is_delivered_by_an
         delivery.put(batch_of(1.0))
         async with asyncio.timeout(10):
             await delivery.drain()
-    assert (sink.attempts, delivery.undelivered()) == (2, (0, 0))
+    assert (sink.attempts, delivery.undelivered()) == (2, ItemCount())
 
 
 async def test_another_queue_may_start_with_entries_and_removes_what_is_delivered_or_dropped() -> None:
@@ -289,4 +289,4 @@ async def test_a_cancelled_send_without_a_queue_is_counted_as_lost() -> None:
         with pytest.raises(asyncio.CancelledError):
             await sending
         assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
-        assert delivery.undelivered() == (0, 0)
+        assert delivery.undelivered() == ItemCount(points=0)

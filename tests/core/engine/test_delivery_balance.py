@@ -90,10 +90,10 @@ async def _run(configs: list[dict[str, Any]], seed: int, insists: bool, stop_aft
         with suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 await asyncio.gather(*(delivery.drain() for delivery in deliveries))
-        accepted = sum(fan_out.accepted_points for fan_out in fan_outs)
+        accepted = sum(fan_out.accepted.points for fan_out in fan_outs)
         for delivery, sink in zip(deliveries, sinks, strict=True):
             delivered = values_of(sink.batches)
-            assert len(delivered) + delivery.lost + delivery.undelivered()[0] == accepted
+            assert len(delivered) + delivery.lost + delivery.undelivered().points == accepted
             assert len(set(delivered)) == len(delivered)
             if not delivery.direct and len(delivery._consumers) == 1:
                 ordered = [[value for value in delivered if value // 100 == n] for n in range(3)]

@@ -88,4 +88,4 @@ async def test_a_batch_cancelled_before_an_exporter_without_a_queue_sends_it_is_
         emitting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await emitting
-        assert (emit.accepted_points, delivery.lost, it.sinks[0].batches) == (2, 2, [])
+        assert (emit.accepted.points, delivery.lost, it.sinks[0].batches) == (2, 2, [])

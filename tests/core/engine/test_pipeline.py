@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import Batch
-from otel_zernel.component import BOTH, Insist, Signal
+from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
+from otel_zernel.component import Insist
 from otel_zernel.engine.pipeline import FanOut
 from otel_zernel.errors import Permanent, Refused, Rejected
 from otel_zernel.telemetry import ReceiverMetrics
@@ -143,7 +143,7 @@ async def test_a_pipeline_carries_only_the_signal_of_its_name() -> None:
         assert [(batch.point_count, batch.has_spans) for batch in it.sinks[0].batches] == [(1, False)]
 
 
-@pytest.mark.parametrize("signals", [BOTH, frozenset({"metrics"})])
+@pytest.mark.parametrize("signals", [ALL_SIGNALS, frozenset({"metrics"})])
 async def test_a_single_pipeline_edits_the_received_batch_in_place(signals: frozenset[Signal]) -> None:
     async with wiring() as it:
         delivery = await it.delivery()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from otel_zernel.batch import ItemCount
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queue import MemoryQueue, join_and_split
 from tests.core.engine.wiring import RecordingQueue
@@ -12,7 +13,7 @@ def test_a_leased_entry_is_removed_when_it_is_acknowledged() -> None:
     queue = RecordingQueue()
     queue.put_all(batch_of(1.0), batch_of(2.0))
     first, second = queue.lease_all()
-    assert (len(queue), queue.size, queue.waiting(), queue.removed) == (0, 0, (0, 0), [])
+    assert (len(queue), queue.size, queue.waiting(), queue.removed) == (0, 0, ItemCount(), [])
     second.acknowledge()
     assert queue.removed == [2.0]
     first.acknowledge()
@@ -25,7 +26,7 @@ def test_entries_that_are_given_back_are_leased_again_in_their_order() -> None:
     [joined] = join_and_split(queue.lease_all(), 0)
     queue.put(batch_of(3.0))
     joined.give_back()
-    assert (queue.size, queue.waiting()) == (3, (3, 0))
+    assert (queue.size, queue.waiting()) == (3, ItemCount(points=3))
     assert values_of(request.batch for request in queue.lease_all()) == [1.0, 2.0, 3.0]
     assert queue.removed == []
 

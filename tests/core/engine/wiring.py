@@ -8,8 +8,8 @@ from typing import Any
 
 from opentelemetry.metrics import NoOpMeter
 
-from otel_zernel.batch import Batch
-from otel_zernel.component import BOTH, Component, ComponentConfig, Kind, Processor, Signal
+from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
+from otel_zernel.component import Component, ComponentConfig, Kind, Processor
 from otel_zernel.config.schema import Settings
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
@@ -49,7 +49,7 @@ class Wiring:
         return await self.stack.enter_async_context(Delivery(self.sinks[-1], INSTRUMENTS.exporter("sink")))
 
     def pipeline(
-        self, name: str, stages: list[Stage], deliveries: list[Delivery], signals: frozenset[Signal] = BOTH
+        self, name: str, stages: list[Stage], deliveries: list[Delivery], signals: frozenset[Signal] = ALL_SIGNALS
     ) -> Pipeline:
         return Pipeline(name, stages, deliveries, signals, self.lock)
 

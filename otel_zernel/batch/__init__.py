@@ -1,0 +1,17 @@
+"""What flows through a pipeline: batches of OTLP metrics, spans and log records."""
+
+from otel_zernel.batch.batch import Batch
+from otel_zernel.batch.counts import ItemCount, count_log_records, count_points, count_spans, points
+from otel_zernel.batch.signals import ALL_SIGNALS, SIGNALS, Signal
+
+__all__ = [
+    "ALL_SIGNALS",
+    "SIGNALS",
+    "Batch",
+    "ItemCount",
+    "Signal",
+    "count_log_records",
+    "count_points",
+    "count_spans",
+    "points",
+]

@@ -1,0 +1,223 @@
+"""The batch: OTLP messages on their way through a pipeline."""
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.batch.content import Content
+from otel_zernel.batch.counts import ItemCount
+from otel_zernel.batch.signals import ALL_SIGNALS, MESSAGE_TYPES, SIGNALS, Signal, SignalData
+from otel_zernel.batch.splitting import split_logs, split_metrics, split_spans
+from otel_zernel.batch.thin import count_encoded
+
+
+class Batch:
+    """Metrics, spans and log records in the form of OTLP.
+
+    Reading changes nothing and costs at most one parse. A processor that changes a batch calls `edit_metrics`,
+    `edit_spans` or `edit_logs`; only then is the batch encoded again. Copies share their content until one of them is
+    edited. The last batch that holds a content edits it in place. So code that keeps a part of a message longer than
+    its batch must copy that part.
+
+    A batch from received bytes is parsed only if its messages are read; a mistake that the check on receipt did not
+    see raises `DecodeError` there.
+    """
+
+    __slots__ = ("__weakref__", "_contents")
+
+    def __init__(
+        self, metrics: MetricsData | None = None, spans: TracesData | None = None, logs: LogsData | None = None
+    ) -> None:
+        """The messages belong to the batch: the caller must not change them any more."""
+        self._contents: dict[Signal, Content] = {}
+        for signal, message in zip(SIGNALS, (metrics, spans, logs), strict=True):
+            if message is not None:
+                self._contents[signal] = Content(signal, message)
+
+    @classmethod
+    def from_bytes(
+        cls, *, metrics: bytes | None = None, spans: bytes | None = None, logs: bytes | None = None
+    ) -> "Batch":
+        """A batch from untrusted bytes: encoded `MetricsData`, `TracesData` and `LogsData`, or the export requests of
+        OTLP, which have the same encoding.
+
+        Checks and counts the bytes (`count_encoded`). Raises `DecodeError`.
+        """
+        batch = cls()
+        for signal, encoded in zip(SIGNALS, (metrics, spans, logs), strict=True):
+            if encoded is not None:
+                batch._contents[signal] = Content(signal, encoded=encoded, count=count_encoded(signal, encoded))
+        return batch
+
+    @classmethod
+    def encoded(
+        cls,
+        *,
+        metrics: bytes | None = None,
+        point_count: int = 0,
+        spans: bytes | None = None,
+        span_count: int = 0,
+        logs: bytes | None = None,
+        log_record_count: int = 0,
+    ) -> "Batch":
+        """A batch that the collector has encoded and counted itself. It is parsed only if its messages are read."""
+        batch = cls()
+        counts = (point_count, span_count, log_record_count)
+        for signal, encoded, count in zip(SIGNALS, (metrics, spans, logs), counts, strict=True):
+            if encoded is not None:
+                batch._contents[signal] = Content(signal, encoded=encoded, count=count)
+        return batch
+
+    @classmethod
+    def of_signal(cls, signal: Signal, encoded: bytes, count: int) -> "Batch":
+        """As `encoded`, for one signal that is named by a variable."""
+        batch = cls()
+        batch._contents[signal] = Content(signal, encoded=encoded, count=count)
+        return batch
+
+    @classmethod
+    def join(cls, batches: Iterable["Batch"]) -> "Batch":
+        """One batch with the items of all, in order. Concatenated encodings are the encoding of the joined message."""
+        batches = list(batches)
+        if len(batches) == 1:
+            return batches[0]
+        joined = cls()
+        for signal in SIGNALS:
+            contents = [batch._contents[signal] for batch in batches if signal in batch._contents]
+            if contents:
+                data = b"".join(content.encoded for content in contents)
+                count = sum(content.count for content in contents)
+                joined._contents[signal] = Content(signal, encoded=data, count=count)
+        return joined
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """The signals that the batch carries, in the order of `SIGNALS`."""
+        return tuple(signal for signal in SIGNALS if signal in self._contents)
+
+    @property
+    def has_metrics(self) -> bool:
+        return "metrics" in self._contents
+
+    @property
+    def has_spans(self) -> bool:
+        return "traces" in self._contents
+
+    @property
+    def has_logs(self) -> bool:
+        return "logs" in self._contents
+
+    @property
+    def metrics(self) -> MetricsData:
+        """The metrics, read-only. Empty if the batch has none."""
+        return cast("MetricsData", self.message("metrics"))
+
+    @property
+    def spans(self) -> TracesData:
+        """The spans, read-only. Empty if the batch has none."""
+        return cast("TracesData", self.message("traces"))
+
+    @property
+    def logs(self) -> LogsData:
+        """The log records, read-only. Empty if the batch has none."""
+        return cast("LogsData", self.message("logs"))
+
+    def message(self, signal: Signal) -> SignalData:
+        """The message of one signal, read-only. Empty if the batch has none."""
+        content = self._contents.get(signal)
+        return content.message if content else MESSAGE_TYPES[signal]()
+
+    def edit_metrics(self) -> MetricsData:
+        """The metrics, to change in place. Call it again after the batch was copied, encoded or counted."""
+        return cast("MetricsData", self.edit("metrics"))
+
+    def edit_spans(self) -> TracesData:
+        """The spans, to change in place. Call it again after the batch was copied, encoded or counted."""
+        return cast("TracesData", self.edit("traces"))
+
+    def edit_logs(self) -> LogsData:
+        """The log records, to change in place. Call it again after the batch was copied, encoded or counted."""
+        return cast("LogsData", self.edit("logs"))
+
+    def edit(self, signal: Signal) -> SignalData:
+        """The message of one signal, to change in place. Call it again after the batch was copied, encoded or
+        counted."""
+        content = self._contents.get(signal) or Content(signal, MESSAGE_TYPES[signal]())
+        self._contents[signal] = content = content.editable(self)
+        return content.message
+
+    def metrics_bytes(self) -> bytes:
+        """The metrics encoded as `MetricsData`: the received bytes, unless the batch was edited."""
+        return self.bytes_of("metrics")
+
+    def spans_bytes(self) -> bytes:
+        """The spans encoded as `TracesData`: the received bytes, unless the batch was edited."""
+        return self.bytes_of("traces")
+
+    def logs_bytes(self) -> bytes:
+        """The log records encoded as `LogsData`: the received bytes, unless the batch was edited."""
+        return self.bytes_of("logs")
+
+    def bytes_of(self, signal: Signal) -> bytes:
+        """The encoded message of one signal: the received bytes, unless the batch was edited. Empty without it."""
+        content = self._contents.get(signal)
+        return content.encoded if content else b""
+
+    @property
+    def point_count(self) -> int:
+        """The number of metric data points."""
+        return self.count_of("metrics")
+
+    @property
+    def span_count(self) -> int:
+        """The number of spans."""
+        return self.count_of("traces")
+
+    @property
+    def log_record_count(self) -> int:
+        """The number of log records."""
+        return self.count_of("logs")
+
+    def count_of(self, signal: Signal) -> int:
+        """The number of items of one signal."""
+        content = self._contents.get(signal)
+        return content.count if content else 0
+
+    @property
+    def counts(self) -> ItemCount:
+        """The number of items of each signal."""
+        return ItemCount(self.point_count, self.span_count, self.log_record_count)
+
+    @property
+    def item_count(self) -> int:
+        """The number of data points, spans and log records together, which `sizer: items` measures."""
+        return sum(content.count for content in self._contents.values())
+
+    @property
+    def byte_size(self) -> int:
+        """The encoded size in bytes, which `sizer: bytes` measures."""
+        return sum(len(content.encoded) for content in self._contents.values())
+
+    def copy(self) -> "Batch":
+        """An independent batch with the same content. Costs nothing until one of the two is edited."""
+        return self.only(ALL_SIGNALS)
+
+    def only(self, signals: Iterable[Signal]) -> "Batch":
+        """A copy with only these signals."""
+        copy = Batch()
+        for signal in signals:
+            if content := self._contents.get(signal):
+                copy._contents[signal] = content.share(self, copy)
+        return copy
+
+    def split(self, max_items: int) -> Iterator["Batch"]:
+        """Batches of at most `max_items` items each, in order: this batch itself if it is small enough."""
+        if self.item_count <= max_items:
+            yield self
+            return
+        yield from (Batch(metrics=piece) for piece in split_metrics(self.metrics, max_items))
+        yield from (Batch(spans=piece) for piece in split_spans(self.spans, max_items))
+        yield from (Batch(logs=piece) for piece in split_logs(self.logs, max_items))

@@ -1,0 +1,77 @@
+"""One signal of a batch, parsed and encoded only when needed."""
+
+from weakref import WeakSet
+
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+
+from otel_zernel.batch.counts import count_items
+from otel_zernel.batch.signals import MESSAGE_TYPES, Signal, SignalData
+from otel_zernel.errors import DecodeError
+
+
+class Content:
+    """One signal of a batch: a message, its encoding, or both. A batch and its copies hold one content."""
+
+    __slots__ = ("_count", "_encoded", "_holders", "_message", "_signal")
+
+    def __init__(
+        self,
+        signal: Signal,
+        message: SignalData | None = None,
+        encoded: bytes | None = None,
+        count: int | None = None,
+    ) -> None:
+        self._signal: Signal = signal
+        self._message = message
+        self._encoded = encoded
+        self._count = count
+        self._holders: WeakSet[object] | None = None
+        """The batches that share this content. None if it was never shared."""
+
+    @property
+    def message(self) -> SignalData:
+        """The message. Raises `DecodeError` if the encoding is not valid."""
+        if self._message is None:
+            self._message = self._parse()
+        return self._message
+
+    @property
+    def encoded(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = self.message.SerializeToString()
+        return self._encoded
+
+    @property
+    def count(self) -> int:
+        if self._count is None:
+            self._count = count_items(self.message)
+        return self._count
+
+    def _parse(self) -> SignalData:
+        try:
+            return MESSAGE_TYPES[self._signal].FromString(self._encoded or b"")
+        except ProtobufDecodeError as error:
+            raise DecodeError(str(error)) from error
+
+    def _new_message(self) -> SignalData:
+        """An own message for an editor. Parsing the encoding costs as much as a copy, and saves the other's parse."""
+        if self._message is None:
+            return self._parse()
+        message = type(self._message)()
+        message.CopyFrom(self._message)  # type: ignore[arg-type]  # both have the same type
+        return message
+
+    def share(self, holder: object, other: object) -> "Content":
+        """This content, which `other` holds from here on as `holder` does."""
+        if self._holders is None:
+            self._holders = WeakSet((holder,))
+        self._holders.add(other)
+        return self
+
+    def editable(self, holder: object) -> "Content":
+        """A content that `holder` may change: this one if no other living batch holds it, else a copy."""
+        if self._holders is not None and len(self._holders) > 1:
+            self._holders.discard(holder)
+            return Content(self._signal, self._new_message())
+        self._message, self._encoded, self._count = self.message, None, None
+        return self

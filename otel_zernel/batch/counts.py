@@ -1,0 +1,70 @@
+"""The number of items in OTLP messages: metric data points, spans and log records."""
+
+from typing import NamedTuple, assert_never
+
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.batch.signals import SignalData
+
+
+def count_points(metrics: MetricsData) -> int:
+    """The number of data points in a message."""
+    return sum(
+        len(points(metric))
+        for resource in metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    )
+
+
+def count_spans(traces: TracesData) -> int:
+    """The number of spans in a message."""
+    return sum(len(scope.spans) for resource in traces.resource_spans for scope in resource.scope_spans)
+
+
+def count_log_records(logs: LogsData) -> int:
+    """The number of log records in a message."""
+    return sum(len(scope.log_records) for resource in logs.resource_logs for scope in resource.scope_logs)
+
+
+def count_items(message: SignalData) -> int:
+    """The number of items in a message of any signal."""
+    match message:
+        case MetricsData():
+            return count_points(message)
+        case TracesData():
+            return count_spans(message)
+        case LogsData():
+            return count_log_records(message)
+        case _:
+            assert_never(message)
+
+
+def points(metric: Metric):  # type: ignore[no-untyped-def]  # five repeated fields without a common type
+    """The data points of a metric of any type. An empty tuple if the metric has no data."""
+    data_type = metric.WhichOneof("data")
+    return getattr(metric, data_type).data_points if data_type else ()
+
+
+class ItemCount(NamedTuple):
+    """The number of items of each signal, in one batch or in many."""
+
+    points: int = 0
+    spans: int = 0
+    log_records: int = 0
+
+    def plus(self, other: "ItemCount") -> "ItemCount":
+        """The counts of both together. (`+` joins tuples.)"""
+        return ItemCount(*(one + another for one, another in zip(self, other, strict=True)))
+
+    @property
+    def total(self) -> int:
+        return sum(self)
+
+    def __str__(self) -> str:
+        """`3 metric points and 2 spans`; signals without items are left out."""
+        units = ("metric points", "spans", "log records")
+        parts = [f"{count} {unit}" for count, unit in zip(self, units, strict=True) if count] or ["0 items"]
+        return ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + parts[-1]

@@ -1,0 +1,83 @@
+"""Splits OTLP messages into smaller ones. Every piece repeats the resource and the scope of its items."""
+
+from collections.abc import Iterator
+
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.batch.counts import points
+
+
+def split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
+    """Pieces of at most `size` data points each, in order. A metric is divided if needed."""
+    piece, room = MetricsData(), size
+    for resource in metrics.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                header = _without_points(metric)
+                rest = points(metric)[:]
+                while rest:
+                    moved, rest = rest[:room], rest[room:]
+                    points(_add_metric(piece, resource, scope, header)).extend(moved)
+                    room -= len(moved)
+                    if room == 0:
+                        yield piece
+                        piece, room = MetricsData(), size
+    if piece.resource_metrics:
+        yield piece
+
+
+def _without_points(metric: Metric) -> Metric:
+    header = Metric()
+    header.CopyFrom(metric)
+    del points(header)[:]
+    return header
+
+
+def _add_metric(piece: MetricsData, resource: ResourceMetrics, scope: ScopeMetrics, header: Metric) -> Metric:
+    last = piece.resource_metrics[-1] if piece.resource_metrics else None
+    if last is None or last.resource != resource.resource:
+        last = piece.resource_metrics.add(resource=resource.resource, schema_url=resource.schema_url)
+    inner = last.scope_metrics[-1] if last.scope_metrics else None
+    if inner is None or inner.scope != scope.scope:
+        inner = last.scope_metrics.add(scope=scope.scope, schema_url=scope.schema_url)
+    metric = inner.metrics.add()
+    metric.CopyFrom(header)
+    return metric
+
+
+def split_spans(traces: TracesData, size: int) -> Iterator[TracesData]:
+    """Pieces of at most `size` spans each, in order."""
+    piece, room = TracesData(), size
+    for resource in traces.resource_spans:
+        for scope in resource.scope_spans:
+            rest = scope.spans[:]
+            while rest:
+                moved, rest = rest[:room], rest[room:]
+                target = piece.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)
+                target.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=moved)
+                room -= len(moved)
+                if room == 0:
+                    yield piece
+                    piece, room = TracesData(), size
+    if piece.resource_spans:
+        yield piece
+
+
+def split_logs(logs: LogsData, size: int) -> Iterator[LogsData]:
+    """Pieces of at most `size` log records each, in order."""
+    piece, room = LogsData(), size
+    for resource in logs.resource_logs:
+        for scope in resource.scope_logs:
+            rest = scope.log_records[:]
+            while rest:
+                moved, rest = rest[:room], rest[room:]
+                target = piece.resource_logs.add(resource=resource.resource, schema_url=resource.schema_url)
+                target.scope_logs.add(scope=scope.scope, schema_url=scope.schema_url, log_records=moved)
+                room -= len(moved)
+                if room == 0:
+                    yield piece
+                    piece, room = LogsData(), size
+    if piece.resource_logs:
+        yield piece

@@ -1,0 +1,71 @@
+"""The thin parse: it checks and counts encoded OTLP at a quarter of the cost of a full parse.
+
+The messages are those of OTLP, but attributes, events, links, exemplars and log bodies are `bytes`: protobuf checks
+their lengths and does not look inside. A mistake inside one of them is found by the first component that reads it.
+"""
+
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.metrics.v1 import metrics_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from otel_zernel.batch.signals import MESSAGE_TYPES, Signal
+from otel_zernel.errors import DecodeError
+
+_OPAQUE = frozenset({"attributes", "events", "links", "exemplars", "body"})
+_FILES = (common_pb2, resource_pb2, metrics_pb2, trace_pb2, logs_pb2)  # imported files before their importers
+_RESOURCES: dict[Signal, str] = {"metrics": "resource_metrics", "traces": "resource_spans", "logs": "resource_logs"}
+_SCOPES: dict[Signal, str] = {"metrics": "scope_metrics", "traces": "scope_spans", "logs": "scope_logs"}
+_ITEMS: dict[Signal, str] = {"metrics": "metrics", "traces": "spans", "logs": "log_records"}
+
+
+def count_encoded(signal: Signal, encoded: bytes) -> int:
+    """The number of items in an encoded message of this signal. Raises `DecodeError` if it is not valid."""
+    try:
+        message = _thin_types()[signal].FromString(encoded)
+    except ProtobufDecodeError as error:
+        raise DecodeError(str(error)) from error
+    return sum(
+        _count(signal, getattr(scope, _ITEMS[signal]))
+        for resource in getattr(message, _RESOURCES[signal])
+        for scope in getattr(resource, _SCOPES[signal])
+    )
+
+
+def _count(signal: Signal, items: Any) -> int:
+    return sum(map(_count_points, items)) if signal == "metrics" else len(items)
+
+
+def _count_points(metric: Any) -> int:
+    data_type = metric.WhichOneof("data")
+    return len(getattr(metric, data_type).data_points) if data_type else 0
+
+
+@cache
+def _thin_types() -> dict[Signal, type[Message]]:
+    """The message types, made on first use: that takes 2 ms."""
+    pool = DescriptorPool()
+    for module in _FILES:
+        file = FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        for message in file.message_type:
+            for field in message.field:
+                _make_opaque(field)
+        pool.Add(file)
+    names = {signal: type_.DESCRIPTOR.full_name for signal, type_ in MESSAGE_TYPES.items()}
+    return {signal: GetMessageClass(pool.FindMessageTypeByName(name)) for signal, name in names.items()}
+
+
+def _make_opaque(field: FieldDescriptorProto) -> None:
+    if field.name in _OPAQUE and field.type == FieldDescriptorProto.TYPE_MESSAGE:
+        field.type = FieldDescriptorProto.TYPE_BYTES
+        field.ClearField("type_name")

@@ -1,0 +1,105 @@
+"""The thin parse counts what the full parse counts, and refuses what is no OTLP."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    ExponentialHistogram,
+    ExponentialHistogramDataPoint,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+    Summary,
+    SummaryDataPoint,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+
+from otel_zernel.batch import Batch, count_log_records, count_points, count_spans
+from otel_zernel.batch.thin import count_encoded
+from otel_zernel.errors import DecodeError
+
+ATTRIBUTES = [KeyValue(key="k", value=AnyValue(string_value="v")), KeyValue(key="n", value=AnyValue(int_value=3))]
+METRICS = MetricsData(
+    resource_metrics=[
+        ResourceMetrics(
+            scope_metrics=[
+                ScopeMetrics(
+                    metrics=[
+                        Metric(name="g", gauge=Gauge(data_points=[NumberDataPoint(attributes=ATTRIBUTES)] * 2)),
+                        Metric(name="s", sum=Sum(data_points=[NumberDataPoint(as_int=1)])),
+                        Metric(name="h", histogram=Histogram(data_points=[HistogramDataPoint(attributes=ATTRIBUTES)])),
+                        Metric(name="e", exponential_histogram=ExponentialHistogram()),
+                        Metric(
+                            name="x",
+                            exponential_histogram=ExponentialHistogram(data_points=[ExponentialHistogramDataPoint()]),
+                        ),
+                        Metric(name="q", summary=Summary(data_points=[SummaryDataPoint(count=2)])),
+                        Metric(name="none"),
+                    ]
+                )
+            ]
+        )
+    ]
+)
+SPANS = TracesData(
+    resource_spans=[
+        ResourceSpans(scope_spans=[ScopeSpans(spans=[Span(events=[Span.Event(attributes=ATTRIBUTES)]), Span()])])
+    ]
+)
+LOGS = LogsData(
+    resource_logs=[
+        ResourceLogs(
+            scope_logs=[ScopeLogs(log_records=[LogRecord(body=AnyValue(string_value="text"), attributes=ATTRIBUTES)])]
+        )
+    ]
+)
+
+
+def test_every_kind_of_item_is_counted_as_by_the_full_parse() -> None:
+    assert count_encoded("metrics", METRICS.SerializeToString()) == count_points(METRICS) == 6
+    assert count_encoded("traces", SPANS.SerializeToString()) == count_spans(SPANS) == 2
+    assert count_encoded("logs", LOGS.SerializeToString()) == count_log_records(LOGS) == 1
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05ab", SPANS.SerializeToString()[:-3], b"\x0a\x02\x12\x7f"])
+def test_bytes_that_are_no_otlp_are_refused(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        Batch.from_bytes(spans=data)
+
+
+@given(st.binary(max_size=200))
+def test_what_the_full_parse_accepts_the_thin_one_accepts_with_the_same_count(data: bytes) -> None:
+    try:
+        full = count_points(MetricsData.FromString(data))
+    except Exception:  # noqa: BLE001  # any refusal of the full parse
+        return
+    assert count_encoded("metrics", data) == full
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_a_changed_byte_never_changes_the_count_of_a_message_that_both_parses_accept(place: int, value: int) -> None:
+    data = bytearray(METRICS.SerializeToString())
+    data[place % len(data)] = value
+    try:
+        full = count_points(MetricsData.FromString(bytes(data)))
+    except Exception:  # noqa: BLE001  # any refusal of the full parse
+        return
+    assert count_encoded("metrics", bytes(data)) == full
+
+
+def test_a_mistake_that_the_thin_parse_does_not_see_is_found_when_the_message_is_read() -> None:
+    broken = bytearray(METRICS.SerializeToString())
+    place = broken.index(b"\x0a\x01k")
+    broken[place] = 0x0F  # the key of an attribute gets an unknown wire type
+    batch = Batch.from_bytes(metrics=bytes(broken))
+    assert batch.point_count == 6
+    with pytest.raises(DecodeError):
+        _ = batch.metrics
