@@ -94,7 +94,7 @@ class Registry:
     def _resource(self, kind: Kind, type_: str, name: str) -> str:
         spec = sys.modules[self.load(kind, type_).__module__].__spec__
         try:
-            return (files(spec.parent) / name).read_text("utf-8")  # type: ignore[union-attr,arg-type]  # caught below
+            return (files(spec.parent if spec and spec.parent else "") / name).read_text("utf-8")
         except (AttributeError, TypeError, ValueError, OSError) as error:
             raise ConfigError([Problem(kind, f"type {quoted(type_)} has no {name} in its package")]) from error
 

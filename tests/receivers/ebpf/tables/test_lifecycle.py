@@ -153,7 +153,7 @@ def test_a_library_is_probed_although_its_first_user_ended_before(loadable: None
             files.update(scanner.scan())
             second.do("cudaLaunchKernel times=5")
             readings = loaded.tables.read()
-    assert [(reading.process.pid, reading.counts.sum()) for reading in readings.series] == [(second.pid, 5)]
+    assert [(reading.process.pid, int(reading.counts.sum())) for reading in readings.series] == [(second.pid, 5)]
 
 
 def is_asleep(pid: int) -> bool:
