@@ -10,7 +10,8 @@ from benchmarks import BenchmarkRow
 
 def main(names: list[str]) -> None:
     """Runs the benchmarks and prints their rows."""
-    found = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.name.startswith("_")]
+    modules = pkgutil.iter_modules(benchmarks.__path__)
+    found = [module.name for module in modules if not module.ispkg and not module.name.startswith("_")]
     print(f"{'benchmark':<58} {'measured':>28}   bar")
     for name in names or found:
         for row in importlib.import_module(f"benchmarks.{name}").run():

@@ -5,7 +5,7 @@ very short steps: thousands of scopes per second.
 """
 
 from benchmarks import BenchmarkRow
-from benchmarks._watched_training import Training, collector, training, why_not
+from benchmarks.training.watched_training import Training, collector, training, why_not
 
 STARTS = 5
 TURNS = 4

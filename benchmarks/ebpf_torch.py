@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 
 from benchmarks import BenchmarkRow
-from benchmarks._watched_training import Training, collector, training, why_not
+from benchmarks.training.watched_training import Training, collector, training, why_not
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig

@@ -1,8 +1,8 @@
 """The phases of real training loops, compared with the loops' own record.
 
-Each scenario of `_truth.py` is a process. Its spans come from the live eBPF receiver, or from a recorded real run. The
-traces of the phases processor are compared with the truth: the phase of points spread evenly over the loop, and the
-start and end of each interval.
+Each scenario of `training/truth.py` is a process. Its spans come from the live eBPF receiver, or from a recorded real
+run. The traces of the phases processor are compared with the truth: the phase of points spread evenly over the loop,
+and the start and end of each interval.
 """
 
 from collections import defaultdict
@@ -15,8 +15,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from benchmarks import BenchmarkRow
-from benchmarks._runs import Truth, source
-from benchmarks._scenarios import SCENARIOS, Scenario
+from benchmarks.training.runs import Truth, source
+from benchmarks.training.scenarios import SCENARIOS, Scenario
 from otel_zernel.batch import Batch
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor

@@ -1,13 +1,13 @@
 """docs/versions.md has the runs of docs/real_runs.csv, with every loop on every release of PyTorch."""
 
-from benchmarks._real_runs import PAGE, kept, written_into
-from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import bar
+from benchmarks.training.real_runs import PAGE, kept, written_into
+from benchmarks.training.scenarios import SCENARIOS
 
 
 def test_the_table_has_the_recorded_runs() -> None:
     page = PAGE.read_text("utf-8")
-    assert written_into(page, kept()) == page, "run `python -m benchmarks._real_runs`"
+    assert written_into(page, kept()) == page, "run `python -m benchmarks.training.real_runs`"
 
 
 def test_every_loop_ran_on_every_release() -> None:

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from benchmarks._runs import live
-from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import OVERLAP, Score, bar, scores
+from benchmarks.training.runs import live
+from benchmarks.training.scenarios import SCENARIOS
 from tests.receivers.ebpf.jobs.torches import OLD, python_of, versions
 from tests.receivers.ebpf.watching import require_ebpf
 

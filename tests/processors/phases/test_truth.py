@@ -5,9 +5,9 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from benchmarks._runs import recorded
-from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import BOUNDARY_US, OVERLAP, bar, scores
+from benchmarks.training.runs import recorded
+from benchmarks.training.scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -1,4 +1,4 @@
-"""A GPU for the loops of `_truth.py`: stand-ins for CUDA and NCCL, with asynchronous streams."""
+"""A GPU for the loops of `truth.py`: stand-ins for CUDA and NCCL, with asynchronous streams."""
 
 import ctypes
 import time

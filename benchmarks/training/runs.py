@@ -1,6 +1,6 @@
-"""Runs of the loops of `_truth.py`, live under the eBPF receiver or recorded: their spans and their true phases.
+"""Runs of the loops of `truth.py`, live under the eBPF receiver or recorded: their spans and their true phases.
 
-`python -m benchmarks._runs [SCENARIO ...]`, as root, records one run of each scenario again.
+`python -m benchmarks.training.runs [SCENARIO ...]`, as root, records one run of each scenario again.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
 
-from benchmarks._scenarios import SCENARIOS
+from benchmarks.training.scenarios import SCENARIOS
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Receiver
@@ -34,7 +34,9 @@ SETTLE_S = 3.0
 """Time for the receiver to emit the last spans."""
 PATIENCE_S = 60.0
 """Maximum time for the receiver to find a new process."""
-ROOT = Path(__file__).parent.parent
+LONGEST_RUN_S = 600.0
+"""Maximum time of a training program. The longest scenario takes a minute on a quiet machine."""
+ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests/processors/phases/recorded"
 
 Truth = dict[str, Any]
@@ -119,7 +121,7 @@ async def _train(name: str, python: str, folder: Path, downstream: Downstream) -
     scenario = SCENARIOS[name]
     if scenario.gpu:
         build(folder)
-    program = [python, "-m", "benchmarks._truth", name, str(folder)]
+    program = [python, "-m", "benchmarks.training.truth", name, str(folder)]
     training = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stderr=DEVNULL)
     patient_until = time.monotonic() + PATIENCE_S
     while training.returncode is None and time.monotonic() < patient_until:
@@ -127,8 +129,19 @@ async def _train(name: str, python: str, folder: Path, downstream: Downstream) -
             break
         await asyncio.sleep(0.1)
     (folder / "go").touch()
-    if await training.wait():
+    if await _end(training, folder, scenario.ranks):
         raise RuntimeError(f"{' '.join(program)} failed with status {training.returncode}")
+
+
+async def _end(training: asyncio.subprocess.Process, folder: Path, ranks: int) -> int:
+    """The status of the program. A program that hangs in its exit after all results were written counts as ended."""
+    try:
+        return await asyncio.wait_for(training.wait(), LONGEST_RUN_S)
+    except TimeoutError:
+        complete = len(_truths(folder)) == ranks
+        training.kill()
+        await training.wait()
+        return 0 if complete else 1
 
 
 def _intervals(downstream: Downstream, pid: int) -> Iterable[set[str]]:

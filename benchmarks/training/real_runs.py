@@ -1,7 +1,7 @@
 """Trains on each installed version of PyTorch, and writes the agreement of the phases to docs/real_runs.csv.
 
-Run `python -m benchmarks._real_runs [VERSION ...]` as root, after `make torches`. The table in docs/versions.md is
-generated from that file.
+Run `python -m benchmarks.training.real_runs [VERSION ...]` as root, after `make torches`. The table in docs/versions.md
+is generated from that file.
 """
 
 import csv
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from benchmarks._runs import live
-from benchmarks._scenarios import SCENARIOS
 from benchmarks.phases import bar, scores
+from benchmarks.training.runs import live
+from benchmarks.training.scenarios import SCENARIOS
 from tests.receivers.ebpf.jobs.torches import python_of, versions
 
 TRIES = 3
 """Attempts for each loop: on a busy machine, preemption shifts the two clocks of a run."""
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 KEPT, PAGE = DOCS / "real_runs.csv", DOCS / "versions.md"
 FENCE = re.compile(r"(<!-- real runs: [^>]*-->\n).*?(<!-- end of real runs -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class RealRun:
-    """One run of a training loop of `benchmarks/_truth.py` under the live receiver."""
+    """One run of a training loop of `benchmarks/training/truth.py` under the live receiver."""
 
     torch: str
     python: str

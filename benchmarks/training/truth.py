@@ -1,8 +1,8 @@
 """A training loop on the CPU that records its own phases by CLOCK_MONOTONIC, to compare the phases processor with.
 
-`python -m benchmarks._truth SCENARIO FOLDER` runs one of SCENARIOS once the file FOLDER/go exists. Each rank writes
-FOLDER/truth.RANK.json: its `pid`, `loop` [start, end], `marks`, a list of [name, start, end], and `hidden`, the time of
-collectives that overlapped other work. All times are in ns. Needs torch, and for a GPU the stand-in in FOLDER.
+`python -m benchmarks.training.truth SCENARIO FOLDER` runs one of SCENARIOS once the file FOLDER/go exists. Each rank
+writes FOLDER/truth.RANK.json: its `pid`, `loop` [start, end], `marks`, a list of [name, start, end], and `hidden`, the
+time of collectives that overlapped other work. All times are in ns. Needs torch, and for a GPU the stand-in in FOLDER.
 """
 
 import json
@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from benchmarks._gpu import StandinGpu
-from benchmarks._scenarios import SCENARIOS, Scenario
+from benchmarks.training.gpu import StandinGpu
+from benchmarks.training.scenarios import SCENARIOS, Scenario
 
 BATCH = 16
 REPEAT = 8

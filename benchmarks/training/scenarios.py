@@ -1,4 +1,4 @@
-"""The training loops of `_truth.py`."""
+"""The training loops of `truth.py`."""
 
 from dataclasses import dataclass
 

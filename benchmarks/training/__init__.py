@@ -1,0 +1,1 @@
+"""Training loops that record their own true phases, and runs of them under the receiver."""
