@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NoReturn
@@ -43,5 +44,7 @@ async def rotel(
     package = importlib.util.find_spec("rotel")
     folder = Path(package.origin).parent if package and package.origin else Path()
     program = peer(str(folder / "rotel-agent"))
+    if (trial := subprocess.run([program, "--version"], capture_output=True, text=True)).returncode:  # noqa: ASYNC221
+        miss(f"rotel does not run with this Python (it needs its libpython): {trial.stderr.strip()}")
     async with running(program, tmp_path, unused_tcp_port_factory(), unused_tcp_port_factory()) as one:
         yield one
