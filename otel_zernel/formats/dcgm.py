@@ -82,7 +82,6 @@ _ATTRIBUTES = {
     "direction": "network.io.direction",
     "source": "zernel.gpu.counter.source",
     "error": "error.type",
-    "lifetime": "zernel.gpu.ecc.counter",
     "limit": "hw.limit_type",
     "available": "zernel.gpu.row_remap.availability",
 }
@@ -110,8 +109,12 @@ def _throughput(bus: str, scale: float, source: str, **direction: str) -> Measur
     return _gauge(f"zernel.gpu.{bus}.throughput", "By/s", scale, source=source, **direction)
 
 
-def _ecc(error: str, lifetime: str) -> Measure:
-    return _sum("hw.errors", "{error}", error=error, lifetime=lifetime)
+_ECC_METRICS = {"volatile": "hw.errors", "aggregate": "zernel.gpu.ecc.lifetime_errors"}
+"""Errors since the driver was loaded, and those over the board's lifetime: a sum over both would count errors twice."""
+
+
+def _ecc(error: str, counter: str) -> Measure:
+    return _sum(_ECC_METRICS[counter], "{error}", error=error)
 
 
 # Units are from NVIDIA's dcgm_fields.h and dcgm-exporter's etc/default-counters.csv. Names are from OpenTelemetry's
@@ -172,7 +175,7 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": _ecc("uncorrected", "aggregate"),
     "DCGM_FI_DEV_RETIRED_SBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="corrected"),
     "DCGM_FI_DEV_RETIRED_DBE": _sum("zernel.gpu.memory.retired_pages", "{page}", error="uncorrected"),
-    "DCGM_FI_DEV_RETIRED_PENDING": _gauge("zernel.gpu.memory.retired_pages.pending", "{page}"),
+    "DCGM_FI_DEV_RETIRED_PENDING": _gauge("zernel.gpu.memory.retired_pages.pending", ""),
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="corrected"),
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": _sum("zernel.gpu.memory.remapped_rows", "{row}", error="uncorrected"),
     "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX": _banks("max"),

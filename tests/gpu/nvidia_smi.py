@@ -127,7 +127,8 @@ def _lines() -> Iterator[Line]:
             paths = [
                 f"ecc_errors/{counter}/{name}" for (_, which), names in _ECC.items() if which == error for name in names
             ]
-            yield _line("hw.errors", *paths, error=error, counter=counter)
+            metric = "hw.errors" if counter == "volatile" else "zernel.gpu.ecc.lifetime_errors"
+            yield _line(metric, *paths, error=error)
     for source in ("l2", "sm", "pcie", "microcontroller", "other"):
         path = f"ecc_errors/aggregate_uncorrectable_sram_sources/sram_{source}"
         yield _line("zernel.gpu.ecc.sram.errors", path, place=source)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+DriverVersion = tuple[int, int]
+"""The branch and the release of a driver: (580, 159) of 580.159.04."""
 Nvml = Any
 """The module pynvml. It has no types, and its functions depend on its version."""
 Handle = Any
@@ -74,10 +76,11 @@ class NvmlLibrary:
         self.cuda_version = f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}" if cuda else ""
 
     @property
-    def driver_major(self) -> int:
-        """580 of 580.159.04; 0 if unknown."""
-        major = self.driver_version.partition(".")[0]
-        return int(major) if major.isdecimal() else 0
+    def driver(self) -> DriverVersion:
+        """(580, 159) of 580.159.04; (0, 0) if unknown."""
+        major, _, rest = self.driver_version.partition(".")
+        minor = rest.partition(".")[0]
+        return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)
 
     def close(self) -> None:
         """Shuts NVML down. No other thread may be inside NVML."""

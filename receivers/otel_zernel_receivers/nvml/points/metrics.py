@@ -25,6 +25,7 @@ ENERGY_SOURCE = "zernel.gpu.energy.source"
 AVAILABILITY = "zernel.gpu.row_remap.availability"
 LINK_STATE = "zernel.gpu.nvlink.state"
 FABRIC_STATE = "zernel.gpu.fabric.state"
+FABRIC_PROBLEM = "zernel.gpu.fabric.problem.type"
 XID = "zernel.gpu.xid.code"
 GPU_INSTANCE = "zernel.gpu.mig.gpu_instance"
 PROCESS_TYPE = "zernel.gpu.process.type"
@@ -126,7 +127,8 @@ _ALL = (
     NvmlMetric("zernel.gpu.throttle.active", "", "gauge", "1 while the reason reduces the clocks.", (REASON,)),
     NvmlMetric("zernel.gpu.throttle.time", "s", "sum", "Time during which the reason reduced the clocks.", (REASON,)),
     NvmlMetric("zernel.gpu.violation.time", "s", "sum", "Time during which the policy reduced performance.", (POLICY,)),
-    NvmlMetric("hw.errors", "{error}", "sum", "ECC errors.", (ERROR, ECC_COUNTER)),
+    NvmlMetric("hw.errors", "{error}", "sum", "ECC errors since the driver was loaded.", (ERROR,)),
+    NvmlMetric("zernel.gpu.ecc.lifetime_errors", "{error}", "sum", "ECC errors over the board's lifetime.", (ERROR,)),
     _off("zernel.gpu.ecc.errors", "{error}", "sum", "ECC errors by location.", (ERROR, ECC_COUNTER, ECC_LOCATION)),
     NvmlMetric("zernel.gpu.ecc.enabled", "", "gauge", "1 if ECC is enabled."),
     NvmlMetric(
@@ -144,7 +146,7 @@ _ALL = (
     ),
     NvmlMetric("zernel.gpu.memory.retired_pages", "{page}", "sum", "Memory pages taken out of service.", (ERROR,)),
     NvmlMetric(
-        "zernel.gpu.memory.retired_pages.pending", "{page}", "gauge", "1 if pages are to be retired at the next reboot."
+        "zernel.gpu.memory.retired_pages.pending", "", "gauge", "1 if pages are to be retired at the next reboot."
     ),
     NvmlMetric("zernel.gpu.memory.remapped_rows", "{row}", "sum", "Memory rows replaced by spare rows.", (ERROR,)),
     NvmlMetric("zernel.gpu.memory.row_remap.pending", "", "gauge", "1 if rows are to be replaced at the next reset."),
@@ -198,6 +200,13 @@ _ALL = (
         "gauge",
         "1 for the current state of the GPU's registration with the NVLink fabric, 0 for the others.",
         (FABRIC_STATE,),
+    ),
+    NvmlMetric(
+        "zernel.gpu.fabric.problem",
+        "",
+        "gauge",
+        "1 while the GPU, which has registered with the NVLink fabric, has the problem.",
+        (FABRIC_PROBLEM,),
     ),
     NvmlMetric("hw.fan.speed_ratio", "1", "gauge", "Intended fan speed, as a fraction of the maximum."),
     NvmlMetric("zernel.gpu.mig.enabled", "", "gauge", "1 if MIG is enabled."),

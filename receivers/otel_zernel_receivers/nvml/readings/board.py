@@ -49,6 +49,13 @@ def _read_compute_mode(nvml: Nvml, device: Handle) -> Sequence[float]:
 
 FABRIC_STATES = {1: "not_started", 2: "in_progress", 3: "completed"}
 """NVML_GPU_FABRIC_STATE_… in nvml.h."""
+_REGISTERED = 3
+"""The state in which `status` and `healthMask` have a meaning (nvml.h)."""
+FABRIC_PROBLEMS = {"degraded_bandwidth": 0, "route_recovery": 2, "route_unhealthy": 4, "access_timeout_recovery": 6}
+"""By NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_…: two bits each, 0 for not supported, 1 for true, 2 for false (nvml.h)."""
+_CONFIGURATION_SHIFT = 8
+"""NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION: four bits, 0 for not supported, 1 for none (nvml.h)."""
+_FABRIC_PROBLEM_TYPES = ("registration", *FABRIC_PROBLEMS, "incorrect_configuration")
 
 
 def _read_fabric(nvml: Nvml, device: Handle) -> Sequence[float]:
@@ -57,7 +64,22 @@ def _read_fabric(nvml: Nvml, device: Handle) -> Sequence[float]:
     state = info.state & 0xFF  # one byte in nvml.h, but four in pynvml
     if not state:
         raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-    return [float(state == number) for number in FABRIC_STATES]
+    states = [float(state == number) for number in FABRIC_STATES]
+    if state != _REGISTERED:
+        return [*states, *(nan for _ in _FABRIC_PROBLEM_TYPES)]
+    problems = [_flag(info.healthMask >> shift & 0b11) for shift in FABRIC_PROBLEMS.values()]
+    configuration = info.healthMask >> _CONFIGURATION_SHIFT & 0b1111
+    return [
+        *states,
+        float(info.status != nvml.NVML_SUCCESS),
+        *problems,
+        float(configuration > 1) if configuration else nan,
+    ]
+
+
+def _flag(bits: int) -> float:
+    """1 or 0 for a flag of the health mask; NaN if the fabric does not report it."""
+    return float(bits == 1) if bits else nan
 
 
 THROTTLE_REASONS = {
@@ -211,7 +233,10 @@ BOARD: tuple[NvmlQuery, ...] = (
     query("nvmlDeviceGetMaxPcieLinkWidth", series("zernel.gpu.pcie.link.width.limit")),
     NvmlQuery(
         "nvmlDeviceGetGpuFabricInfoV",
-        tuple(series("zernel.gpu.fabric.state", 1.0, {m.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
+        (
+            *(series("zernel.gpu.fabric.state", 1.0, {m.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
+            *(series("zernel.gpu.fabric.problem", 1.0, {m.FABRIC_PROBLEM: one}) for one in _FABRIC_PROBLEM_TYPES),
+        ),
         (_read_fabric,),
     ),
     *LINKS,

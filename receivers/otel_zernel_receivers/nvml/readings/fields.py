@@ -1,7 +1,9 @@
 """NVML's fields, which are queried in batches, and the series of their values."""
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 
+from otel_zernel_receivers.nvml.driver.library import DriverVersion
 from otel_zernel_receivers.nvml.points import metrics as m
 from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
 
@@ -19,12 +21,16 @@ class NvmlField:
     id: str
     """The name of pynvml's constant, without NVML_FI_."""
     scope: int = 0
-    since_driver: int = 0
-    """The first major version of the driver in which the number has this meaning."""
+    number: int = 0
+    """The field's number, if it depends on the driver; 0 if pynvml's constant is right for every driver."""
+    since: DriverVersion = (0, 0)
+    """The first driver in which the number has this meaning."""
+    until: DriverVersion = (sys.maxsize, 0)
+    """The last driver in which the number has this meaning."""
 
-
-def _ecc_errors(error: str, lifetime: str, id_: str) -> NvmlField:
-    return NvmlField(series("hw.errors", 1.0, {m.ERROR: error, m.ECC_COUNTER: lifetime}), id_)
+    def applies_to(self, driver: DriverVersion) -> bool:
+        """Whether the driver knows the field by this number."""
+        return self.since <= driver <= self.until
 
 
 def _by_error(metric: str, error: str, id_: str, scope: int = 0) -> NvmlField:
@@ -40,8 +46,17 @@ def _margin_limit(id_: str, location: str, limit: str) -> NvmlField:
     return NvmlField(series("zernel.gpu.temperature.margin.limit", 1.0, attributes), f"DEV_TEMPERATURE_{id_}_TLIMIT")
 
 
-def _throttle_time(reason: str, id_: str, since_driver: int = 0) -> NvmlField:
-    return NvmlField(series("zernel.gpu.throttle.time", NS, {m.REASON: reason}), id_, since_driver=since_driver)
+def _throttle_time(reason: str, id_: str) -> NvmlField:
+    return NvmlField(series("zernel.gpu.throttle.time", NS, {m.REASON: reason}), f"DEV_CLOCKS_EVENT_REASON_{id_}")
+
+
+def _moved_throttle_time(reason: str, id_: str, old: int, new: int) -> tuple[NvmlField, NvmlField]:
+    """A field whose number changed: `old` up to driver 580.65, `new` from 580.82, where `old` means power smoothing.
+
+    The driver goes by the number, and pynvml's constant is that of its own version.
+    """
+    field = _throttle_time(reason, id_)
+    return replace(field, number=old, until=(580, 65)), replace(field, number=new, since=(580, 82))
 
 
 def _violation_time(policy: str, id_: str) -> NvmlField:
@@ -58,12 +73,12 @@ FIELDS: tuple[NvmlField, ...] = (
     NvmlField(series("zernel.gpu.memory.power", MILLI), "DEV_POWER_AVERAGE", 2),  # NVML_POWER_SCOPE_MEMORY
     NvmlField(series("zernel.gpu.module.power", MILLI), "DEV_POWER_AVERAGE", 1),  # NVML_POWER_SCOPE_MODULE
     NvmlField(series("hw.energy", MILLI), "DEV_TOTAL_ENERGY_CONSUMPTION"),
-    # In ns (nvml.h). Before driver 580, the numbers of the last three belonged to power smoothing.
-    _throttle_time("sw_power_cap", "DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP"),
-    _throttle_time("sync_boost", "DEV_CLOCKS_EVENT_REASON_SYNC_BOOST"),
-    _throttle_time("sw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN", 580),
-    _throttle_time("hw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN", 580),
-    _throttle_time("hw_power_brake", "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN", 580),
+    # In ns (nvml.h).
+    _throttle_time("sw_power_cap", "SW_POWER_CAP"),
+    _throttle_time("sync_boost", "SYNC_BOOST"),
+    *_moved_throttle_time("sw_thermal_slowdown", "SW_THERM_SLOWDOWN", 251, 269),
+    *_moved_throttle_time("hw_thermal_slowdown", "HW_THERM_SLOWDOWN", 252, 270),
+    *_moved_throttle_time("hw_power_brake", "HW_POWER_BRAKE_SLOWDOWN", 253, 271),
     _violation_time("power", "POWER"),
     _violation_time("thermal", "THERMAL"),
     _violation_time("sync_boost", "SYNC_BOOST"),
@@ -73,10 +88,10 @@ FIELDS: tuple[NvmlField, ...] = (
     _violation_time("application_clocks", "TOTAL_APP_CLOCKS"),
     _violation_time("base_clocks", "TOTAL_BASE_CLOCKS"),
     NvmlField(series("zernel.gpu.ecc.enabled"), "DEV_ECC_CURRENT"),
-    _ecc_errors("corrected", "volatile", "DEV_ECC_SBE_VOL_TOTAL"),
-    _ecc_errors("uncorrected", "volatile", "DEV_ECC_DBE_VOL_TOTAL"),
-    _ecc_errors("corrected", "aggregate", "DEV_ECC_SBE_AGG_TOTAL"),
-    _ecc_errors("uncorrected", "aggregate", "DEV_ECC_DBE_AGG_TOTAL"),
+    _by_error("hw.errors", "corrected", "DEV_ECC_SBE_VOL_TOTAL"),
+    _by_error("hw.errors", "uncorrected", "DEV_ECC_DBE_VOL_TOTAL"),
+    _by_error("zernel.gpu.ecc.lifetime_errors", "corrected", "DEV_ECC_SBE_AGG_TOTAL"),
+    _by_error("zernel.gpu.ecc.lifetime_errors", "uncorrected", "DEV_ECC_DBE_AGG_TOTAL"),
     _by_error("zernel.gpu.memory.retired_pages", "corrected", "DEV_RETIRED_SBE"),
     _by_error("zernel.gpu.memory.retired_pages", "uncorrected", "DEV_RETIRED_DBE"),
     NvmlField(series("zernel.gpu.memory.retired_pages.pending"), "DEV_RETIRED_PENDING"),

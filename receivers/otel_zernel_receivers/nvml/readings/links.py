@@ -6,10 +6,10 @@ from typing import Any
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import metrics as m
 from otel_zernel_receivers.nvml.points.series import series
-from otel_zernel_receivers.nvml.readings.queries import NvmlQuery, ReadValues
+from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS, NvmlQuery, ReadValues
 
-NVLINKS = 18
-"""The largest number of links of a GPU (NVML_NVLINK_MAX_LINKS)."""
+NVLINKS = 36
+"""The largest number of links of a GPU: NVML_NVLINK_MAX_LINKS since NVML 13."""
 
 LINK_STATES = {0: "inactive", 1: "active", 2: "sleep"}
 """NVML_NVLINK_STATE_… in nvml.h."""
@@ -25,7 +25,9 @@ def _count_states(states: Sequence[int], nvml: Nvml) -> Sequence[float]:
 def _read_field(field: str, nvml: Nvml, device: Handle) -> list[Any]:
     """The field's value of each link that exists. Raises `NVMLError` if one of them fails: a sum would be too low."""
     id_ = getattr(nvml, f"NVML_FI_DEV_NVLINK_{field}")
-    answers = nvml.nvmlDeviceGetFieldValues(device, [(id_, link) for link in range(NVLINKS)])
+    asked = [(id_, link) for link in range(NVLINKS)]
+    calls = (asked[start : start + MAX_FIELDS] for start in range(0, NVLINKS, MAX_FIELDS))
+    answers = [answer for part in calls for answer in nvml.nvmlDeviceGetFieldValues(device, part)]
     absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT)
     values = [answer for answer in answers if answer.nvmlReturn not in absent]
     for value in values:

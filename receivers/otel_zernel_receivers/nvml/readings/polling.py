@@ -10,12 +10,10 @@ from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
 from otel_zernel_receivers.nvml.readings.fields import NvmlField
-from otel_zernel_receivers.nvml.readings.queries import NvmlQuery, ReadValues
+from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS, NvmlQuery, ReadValues
 
 T = TypeVar("T")
 
-MAX_FIELDS = 32
-"""Fields in one call of `nvmlDeviceGetFieldValues`."""
 MAX_PERIOD = 100
 """A query runs at least once in so many scrapes, however slow it is."""
 
@@ -129,8 +127,8 @@ def polled_queries(
     for query in queries:
         if any(series.metric in enabled for series in query.series):
             yield PolledQuery(query.name, [_measuring(query, read, enabled) for read in query.variants])
-    wanted = [one for one in fields if one.series.metric in enabled and library.driver_major >= one.since_driver]
-    known = [one for one in wanted if hasattr(library.nvml, f"NVML_FI_{one.id}")]
+    wanted = [one for one in fields if one.series.metric in enabled and one.applies_to(library.driver)]
+    known = [one for one in wanted if one.number or hasattr(library.nvml, f"NVML_FI_{one.id}")]
     for start in range(0, len(known), MAX_FIELDS):
         yield PolledQuery("nvmlDeviceGetFieldValues", [FieldBatch(known[start : start + MAX_FIELDS], library)])
 
@@ -157,7 +155,7 @@ class FieldBatch:
 
     def __init__(self, fields: Sequence[NvmlField], library: NvmlLibrary) -> None:
         self._library = library
-        self._fields = {one: (getattr(library.nvml, f"NVML_FI_{one.id}"), one.scope) for one in fields}
+        self._fields = {one: (one.number or getattr(library.nvml, f"NVML_FI_{one.id}"), one.scope) for one in fields}
 
     def __call__(self, nvml: Nvml, device: Handle) -> Measurements:
         fields = list(self._fields)

@@ -2,10 +2,11 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from otel_zernel.otlp.points import Attributes, AttributeValue
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
@@ -97,6 +98,8 @@ class GpuProcesses:
     time_ns: Callable[[], int]
     last_us: int = 0
     """The time of the newest utilisation sample that was read, in us since 1970."""
+    _listed: set[int] = field(default_factory=set)
+    """The pids that the driver listed in this scrape."""
     _attributes: dict[int, Attributes] = field(default_factory=dict)
     """By pid, for the processes in this scrape."""
     _previous_attributes: dict[int, Attributes] = field(default_factory=dict)
@@ -105,10 +108,12 @@ class GpuProcesses:
     def start_scrape(self) -> None:
         """To be called at the start of each scrape."""
         self._attributes, self._previous_attributes = {}, self._attributes
+        self._listed.clear()
 
     def running(self, type_: str, function: str, nvml: Nvml, device: Handle) -> Measurements:
         """The number of processes of a type, and the memory of each. Raises `NVMLError`."""
         processes = getattr(nvml, function)(device)
+        self._listed.update(process.pid for process in processes)
         measurements: Measurements = {}
         if "zernel.gpu.processes" in self.enabled:
             count = series("zernel.gpu.processes", 1.0, {m.PROCESS_TYPE: type_})
@@ -121,24 +126,34 @@ class GpuProcesses:
         return measurements
 
     def utilization(self, nvml: Nvml, device: Handle) -> Measurements:
-        """The mean utilisation by each process since the last call. Raises `NVMLError`."""
+        """The mean utilisation by each process since the last call, to be read after the processes are listed.
+
+        The driver has samples only of processes that used the GPU. A listed process without a sample used it for no
+        time. Raises `NVMLError`.
+        """
         self.last_us = after_clock_reset(self.last_us, self.time_ns() // 1000)
-        try:
-            samples = nvml.nvmlDeviceGetProcessUtilization(device, self.last_us)
-        except nvml.NVMLError as error:
-            if error.value == nvml.NVML_ERROR_NOT_FOUND:  # there are no new samples
-                return {}
-            raise
         percents: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
+        samples = self._samples(nvml, device)
         for sample in samples:
             if sample.timeStamp > self.last_us:
                 for engine, percent in _engines(sample):
                     percents[sample.pid, engine].append(percent)
         self.last_us = max([self.last_us, *(sample.timeStamp for sample in samples)])
+        for pid in self._listed:
+            percents.setdefault((pid, "sm"), [0.0])
         return {
             self._series("zernel.gpu.process.utilization", pid, {m.ENGINE: engine}): Measurement(fmean(values) / 100)
             for (pid, engine), values in percents.items()
         }
+
+    def _samples(self, nvml: Nvml, device: Handle) -> Sequence[Any]:
+        try:
+            samples: Sequence[Any] = nvml.nvmlDeviceGetProcessUtilization(device, self.last_us)
+        except nvml.NVMLError as error:
+            if error.value == nvml.NVML_ERROR_NOT_FOUND:  # there are no new samples
+                return ()
+            raise
+        return samples
 
     def _series(self, metric: str, pid: int, attributes: Attributes) -> NvmlSeries:
         if pid not in self._attributes:

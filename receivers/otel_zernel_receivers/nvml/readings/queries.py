@@ -7,6 +7,9 @@ from typing import Any
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
 
+MAX_FIELDS = 32
+"""Fields in one call of `nvmlDeviceGetFieldValues`."""
+
 ReadValues = Callable[[Nvml, Handle], Sequence[float]]
 """Calls NVML for a device. Returns one value per series of the query, NaN for a missing value."""
 

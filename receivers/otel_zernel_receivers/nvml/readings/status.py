@@ -62,7 +62,7 @@ RULES: tuple[StatusRule, ...] = (
     (
         "degraded",
         "uncorrected ECC errors occurred since the driver was loaded",
-        lambda latest: _any(latest, "hw.errors", (m.ERROR, "uncorrected"), (m.ECC_COUNTER, "volatile")),
+        lambda latest: _any(latest, "hw.errors", (m.ERROR, "uncorrected")),
     ),
     (
         "degraded",
@@ -80,6 +80,11 @@ RULES: tuple[StatusRule, ...] = (
             and _any(latest, "zernel.gpu.nvlink.links", (m.LINK_STATE, "active"))
         ),
     ),
+    (
+        "degraded",
+        "the NVLink fabric reports a problem of the GPU",
+        lambda latest: _any(latest, "zernel.gpu.fabric.problem"),
+    ),
     ("degraded", "fewer PCIe lanes are in use than possible", _has_fewer_lanes),
 )
 """The first rule that applies decides; if none applies, the state is `ok`."""
@@ -96,6 +101,7 @@ STATUS_METRICS = frozenset(
         "hw.errors",
         "zernel.gpu.throttle.active",
         "zernel.gpu.nvlink.links",
+        "zernel.gpu.fabric.problem",
         "zernel.gpu.pcie.link.width",
         "zernel.gpu.pcie.link.width.limit",
     }

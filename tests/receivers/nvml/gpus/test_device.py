@@ -67,6 +67,79 @@ def test_nvlink_errors_are_summed_over_links_on_boards_without_a_total(driver: B
     assert errors == {"error.type=replay": sum(range(18)), "error.type=symbol": 7}
 
 
+@pytest.mark.parametrize(
+    ("version", "reasons"),
+    [
+        ("580.65.06", {"sw_thermal_slowdown": 1, "hw_thermal_slowdown": 2, "hw_power_brake": 3}),
+        ("580.82.07", {"sw_thermal_slowdown": 4, "hw_thermal_slowdown": 5, "hw_power_brake": 6}),
+        ("580.76.05", {}),
+    ],
+)
+def test_throttle_times_are_read_by_the_numbers_of_the_driver(
+    version: str, reasons: dict[str, float], driver: Boot
+) -> None:
+    controls = driver("h200")
+    controls.apply("driver", f"DriverVersion = {version}")
+    numbers = (251, 252, 253, 269, 270, 271)
+    controls.apply("gpu 0", *(f"Field {number} = {index}000000000" for index, number in enumerate(numbers, 1)))
+    with Host().gpus() as gpus:
+        times = values(gpus[0].scrape(), "zernel.gpu.throttle.time")
+    moved = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake")
+    found = {reason: times.get(f"zernel.gpu.throttle.reason={reason}") for reason in moved}
+    assert found == {reason: reasons.get(reason) for reason in moved}
+
+
+def test_the_links_of_a_board_with_36_links_are_all_counted(driver: Boot) -> None:
+    links = [f"Field 165{(link and f'.{link}') or ''} = 1u" for link in range(36)]
+    driver("h200").apply("gpu 0", *links)
+    with Host().gpus() as gpus:
+        states = values(gpus[0].scrape(), "zernel.gpu.nvlink.links")
+    assert states["zernel.gpu.nvlink.state=active"] == 36
+
+
+FABRIC = "zernel.gpu.fabric.problem"
+
+
+@pytest.mark.parametrize(
+    ("fabric", "problems"),
+    [
+        ("2 0 0x2ff", {}),  # still registering: status and health mask have no meaning
+        ("3 0 0", {"registration": 0}),  # an older driver, without a health mask
+        ("3 1 0", {"registration": 1}),
+        (
+            "3 0 0x1aa",
+            {
+                "registration": 0,
+                "degraded_bandwidth": 0,
+                "route_recovery": 0,
+                "route_unhealthy": 0,
+                "access_timeout_recovery": 0,
+                "incorrect_configuration": 0,
+            },
+        ),
+        (
+            "3 0 0x59a",
+            {
+                "registration": 0,
+                "degraded_bandwidth": 0,
+                "route_recovery": 0,
+                "route_unhealthy": 1,
+                "access_timeout_recovery": 0,
+                "incorrect_configuration": 1,
+            },
+        ),
+    ],
+)
+def test_problems_of_the_fabric_are_read_once_the_gpu_is_registered(
+    fabric: str, problems: dict[str, float], driver: Boot
+) -> None:
+    driver("h200").apply("gpu 0", f"GpuFabricInfo = {fabric}")
+    with Host().gpus() as gpus:
+        batch = gpus[0].scrape()
+    assert values(batch, FABRIC) == {f"{FABRIC}.type={type_}": value for type_, value in problems.items()}
+    assert values(batch, "hw.status")["hw.state=degraded"] == any(problems.values())
+
+
 def test_the_state_of_ended_processes_is_forgotten(driver: Boot) -> None:
     controls = driver("h200")
     with Host().gpus() as gpus:

@@ -101,3 +101,16 @@ def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(
     assert values(second, "zernel.gpu.process.utilization")[f"{process_100} zernel.gpu.engine=sm"] == 0.5
     assert values(second, "zernel.gpu.process.memory.usage")[process_100] == 5
     assert values(second, "zernel.gpu.processes")["zernel.gpu.process.type=compute"] == 2
+
+
+def test_a_listed_process_that_did_not_use_the_gpu_has_utilization_0_and_an_ended_one_none(
+    driver: Callable[[str], Driver],
+) -> None:
+    controls = driver("h200")
+    controls.apply("gpu 0", "ComputeRunningProcesses = 77 5")
+    with Host().gpus() as gpus:
+        idle = values(gpus[0].scrape(), "zernel.gpu.process.utilization")
+        controls.apply("gpu 0", "ComputeRunningProcesses =")
+        ended = values(gpus[0].scrape(), "zernel.gpu.process.utilization")
+    assert [value for name, value in idle.items() if "process.pid=77" in name] == [0.0]
+    assert not [name for name in ended if "process.pid=77" in name]
