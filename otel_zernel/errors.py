@@ -13,6 +13,8 @@ ZernelError
 
 from dataclasses import dataclass
 
+from otel_zernel.text import printable
+
 
 class ZernelError(Exception):
     """The root of the tree above."""
@@ -29,7 +31,7 @@ class Problem:
     """File and line, if the mistake is in a YAML file."""
 
     def __str__(self) -> str:
-        where = f" ({self.source})" if self.source else ""
+        where = f" ({printable(self.source)})" if self.source else ""
         return f"{self.path}: {self.message}{where}" if self.path else f"{self.message}{where}"
 
 

@@ -27,7 +27,12 @@ def suggestion(word: str, valid: Collection[str], noun: str) -> str:
 
 def joined(path: Iterable[str | int]) -> str:
     """A path in the configuration, as messages write it: `receivers::csv::files::0`."""
-    return "::".join(_short(text) if text.isprintable() else quoted(text) for text in map(str, path))
+    return "::".join(map(printable, map(str, path)))
+
+
+def printable(text: str) -> str:
+    """The text shortened to 300 characters, and quoted if it contains control characters or line breaks."""
+    return _short(text) if text.isprintable() else quoted(text)
 
 
 def _short(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_zernel.config.load import load
@@ -64,6 +64,7 @@ def test_a_damaged_configuration_gives_settings_or_messages(data: st.DataObject)
 @given(
     st.lists(st.text(max_size=20)), st.lists(st.text(max_size=20) | st.builds("{}.{}={}".format, WORDS, WORDS, WORDS))
 )
+@example([], ["0\x1e="])
 def test_any_command_line_gives_settings_or_messages(texts: list[str], overrides: list[str]) -> None:
     assert_readable([f"yaml:{text}" for text in texts], overrides, {})
 
