@@ -10,7 +10,7 @@ from typing import Final
 from otel_zernel.component import Logger
 from otel_zernel.storage import KeyValues, StorageFailed
 from otel_zernel.threads import run_in_thread
-from otel_zernel_extensions.file_storage.durable import replace_file, sync_directory
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.layout import crc32
 
 _MAGIC: Final = b"ZERNELV\n"
@@ -26,6 +26,7 @@ class FileKeyValues(KeyValues):
     def __init__(self, folder: Path, logger: Logger) -> None:
         self._folder = folder
         self._logger = logger
+        self._disk = Disk()
         self._writing = asyncio.Lock()
 
     async def get(self, key: str) -> bytes | None:
@@ -68,10 +69,10 @@ class FileKeyValues(KeyValues):
             if value is None:
                 with suppress(FileNotFoundError):
                     path.unlink()
-                    sync_directory(self._folder)
+                    self._disk.sync_directory(self._folder)
                 return
             self._folder.mkdir(exist_ok=True)
-            replace_file(path, _encode(key, value))
+            self._disk.replace(path, _encode(key, value))
         except OSError as error:
             raise StorageFailed(f"cannot write to {self._folder}: {error.strerror}") from error
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from otel_zernel_extensions.file_storage.durable import replace_file, sync_data, write_at
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.layout import VERSION, UnknownVersion, crc32
 from otel_zernel_extensions.file_storage.journal.ranges import Range, merged
 
@@ -75,8 +75,9 @@ class Acknowledged:
 class AcknowledgementLog:
     """Writes the log. While the disk refuses, the entries wait in memory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, disk: Disk) -> None:
         self._folder = folder
+        self._disk = disk
         self._file: int | None = None
         self._end = 0
         self._rewrite_at = 0
@@ -103,7 +104,7 @@ class AcknowledgementLog:
         path = self._folder / FILE_NAME
         self._rewrite_at = self._end + _GROWTH  # after a failure, not again at once
         self._folder.mkdir(exist_ok=True)
-        replace_file(path, _sealed(_HEADER.pack(_MAGIC, VERSION)) + entries)
+        self._disk.replace(path, _sealed(_HEADER.pack(_MAGIC, VERSION)) + entries)
         self.close()
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         self._end = _SIZE + len(entries)
@@ -116,7 +117,7 @@ class AcknowledgementLog:
         entries = b"".join(_sealed(_ENTRY.pack(*one)) for one in (*merged(self._waiting), (0, last)))
         with suppress(OSError):
             if self._file is not None:
-                write_at(self._file, [entries], self._end)
+                self._disk.write(self._file, [entries], self._end)
                 self._end += len(entries)
                 self._waiting.clear()
 
@@ -124,7 +125,7 @@ class AcknowledgementLog:
         """Makes the entries durable, if the disk lets it."""
         with suppress(OSError):
             if self._file is not None:
-                sync_data(self._file)
+                self._disk.sync(self._file)
 
     def close(self) -> None:
         """Closes the file. Safe to call twice."""

@@ -15,6 +15,8 @@ from otel_zernel.batch import Signal
 from otel_zernel.clock import Clock
 from otel_zernel.storage import Damage, Journal, Record, StorageFailed
 from otel_zernel.threads import run_in_thread
+from otel_zernel_extensions.file_storage.disk import Disk
+from otel_zernel_extensions.file_storage.journal.limits import Limits
 from otel_zernel_extensions.file_storage.journal.recovery import recover
 from otel_zernel_extensions.file_storage.journal.segments import StoredRecord
 from otel_zernel_extensions.file_storage.journal.writer import JournalWriter, NewRecord
@@ -55,9 +57,9 @@ class FileJournal(Journal):
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
 
     @classmethod
-    async def open(cls, folder: Path, clock: Clock, *, fsync: bool = True, max_size: int = 0) -> Self:
+    async def open(cls, folder: Path, clock: Clock, limits: Limits | None = None, disk: Disk | None = None) -> Self:
         """Opens or creates the journal. Raises `OSError` and `UnknownVersion`."""
-        writer, found, damage = await run_in_thread(lambda: _prepare(folder, fsync=fsync, max_size=max_size))
+        writer, found, damage = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or Limits()))
         journal = cls(writer, found, damage, clock)
         journal._thread.start()
         return journal
@@ -153,12 +155,10 @@ class FileJournal(Journal):
                 append.result.set_result(result)
 
 
-def _prepare(
-    folder: Path, *, fsync: bool, max_size: int
-) -> tuple[JournalWriter, list[StoredRecord], tuple[Damage, ...]]:
+def _prepare(folder: Path, disk: Disk, limits: Limits) -> tuple[JournalWriter, list[StoredRecord], tuple[Damage, ...]]:
     """Blocks while it reads all segments."""
-    recovered = recover(folder)
-    writer = JournalWriter(folder, recovered, fsync=fsync, max_size=max_size)
+    recovered = recover(folder, disk)
+    writer = JournalWriter(folder, recovered, disk, limits)
     writer.start(recovered)
     return writer, recovered.records, recovered.damage
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from otel_zernel.storage import Damage
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.acknowledgements import Acknowledged
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
 from otel_zernel_extensions.file_storage.journal.ranges import Range, count, merged, of, without
@@ -35,13 +36,13 @@ class Recovered:
         return list(without((1, self.last), of(record.sequence for record in self.records)))
 
 
-def recover(folder: Path) -> Recovered:
+def recover(folder: Path, disk: Disk) -> Recovered:
     """Reads a journal. A collector may write it meanwhile. Raises `OSError` and `UnknownVersion`."""
     before = Acknowledged.read(folder)
     scans = sorted(_scans(folder), key=lambda one: one.first)
     after = Acknowledged.read(folder)  # finds the segments that were deleted in the meantime
     finished = merged(before.finished + after.finished)
-    segments, records = _live(scans, finished)
+    segments, records = _live(scans, finished, disk)
     last = max(before.last, *(_last(one) for one in scans), 0)
     damage = (*_missing_log(after, scans), *_lost(scans, finished, last, complete=before.complete and after.complete))
     return Recovered(scans, segments, records, last, damage)
@@ -57,14 +58,16 @@ def _scans(folder: Path) -> Iterator[SegmentScan]:
             raise UnknownVersion(f"{path} {error}") from error
 
 
-def _live(scans: Sequence[SegmentScan], finished: list[Range]) -> tuple[list[SegmentFile], list[StoredRecord]]:
+def _live(
+    scans: Sequence[SegmentScan], finished: list[Range], disk: Disk
+) -> tuple[list[SegmentFile], list[StoredRecord]]:
     records: dict[int, StoredRecord] = {}
     segments = []
     gone = _Members(finished)
     for one in scans:
         if one.header is None:
             continue
-        segment = SegmentFile(one.path, one.header, one.size)
+        segment = SegmentFile(one.path, one.header, one.size, disk)
         segments.append(segment)
         for header, offset in one.intact:
             if header.sequence in records or header.sequence in gone:

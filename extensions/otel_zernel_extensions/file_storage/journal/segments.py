@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_zernel.storage import Record, StorageFailed
-from otel_zernel_extensions.file_storage.durable import sync_data, sync_directory, write_at
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.layout import (
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_SIZE,
@@ -43,20 +43,21 @@ class SegmentFile:
     header: SegmentHeader
     size: int
     """Bytes up to the end of the last complete record."""
+    disk: Disk
     live: set[int] = field(default_factory=set)
     """The sequences of the records that are not removed."""
     _file: int | None = None
 
     @classmethod
-    def create(cls, folder: Path, first: int) -> "SegmentFile":
+    def create(cls, folder: Path, first: int, disk: Disk) -> "SegmentFile":
         """A new file for records from sequence `first` on, durable before it has any. Raises `OSError`."""
         path, header = folder / f"{first:020}.segment", SegmentHeader.new(first)
-        segment = cls(path, header, size=0, _file=os.open(path, _OPEN, 0o640))
+        segment = cls(path, header, 0, disk, _file=os.open(path, _OPEN, 0o640))
         try:
             segment.write([header.encode()])
             segment.size = SEGMENT_HEADER_SIZE
             segment.sync()
-            sync_directory(folder)
+            disk.sync_directory(folder)
         except OSError:
             segment.seal()
             path.unlink(missing_ok=True)
@@ -70,15 +71,15 @@ class SegmentFile:
 
     def write(self, parts: Sequence[bytes]) -> None:
         """Writes bytes after the last complete record. They belong to it once `size` grows. Raises `OSError`."""
-        write_at(self._open_file(), parts, self.size)
+        self.disk.write(self._open_file(), parts, self.size)
 
     def sync(self) -> None:
         """Makes the records durable. Raises `OSError`; the file must not be used for writing any more."""
-        sync_data(self._open_file())
+        self.disk.sync(self._open_file())
 
     def cut(self) -> None:
         """Removes the bytes after the last complete record. Raises `OSError`."""
-        os.ftruncate(self._open_file(), self.size)
+        self.disk.truncate(self._open_file(), self.size)
 
     def truncate(self, size: int) -> None:
         """Removes an unfinished record from a sealed file, if the disk lets it."""
@@ -102,7 +103,7 @@ class SegmentFile:
         self.seal()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
-            sync_directory(self.path.parent)
+            self.disk.sync_directory(self.path.parent)
 
 
 @dataclass(frozen=True, slots=True)

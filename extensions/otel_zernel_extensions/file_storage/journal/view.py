@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from otel_zernel.storage import JournalView, Record, StorageFailed
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
 from otel_zernel_extensions.file_storage.journal.recovery import recover
 from otel_zernel_extensions.file_storage.journal.segments import StoredRecord
@@ -15,7 +16,7 @@ class FileJournalView(JournalView):
     def __init__(self, component: str, folder: Path) -> None:
         """Reads all segments. Raises `StorageFailed`."""
         try:
-            recovered = recover(folder)
+            recovered = recover(folder, Disk())
         except OSError as error:
             raise StorageFailed(f"cannot read {folder}: {error.strerror}") from error
         except UnknownVersion as error:

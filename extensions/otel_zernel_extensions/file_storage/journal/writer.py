@@ -9,6 +9,7 @@ from typing import Final
 
 from otel_zernel.batch import Signal
 from otel_zernel.storage import StorageFailed, TooLarge
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.acknowledgements import AcknowledgementLog
 from otel_zernel_extensions.file_storage.journal.layout import (
     LARGEST_DATA,
@@ -17,15 +18,11 @@ from otel_zernel_extensions.file_storage.journal.layout import (
     RecordHeader,
     crc32,
 )
+from otel_zernel_extensions.file_storage.journal.limits import SMALLEST_SEGMENT, Limits
 from otel_zernel_extensions.file_storage.journal.ranges import of, without
 from otel_zernel_extensions.file_storage.journal.recovery import Recovered
 from otel_zernel_extensions.file_storage.journal.segments import SegmentFile, StoredRecord, encoded, encoded_size
 
-SEGMENT_SIZE: Final = 64 << 20
-"""Bytes of a segment. Only a single larger record exceeds it."""
-_SMALLEST_SEGMENT: Final = 1 << 20
-_SEGMENTS_IN_MAX_SIZE: Final = 16
-"""With `max_size`, segments are smaller: a segment with one undelivered record occupies all of its size."""
 _LARGEST_GROUP: Final = 512
 """Records in one write: each has two parts, and Linux takes 1,024."""
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT}
@@ -45,15 +42,12 @@ class NewRecord:
 class JournalWriter:
     """Appends groups of records and deletes finished segments. `problem` says why the last append failed."""
 
-    def __init__(self, folder: Path, recovered: Recovered, *, fsync: bool, max_size: int) -> None:
-        """`max_size` is in bytes; 0 for no limit."""
+    def __init__(self, folder: Path, recovered: Recovered, disk: Disk, limits: Limits) -> None:
         self.problem: str | None = None
         self._folder = folder
-        self._fsync = fsync
-        self._max_size = max_size
-        share = max(max_size // _SEGMENTS_IN_MAX_SIZE, _SMALLEST_SEGMENT)
-        self._segment_size = min(SEGMENT_SIZE, share) if max_size else SEGMENT_SIZE
-        self._log = AcknowledgementLog(folder)
+        self._limits = limits
+        self._disk = disk
+        self._log = AcknowledgementLog(folder, disk)
         self._last = recovered.last
         self._segments = dict.fromkeys(recovered.segments)
         """Oldest first."""
@@ -86,7 +80,7 @@ class JournalWriter:
 
     def _next_group(self, new: Sequence[NewRecord]) -> Sequence[NewRecord]:
         """As many records as fit into the segment, at least one."""
-        room = self._segment_size - (self._active.size if self._active else SEGMENT_HEADER_SIZE)
+        room = self._limits.segment - (self._active.size if self._active else SEGMENT_HEADER_SIZE)
         count = 0
         for one in new[:_LARGEST_GROUP]:
             room -= encoded_size(one.data)
@@ -124,17 +118,17 @@ class JournalWriter:
 
     def _check(self, size: int) -> None:
         """Raises `StorageFailed` if `size` more bytes are too many."""
-        limit = min(self._max_size or LARGEST_DATA, LARGEST_DATA)
+        limit = min(self._limits.max_size or LARGEST_DATA, LARGEST_DATA)
         if size + SEGMENT_HEADER_SIZE > limit:
             raise TooLarge(f"a batch of {size} bytes is larger than the storage allows ({limit} bytes)")
-        if self._max_size and not self._fits(size):
+        if self._limits.max_size and not self._fits(size):
             self._delete_finished(under_pressure=True)
             if not self._fits(size):
-                raise StorageFailed(f"{self._folder} has reached its max_size of {self._max_size} bytes")
+                raise StorageFailed(f"{self._folder} has reached its max_size of {self._limits.max_size} bytes")
 
     def _fits(self, size: int) -> bool:
         header = 0 if self._active else SEGMENT_HEADER_SIZE
-        return sum(segment.size for segment in self._segments) + header + size <= self._max_size
+        return sum(segment.size for segment in self._segments) + header + size <= self._limits.max_size
 
     def _store(self, group: Sequence[NewRecord]) -> Sequence[StoredRecord]:
         """Writes and syncs. Tries again in a new segment if the file or the disk fails. Raises `OSError`."""
@@ -156,7 +150,7 @@ class JournalWriter:
         ]
         try:
             segment.write(encoded(headers, (one.data for one in group), segment.header.marker))
-            if self._fsync:
+            if self._limits.fsync:
                 segment.sync()
         except OSError as error:
             if error.errno not in _FULL or not self._is_cut(segment):
@@ -188,7 +182,7 @@ class JournalWriter:
 
     def _new_segment(self) -> SegmentFile:
         self._folder.mkdir(exist_ok=True)
-        segment = SegmentFile.create(self._folder, self._last + 1)
+        segment = SegmentFile.create(self._folder, self._last + 1, self._disk)
         self._segments[segment] = None
         return segment
 
@@ -249,7 +243,7 @@ class JournalWriter:
             self._check(self._refused_size)
             segment = self._active = self._active or self._new_segment()
             try:
-                segment.write([bytes(min(self._refused_size, _SMALLEST_SEGMENT))])
+                segment.write([bytes(min(self._refused_size, SMALLEST_SEGMENT))])
                 segment.sync()
                 segment.cut()
             except OSError:
