@@ -48,6 +48,11 @@ class Damage:
     items: int = 0
     """Metric points, spans and log records in them, at least so many: a record without readable header counts as 1."""
 
+    def __str__(self) -> str:
+        """`lost 3 stored batches: 00000000000000000001.segment was changed on the disk`."""
+        batches = "batch" if self.records == 1 else "batches"
+        return f"lost {self.records} stored {batches}: {self.reason}" if self.records else self.reason
+
 
 class Journal(ABC):
     """Batches on a disk, oldest first. Each stays until it is removed; after a restart, the others are there again.

@@ -22,7 +22,7 @@ SOURCES = {
 
 HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel": [
-        {"cli", "doctor", "__main__"},
+        {"cli", "doctor", "stored_queues", "__main__"},
         {"engine"},
         {"telemetry"},
         {"config"},

@@ -66,9 +66,7 @@ class FileStorageExtension(Storage):
             hint = "install a newer release, or choose another directory"
             raise CannotStart(f"{self.context.path}: {error}; {hint}") from error
         for damage in journal.damage:
-            self.context.logger.warning(
-                "The queue of %s lost %d batches: %s (%d bytes)", component, damage.records, damage.reason, damage.bytes
-            )
+            self.context.logger.warning("%s: %s", component, damage)
         self._journals[component] = journal
         return journal
 
@@ -113,4 +111,4 @@ class FileStorageExtension(Storage):
     def _report_ineffective(self) -> None:
         keys = [key for key in ("compaction", "recreate") if getattr(self.config, key)]
         if keys:
-            self.context.logger.info("%s has no effect: the format needs none", " and ".join(keys))
+            self.context.logger.info("%s: no effect here, since the format needs neither", " and ".join(keys))

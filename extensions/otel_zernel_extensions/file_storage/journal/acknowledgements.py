@@ -93,9 +93,6 @@ class AcknowledgementLog:
         try:
             self.rewrite(finished, last)
         except OSError:
-            with suppress(OSError):
-                self._file = os.open(self._folder / FILE_NAME, os.O_WRONLY | os.O_CLOEXEC)
-                self._end = os.fstat(self._file).st_size // _SIZE * _SIZE
             self.add(finished, last)
 
     def rewrite(self, finished: Iterable[Range], last: int) -> None:
@@ -116,10 +113,19 @@ class AcknowledgementLog:
         self._waiting += finished
         entries = b"".join(_sealed(_ENTRY.pack(*one)) for one in (*merged(self._waiting), (0, last)))
         with suppress(OSError):
-            if self._file is not None:
-                self._disk.write(self._file, [entries], self._end)
-                self._end += len(entries)
-                self._waiting.clear()
+            self._disk.write(self._opened(), [entries], self._end)
+            self._end += len(entries)
+            self._waiting.clear()
+
+    def _opened(self) -> int:
+        """The file. It was not opened before if the disk refused at the start."""
+        if self._file is None:
+            self._file = os.open(self._folder / FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._end = os.fstat(self._file).st_size // _SIZE * _SIZE
+            if not self._end:
+                self._disk.write(self._file, [_sealed(_HEADER.pack(_MAGIC, VERSION))], 0)
+                self._end = _SIZE
+        return self._file
 
     def sync(self) -> None:
         """Makes the entries durable, if the disk lets it."""

@@ -39,7 +39,7 @@ class Recovered:
 def recover(folder: Path, disk: Disk) -> Recovered:
     """Reads a journal. A collector may write it meanwhile. Raises `OSError` and `UnknownVersion`."""
     before = Acknowledged.read(folder)
-    scans = sorted(_scans(folder), key=lambda one: one.first)
+    scans = sorted(_scans(folder, disk), key=lambda one: one.first)
     after = Acknowledged.read(folder)  # finds the segments that were deleted in the meantime
     finished = merged(before.finished + after.finished)
     segments, records = _live(scans, finished, disk)
@@ -48,10 +48,10 @@ def recover(folder: Path, disk: Disk) -> Recovered:
     return Recovered(scans, segments, records, last, damage)
 
 
-def _scans(folder: Path) -> Iterator[SegmentScan]:
+def _scans(folder: Path, disk: Disk) -> Iterator[SegmentScan]:
     for path in segment_files(folder):
         try:
-            yield scan(path)
+            yield scan(path, disk)
         except FileNotFoundError:  # a running collector has finished it
             continue
         except UnknownVersion as error:

@@ -1,10 +1,12 @@
 """Reads a whole segment, and finds every intact record in it, whatever happened to the bytes between."""
 
+import errno
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.layout import (
     MARKER_SIZE,
     RECORD_HEADER_SIZE,
@@ -17,6 +19,8 @@ from otel_zernel_extensions.file_storage.journal.segments import first_by_name
 
 _PIECE: Final = 1 << 20
 """Bytes that are read at once."""
+_SECTOR: Final = 512
+"""Bytes that a disk loses at least."""
 
 
 @dataclass(slots=True)
@@ -48,11 +52,11 @@ class SegmentScan:
         return self.unreadable + torn + sum(one.length for one in self.changed)
 
 
-def scan(path: Path) -> SegmentScan:
-    """Reads a segment. Raises `OSError` and `UnknownVersion`."""
+def scan(path: Path, disk: Disk) -> SegmentScan:
+    """Reads a segment. Sectors that cannot be read count as zeros. Raises `OSError` and `UnknownVersion`."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        reader = _Reader(file)
+        reader = _Reader(file, disk)
         result = SegmentScan(path, _header(reader, path), reader.size)
         if result.header:
             _scan_records(reader, result, result.header.marker)
@@ -95,8 +99,9 @@ def _scan_records(reader: "_Reader", result: SegmentScan, marker: bytes) -> None
 class _Reader:
     """Reads a file through a window of 1 MiB."""
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: int, disk: Disk) -> None:
         self._file = file
+        self._disk = disk
         self.size = os.fstat(file).st_size
         self._start = 0
         self._window = b""
@@ -106,8 +111,20 @@ class _Reader:
         at = start - self._start
         if at < 0 or at + length > len(self._window):
             self._start, at = start, 0
-            self._window = os.pread(self._file, max(length, _PIECE), start)
+            self._window = self._fetch(max(length, _PIECE), start)
         return self._window[at : at + length]
+
+    def _fetch(self, length: int, start: int) -> bytes:
+        try:
+            return self._disk.read(self._file, length, start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            length = min(length, self.size - start)
+            if length <= _SECTOR:
+                return bytes(length)
+            half = length // 2 // _SECTOR * _SECTOR or _SECTOR
+            return self._fetch(half, start) + self._fetch(length - half, start + half)
 
     def checksum(self, start: int, length: int) -> int:
         """The checksum of a piece of any length."""

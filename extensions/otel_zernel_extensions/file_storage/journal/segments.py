@@ -25,7 +25,7 @@ _OPEN: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 def segment_files(folder: Path) -> list[Path]:
     """The segments in a folder, oldest first. Other files are not ours. Raises `OSError`."""
     try:
-        return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+        return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
     except FileNotFoundError:
         return []
 
