@@ -7,9 +7,9 @@ from pathlib import Path
 
 from otel_zernel.clock import SystemClock
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 
-LIMITS = Limits(segment_size=100_000)
+LIMITS = JournalLimits(segment_size=100_000)
 SENDERS = 8
 NOTE = struct.Struct("<?QQ")
 """Whether the record was removed; its sequence; the number in its data."""

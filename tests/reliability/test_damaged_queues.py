@@ -12,11 +12,11 @@ from otel_zernel.storage import Damage
 from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import RECORD_HEADER_SIZE, SEGMENT_HEADER_SIZE
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from otel_zernel_extensions.file_storage.journal.scanning import scan
 from tests.extensions.file_storage.parts import segments
 
-LIMITS = Limits(segment_size=2500)
+LIMITS = JournalLimits(segment_size=2500)
 
 
 class UnsyncedDisk(Disk):

@@ -11,11 +11,11 @@ from otel_zernel.storage import Record, StorageFailed
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.file_storage import FileStorageExtension
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from tests.extensions.file_storage.parts import contents, opened, segments
 from tests.reliability.disks import fill, remount, small_disk
 
-LIMITS = Limits(segment_size=200_000)
+LIMITS = JournalLimits(segment_size=200_000)
 SIZE = 30_000
 
 

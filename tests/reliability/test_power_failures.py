@@ -16,10 +16,10 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.storage import Record
 from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from tests.extensions.file_storage.parts import contents, opened
 
-LIMITS = Limits(segment_size=3000)
+LIMITS = JournalLimits(segment_size=3000)
 
 
 class VolatileDisk(Disk):

@@ -13,7 +13,7 @@ from otel_zernel_extensions.file_storage.config import FileStorageConfig
 from otel_zernel_extensions.file_storage.directory_lock import DirectoryInUse, DirectoryLock
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from otel_zernel_extensions.file_storage.journal.view import FileJournalView
 from otel_zernel_extensions.file_storage.names import component_name, file_name
 from otel_zernel_extensions.file_storage.values import FileKeyValues
@@ -57,16 +57,15 @@ class FileStorageExtension(Storage):
         if open_journal := self._journals.pop(component, None):
             await open_journal.close()
         folder = self._directory / (file_name(component) + _QUEUE)
-        limits = Limits(self.config.fsync, self.config.max_size)
+        limits = JournalLimits(self.config.fsync, self.config.max_size)
         try:
             journal = await FileJournal.open(folder, self.context.clock, limits)
         except OSError as error:
             raise self._cannot_use(error) from error
         except UnknownVersion as error:
-            hint = "install a newer release, or choose another directory"
-            raise CannotStart(f"{self.context.path}: {error}; {hint}") from error
-        for damage in journal.damage:
-            self.context.logger.warning("%s: %s", component, damage)
+            raise CannotStart(
+                f"{self.context.path}: {error}; install a newer release, or choose another directory"
+            ) from error
         self._journals[component] = journal
         return journal
 

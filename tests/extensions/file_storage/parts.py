@@ -11,11 +11,13 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.storage import Journal
 from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 
 
 @asynccontextmanager
-async def opened(folder: Path, limits: Limits | None = None, disk: Disk | None = None) -> AsyncIterator[FileJournal]:
+async def opened(
+    folder: Path, limits: JournalLimits | None = None, disk: Disk | None = None
+) -> AsyncIterator[FileJournal]:
     """A journal that is closed at the end."""
     journal = await FileJournal.open(folder, SystemClock(), limits, disk)
     try:

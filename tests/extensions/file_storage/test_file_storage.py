@@ -149,16 +149,18 @@ async def test_keys_without_effect_are_reported_once(tmp_path: Path, caplog: pyt
     assert caplog.messages == ["compaction and recreate: no effect here, since the format needs neither"]
 
 
-async def test_a_loss_is_logged_with_its_component(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_loss_is_in_the_damage_of_its_journal_alone(tmp_path: Path) -> None:
     async with storage(tmp_path) as extension:
-        await (await extension.journal("exporters::otlp")).append("metrics", b"x" * 100, 1)
-    (path,) = files(tmp_path, ".segment")
-    with path.open("r+b") as file:
+        for name in ("exporters::otlp", "exporters::file"):
+            await (await extension.journal(name)).append("metrics", b"x" * 100, 7)
+    with files(tmp_path / "exporters%3a%3aotlp.queue", ".segment")[0].open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"y")
     async with storage(tmp_path) as extension:
-        assert (await extension.journal("exporters::otlp")).damage[0].items == 1
-    assert "exporters::otlp: lost 1 stored batch: 00000000000000000001.segment was changed on the disk" in caplog.text
+        (damage,) = (await extension.journal("exporters::otlp")).damage
+        assert (await extension.journal("exporters::file")).damage == ()
+    assert (damage.records, damage.items, damage.bytes) == (1, 7, 100)
+    assert str(damage) == "lost 1 stored batch: 00000000000000000001.segment was changed on the disk"
 
 
 def test_a_name_that_is_too_long_for_a_file_is_one_sentence() -> None:

@@ -11,10 +11,10 @@ from otel_zernel.storage import StorageFailed, TooLarge
 from otel_zernel.testing import FakeClock, until
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from tests.extensions.file_storage.parts import FailingDisk, contents, opened, segments
 
-SMALL = Limits(segment_size=1000)
+SMALL = JournalLimits(segment_size=1000)
 
 
 async def test_a_record_describes_its_batch_and_gives_its_data_back(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_concurrent_appends_share_syncs_and_keep_their_order(tmp_path: Pat
 
 async def test_without_fsync_no_append_waits_for_the_disk(tmp_path: Path) -> None:
     disk = FailingDisk()
-    async with opened(tmp_path / "q", Limits(fsync=False), disk) as journal:
+    async with opened(tmp_path / "q", JournalLimits(fsync=False), disk) as journal:
         await journal.append("metrics", b"first", 1)
         before = disk.calls["sync"]
         await journal.append("metrics", b"second", 1)
@@ -120,7 +120,7 @@ async def test_a_record_larger_than_a_segment_is_stored(tmp_path: Path) -> None:
 
 
 async def test_max_size_refuses_until_records_are_removed(tmp_path: Path) -> None:
-    async with opened(tmp_path / "q", Limits(max_size=10_000)) as journal:
+    async with opened(tmp_path / "q", JournalLimits(max_size=10_000)) as journal:
         stored = [await journal.append("metrics", bytes(1000), 1) for _ in range(9)]
         with pytest.raises(StorageFailed, match="has reached its max_size of 10000 bytes"):
             await journal.append("metrics", bytes(1000), 1)
@@ -134,7 +134,7 @@ async def test_max_size_refuses_until_records_are_removed(tmp_path: Path) -> Non
 
 
 async def test_a_batch_that_can_never_fit_is_too_large_and_no_problem_of_the_disk(tmp_path: Path) -> None:
-    async with opened(tmp_path / "q", Limits(max_size=10_000)) as journal:
+    async with opened(tmp_path / "q", JournalLimits(max_size=10_000)) as journal:
         with pytest.raises(TooLarge, match="a batch of 20044 bytes is larger than the storage allows"):
             await journal.append("metrics", bytes(20_000), 1)
         assert journal.problem is None

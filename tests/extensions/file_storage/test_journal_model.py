@@ -13,7 +13,7 @@ from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.clock import SystemClock
 from otel_zernel.storage import Record
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 
 Step = tuple[str, list[int]]
 STEPS = st.lists(
@@ -24,7 +24,7 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
-LIMITS = Limits(segment_size=2000, fsync=False)  # a test cannot cut the power; `kill -9` needs no sync
+LIMITS = JournalLimits(segment_size=2000, fsync=False)  # a test cannot cut the power; `kill -9` needs no sync
 
 
 class Model:

@@ -16,7 +16,7 @@ from otel_zernel.clock import Clock
 from otel_zernel.storage import Damage, Journal, Record, StorageFailed
 from otel_zernel.threads import run_in_thread
 from otel_zernel_extensions.file_storage.disk import Disk
-from otel_zernel_extensions.file_storage.journal.limits import Limits
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from otel_zernel_extensions.file_storage.journal.recovery import recover
 from otel_zernel_extensions.file_storage.journal.segments import StoredRecord
 from otel_zernel_extensions.file_storage.journal.writer import JournalWriter, NewRecord
@@ -57,9 +57,11 @@ class FileJournal(Journal):
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
 
     @classmethod
-    async def open(cls, folder: Path, clock: Clock, limits: Limits | None = None, disk: Disk | None = None) -> Self:
+    async def open(
+        cls, folder: Path, clock: Clock, limits: JournalLimits | None = None, disk: Disk | None = None
+    ) -> Self:
         """Opens or creates the journal. Raises `OSError` and `UnknownVersion`."""
-        writer, found, damage = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or Limits()))
+        writer, found, damage = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or JournalLimits()))
         journal = cls(writer, found, damage, clock)
         journal._thread.start()
         return journal
@@ -104,7 +106,7 @@ class FileJournal(Journal):
             try:
                 self._do(appends)
             except Exception as error:
-                _logger.exception("The journal failed: %s", error)
+                _logger.exception("the journal failed: %s", error)
                 self._answer(appends, [StorageFailed(f"the journal failed: {error}")] * len(appends))
         self._acknowledge()
         self._writer.close()
@@ -155,7 +157,9 @@ class FileJournal(Journal):
                 append.result.set_result(result)
 
 
-def _prepare(folder: Path, disk: Disk, limits: Limits) -> tuple[JournalWriter, list[StoredRecord], tuple[Damage, ...]]:
+def _prepare(
+    folder: Path, disk: Disk, limits: JournalLimits
+) -> tuple[JournalWriter, list[StoredRecord], tuple[Damage, ...]]:
     """Blocks while it reads all segments."""
     recovered = recover(folder, disk)
     writer = JournalWriter(folder, recovered, disk, limits)

@@ -9,7 +9,7 @@ _SEGMENTS_IN_MAX_SIZE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JournalLimits:
     """Settings of a journal."""
 
     fsync: bool = True

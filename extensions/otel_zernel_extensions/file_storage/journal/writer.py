@@ -18,7 +18,7 @@ from otel_zernel_extensions.file_storage.journal.layout import (
     RecordHeader,
     crc32,
 )
-from otel_zernel_extensions.file_storage.journal.limits import SMALLEST_SEGMENT, Limits
+from otel_zernel_extensions.file_storage.journal.limits import SMALLEST_SEGMENT, JournalLimits
 from otel_zernel_extensions.file_storage.journal.ranges import of, without
 from otel_zernel_extensions.file_storage.journal.recovery import Recovered
 from otel_zernel_extensions.file_storage.journal.segments import SegmentFile, StoredRecord, encoded, encoded_size
@@ -42,7 +42,7 @@ class NewRecord:
 class JournalWriter:
     """Appends groups of records and deletes finished segments. `problem` says why the last append failed."""
 
-    def __init__(self, folder: Path, recovered: Recovered, disk: Disk, limits: Limits) -> None:
+    def __init__(self, folder: Path, recovered: Recovered, disk: Disk, limits: JournalLimits) -> None:
         self.problem: str | None = None
         self._folder = folder
         self._limits = limits
