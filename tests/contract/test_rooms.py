@@ -52,6 +52,12 @@ HOUSES: dict[str, list[set[str]]] = {
         {"points"},
         {"driver"},
     ],
+    "otel_zernel_extensions.file_storage": [
+        {"__init__", "extension"},
+        {"values"},
+        {"journal"},
+        {"config", "disk", "names", "directory_lock"},
+    ],
     "otel_zernel_processors.phases": [
         {
             *("__init__", "processor", "host", "jobs", "process"),
