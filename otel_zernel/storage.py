@@ -22,6 +22,10 @@ class TooLarge(StorageFailed):
     """A batch that will never fit: it is larger than the storage's limit."""
 
 
+class DataLost(StorageFailed):
+    """The data of a record are gone for good: they were changed or deleted on the disk, or it cannot read them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """The description of one stored batch of one signal. Its data is read by `Journal.read`."""
@@ -74,9 +78,9 @@ class Journal(ABC):
 
     @abstractmethod
     def read(self, record: Record) -> bytes:
-        """The data of a record. Raises `StorageFailed` if it cannot be read or was changed on the disk.
+        """The data of a record. May also be called in a thread.
 
-        May also be called in a thread.
+        Raises `DataLost` if they are gone for good, and another `StorageFailed` if a later attempt may succeed.
         """
 
     @abstractmethod

@@ -1,5 +1,6 @@
 """The configuration of the file_storage extension."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def _permissions(text: str) -> str:
-    if not text.isascii() or not text.isdigit() or not 0 <= int(text, 8) <= 0o777:
+    if not re.fullmatch(r"0?[0-7]{3}", text):
         raise ValueError(f'{text!r} are not directory permissions; write them in octal and quoted, like "0750"')
     return text
 

@@ -1,5 +1,6 @@
 """Writing so that a power failure loses nothing."""
 
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Final
 
 _MOST_PARTS: Final = 1024
 """IOV_MAX of Linux: the parts of one write."""
+_MACOS_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", None)
+"""On macOS, `fsync` leaves the data in the disk's own cache, and `fdatasync` does not exist."""
 
 
 class Disk:
@@ -31,7 +34,10 @@ class Disk:
 
     def sync(self, file: int) -> None:
         """Makes the content of a file durable. After an error, the kernel may have dropped the content."""
-        getattr(os, "fdatasync", os.fsync)(file)  # macOS has no fdatasync
+        if _MACOS_SYNC is None:
+            os.fdatasync(file)
+        else:
+            fcntl.fcntl(file, _MACOS_SYNC)
 
     def sync_directory(self, directory: Path) -> None:
         """Makes the creation and the deletion of files durable."""

@@ -71,7 +71,7 @@ class FileKeyValues(KeyValues):
                     path.unlink()
                     self._disk.sync_directory(self._folder)
                 return
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(0o750, exist_ok=True)
             self._disk.replace(path, _encode(key, value))
         except OSError as error:
             raise StorageFailed(f"cannot write to {self._folder}: {error.strerror}") from error

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart
@@ -140,6 +141,12 @@ def test_a_configuration_of_the_opentelemetry_collector_is_accepted() -> None:
     config = FileStorageExtension.Config.model_validate({"timeout": "1s", "recreate": True, "compaction": compaction})
     assert str(config.directory) == "/var/lib/otelcol/file_storage"
     assert config.fsync
+
+
+@pytest.mark.parametrize("permissions", ["750x", "0789", "-1", "7777", "", "rwxr-x---"])
+def test_wrong_permissions_are_refused_with_an_example(permissions: str) -> None:
+        with pytest.raises(ValidationError, match='are not directory permissions; .* like "0750"'):
+        FileStorageExtension.Config.model_validate({"directory_permissions": permissions})
 
 
 async def test_keys_without_effect_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,13 +1,14 @@
 """The promises of a journal on a healthy disk."""
 
 import asyncio
+import resource
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 
 from otel_zernel.clock import SystemClock
-from otel_zernel.storage import StorageFailed, TooLarge
+from otel_zernel.storage import DataLost, StorageFailed, TooLarge
 from otel_zernel.testing import FakeClock, until
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
@@ -87,6 +88,38 @@ async def test_without_fsync_no_append_waits_for_the_disk(tmp_path: Path) -> Non
         assert disk.calls["sync"] == before
     async with opened(tmp_path / "q") as journal:
         assert contents(journal) == [b"first", b"second"]
+
+
+async def test_a_name_that_is_taken_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "q" / "00000000000000000001.segment").mkdir(parents=True)
+    async with opened(tmp_path / "q") as journal:
+        assert (await journal.append("metrics", b"x", 1)).sequence == 2
+    async with opened(tmp_path / "q") as journal:
+        assert contents(journal) == [b"x"]
+        assert journal.damage == ()
+
+
+async def test_a_record_that_is_changed_while_the_journal_is_open_is_lost_for_good(tmp_path: Path) -> None:
+    async with opened(tmp_path / "q") as journal:
+        record = await journal.append("metrics", b"0123456789", 1)
+        (path,) = segments(tmp_path / "q")
+        path.write_bytes(path.read_bytes().replace(b"5", b"6"))
+        with pytest.raises(DataLost, match=r"was changed on the disk at byte 172"):
+            journal.read(record)
+
+
+async def test_too_many_open_files_are_no_loss(tmp_path: Path) -> None:
+    async with opened(tmp_path / "q") as journal:
+        record = await journal.append("metrics", b"0123456789", 1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(StorageFailed, match="Too many open files") as failed:
+                journal.read(record)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert not isinstance(failed.value, DataLost)
+        assert journal.read(record) == b"0123456789"
 
 
 async def test_a_cancelled_append_leaves_nothing(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class AcknowledgementLog:
         entries = b"".join(_sealed(_ENTRY.pack(*one)) for one in (*finished, (0, last)))
         path = self._folder / FILE_NAME
         self._rewrite_at = self._end + _GROWTH  # after a failure, not again at once
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(0o750, exist_ok=True)
         self._disk.replace(path, _sealed(_HEADER.pack(_MAGIC, VERSION)) + entries)
         self.close()
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

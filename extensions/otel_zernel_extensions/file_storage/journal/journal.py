@@ -39,9 +39,9 @@ class FileJournal(Journal):
     """A journal in a folder of its own, with a thread of its own."""
 
     def __init__(
-        self, writer: JournalWriter, found: Sequence[StoredRecord], damage: tuple[Damage, ...], clock: Clock
+        self, writer: JournalWriter, found: Sequence[StoredRecord], damage: tuple[Damage, ...], clock: Clock, name: str
     ) -> None:
-        """Use `open`."""
+        """Use `open`. `name` is that of the thread."""
         self.damage = damage
         self._found = {record.sequence: record for record in found}
         self._writer = writer
@@ -54,7 +54,7 @@ class FileJournal(Journal):
         self._closing = False
         self._trial_at = 0.0
         self._pause = 0.0
-        self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     @classmethod
     async def open(
@@ -62,7 +62,7 @@ class FileJournal(Journal):
     ) -> Self:
         """Opens or creates the journal. Raises `OSError` and `UnknownVersion`."""
         writer, found, damage = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or JournalLimits()))
-        journal = cls(writer, found, damage, clock)
+        journal = cls(writer, found, damage, clock, f"journal {folder.stem}")
         journal._thread.start()
         return journal
 

@@ -1,5 +1,6 @@
 """A segment: one file of a journal, written once from begin to end, and deleted when all its records are finished."""
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from otel_zernel.storage import Record, StorageFailed
+from otel_zernel.storage import DataLost, Record, StorageFailed
 from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.layout import (
     RECORD_HEADER_SIZE,
@@ -19,6 +20,8 @@ from otel_zernel_extensions.file_storage.journal.layout import (
 )
 
 _NAME = re.compile(r"(\d{20})\.segment")
+_LASTING: Final = {errno.EIO, errno.ENOENT}
+"""Errors of reading that stay: a bad sector, a deleted file. Others pass, such as too many open files."""
 _OPEN: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -28,6 +31,11 @@ def segment_files(folder: Path) -> list[Path]:
         return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
     except FileNotFoundError:
         return []
+
+
+def segment_file(folder: Path, first: int) -> Path:
+    """The file of the segment that begins with this sequence."""
+    return folder / f"{first:020}.segment"
 
 
 def first_by_name(path: Path) -> int:
@@ -51,7 +59,7 @@ class SegmentFile:
     @classmethod
     def create(cls, folder: Path, first: int, disk: Disk) -> "SegmentFile":
         """A new file for records from sequence `first` on, durable before it has any. Raises `OSError`."""
-        path, header = folder / f"{first:020}.segment", SegmentHeader.new(first)
+        path, header = segment_file(folder, first), SegmentHeader.new(first)
         segment = cls(path, header, 0, disk, _file=os.open(path, _OPEN, 0o640))
         try:
             segment.write([header.encode()])
@@ -121,7 +129,7 @@ class StoredRecord(Record):
 
 
 def read_data(path: Path, offset: int, size: int, checksum: int) -> bytes:
-    """A part of a file. Raises `StorageFailed` if it cannot be read or does not have this checksum."""
+    """A part of a file with this checksum. Raises `DataLost`, or another `StorageFailed` if it cannot be read now."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # to keep many files open saves less than 5 us
         try:
@@ -129,9 +137,10 @@ def read_data(path: Path, offset: int, size: int, checksum: int) -> bytes:
         finally:
             os.close(file)
     except OSError as error:
-        raise StorageFailed(f"cannot read {path}: {error.strerror}") from error
+        failure = DataLost if error.errno in _LASTING else StorageFailed
+        raise failure(f"cannot read {path}: {error.strerror}") from error
     if len(data) != size or crc32(data) != checksum:
-        raise StorageFailed(f"{path} was changed on the disk at byte {offset}")
+        raise DataLost(f"{path} was changed on the disk at byte {offset}")
     return data
 
 

@@ -1,6 +1,7 @@
 """Writes a journal's files. All of it runs in one thread."""
 
 import errno
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,13 @@ from otel_zernel_extensions.file_storage.journal.layout import (
 from otel_zernel_extensions.file_storage.journal.limits import SMALLEST_SEGMENT, JournalLimits
 from otel_zernel_extensions.file_storage.journal.ranges import of, without
 from otel_zernel_extensions.file_storage.journal.recovery import Recovered
-from otel_zernel_extensions.file_storage.journal.segments import SegmentFile, StoredRecord, encoded, encoded_size
+from otel_zernel_extensions.file_storage.journal.segments import (
+    SegmentFile,
+    StoredRecord,
+    encoded,
+    encoded_size,
+    segment_file,
+)
 
 _LARGEST_GROUP: Final = 512
 """Records in one write: each has two parts, and Linux takes 1,024."""
@@ -181,7 +188,10 @@ class JournalWriter:
         return True
 
     def _new_segment(self) -> SegmentFile:
-        self._folder.mkdir(exist_ok=True)
+        self._folder.mkdir(0o750, exist_ok=True)
+        while os.path.lexists(segment_file(self._folder, self._last + 1)):  # not ours, or left by a failed disk
+            self._last += 1
+            self._log.add([(self._last, self._last)], self._last)
         segment = SegmentFile.create(self._folder, self._last + 1, self._disk)
         self._segments[segment] = None
         return segment
