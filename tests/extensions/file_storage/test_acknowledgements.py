@@ -74,6 +74,14 @@ def test_a_log_cut_anywhere_keeps_the_entries_before_the_cut(log: Acknowledgemen
         assert found.complete == (length >= 20 and length % 20 == 0)
 
 
+def test_a_log_without_its_begin_is_not_taken_for_a_newer_format(log: AcknowledgementLog, tmp_path: Path) -> None:
+    log.add([(0x1234, 0x5678)], 0x5678)
+    log.close()
+    whole = (tmp_path / FILE_NAME).read_bytes()
+    assert not Acknowledged.decode(whole[40:]).complete
+    assert not Acknowledged.decode(whole[20:]).complete
+
+
 @given(RANGES)
 def test_merged_ranges_have_the_same_sequences_and_do_not_touch(ranges: list[tuple[int, int]]) -> None:
     result = merged(ranges)

@@ -145,7 +145,7 @@ def test_a_configuration_of_the_opentelemetry_collector_is_accepted() -> None:
 
 @pytest.mark.parametrize("permissions", ["750x", "0789", "-1", "7777", "", "rwxr-x---"])
 def test_wrong_permissions_are_refused_with_an_example(permissions: str) -> None:
-        with pytest.raises(ValidationError, match='are not directory permissions; .* like "0750"'):
+    with pytest.raises(ValidationError, match=r'are not directory permissions; .* like "0750"'):
         FileStorageExtension.Config.model_validate({"directory_permissions": permissions})
 
 

@@ -24,6 +24,8 @@ _ENTRY = struct.Struct("<QQ")
 _CHECKSUM = struct.Struct("<I")
 _SIZE: Final = _ENTRY.size + _CHECKSUM.size
 """Of an entry, and of the header."""
+_LARGEST: Final = 1 << 48
+"""No sequence is as large: 1,000,000 batches a second for 9 years."""
 _GROWTH: Final = 1 << 20
 """Bytes by which the log grows before it is written anew."""
 
@@ -48,16 +50,16 @@ class Acknowledged:
     def decode(cls, data: bytes) -> "Acknowledged":
         """Skips damaged entries. Raises `UnknownVersion`."""
         header, body = data[:_SIZE], data[_SIZE:]
-        intact = _sealed(header[: _HEADER.size]) == header
+        intact = header.startswith(_MAGIC) and _sealed(header[: _HEADER.size]) == header
         if intact and (version := _HEADER.unpack_from(header)[1]) > VERSION:
             raise UnknownVersion(f"has version {version} of the format; this release reads {VERSION}")
         ranges, last, complete = [], 0, intact and len(body) % _SIZE == 0
         for start in range(0, len(body) - _SIZE + 1, _SIZE):
             entry = body[start : start + _SIZE]
-            if _sealed(entry[: _ENTRY.size]) != entry:
+            first, end = _ENTRY.unpack_from(entry)
+            if _sealed(entry[: _ENTRY.size]) != entry or not first <= end < _LARGEST:
                 complete = False
                 continue
-            first, end = _ENTRY.unpack_from(entry)
             last = max(last, end)
             if first:
                 ranges.append((first, end))

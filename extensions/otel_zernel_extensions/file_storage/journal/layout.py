@@ -64,7 +64,9 @@ class SegmentHeader:
             checksum = data[start + _SEGMENT.size : start + _SEGMENT.size + _CHECKSUM.size]
             if checksum and checksum == _CHECKSUM.pack(crc32(fields)):
                 magic, version, marker, first = _SEGMENT.unpack(fields)
-                if magic == MAGIC and version > VERSION:
+                if magic != MAGIC:
+                    continue
+                if version > VERSION:
                     raise UnknownVersion(f"has version {version} of the format; this release reads {VERSION}")
                 return cls(first, marker)
         return None
