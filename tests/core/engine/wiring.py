@@ -15,7 +15,7 @@ from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.graph import Graph
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
-from otel_zernel.engine.queue import Lease, MemoryQueue, Request
+from otel_zernel.engine.queues import Lease, MemoryQueue, Queue, Request
 from otel_zernel.engine.service import Service
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
@@ -80,8 +80,13 @@ class RecordingQueue(MemoryQueue):
 
     def lease_all(self) -> list[Request]:
         """A request for each entry."""
-        leases = [self.lease() for _ in range(len(self))]
-        return [Request(lease.batch, (lease,)) for lease in leases]
+        return requests_of(self)
+
+
+def requests_of(queue: Queue) -> list[Request]:
+    """Leases all entries: a request for each."""
+    leases = iter(queue.lease, None)
+    return [Request(lease.batch, (lease,)) for lease in leases]
 
 
 def graph_of(service: Service) -> Graph:
