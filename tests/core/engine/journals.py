@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Signal
-from otel_zernel.component import ComponentConfig
+from otel_zernel.component import ComponentConfig, Context
 from otel_zernel.storage import Damage, Journal, KeyValues, Record, Storage, StorageFailed
 from otel_zernel.testing import make_context
 
@@ -70,7 +70,7 @@ class MemoryJournal(Journal):
 class MemoryStorage(Storage):
     """A storage extension with a `Disk` for each component."""
 
-    def __init__(self, config: ComponentConfig | None = None, context: object = None) -> None:
+    def __init__(self, config: ComponentConfig | None = None, context: Context | None = None) -> None:
         super().__init__(config or ComponentConfig(), context or make_context("extensions", "storage"))
         self.disks: dict[str, Disk] = {}
 
