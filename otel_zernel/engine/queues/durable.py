@@ -10,7 +10,7 @@ from otel_zernel.component import Context, Logger
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues.queue import Entry, Lease, Queue, counts_of, total
 from otel_zernel.errors import CannotStart
-from otel_zernel.storage import Journal, Record, Storage, StorageFailed
+from otel_zernel.storage import Damage, Journal, Record, Storage, StorageFailed
 
 CACHE = 64 << 20
 """Bytes of the newest batches that are also held in memory, at most. The others are read from the disk."""
@@ -197,16 +197,20 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
         raise CannotStart(f"{context.path}: extension {id_} stores no data; name a storage extension")
     journal = await storage.journal(context.path)
     for damage in journal.damage:
-        lost, size = damage.records, damage.bytes
-        context.logger.error(
-            "The queue's storage is damaged: lost %d batches in %d bytes: %s", lost, size, damage.reason
-        )
-        if lost:
-            context.drop(lost, "damaged")
+        _report(damage, context)
     queue = DurableQueue(config, journal, context.clock, context.logger, min(max_bytes or CACHE, CACHE))
     if items := queue.waiting().total:
         context.logger.info("The queue on the disk has %d items of an earlier run; they are delivered first.", items)
     return queue
+
+
+def _report(damage: Damage, context: Context) -> None:
+    if damage.records:
+        details = (damage.records, damage.bytes, damage.reason)
+        context.logger.error("The queue's storage is damaged: lost at least %d batches in %d bytes: %s", *details)
+        context.drop(damage.records, "damaged")
+    else:
+        context.logger.info("The queue's storage ended in an unfinished batch, which was not accepted yet.")
 
 
 def _bug(error: BaseException) -> BaseException | None:
