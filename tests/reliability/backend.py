@@ -30,7 +30,11 @@ class UnreliableBackend:
             def log_message(self, *_: object) -> None:
                 """Quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def handle_error(self, *_: object) -> None:
+                """Quiet: killed clients reset their connections."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 
