@@ -153,6 +153,14 @@ def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
     return batch if signals.issuperset(batch.signals) else batch.only(signals)
 
 
+def _refusal(refusing: Sequence[Delivery]) -> str:
+    """Why the queues accept nothing now."""
+    names = ", ".join(sorted(delivery.exporter.context.id for delivery in refusing))
+    if problem := next((delivery.queue.problem for delivery in refusing if delivery.queue.problem), None):
+        return f"{names} cannot store batches: {problem}"
+    return f"sending queue is full: {names}"
+
+
 class FanOut:
     """Admission of the batches of one receiver. It happens before the first processor gets the batch.
 
@@ -202,7 +210,7 @@ class FanOut:
         everyone = full == self._takers_of(batch)
         if refusing := [one for one in full if everyone or one.durable]:
             self._count_refused(batch, metrics, refusing)
-            raise Refused("; ".join(sorted(delivery.obstacle for delivery in refusing)))
+            raise Refused(_refusal(refusing))
         return None
 
     async def _run(self, batch: Batch, metrics: ReceiverMetrics) -> Passage:

@@ -88,14 +88,6 @@ class Delivery:
             return True
         return (paced or self._local) and not self._sender.progress.is_stuck and self.queue.problem is None
 
-    @property
-    def obstacle(self) -> str:
-        """Why the queue accepts nothing now."""
-        id_ = self.exporter.context.id
-        if problem := self.queue.problem:
-            return f"{id_} cannot store batches: {problem}"
-        return f"sending queue is full: {id_}"
-
     async def wait_for_room(self) -> None:
         """Returns when an entry has left the queue since the call, but no later than the exporter counts as stuck.
 
@@ -146,4 +138,4 @@ class Delivery:
 
     def abandon(self, batch: Batch) -> None:
         """Counts a batch without a queue entry that was not delivered before the collector stopped."""
-        self._losses.gave_up(batch, "the collector stopped before they were delivered")
+        self._losses.abandoned(batch)

@@ -9,7 +9,7 @@ INTERVAL = 60.0
 """Seconds between two lines about the same kind of loss."""
 
 
-class LossLog:
+class RepeatedLoss:
     """Decides when a repeated loss is logged, and how many items the line counts."""
 
     def __init__(self, clock: Clock) -> None:
@@ -36,7 +36,7 @@ class Losses:
         self._context = context
         self._logger = context.logger
         self._metrics = metrics
-        self._overflow, self._expiry = LossLog(context.clock), LossLog(context.clock)
+        self._overflow, self._expiry = RepeatedLoss(context.clock), RepeatedLoss(context.clock)
 
     def overflow(self, batch: Batch, *, counted: bool) -> None:
         """A full queue drops the batch. `counted` if it is in `enqueue_failed` already."""
@@ -48,11 +48,17 @@ class Losses:
         if due := self._overflow.add(count):
             self._logger.error("The sending queue is full: dropped %d items; other exporters are not affected", due)
 
-    def gave_up(self, batch: Batch, error: Exception | str) -> None:
+    def gave_up(self, batch: Batch, error: Exception) -> None:
         """The exporter rejected the batch, or all attempts failed."""
         self.items += batch.item_count
         self._metrics.send_failed(batch)
         self._logger.error("Dropped %s: %s", batch.counts, error)
+
+    def abandoned(self, batch: Batch) -> None:
+        """The collector stops while a batch without a queue is being sent."""
+        self.items += batch.item_count
+        self._metrics.send_failed(batch)
+        self._logger.error("Dropped %s: the collector stopped before they were delivered", batch.counts)
 
     def expired(self, counts: ItemCount) -> None:
         """A batch became older than `max_age`."""
