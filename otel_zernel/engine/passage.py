@@ -1,8 +1,8 @@
 """The passage of one admitted batch: which queues take it, and what its source waits for afterwards."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.engine.delivery import Delivery
@@ -13,7 +13,7 @@ from otel_zernel.errors import Refused
 class Passage:
     """Hands the output of pipelines over to the exporters' queues.
 
-    First `hand_over`, within `uninterrupted`; then, when the pipelines are free for the next batch, `complete`.
+    First `hand_over`, within the context; then, when the pipelines are free for the next batch, `complete`.
     """
 
     def __init__(self, full: frozenset[Delivery] = frozenset(), counted: frozenset[Delivery] = frozenset()) -> None:
@@ -35,16 +35,25 @@ class Passage:
         elif safe := delivery.put(batch):
             self._safe.append(safe)
 
-    @contextmanager
-    def uninterrupted(self) -> Iterator[None]:
+    def __enter__(self) -> Self:
         """A cancellation inside is raised at the end. The batches that are not sent then are counted."""
+        self.yielder.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         try:
-            with self.yielder:
-                yield
+            self.yielder.__exit__(kind, error, traceback)
         except asyncio.CancelledError:
-            for delivery, batch in self._direct:
-                delivery.abandon(batch)
+            self._abandon()
             raise
+        if isinstance(error, asyncio.CancelledError):
+            self._abandon()
+
+    def _abandon(self) -> None:
+        for delivery, batch in self._direct:
+            delivery.abandon(batch)
 
     async def complete(self) -> bool:
         """Returns when the batch is safe: sent, where there is no queue, and stored, where the queue is durable.

@@ -116,7 +116,7 @@ class Pipeline:
     async def _emit(self, batches: Iterable[Batch], position: int, full: frozenset[Delivery]) -> None:
         passage = Passage(full)
         async with self.lock:
-            with passage.uninterrupted():
+            with passage:
                 await self._run(batches, position, passage)
         await passage.complete()
 
@@ -173,9 +173,10 @@ class FanOut:
         """`metrics` returns the receiver's metrics for one transport."""
         self._pipelines = tuple(pipelines)
         self._takers = {
-            signal: frozenset[Delivery]().union(*(pipeline.takers(signal) for pipeline in pipelines))
+            signal: tuple(dict.fromkeys(one for pipeline in pipelines for one in pipeline.takers(signal)))
             for signal in SIGNALS
         }
+        """The exporters that may get data from a batch of this signal."""
         self._metrics = metrics
         self._refused: WeakKeyDictionary[Batch, set[Delivery]] = WeakKeyDictionary()
         """The refused batches that their sources still have, with the queues that have counted them."""
@@ -195,31 +196,32 @@ class FanOut:
 
     async def _admit(self, batch: Batch, metrics: ReceiverMetrics, *, paced: bool) -> Passage:
         while True:
-            if busy := self._busy(batch, metrics, paced=paced):
-                await busy.wait_for_room()
-                continue
             async with self._pipelines[0].lock:
-                if not self._busy(batch, metrics, paced=paced):
-                    return await self._run(batch, metrics)
+                full = self._full(batch)
+                busy = self._busy(batch, full, metrics, paced=paced) if full else None
+                if not busy:
+                    return await self._run(batch, full, metrics)
+            await busy.wait_for_room()
 
-    def _busy(self, batch: Batch, metrics: ReceiverMetrics, *, paced: bool) -> Delivery | None:
-        """The exporter whose room the source waits for. Raises `Refused` if the batch must not be accepted now."""
-        full = self._full(batch)
+    def _busy(
+        self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics, *, paced: bool
+    ) -> Delivery | None:
+        """The full queue whose room the source waits for. Raises `Refused` if no queue must get the batch now."""
         if busy := next((one for one in full if one.delays(paced=paced)), None):
             return busy
-        everyone = full == self._takers_of(batch)
+        everyone = full.issuperset(self._takers_of(batch))
         if refusing := [one for one in full if everyone or one.durable]:
             self._count_refused(batch, metrics, refusing)
             raise Refused(_refusal(refusing))
         return None
 
-    async def _run(self, batch: Batch, metrics: ReceiverMetrics) -> Passage:
+    async def _run(self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics) -> Passage:
         self._admit_to_processors(batch, metrics)
-        passage = Passage(self._full(batch), frozenset(self._refused.pop(batch, ())))
+        passage = Passage(full, frozenset(self._refused.pop(batch, ())))
         self.accepted = self.accepted.plus(batch.counts)
         metrics.accepted(batch)
         copies = [batch.copy() for _ in self._pipelines[1:]]
-        with passage.uninterrupted():
+        with passage:
             for pipeline in self._pipelines:
                 await pipeline.accept(copies.pop() if copies else batch, passage)
         return passage
@@ -241,8 +243,8 @@ class FanOut:
             delivery.count_refused(batch)
             counted.add(delivery)
 
-    def _takers_of(self, batch: Batch) -> frozenset[Delivery]:
-        return frozenset().union(*(self._takers[signal] for signal in batch.signals))
+    def _takers_of(self, batch: Batch) -> Iterator[Delivery]:
+        return chain.from_iterable(self._takers[signal] for signal in batch.signals)
 
     def _full(self, batch: Batch) -> frozenset[Delivery]:
-        return frozenset(delivery for delivery in self._takers_of(batch) if not delivery.has_room(batch))
+        return frozenset(one for one in self._takers_of(batch) if not one.has_room(batch))

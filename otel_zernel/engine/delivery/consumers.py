@@ -25,6 +25,7 @@ class Consumers:
         self.in_flight: set[Request] = set()
         """Requests that are leased and not settled."""
         self._batching = config.batch
+        self._expires = config.max_age > 0
         self._context = context
         self._sender = sender
         self._losses = losses
@@ -110,9 +111,10 @@ class Consumers:
         except asyncio.CancelledError:
             self._give_back(leased)
             raise
-        requests = self._requests(leased)
-        self.in_flight.difference_update(leased)
-        self.in_flight.update(requests)
+        requests = self._requests(leased) if self._batching else leased
+        if requests is not leased:
+            self.in_flight.difference_update(leased)
+            self.in_flight.update(requests)
         self._moved.set()
         return requests
 
@@ -143,6 +145,7 @@ class Consumers:
         return request
 
     def _requests(self, leased: Sequence[Request]) -> list[Request]:
+        """The leased entries, joined and split as configured."""
         max_size = self._batching.max_size if self._batching else 0
         requests: list[Request] = []
         for group in grouped(leased, max_size):
@@ -159,7 +162,7 @@ class Consumers:
         self._arrived.set()
 
     async def _send(self, request: Request) -> Failure | None:
-        return await self._sender.send(request.batch, request.expires_ns)
+        return await self._sender.send(request.batch, request.expires_ns if self._expires else float("inf"))
 
     def _settle(self, request: Request, failure: Failure | None) -> None:
         """The request is delivered or given up."""

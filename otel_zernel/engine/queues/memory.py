@@ -34,7 +34,7 @@ class MemoryQueue(Queue):
         return super().is_full or self._holds_too_much
 
     def has_room(self, batch: Batch) -> bool:
-        return super().has_room(batch) and not self._holds_too_much
+        return not self._holds_too_much and super().has_room(batch)
 
     def put(self, batch: Batch) -> None:
         held = batch if self.max_bytes is None else _compact(batch)
@@ -55,5 +55,8 @@ class MemoryQueue(Queue):
 
 def _compact(batch: Batch) -> Batch:
     """The batch without its parsed messages."""
+    if len(batch.signals) == 1:
+        (signal,) = batch.signals
+        return Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal))
     parts = [Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in batch.signals]
     return Batch.join(parts)

@@ -113,12 +113,14 @@ class Queue(ABC):
     @property
     def is_full(self) -> bool:
         """Whether not even the smallest batch fits."""
-        self._expire()
+        if self._max_age_ns:
+            self._expire()
         return self.size >= self.capacity
 
     def has_room(self, batch: Batch) -> bool:
         """Whether the batch fits. Every batch fits into an empty queue, even one larger than the capacity."""
-        self._expire()
+        if self._max_age_ns:
+            self._expire()
         return not self.size or self.size + self._size_of(batch) <= self.capacity
 
     @property
@@ -209,11 +211,11 @@ class Queue(ABC):
             self._owner.queue_changed()
 
     def _is_expired(self, entry: Entry) -> bool:
-        return self._clock.time_ns() > self.expires_ns(entry)
+        return self._max_age_ns > 0 and self._clock.time_ns() > self.expires_ns(entry)
 
     def _expire(self) -> None:
         """Removes the oldest entries if they are older than `max_age`, so that they take no room."""
-        while self._max_age_ns and self._waiting and self._is_expired(self._waiting[0]):
+        while self._waiting and self._is_expired(self._waiting[0]):
             self._lose_expired(self._pop())
 
 
