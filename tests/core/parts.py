@@ -151,7 +151,7 @@ class Sink(Exporter):
 class LocalSink(Sink):
     """A sink with the delivery of files."""
 
-    delivery = "local"
+    delivery = "local"  # type: ignore[assignment]  # only its delivery differs
 
 
 class Thermometer(Scraper):
