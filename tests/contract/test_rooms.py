@@ -26,7 +26,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
-        {"exposition", "net", "formats"},
+        {"exposition", "net", "formats", "conditions"},
         {"otlp"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),

@@ -1,0 +1,58 @@
+"""Conditions on metrics, data points, spans and log records: a part of OTTL, and include/exclude properties.
+
+Processors share this room. A condition is compiled once, when the configuration is read, into a function of an `Item`.
+"""
+
+from otel_zernel.conditions.compiling import Condition, Values, compile_condition, compile_value
+from otel_zernel.conditions.errors import ConditionFailed, InvalidCondition
+from otel_zernel.conditions.fields import CONTEXTS_OF, Context, inferred_context
+from otel_zernel.conditions.item import Item
+from otel_zernel.conditions.layout import LAYOUTS, Layout
+from otel_zernel.conditions.patterns import Pattern, expand
+from otel_zernel.conditions.properties import (
+    AttributeMatch,
+    MatchProperties,
+    RegexpOptions,
+    SeverityMatch,
+    attributes_test,
+    inverted,
+    properties_test,
+    selection_test,
+    severity_test,
+    text_test,
+)
+from otel_zernel.conditions.syntax import parse_condition, parse_statement
+from otel_zernel.conditions.values import Value, from_any_value, text_of, to_any_value
+
+__all__ = [
+    "CONTEXTS_OF",
+    "LAYOUTS",
+    "AttributeMatch",
+    "Condition",
+    "ConditionFailed",
+    "Context",
+    "InvalidCondition",
+    "Item",
+    "Layout",
+    "MatchProperties",
+    "Pattern",
+    "RegexpOptions",
+    "SeverityMatch",
+    "Value",
+    "Values",
+    "attributes_test",
+    "compile_condition",
+    "compile_value",
+    "expand",
+    "from_any_value",
+    "inferred_context",
+    "inverted",
+    "parse_condition",
+    "parse_statement",
+    "properties_test",
+    "selection_test",
+    "severity_test",
+    "text_of",
+    "text_test",
+    "to_any_value",
+]

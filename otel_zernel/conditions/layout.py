@@ -1,0 +1,69 @@
+"""The same walk through the messages of the three signals: resources, scopes, items, and the parts of items."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from otel_zernel.batch import Signal, points
+from otel_zernel.conditions.fields import Context
+from otel_zernel.conditions.item import Item
+
+_points: Callable[..., Any] = points
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to walk through the message of one signal. Each function returns a repeated field of its argument."""
+
+    resources: Callable[[Any], Any]
+    scopes: Callable[[Any], Any]
+    items: Callable[[Any], Any]
+    """Metrics, spans or log records."""
+    parts: Callable[[Any], Any]
+    """The points of a metric, the events of a span, nothing of a log record."""
+    contexts: tuple[Context, Context | None]
+    """Of items and of parts."""
+    members: tuple[str, str | None]
+    """The fields of `Item` for an item and a part."""
+
+    def enter(self, at: Item, item: Any) -> None:
+        """Makes `at` stand at an item."""
+        setattr(at, self.members[0], item)
+
+    def enter_part(self, at: Item, part: Any) -> None:
+        """Makes `at` stand at a part of its item."""
+        if self.members[1]:
+            setattr(at, self.members[1], part)
+
+    def count(self, items: Sequence[Any]) -> int:
+        """The number of data points, spans or log records in items of this signal."""
+        return sum(len(self.parts(item)) for item in items) if self.contexts[0] == "metric" else len(items)
+
+
+LAYOUTS: Mapping[Signal, Layout] = {
+    "metrics": Layout(
+        attrgetter("resource_metrics"),
+        attrgetter("scope_metrics"),
+        attrgetter("metrics"),
+        _points,
+        ("metric", "datapoint"),
+        ("metric", "point"),
+    ),
+    "traces": Layout(
+        attrgetter("resource_spans"),
+        attrgetter("scope_spans"),
+        attrgetter("spans"),
+        attrgetter("events"),
+        ("span", "spanevent"),
+        ("span", "event"),
+    ),
+    "logs": Layout(
+        attrgetter("resource_logs"),
+        attrgetter("scope_logs"),
+        attrgetter("log_records"),
+        lambda record: (),
+        ("log", None),
+        ("log", None),
+    ),
+}
