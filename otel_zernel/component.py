@@ -199,6 +199,8 @@ PAUSE: Final[Batch] = _Pause()
 class Processor(Component, ABC):
     """Turns batches into other batches: no I/O, no waiting. Only one call is active at a time."""
 
+    belongs_first: ClassVar[bool] = False
+    """Whether it should be the first processor of its pipeline. Another place is a warning."""
     interval: float | None = None
     """Seconds between calls of `tick`; None for no calls."""
 
