@@ -26,8 +26,8 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
-        {"exposition", "net", "formats", "conditions"},
-        {"otlp"},
+        {"exposition", "net", "formats", "attributes"},
+        {"otlp", "conditions"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
             *("delivery_config", "files", "threads", "storage", "authentication", "memory"),

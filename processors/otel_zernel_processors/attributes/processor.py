@@ -4,11 +4,10 @@ from collections.abc import Generator, Iterator
 from itertools import islice
 from typing import Any
 
+from otel_zernel.attributes import AttributeChanges, changes_by, compiled, names_used_by, write
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import PAUSE, Context, Processor
 from otel_zernel.conditions import LAYOUTS, Item, Layout, selection_test
-from otel_zernel_processors.attributes.actions import compiled, names_used_by
-from otel_zernel_processors.attributes.changes import AttributeChanges, changes_by, write
 from otel_zernel_processors.attributes.config import AttributesConfig
 
 _ITEMS_UNTIL_PAUSE = 50

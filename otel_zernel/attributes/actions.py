@@ -6,11 +6,11 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 
+from otel_zernel.attributes.config import AttributeAction
 from otel_zernel.conditions import Pattern, Value, text_of
-from otel_zernel_processors.attributes.config import AttributeAction
 
-Attributes = dict[str, Value]
-Act = Callable[[Attributes], None]
+AttributeValues = dict[str, Value]
+Act = Callable[[AttributeValues], None]
 """Changes the attributes in place."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,19}", re.ASCII)
@@ -22,7 +22,7 @@ def compiled(actions: Sequence[AttributeAction]) -> Act:
     """All actions as one function."""
     acts = [_compile(action) for action in actions]
 
-    def act(attributes: Attributes) -> None:
+    def act(attributes: AttributeValues) -> None:
         for one in acts:
             one(attributes)
 
@@ -56,7 +56,7 @@ def _writing(action: AttributeAction) -> Act:
     key, read = action.key, _source(action)
     on_missing, on_present = action.action != "update", action.action != "insert"
 
-    def write(attributes: Attributes) -> None:
+    def write(attributes: AttributeValues) -> None:
         if on_present if key in attributes else on_missing:
             found, value = read(attributes)
             if found:
@@ -65,7 +65,7 @@ def _writing(action: AttributeAction) -> Act:
     return write
 
 
-def _source(action: AttributeAction) -> Callable[[Attributes], tuple[bool, Value]]:
+def _source(action: AttributeAction) -> Callable[[AttributeValues], tuple[bool, Value]]:
     """Whether there is a value, and the value."""
     source, default = action.from_attribute, _listed(action.default_value)
     if source is None:
@@ -80,21 +80,21 @@ def _listed(value: Value) -> Value:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _for_keys(action: AttributeAction, change: Callable[[Attributes, str], object]) -> Act:
+def _for_keys(action: AttributeAction, change: Callable[[AttributeValues, str], object]) -> Act:
     """Changes the attribute of the key, and those whose names match the pattern."""
     key = action.key
     if not action.pattern:
         return lambda attributes: change(attributes, key) if key in attributes else None  # type: ignore[return-value]  # ignored
     matches = Pattern(action.pattern).is_found_in
 
-    def act(attributes: Attributes) -> None:
+    def act(attributes: AttributeValues) -> None:
         for name in [name for name in attributes if name == key or matches(name)]:
             change(attributes, name)
 
     return act
 
 
-def _hash(attributes: Attributes, key: str) -> None:
+def _hash(attributes: AttributeValues, key: str) -> None:
     """The SHA-256 of the value in hex. Numbers are hashed as 8 bytes, true and false as one: as in the Collector."""
     data = _hashed_bytes(attributes[key])
     attributes[key] = hashlib.sha256(data).hexdigest() if data else ""
@@ -117,7 +117,7 @@ def _hashed_bytes(value: Value) -> bytes:
 def _extracting(action: AttributeAction) -> Act:
     key, pattern = action.key, Pattern(action.pattern)
 
-    def extract(attributes: Attributes) -> None:
+    def extract(attributes: AttributeValues) -> None:
         value = attributes.get(key)
         groups = pattern.groups_in(value) if isinstance(value, str) else None
         if groups:
@@ -130,7 +130,7 @@ def _converting(action: AttributeAction) -> Act:
     key = action.key
     convert = {"int": _to_integer, "double": _to_double, "string": text_of}[action.converted_type or "string"]
 
-    def act(attributes: Attributes) -> None:
+    def act(attributes: AttributeValues) -> None:
         if key in attributes:
             attributes[key] = convert(attributes[key])
 

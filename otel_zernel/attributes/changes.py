@@ -2,16 +2,16 @@
 
 from typing import Any, NamedTuple
 
+from otel_zernel.attributes.actions import Act, AttributeValues
 from otel_zernel.conditions import Value, from_any_value, to_any_value
-from otel_zernel_processors.attributes.actions import Act, Attributes
 
 
 class AttributeChanges(NamedTuple):
     """What differs after the actions."""
 
     removed: frozenset[str]
-    replaced: Attributes
-    added: Attributes
+    replaced: AttributeValues
+    added: AttributeValues
 
 
 def changes_by(act: Act, names: frozenset[str] | None, message: Any) -> AttributeChanges | None:
