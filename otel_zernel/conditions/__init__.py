@@ -3,9 +3,9 @@
 Processors share this room. A condition is compiled once, when the configuration is read, into a function of an `Item`.
 """
 
-from otel_zernel.conditions.compiling import Condition, Values, compile_condition, compile_value
+from otel_zernel.conditions.compiling import Condition, Values, compile_condition
 from otel_zernel.conditions.errors import ConditionFailed, InvalidCondition
-from otel_zernel.conditions.fields import CONTEXTS_OF, Context, inferred_context
+from otel_zernel.conditions.fields import CONTEXTS_OF, Context, inferred_context, message_of
 from otel_zernel.conditions.item import Item
 from otel_zernel.conditions.layout import LAYOUTS, Layout
 from otel_zernel.conditions.patterns import Pattern, expand
@@ -21,16 +21,27 @@ from otel_zernel.conditions.properties import (
     severity_test,
     text_test,
 )
-from otel_zernel.conditions.syntax import parse_condition, parse_statement
+from otel_zernel.conditions.syntax import (
+    Call,
+    Constant,
+    FieldPath,
+    ValueList,
+    ValueNode,
+    parse_condition,
+    parse_statement,
+)
 from otel_zernel.conditions.values import Value, from_any_value, text_of, to_any_value
 
 __all__ = [
     "CONTEXTS_OF",
     "LAYOUTS",
     "AttributeMatch",
+    "Call",
     "Condition",
     "ConditionFailed",
+    "Constant",
     "Context",
+    "FieldPath",
     "InvalidCondition",
     "Item",
     "Layout",
@@ -39,14 +50,16 @@ __all__ = [
     "RegexpOptions",
     "SeverityMatch",
     "Value",
+    "ValueList",
+    "ValueNode",
     "Values",
     "attributes_test",
     "compile_condition",
-    "compile_value",
     "expand",
     "from_any_value",
     "inferred_context",
     "inverted",
+    "message_of",
     "parse_condition",
     "parse_statement",
     "properties_test",

@@ -120,6 +120,10 @@ class Values:
             raise self.mistake(f"write the context before {quoted(str(path))}: {', '.join(contexts)}", path)
         return self._given, str(path)
 
+    def imply(self, context: Context) -> None:
+        """Notes that a function is about this context, as if one of its fields was read."""
+        self._used.add(context)
+
     def mistake(self, problem: str, node: ValueNode) -> InvalidCondition:
         """The error for a mistake at a node."""
         return InvalidCondition(problem, self._text, node.position)
@@ -162,7 +166,7 @@ class Values:
         if converter.context:
             if self._given and self._given != converter.context:
                 raise self.mistake(f"{call.name} is for conditions on a {converter.context}", call)
-            self._used.add(converter.context)
+            self.imply(converter.context)
         named = zip(converter.arguments, call.arguments, strict=True)
         arguments = [self._argument(call, name, node) for name, node in named]
         try:
@@ -176,11 +180,6 @@ class Values:
         if not isinstance(node, Constant) or not isinstance(node.value, str):
             raise self.mistake(f"the {name} of {call.name} must be a text in double quotes", node)
         return node.value
-
-
-def compile_value(node: ValueNode, text: str, context: Context) -> Reader:
-    """The function of a value in a statement. Raises `InvalidCondition`."""
-    return Values(text, context).value(node)
 
 
 def _any(*tests: Test) -> Test:

@@ -1,6 +1,6 @@
 """The same walk through the messages of the three signals: resources, scopes, items, and the parts of items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -39,6 +39,30 @@ class Layout:
     def count(self, items: Sequence[Any]) -> int:
         """The number of data points, spans or log records in items of this signal."""
         return sum(len(self.parts(item)) for item in items) if self.contexts[0] == "metric" else len(items)
+
+    def walk(self, message: Any, context: Context, at: Item) -> Iterator[Any]:
+        """The messages of a context, with `at` standing at each."""
+        for resource in self.resources(message):
+            at.resource = resource.resource
+            if context == "resource":
+                yield resource.resource
+                continue
+            for scope in self.scopes(resource):
+                at.scope = scope.scope
+                if context == "scope":
+                    yield scope.scope
+                else:
+                    yield from self._walk_items(self.items(scope), context, at)
+
+    def _walk_items(self, items: Sequence[Any], context: Context, at: Item) -> Iterator[Any]:
+        for item in items:
+            self.enter(at, item)
+            if context == self.contexts[0]:
+                yield item
+                continue
+            for part in self.parts(item):
+                self.enter_part(at, part)
+                yield part
 
 
 LAYOUTS: Mapping[Signal, Layout] = {

@@ -1,16 +1,18 @@
 """The attributes processor."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from otel_zernel.attributes import AttributeChanges, changes_by, compiled, names_used_by, write
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import PAUSE, Context, Processor
-from otel_zernel.conditions import LAYOUTS, Item, Layout, selection_test
+from otel_zernel.conditions import LAYOUTS, Item, selection_test
+from otel_zernel.conditions import Context as ItemContext
 from otel_zernel_processors.attributes.config import AttributesConfig
 
 _ITEMS_UNTIL_PAUSE = 50
+_CONTEXTS: Mapping[Signal, ItemContext] = {"metrics": "datapoint", "traces": "span", "logs": "log"}
 
 
 class AttributesProcessor(Processor):
@@ -29,14 +31,14 @@ class AttributesProcessor(Processor):
         for signal in batch.signals:
             changes = yield from self._changes(batch, signal)
             if changes:
-                yield from _write_all(batch.edit(signal), LAYOUTS[signal], changes)
+                yield from _write_all(batch.edit(signal), signal, changes)
         yield batch
 
     def _changes(self, batch: Batch, signal: Signal) -> Generator[Batch, None, dict[int, AttributeChanges]]:
         """The changes of each item, by its number in the message."""
         found: dict[int, AttributeChanges] = {}
         selects, item = self._selects[signal], Item()
-        for number, one in enumerate(_items(batch.message(signal), LAYOUTS[signal], item)):
+        for number, one in enumerate(LAYOUTS[signal].walk(batch.message(signal), _CONTEXTS[signal], item)):
             if (selects is None or selects(item)) and (changes := changes_by(self._act, self._names, one)):
                 found[number] = changes
             if number % _ITEMS_UNTIL_PAUSE == _ITEMS_UNTIL_PAUSE - 1:
@@ -44,24 +46,8 @@ class AttributesProcessor(Processor):
         return found
 
 
-def _items(message: Any, layout: Layout, at: Item) -> Iterator[Any]:
-    """Every data point, span or log record, with `at` standing at it."""
-    for resource in layout.resources(message):
-        at.resource = resource.resource
-        for scope in layout.scopes(resource):
-            at.scope = scope.scope
-            for item in layout.items(scope):
-                layout.enter(at, item)
-                if layout.contexts[0] != "metric":
-                    yield item
-                    continue
-                for point in layout.parts(item):
-                    layout.enter_part(at, point)
-                    yield point
-
-
-def _write_all(message: Any, layout: Layout, changes: dict[int, AttributeChanges]) -> Iterator[Batch]:
-    items = enumerate(_items(message, layout, Item()))
+def _write_all(message: Any, signal: Signal, changes: dict[int, AttributeChanges]) -> Iterator[Batch]:
+    items = enumerate(LAYOUTS[signal].walk(message, _CONTEXTS[signal], Item()))
     while some := list(islice(items, _ITEMS_UNTIL_PAUSE)):
         for number, item in some:
             if number in changes:
