@@ -4,12 +4,7 @@ Processors share this room. A condition is compiled once, when the configuration
 """
 
 from otel_zernel.conditions.compiling import Condition, Values, compile_condition
-from otel_zernel.conditions.errors import ConditionFailed, InvalidCondition
-from otel_zernel.conditions.fields import CONTEXTS_OF, Context, inferred_context, message_of
-from otel_zernel.conditions.item import Item
-from otel_zernel.conditions.layout import LAYOUTS, Layout
-from otel_zernel.conditions.patterns import Pattern, expand
-from otel_zernel.conditions.properties import (
+from otel_zernel.conditions.config import (
     AttributeMatch,
     MatchProperties,
     RegexpOptions,
@@ -21,6 +16,11 @@ from otel_zernel.conditions.properties import (
     severity_test,
     text_test,
 )
+from otel_zernel.conditions.errors import ConditionFailed, InvalidCondition, InvalidPattern
+from otel_zernel.conditions.fields import CONTEXTS_OF, Context, inferred_context, message_of
+from otel_zernel.conditions.item import Item
+from otel_zernel.conditions.layout import LAYOUTS, Layout
+from otel_zernel.conditions.patterns import Pattern, expand
 from otel_zernel.conditions.syntax import (
     Call,
     Constant,
@@ -43,6 +43,7 @@ __all__ = [
     "Context",
     "FieldPath",
     "InvalidCondition",
+    "InvalidPattern",
     "Item",
     "Layout",
     "MatchProperties",

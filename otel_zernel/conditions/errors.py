@@ -1,4 +1,4 @@
-"""The two ways in which a condition can be wrong."""
+"""The ways in which a condition can be wrong."""
 
 from otel_zernel.errors import ZernelError
 from otel_zernel.text import one_line
@@ -10,6 +10,10 @@ class InvalidCondition(ValueError):
     def __init__(self, problem: str, text: str, position: int) -> None:
         """`position` counts from 0."""
         super().__init__(f"character {position + 1} of '{one_line(text)}': {problem}")
+
+
+class InvalidPattern(ValueError):
+    """A regular expression that RE2 does not accept. The message names it and the reason."""
 
 
 class ConditionFailed(ZernelError):

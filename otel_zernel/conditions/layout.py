@@ -36,10 +36,6 @@ class Layout:
         if self.members[1]:
             setattr(at, self.members[1], part)
 
-    def count(self, items: Sequence[Any]) -> int:
-        """The number of data points, spans or log records in items of this signal."""
-        return sum(len(self.parts(item)) for item in items) if self.contexts[0] == "metric" else len(items)
-
     def walk(self, message: Any, context: Context, at: Item) -> Iterator[Any]:
         """The messages of a context, with `at` standing at each."""
         for resource in self.resources(message):

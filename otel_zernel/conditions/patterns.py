@@ -9,6 +9,7 @@ from typing import Any
 
 import re2
 
+from otel_zernel.conditions.errors import InvalidPattern
 from otel_zernel.text import quoted
 
 LONGEST_TEXT = 65_536
@@ -23,7 +24,7 @@ class Pattern:
     __slots__ = ("_cached", "_regexp", "names", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises `ValueError` with a sentence for the user."""
+        """Raises `InvalidPattern`."""
         self.text = text
         self._regexp = _compile(text)
         self.names: tuple[str, ...] = _group_names(self._regexp)
@@ -77,7 +78,7 @@ def _compile(text: str) -> Any:
     try:
         return re2.compile(text, options)
     except re2.error as error:
-        raise ValueError(f"not a regular expression of RE2: {quoted(text)}: {_reason(error)}") from None
+        raise InvalidPattern(f"not a regular expression of RE2: {quoted(text)}: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:
