@@ -147,13 +147,61 @@ def _replace_pattern(values: Values, call: Call) -> Edit:
     return Edit(changes, lambda item: field.write(field.message(item), expression.replace_in(field.read(item), new)))
 
 
+def _replace_all_patterns(values: Values, call: Call) -> Edit:
+    """`replace_all_patterns(attributes, "value", "expression", "replacement")`, or with "key" for the names."""
+    target, mode, pattern, replacement = _arguments(values, call, "attributes", "mode", "pattern", "replacement")
+    message, new = _attributes(values, call, target), _text(values, call, replacement)
+    expression, part = Pattern(_text(values, call, pattern)), _text(values, call, mode)
+    if part not in ("key", "value"):
+        raise values.mistake('the mode must be "key" or "value"', mode)
+
+    def replaced(pair: Any) -> str:
+        return expression.replace_in(pair.key if part == "key" else pair.value.string_value, new)
+
+    def changed_ones(item: Item) -> list[Any]:
+        if part == "key":
+            return [pair for pair in message(item).attributes if replaced(pair) != pair.key]
+        texts = (pair for pair in message(item).attributes if pair.value.HasField("string_value"))
+        return [pair for pair in texts if replaced(pair) != pair.value.string_value]
+
+    def apply(item: Item) -> None:
+        for pair in changed_ones(item):
+            if part == "key":
+                pair.key = replaced(pair)
+            else:
+                pair.value.string_value = replaced(pair)
+
+    return Edit(lambda item: bool(changed_ones(item)), apply)
+
+
+def _limit(values: Values, call: Call) -> Edit:
+    """`limit(attributes, 10, ["a"])`: keeps so many attributes, these first, then the others in their order."""
+    target, node, keys = _arguments(values, call, "attributes", "limit", "priority_keys")
+    message, most = _attributes(values, call, target), _natural(values, call, node)
+    if not isinstance(keys, ValueList):
+        raise values.mistake('limit needs a list of keys: ["a", "b"], or []', keys)
+    first = frozenset(_text(values, call, key) for key in keys.values)
+
+    def apply(item: Item) -> None:
+        attributes = message(item).attributes
+        order = sorted(range(len(attributes)), key=lambda index: attributes[index].key not in first)
+        for index in sorted(order[most:], reverse=True):
+            del attributes[index]
+
+    return Edit(lambda item: len(message(item).attributes) > most, apply)
+
+
+def _natural(values: Values, call: Call, node: ValueNode) -> int:
+    number = node.value if isinstance(node, Constant) else None
+    if type(number) is not int or number < 0:
+        raise values.mistake(f"{call.name} needs a number here, 0 or more", node)
+    return number
+
+
 def _truncate_all(values: Values, call: Call) -> Edit:
     """`truncate_all(attributes, 100)`: cuts texts to so many bytes, without breaking a character."""
     target, node = _arguments(values, call, "attributes", "limit")
-    message = _attributes(values, call, target)
-    limit = node.value if isinstance(node, Constant) else None
-    if type(limit) is not int or limit < 0:
-        raise values.mistake("truncate_all needs a number of bytes, 0 or more", node)
+    message, limit = _attributes(values, call, target), _natural(values, call, node)
 
     def long_ones(item: Item) -> Iterable[Any]:
         return (pair for pair in message(item).attributes if len(pair.value.string_value.encode()) > limit)
@@ -202,6 +250,8 @@ EDITORS: Mapping[str, Callable[[Values, Call], Edit]] = {
     "delete_matching_keys": _delete_matching_keys,
     "keep_keys": _keep_keys,
     "keep_matching_keys": _keep_matching_keys,
+    "limit": _limit,
+    "replace_all_patterns": _replace_all_patterns,
     "replace_pattern": _replace_pattern,
     "set": _set,
     "truncate_all": _truncate_all,
