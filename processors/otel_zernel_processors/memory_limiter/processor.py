@@ -128,7 +128,8 @@ class MemoryLimiterProcessor(Processor):
     def _counters(self, outcome: str) -> dict[Signal, Counter]:
         create = self.context.meter.create_counter
         return {
-            signal: create(f"otelcol_processor_{outcome}_{noun}", unit) for signal, (noun, unit) in _COUNTED.items()
+            signal: create(f"otelcol_processor_{outcome}_{noun}", unit, f"Items that memory_limiter {outcome}.")
+            for signal, (noun, unit) in _COUNTED.items()
         }
 
     def _count(self, counters: Mapping[Signal, Counter], batch: Batch) -> None:

@@ -53,7 +53,7 @@ def _is_delta(metric: Metric) -> bool:
 
 def _key(point: Any, is_delta: bool) -> tuple[Any, ...]:
     """Points with equal keys are merged. Delta points must also begin at the same time."""
-    labels = tuple(sorted((pair.key, pair.value.SerializeToString(deterministic=True)) for pair in point.attributes))
+    labels = frozenset(pair.SerializeToString(deterministic=True) for pair in point.attributes)
     common = (labels, point.time_unix_nano, point.start_time_unix_nano if is_delta else 0, point.flags)
     if hasattr(point, "explicit_bounds"):
         return (*common, tuple(point.explicit_bounds), len(point.bucket_counts))

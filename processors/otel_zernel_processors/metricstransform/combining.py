@@ -14,8 +14,8 @@ from otel_zernel_processors.metricstransform.selecting import MetricSelector, po
 def mismatch(metrics: Sequence[Metric]) -> str | None:
     """Why these metrics cannot be combined; None if they can. They need equal types, units and labels."""
     first, *others = metrics
-    if first.HasField("summary"):
-        return f"{first.name} is a summary"
+    if first.WhichOneof("data") in (None, "summary"):
+        return f"{first.name} is a summary, or has no data"
     for other in others:
         if first.WhichOneof("data") != other.WhichOneof("data"):
             return f"the types of {first.name} and {other.name} differ"

@@ -37,11 +37,18 @@ def rename(point: Any, label: str, new_label: str, values: Mapping[str, str]) ->
 
 def remove(point: Any, labels: set[str]) -> None:
     """Removes labels."""
-    for index in range(len(point.attributes) - 1, -1, -1):
-        if point.attributes[index].key in labels:
-            del point.attributes[index]
+    _delete(point, [index for index, pair in enumerate(point.attributes) if pair.key in labels])
 
 
 def keep_only(point: Any, labels: frozenset[str]) -> None:
     """Removes all other labels."""
-    remove(point, {pair.key for pair in point.attributes} - labels)
+    _delete(point, [index for index, pair in enumerate(point.attributes) if pair.key not in labels])
+
+
+def _delete(point: Any, indexes: list[int]) -> None:
+    attributes = point.attributes
+    if len(indexes) == len(attributes):
+        del attributes[:]
+        return
+    for index in reversed(indexes):
+        del attributes[index]

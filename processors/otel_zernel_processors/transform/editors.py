@@ -25,7 +25,7 @@ from otel_zernel_processors.transform.targets import WRITERS, Write, write_attri
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change to an item. `changes` only reads; `apply` is called on editable messages, if it is true."""
+    """A change to an item. `changes` only reads; `apply` needs editable messages, and does nothing if it is false."""
 
     changes: Callable[[Item], bool]
     apply: Callable[[Item], None]
@@ -97,7 +97,12 @@ def _set(values: Values, call: Call) -> Edit:
         value, old = new(item), field.read(item)
         return value is not None and (type(value) is not type(old) or value != old)
 
-    return Edit(changes, lambda item: field.write(field.message(item), new(item)))
+    def apply(item: Item) -> None:
+        value = new(item)
+        if value is not None:
+            field.write(field.message(item), value)
+
+    return Edit(changes, apply)
 
 
 def _deleting(message: Callable[[Item], Any], is_deleted: Callable[[str], bool]) -> Edit:
@@ -144,7 +149,12 @@ def _replace_pattern(values: Values, call: Call) -> Edit:
         value = field.read(item)
         return isinstance(value, str) and expression.replace_in(value, new) != value
 
-    return Edit(changes, lambda item: field.write(field.message(item), expression.replace_in(field.read(item), new)))
+    def apply(item: Item) -> None:
+        value = field.read(item)
+        if isinstance(value, str):
+            field.write(field.message(item), expression.replace_in(value, new))
+
+    return Edit(changes, apply)
 
 
 def _replace_all_patterns(values: Values, call: Call) -> Edit:
@@ -217,6 +227,8 @@ def _sum_to_gauge(values: Values, call: Call) -> Edit:
     _arguments(values, call)
 
     def apply(item: Item) -> None:
+        if not item.metric.HasField("sum"):
+            return
         kept = list(item.metric.sum.data_points)
         item.metric.gauge.SetInParent()  # clears the sum
         item.metric.gauge.data_points.extend(kept)
@@ -235,6 +247,8 @@ def _gauge_to_sum(values: Values, call: Call) -> Edit:
     is_monotonic = monotonic.value
 
     def apply(item: Item) -> None:
+        if not item.metric.HasField("gauge"):
+            return
         kept = list(item.metric.gauge.data_points)
         item.metric.sum.is_monotonic = is_monotonic  # clears the gauge
         item.metric.sum.aggregation_temporality = AggregationTemporality.Value(temporality)

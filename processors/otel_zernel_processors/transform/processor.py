@@ -33,8 +33,8 @@ class GuardedStatement:
         self._guard(lambda: self._apply(item))
 
     def _apply(self, item: Item) -> bool:
-        if self._selects(item) and self.statement.changes(item):
-            self.statement.edit.apply(item)
+        if self._selects(item):
+            self.statement.apply(item)
         return True
 
     def _selects(self, item: Item) -> bool:

@@ -22,6 +22,11 @@ class CompiledStatement:
         """Whether the statement would change the item. Raises `ConditionFailed`."""
         return (self.where is None or self.where(item)) and self.edit.changes(item)
 
+    def apply(self, item: Item) -> None:
+        """Changes the item, whose messages are editable. Raises `ConditionFailed`."""
+        if self.where is None or self.where(item):
+            self.edit.apply(item)
+
 
 def compile_statement(text: str, context: Context | None, signal: Signal) -> CompiledStatement:
     """Compiles a statement about the items of a context, or of the innermost field. Raises `InvalidCondition`."""

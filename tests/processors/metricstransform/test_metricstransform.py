@@ -239,6 +239,18 @@ def test_metrics_that_do_not_fit_are_not_combined_and_warned_about_once(
     assert [record.getMessage() for record in caplog.records] == [f"Cannot combine the metrics ^m: {reason}"]
 
 
+def test_a_metric_without_data_is_not_combined() -> None:
+    transform = {
+        "include": "^m",
+        "match_type": "regexp",
+        "action": "combine",
+        "new_name": "n",
+        "aggregation_type": "sum",
+    }
+    batch = batch_with(Metric(name="m1"), Metric(name="m2"))
+    assert run(processor(transform), batch) == batch.metrics
+
+
 def test_group_moves_metrics_to_a_resource_with_more_attributes() -> None:
     transform = {
         "include": "^pod",
