@@ -31,8 +31,9 @@ class Emit(Protocol):
         """Returns when the batch is safe: every exporter's queue that holds back its source has accepted it.
 
         A durable queue, and one with `block_on_overflow`, hold back their source. Any other queue that is full drops
-        the batch, counts it, and delays nobody. The batch belongs to the pipelines once it is accepted: the receiver
-        must not read, edit or emit it again. If the call is cancelled, the batch may be accepted or not.
+        the batch, counts it, and delays nobody; only local exporters delay their sources, while they work. The batch
+        belongs to the pipelines once it is accepted: the receiver must not read, edit or emit it again. If the call is
+        cancelled, the batch may be accepted or not.
         `transport` names the server that received it (`grpc`, `http`) in the receiver's own metrics.
         Raises `Refused` if a queue that holds back has no room, if a processor refuses it, or if no queue accepted it:
         emit the same batch again later. Raises `Rejected` if it will never be accepted; it is counted as lost.
