@@ -66,6 +66,11 @@ class Losses:
         if due := self._expiry.add(counts.total):
             self._logger.error("Dropped %d items that waited longer than max_age", due)
 
+    def removed(self, counts: ItemCount) -> None:
+        """A reload removed the exporter before the batches were delivered."""
+        if counts.total:
+            self._lost_in_queue(counts, "exporter_removed")
+
     def undecodable(self, counts: ItemCount, error: Exception) -> None:
         """A batch is not valid OTLP."""
         self._lost_in_queue(counts, "undecodable")
