@@ -47,10 +47,10 @@ async def _served(page: PrometheusPull, collect: Collect, clock: Clock) -> Async
     options = Options(
         translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
     )
-    exposed = Page(options, warn=_logger.warning)
 
     def render(format_: Format) -> bytes:
         now = clock.monotonic()
+        exposed = Page(options, warn=_logger.warning)  # a new one: the queue of a removed exporter is not shown again
         if collected := collect():
             exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()), now)
         return exposed.render(format_, now)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import URLError
@@ -18,6 +18,8 @@ from urllib.request import urlopen
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from tests.receivers.ebpf.watching import require_ebpf
 
 HEADER = "timestamp,gpu_id,hostname,temperature\n"
 LONG = 60.0
@@ -93,7 +95,7 @@ def wait_for(condition: Callable[[], object], what: object = "") -> None:
     ends = time.monotonic() + LONG
     while not condition():
         assert time.monotonic() < ends, what
-        time.sleep(0.01)
+        time.sleep(0.03)
 
 
 def free_ports(count: int) -> list[int]:
@@ -157,11 +159,17 @@ def values_of(message: ExportMetricsServiceRequest) -> list[float]:
 def written(path: Path) -> Counter[float]:
     """The values in a file of OTLP JSON, and how often each is there."""
     found: Counter[float] = Counter()
-    for line in path.read_text().splitlines() if path.exists() else ():
+    complete = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    for line in complete.splitlines():
         for resource in json.loads(line)["resourceMetrics"]:
             for metric in resource["scopeMetrics"][0]["metrics"]:
                 found.update(point["asDouble"] for point in metric["gauge"]["dataPoints"])
     return found
+
+
+def has_written(path: Path, count: int) -> None:
+    """Returns when the file has so many values."""
+    wait_for(lambda: path.exists() and path.read_bytes().count(b'"asDouble"') >= count, f"{count} values")
 
 
 def config(
@@ -230,10 +238,10 @@ def test_reloads_under_load_lose_repeat_and_leak_nothing(tmp_path: Path, count: 
         wait_for(lambda: running.resources()["descriptors"] <= first["descriptors"] + 2)
         last = running.resources()
         load.stop()
-        wait_for(lambda: written(tmp_path / "out.jsonl").total() >= load.count)
+        has_written(tmp_path / "out.jsonl", load.count)
         assert "\terror\t" not in running.log
         assert running.end() == 0, running.log
-    print(f"{count} reloads, {load.count} rows, from {first} to {last}")  # noqa: T201
+    print(f"{count} reloads, {load.count} rows, from {first} to {last}")
     found = written(tmp_path / "out.jsonl")
     assert sorted(found) == [float(row) for row in range(load.count)]
     assert set(found.values()) == {1}
@@ -325,7 +333,7 @@ def test_a_taken_port_rolls_back_and_the_old_port_answers_again(tmp_path: Path) 
         assert f"cannot listen on 127.0.0.1:{port}: another program has this port" in running.log
         assert (status(own), status(health)) == (200, 404)
         load.stop()
-        wait_for(lambda: written(tmp_path / "out.jsonl").total() >= load.count)
+        has_written(tmp_path / "out.jsonl", load.count)
         assert running.end() == 0
     found = written(tmp_path / "out.jsonl")
     assert sorted(found) == [float(row) for row in range(load.count)]
@@ -354,7 +362,7 @@ def test_sighup_during_the_start_is_safe(tmp_path: Path, after: float) -> None:
             time.sleep(0.02)
         running.logs("Reloaded the configuration")
         load.stop()
-        wait_for(lambda: written(tmp_path / "out.jsonl").total() >= load.count)
+        has_written(tmp_path / "out.jsonl", load.count)
         assert running.end() == 0
 
 
@@ -377,7 +385,7 @@ def test_a_stop_during_a_reload_ends_the_collector_with_all_data_delivered(tmp_p
     with Load(tmp_path / "in.csv") as load, collector(tmp_path, config(tmp_path, own=own, health=health)) as running:
         wait_for(lambda: written(tmp_path / "out.jsonl"))
         load.stop()
-        wait_for(lambda: written(tmp_path / "out.jsonl").total() >= load.count)
+        has_written(tmp_path / "out.jsonl", load.count)
         running.configure(config(tmp_path, own=health, health=own, flush="1s", processor="x"))
         running.process.send_signal(signal.SIGHUP)
         assert running.end() == 0
@@ -445,3 +453,39 @@ def test_watch_notices_a_configmap_that_kubernetes_exchanges_and_files_that_the_
         assert running.log.count("Reload restarts extensions::health_check (changed: endpoint).") == 3
     finally:
         assert running.end() == 0
+
+
+EBPF = """
+receivers: {ebpf: {interval: %s}}
+exporters: {debug: {}, debug/b: {}}
+service:
+  telemetry: {metrics: {level: none}, logs: {sampling: {enabled: false}}}
+  pipelines: {p: {receivers: [ebpf], exporters: [%s]}}
+"""
+
+
+def bpf_objects(process: "subprocess.Popen[str]") -> int:
+    """The open programs, maps and links of the kernel."""
+    found = 0
+    for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += "bpf" in str(descriptor.readlink())
+    return found
+
+
+def test_a_kept_ebpf_receiver_keeps_its_objects_and_a_restarted_one_leaks_none(tmp_path: Path) -> None:
+    require_ebpf()
+    with collector(tmp_path, EBPF % ("5s", "debug")) as running:
+        wait_for(lambda: bpf_objects(running.process))
+        time.sleep(1)
+        first = bpf_objects(running.process)
+        for number in range(4):
+            running.configure(EBPF % ("5s", ["debug/b", "debug"][number % 2]))
+            running.reload()
+        assert bpf_objects(running.process) == first
+        assert "restarts receivers::ebpf" not in running.log
+        for number in range(6):
+            running.configure(EBPF % (["6s", "5s"][number % 2], "debug"))
+            running.reload()
+            wait_for(lambda: bpf_objects(running.process) == first)
+        assert running.log.count("Reload restarts receivers::ebpf (changed: interval).") == 6

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Self
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Component, ComponentConfig, Emit, Extension, Processor, Receiver
+from otel_zernel.component import Component, ComponentConfig, Context, Emit, Extension, Processor, Receiver
 from otel_zernel.engine.service import Outcome, Patience, Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
+from tests.core.engine.journals import Disk, MemoryStorage
 from tests.core.parts import PARTS, Parts, Sink, SinkConfig, batch_of, settings_of, values_of
 
 
@@ -101,6 +102,17 @@ class Store(Extension):
         await Recording.happens("leave", self)
 
 
+class Disks(MemoryStorage):
+    """A storage with the same disks for all instances."""
+
+    Config = NumberConfig
+    shared: ClassVar[dict[str, Disk]] = {}
+
+    def __init__(self, config: NumberConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.disks = self.shared
+
+
 class Summer(Processor):
     """Adds `number` to nothing, forwards each batch, and emits the sum of all values when it is flushed."""
 
@@ -138,7 +150,7 @@ RECORDED: Parts = {
     "receivers": {**PARTS["receivers"], "feed": Feed},
     "processors": {**PARTS["processors"], "summer": Summer, "ticking": Ticking},
     "exporters": {"sink": RecordedSink},
-    "extensions": {"store": Store},
+    "extensions": {"store": Store, "memory": Disks},
 }
 
 
@@ -148,6 +160,7 @@ class Reloading:
     def __init__(self, text: str, patience: Patience | None = None) -> None:
         Recording.reset()
         RecordedSink.received.clear()
+        Disks.shared.clear()
         self.text = text
         self.service = Service(settings_of(text, RECORDED), patience=patience)
         self.stop = asyncio.Event()

@@ -8,8 +8,8 @@ import pytest
 from otel_zernel.engine.service import Patience
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
-from tests.core.engine.recording import RecordedSink, Recording, reloading
-from tests.core.parts import values_of
+from tests.core.engine.recording import RECORDED, RecordedSink, Recording, reloading
+from tests.core.parts import settings_of, values_of
 
 TEXT = """
 receivers: {feed: , feed/b: }
@@ -299,9 +299,6 @@ async def test_a_constructor_that_fails_changes_nothing() -> None:
             raise CannotStart("no such device")
 
     async with reloading(TEXT) as running:
-        from tests.core.engine.recording import RECORDED
-        from tests.core.parts import settings_of
-
         parts = {**RECORDED, "exporters": {**RECORDED["exporters"], "broken": Broken}}
         text = running.text.replace("sink/b: {", "broken: , sink/b: {").replace("[sink/b]", "[sink/b, broken]")
         assert not await running.service.reload(settings_of(text, parts))
@@ -309,3 +306,60 @@ async def test_a_constructor_that_fails_changes_nothing() -> None:
         Recording.feed(1)
         await running.receives(1)
         assert values_of(RecordedSink.received["sink"]) == [1]
+
+
+DURABLE = (
+    TEXT.replace(QUEUE, "sink: {down: true, timeout: 0, sending_queue: {num_consumers: 1, storage: memory}}")
+    .replace("extensions: {store: ,", "extensions: {memory: , store: ,")
+    .replace("extensions: [store,", "extensions: [memory, store,")
+)
+
+
+async def test_a_durable_queue_follows_its_exporter_and_is_kept_when_its_storage_restarts() -> None:
+    async with reloading(DURABLE) as running:
+        Recording.feed(1, 2, 3)
+        await until(lambda: running.service.graph.deliveries["sink"].stored().total == 3)
+        queue = running.service.graph.deliveries["sink"].queue
+        assert await running.reload(("feed/b: }", "feed/b: {number: 1}}"))
+        assert running.service.graph.deliveries["sink"].queue is queue, "its journal stays open"
+        running.events()
+        assert await running.reload(("memory: ,", "memory: {number: 1},"))
+        assert running.events() == ["leave exporters::sink", "enter exporters::sink"]
+        assert running.service.graph.deliveries["sink"].stored().total == 3
+        assert await running.reload(("down: true", "down: false"))
+        await running.receives(1, 2, 3)
+
+
+async def test_a_queue_in_memory_moves_to_the_disk() -> None:
+    async with reloading(DURABLE.replace(", storage: memory", "")) as running:
+        Recording.feed(1, 2, 3)
+        await until(lambda: running.waiting() == 3)
+        assert await running.reload(("num_consumers: 1}", "num_consumers: 1, storage: memory}"))
+        await until(lambda: running.service.graph.deliveries["sink"].stored().total == 3)
+        assert await running.reload(("down: true", "down: false"))
+        await running.receives(1, 2, 3)
+
+
+async def test_the_storage_of_a_removed_exporter_keeps_its_batches(caplog: pytest.LogCaptureFixture) -> None:
+    async with reloading(DURABLE) as running:
+        Recording.feed(1, 2, 3)
+        await until(lambda: running.service.graph.deliveries["sink"].stored().total == 3)
+        assert await running.reload(("exporters: [sink]}", "exporters: [sink/b]}"))
+        assert "Exporter sink was removed; 3 items stay in its storage." in caplog.text
+        assert await running.reload(
+            ("exporters: [sink/b]}\n    two", "exporters: [sink]}\n    two"), ("down: true", "down: false")
+        )
+        await running.receives(1, 2, 3)
+
+
+async def test_many_reloads_leave_no_task_behind() -> None:
+    async with reloading(TEXT) as running:
+        counts = []
+        for number in range(60):
+            text = TEXT.replace(QUEUE, f"sink: {{endpoint: e{number}}}").replace(
+                "[summer/a, summer/b]", ["[summer/a]", "[doubler, summer/b]"][number % 2]
+            )
+            assert await running.reload((running.text, text))
+            await asyncio.sleep(0)
+            counts.append(len(asyncio.all_tasks()))
+        assert max(counts[40:]) <= max(counts[:10])
