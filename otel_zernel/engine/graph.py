@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache, partial
+from typing import Any
 
 from otel_zernel.clock import Clock
 from otel_zernel.component import Context, Emit, Exporter, Extension, Kind, Processor, Receiver, Scraper
@@ -61,6 +62,7 @@ class Graph:
         self._clock = clock
         self._memory_share = memory_share(1)
         self._uses: dict[Place, UsedExtensions] = {}
+        self._kept: dict[Place, dict[str, Any]] = {}
 
     @property
     def uses(self) -> dict[Place, set[str]]:
@@ -152,6 +154,7 @@ class Graph:
             drop=measuring.instruments.dropper(place.kind, place.id),
             signals=definition.signals,
             extensions=UsedExtensions(self.extensions),
+            kept=self._kept.setdefault(place, {}),
         )
         if place.kind == "receivers":
             return _receiver(definition, context, measuring.instruments)

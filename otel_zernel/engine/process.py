@@ -151,8 +151,8 @@ class CollectorProcess:
             try:
                 settings = await asyncio.to_thread(self._read_settings)
             except ConfigError as error:
-                problems = str(error).replace("\n", "\n  ")
-                _logger.error("Reload refused; the running configuration stays in use:\n  %s", problems)
+                problems = str(error).replace("\n", "; ")
+                _logger.error("Reload refused; the running configuration stays in use: %s", problems)
             except Exception as error:
                 _logger.exception("Cannot read the configuration: %s: %s", type(error).__name__, error)
             else:

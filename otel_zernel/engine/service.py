@@ -179,10 +179,10 @@ class Service:
 
         Raises `CannotStart` with one line for each if they were started with the collector.
         """
-        fallback, message = self._fallback, "\n".join(map(str, failed.values()))
+        fallback, messages = self._fallback, list(map(str, failed.values()))
         if fallback is None or not fallback.unproven.issuperset(failed):
-            raise CannotStart(message)
-        _logger.error("Reload failed; returning to the previous configuration: %s", message)
+            raise CannotStart("\n".join(messages))
+        _logger.error("Reload failed; returning to the previous configuration: %s", "; ".join(messages))
         await self._work.stop_receivers(failed)
         await self._change(fallback.settings, transition, stop, back=True)
 

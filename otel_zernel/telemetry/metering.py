@@ -1,10 +1,11 @@
 """The collector's own metrics for as long as it runs: meter providers, and readers that reloads add and remove."""
 
+import threading
 from collections.abc import Hashable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
@@ -14,6 +15,9 @@ from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, TelemetrySettings
 from otel_zernel.telemetry.instruments import Instruments
 from otel_zernel.telemetry.readers import Collect, reading
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricsData
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +110,10 @@ class Metering:
         meters = SdkMeterProvider(metric_readers=[reader], resource=resource, shutdown_on_exit=False)
         instruments = Instruments(meters.get_meter("otel_zernel"))
         instruments.watch_process(self._clock, self._started)
-        return Measuring(meters, instruments, reader.get_metrics_data)
+        turn = threading.Lock()
+
+        def collect() -> "MetricsData | None":
+            with turn:  # several readers, some in threads, share the collection
+                return reader.get_metrics_data()
+
+        return Measuring(meters, instruments, collect)

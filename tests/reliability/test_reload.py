@@ -191,8 +191,8 @@ receivers:
 processors:
   resource: {{attributes: [{{key: a, value: "{processor}", action: upsert}}]}}
 exporters:
-  file: {{path: "{folder}/out.jsonl", append: true, flush_interval: {flush}}}
-  file/b: {{path: "{folder}/b.jsonl", append: true, flush_interval: {flush}}}
+  file: {{path: "{folder}/out.jsonl", flush_interval: {flush}}}
+  file/b: {{path: "{folder}/b.jsonl", flush_interval: {flush}}}
   prometheus: {{endpoint: "127.0.0.1:{page or 1}"}}
 extensions:
   health_check: {{endpoint: "127.0.0.1:{health}"}}

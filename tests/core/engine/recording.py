@@ -78,6 +78,7 @@ class RecordedSink(Sink):
     def __init__(self, config: RecordedSinkConfig, context: Any) -> None:
         super().__init__(config, context)
         self.batches = self.received.setdefault(context.id, [])
+        context.kept["instances"] = self.instances = context.kept.get("instances", 0) + 1
         if config.down:
             self.gate = asyncio.Event()
 

@@ -363,3 +363,12 @@ async def test_many_reloads_leave_no_task_behind() -> None:
             await asyncio.sleep(0)
             counts.append(len(asyncio.all_tasks()))
         assert max(counts[40:]) <= max(counts[:10])
+
+
+async def test_a_restarted_component_finds_what_its_former_instance_kept() -> None:
+    async with reloading(TEXT) as running:
+        for number in range(2, 4):
+            assert await running.reload((running.text, TEXT.replace(QUEUE, f"sink: {{endpoint: e{number}}}")))
+            exporter = running.service.graph.deliveries["sink"].exporter
+            assert isinstance(exporter, RecordedSink)
+            assert exporter.instances == number
