@@ -9,7 +9,7 @@ from otel_zernel.engine.service import Patience
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
 from tests.core.engine.recording import RECORDED, RecordedSink, Recording, reloading
-from tests.core.parts import settings_of, values_of
+from tests.core.parts import Parts, settings_of, values_of
 
 TEXT = """
 receivers: {feed: , feed/b: }
@@ -299,7 +299,7 @@ async def test_a_constructor_that_fails_changes_nothing() -> None:
             raise CannotStart("no such device")
 
     async with reloading(TEXT) as running:
-        parts = {**RECORDED, "exporters": {**RECORDED["exporters"], "broken": Broken}}
+        parts: Parts = {**RECORDED, "exporters": {**RECORDED["exporters"], "broken": Broken}}
         text = running.text.replace("sink/b: {", "broken: , sink/b: {").replace("[sink/b]", "[sink/b, broken]")
         assert not await running.service.reload(settings_of(text, parts))
         assert running.events() == []
