@@ -195,7 +195,7 @@ class Delivery:
         while True:
             await self._entered.wait()
             if self._dismissed:
-                self._losses.gave_up(batch, "a reload removed the exporter")
+                self._losses.abandoned(batch)
                 return False
             with suppress(Interrupted):
                 return await self._consumers.deliver(Request(batch))
