@@ -22,7 +22,7 @@ _logger = logging.getLogger("otel_zernel.engine.service")
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """What one reload changes, with the new instances, which are not started."""
+    """The changes of one reload, with the new instances, which are not started."""
 
     settings: Settings
     found: Difference

@@ -91,10 +91,10 @@ def collector(folder: Path, text: str, *arguments: str) -> Iterator[Collector]:
         running.end()
 
 
-def wait_for(condition: Callable[[], object], what: object = "") -> None:
+def wait_for(condition: Callable[[], object], subject: object = "") -> None:
     ends = time.monotonic() + LONG
     while not condition():
-        assert time.monotonic() < ends, what
+        assert time.monotonic() < ends, subject
         time.sleep(0.03)
 
 

@@ -36,7 +36,7 @@ class Recording:
 
     @classmethod
     async def happens(cls, event: str, component: Component) -> None:
-        """Records an event of a component, and does what the test asked for."""
+        """Records an event of a component, and fails or hangs if the test asked for it."""
         path = component.context.path
         cls.events.append(f"{event} {path}")
         if event in ("enter", "run") and path in cls.refusing:
@@ -50,7 +50,7 @@ class NumberConfig(ComponentConfig):
 
 
 class Feed(Receiver):
-    """Emits what the test feeds to it."""
+    """Emits the batches that the test feeds to it."""
 
     Config = NumberConfig
 

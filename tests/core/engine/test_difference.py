@@ -88,7 +88,7 @@ def test_an_equal_configuration_keeps_everything(running: Definitions, uses: Use
 
 
 @given(configured, configured)
-def test_the_way_back_adds_what_the_way_there_removes(one: Definitions, other: Definitions) -> None:
+def test_the_way_back_adds_the_places_that_the_way_there_removes(one: Definitions, other: Definitions) -> None:
     there, back = difference(one, other), difference(other, one)
     assert (set(there.added), set(there.removed)) == (set(back.removed), set(back.added))
     assert there.restarted.keys() == back.restarted.keys()
@@ -134,7 +134,7 @@ def test_the_fates_of_a_changed_configuration(change: tuple[str, str], expected:
     assert {fate: names for fate, names in difference(running, wanted).lines() if fate != "kept"} == expected
 
 
-def test_what_uses_a_changed_extension_restarts_also_through_other_extensions() -> None:
+def test_components_that_use_a_changed_extension_restart_also_through_other_extensions() -> None:
     running = {place: definition_of(place, 1) for place in PLACES}
     wanted = running | {PLACES[0]: definition_of(PLACES[0], 2)}
     uses = {PLACES[1]: {IDS[0]}, PLACES[3]: {IDS[1]}, PLACES[4]: {IDS[2]}}

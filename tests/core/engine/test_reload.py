@@ -1,4 +1,4 @@
-"""A reload exchanges what differs. The rest goes on with its queues and its state, and nothing is lost."""
+"""A reload exchanges the components that differ. The others go on with their queues and states, and nothing is lost."""
 
 import asyncio
 import logging
@@ -77,7 +77,7 @@ async def test_an_exporter_with_another_endpoint_delivers_the_queue_of_the_old_o
         assert running.events() == ["leave exporters::sink", "enter exporters::sink"]
 
 
-async def test_a_queue_that_shrinks_keeps_what_it_holds() -> None:
+async def test_a_queue_that_shrinks_keeps_its_batches() -> None:
     async with reloading(TEXT.replace(QUEUE, QUEUE[:-1] + ", down: true, timeout: 0}")) as running:
         Recording.feed(1, 2, 3, 4)
         await until(lambda: running.waiting("sink") == 4)
@@ -129,7 +129,7 @@ async def test_a_removed_exporter_delivers_its_queue_first() -> None:
         assert running.service.graph.deliveries.keys() == {"sink"}
 
 
-async def test_what_a_removed_exporter_cannot_deliver_in_time_is_counted_and_logged(
+async def test_batches_that_a_removed_exporter_cannot_deliver_in_time_are_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     dead = TEXT.replace("sink/b: {", "sink/b: {down: true, timeout: 0, ")
@@ -365,7 +365,7 @@ async def test_many_reloads_leave_no_task_behind() -> None:
         assert max(counts[40:]) <= max(counts[:10])
 
 
-async def test_a_restarted_component_finds_what_its_former_instance_kept() -> None:
+async def test_a_restarted_component_finds_the_values_that_its_former_instance_kept() -> None:
     async with reloading(TEXT) as running:
         for number in range(2, 4):
             assert await running.reload((running.text, TEXT.replace(QUEUE, f"sink: {{endpoint: e{number}}}")))

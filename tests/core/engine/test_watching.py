@@ -8,7 +8,7 @@ from otel_zernel.testing import FakeClock, until
 
 
 class Files:
-    """What each look at the files finds, one after the other; the last for ever."""
+    """The results of the looks at the files, one after the other; the last one for ever."""
 
     def __init__(self, *looks: dict[str, str]) -> None:
         self.looks = list(looks)
