@@ -283,20 +283,30 @@ class Backend(ThreadingHTTPServer):
 TO_BACKEND = """
 receivers: {csv: {files: ["%s/in.csv"], layout: wide, follow: true, interval: 20ms, batch_size: 50}}
 exporters:
-  otlp_http: {endpoint: "http://127.0.0.1:%d", compression: none, encoding: proto}
+  otlp_http: {endpoint: "http://127.0.0.1:%d", compression: none, encoding: proto, sending_queue: {%s}}
+extensions: {file_storage: {directory: "%s/storage", create_directory: true}}
 service:
+  extensions: [file_storage]
   telemetry: {metrics: {level: none}, logs: {sampling: {enabled: false}}}
   pipelines: {p: {receivers: [csv], exporters: [otlp_http]}}
 """
 
 
-def test_a_corrected_endpoint_rescues_the_whole_queue_of_a_dead_exporter(tmp_path: Path) -> None:
+def to_backend(folder: Path, port: int, queue: str) -> str:
+    return TO_BACKEND % (folder, port, queue, folder)
+
+
+@pytest.mark.parametrize("queue", ["", "storage: file_storage"], ids=["memory", "durable"])
+@pytest.mark.parametrize("after", ["same", "storage: file_storage"])
+def test_a_corrected_endpoint_rescues_the_whole_queue_of_a_dead_exporter(
+    tmp_path: Path, queue: str, after: str
+) -> None:
     (closed,) = free_ports(1)
     rows = 4000
     (tmp_path / "in.csv").write_text(HEADER + "".join(f"{1767225600 + row},0,node,{row}\n" for row in range(rows)))
-    with Backend() as backend, collector(tmp_path, TO_BACKEND % (tmp_path, closed)) as running:
+    with Backend() as backend, collector(tmp_path, to_backend(tmp_path, closed, queue)) as running:
         running.logs("Export failed")
-        running.configure(TO_BACKEND % (tmp_path, backend.server_port))
+        running.configure(to_backend(tmp_path, backend.server_port, queue if after == "same" else after))
         running.reload()
         wait_for(lambda: backend.values.total() >= rows)
         assert running.end() == 0

@@ -135,6 +135,15 @@ class Summer(Processor):
         return [batch_of(1000 + self.total)]
 
 
+class Passing(Processor):
+    """Forwards each batch."""
+
+    Config = NumberConfig
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        return [batch]
+
+
 class Ticking(Processor):
     """Emits 1 at each tick, every 50 ms."""
 
@@ -149,7 +158,7 @@ class Ticking(Processor):
 
 RECORDED: Parts = {
     "receivers": {**PARTS["receivers"], "feed": Feed},
-    "processors": {**PARTS["processors"], "summer": Summer, "ticking": Ticking},
+    "processors": {**PARTS["processors"], "summer": Summer, "ticking": Ticking, "passing": Passing},
     "exporters": {"sink": RecordedSink},
     "extensions": {"store": Store, "memory": Disks},
 }

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import random
+from collections import Counter
 
 import pytest
 
@@ -372,3 +374,50 @@ async def test_a_restarted_component_finds_the_values_that_its_former_instance_k
             exporter = running.service.graph.deliveries["sink"].exporter
             assert isinstance(exporter, RecordedSink)
             assert exporter.instances == number
+
+
+def any_configuration(chance: random.Random) -> str:
+    """Two receivers that never change, into two pipelines with separate exporters; all else differs at random."""
+    exporters = chance.sample(range(4), 4)
+    split = chance.randint(1, 3)
+    sinks = [f"sink/{one}: {{endpoint: e{chance.randint(0, 1)}}}" for one in range(4)]
+    stores = f"store: {{number: {chance.randint(0, 1)}}}"
+    processors = [chance.sample(["passing/a", "passing/b"], chance.randint(0, 2)) for _ in range(2)]
+    one, two = (", ".join(f"sink/{number}" for number in part) for part in (exporters[:split], exporters[split:]))
+    return f"""
+receivers: {{feed: , feed/b: }}
+processors: {{passing/a: {{number: {chance.randint(0, 1)}}}, passing/b: }}
+exporters: {{{", ".join(sinks)}}}
+extensions: {{{stores}}}
+service:
+  extensions: [store]
+  pipelines:
+    one: {{receivers: [feed], processors: [{", ".join(processors[0])}], exporters: [{one}]}}
+    two: {{receivers: [feed/b], processors: [{", ".join(processors[1])}], exporters: [{two}]}}
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_random_reloads_some_of_them_failing_lose_and_repeat_nothing(seed: int) -> None:
+    chance = random.Random(seed)  # no secret
+    async with reloading(any_configuration(chance), Patience(retry=0.02)) as running:
+        fed = 0
+        for _ in range(15):
+            for _ in range(chance.randint(0, 30)):
+                Recording.feed(fed, receiver=chance.choice(["feed", "feed/b"]))
+                fed += 1
+            Recording.refusing.clear()
+            if chance.random() < 0.3:
+                Recording.refusing.add(f"exporters::sink/{chance.randint(0, 3)}")
+            text = any_configuration(chance)
+            change = asyncio.create_task(running.reload((running.text, text)))
+            while not change.done():
+                Recording.feed(fed, receiver=chance.choice(["feed", "feed/b"]))
+                fed += 1
+                await asyncio.sleep(0)
+            await change
+        Recording.refusing.clear()
+        await until(lambda: not running.service.undelivered() and all(one.empty() for one in Recording.feeds.values()))
+        received = {sink: Counter(running.received(sink)) for sink in RecordedSink.received}
+        assert set().union(*received.values()) == set(range(fed)), "every batch has reached an exporter"
+        assert all(max(counts.values(), default=1) == 1 for counts in received.values()), "no exporter got one twice"
