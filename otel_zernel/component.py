@@ -63,6 +63,9 @@ class Context:
     that their pipeline carries."""
     extensions: Mapping[str, "Extension"] = field(default_factory=dict)
     """The extensions in `service::extensions`, by id. They are entered before every other component."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """Values that the component wants to keep over a reload that restarts it: the next instance in its place finds
+    them. They end with the process."""
 
     @property
     def path(self) -> str:

@@ -47,7 +47,10 @@ class CsvExporter(Exporter):
             raise Retryable(f"cannot write {self.config.path}: {error.strerror}") from error
 
     def _open(self) -> FileIO:
-        file = FileIO(self.config.path, "a" if self.config.append else "w")
+        opened: set[str] = self.context.kept.setdefault("opened", set())  # a reload must not empty the file again
+        append = self.config.append or str(self.config.path) in opened
+        file = FileIO(self.config.path, "a" if append else "w")
+        opened.add(str(self.config.path))
         if not file.tell():
             _append(file, HEADER.encode())
         return file

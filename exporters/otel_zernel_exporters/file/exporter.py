@@ -65,7 +65,10 @@ class FileExporter(Exporter):
         if self.config.create_directory:
             mode = int(self.config.directory_permissions, 8)
             self.config.path.parent.mkdir(mode, parents=True, exist_ok=True)
-        self._file.open(append=self.config.append or self.config.rotation is not None)
+        opened: set[str] = self.context.kept.setdefault("opened", set())  # a reload must not empty the file again
+        append = self.config.append or self.config.rotation is not None or str(self.config.path) in opened
+        self._file.open(append=append)
+        opened.add(str(self.config.path))
 
     def _write(self, batch: Batch) -> None:
         # One write for the whole batch: after a failure the file has no part of it, so a retry writes nothing twice.

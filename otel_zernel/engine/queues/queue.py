@@ -135,6 +135,11 @@ class Queue(ABC):
         The result is done when the batch is safe: on the disk, or delivered. None if the queue is in memory.
         """
 
+    def take_over(self, former: "Queue") -> None:
+        """Adds the entries of a queue that is not used any more, even if they do not fit."""
+        for lease in iter(former.lease, None):
+            self.put(lease.batch)
+
     def lease(self) -> Lease | None:
         """Leases the oldest entry. None if no entry is available."""
         if self._max_age_ns:
