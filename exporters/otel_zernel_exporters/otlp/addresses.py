@@ -3,7 +3,7 @@
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from otel_zernel.clock import Clock
 
@@ -39,6 +39,11 @@ class Addresses:
         start = self._turn % len(self._known)
         rotated = self._known[start:] + self._known[:start]
         return sorted(rotated, key=self._failed.__contains__)
+
+    @property
+    def known(self) -> Sequence[str]:
+        """All addresses of the last resolution."""
+        return self._known
 
     def fail(self, address: str) -> None:
         """Notes that no connection to the address was possible."""

@@ -18,9 +18,8 @@ from otel_zernel_exporters.otlp.tls_config import TlsConfig
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:/@\s\[\]]+):\d{1,5}")
 _URL = re.compile(rf"(?P<scheme>https?)://(?P<place>{_HOST_AND_PORT.pattern})/?")
-_TARGET = re.compile(
-    r"(dns|ipv4|ipv6|unix|unix-abstract|vsock):\D"
-)  # https://grpc.github.io/grpc/core/md_doc_naming.html
+# https://grpc.github.io/grpc/core/md_doc_naming.html
+_TARGET = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock):\D|ipv4:\d+\.")
 
 
 def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
@@ -123,6 +122,21 @@ class OtlpGrpcConfig(OtlpConfig):
         """The endpoint as a gRPC target."""
         url = _URL.fullmatch(self.endpoint)
         return url["place"] if url else self.endpoint
+
+    @property
+    def host_and_port(self) -> tuple[str, int] | None:
+        """The host that the system resolves; None for any other gRPC target."""
+        place = self.target.removeprefix("dns:///").removeprefix("dns:")
+        if not _HOST_AND_PORT.fullmatch(place):
+            return None
+        host, _, port = place.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def listed_addresses(self) -> list[str]:
+        """The targets of `ipv4:` and `ipv6:` with several addresses; empty for any other target."""
+        scheme, _, rest = self.target.partition(":")
+        return [f"{scheme}:{one}" for one in rest.split(",")] if scheme in {"ipv4", "ipv6"} else []
 
 
 class OtlpHttpConfig(OtlpConfig):

@@ -1,14 +1,14 @@
 """The exporter for OTLP over gRPC."""
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel_exporters.otlp.channel import RENEWAL, is_renewed, is_stuck, is_too_long, open_channel
+from otel_zernel_exporters.otlp.addresses import Resolve, resolve
+from otel_zernel_exporters.otlp.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
@@ -23,9 +23,6 @@ if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
 _RETRYABLE = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
 _UNAUTHENTICATED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 
-_LONGEST_GRACE = 3600.0
-"""Seconds in which requests on a replaced channel must finish, if `timeout` is 0."""
-
 
 class OtlpGrpcExporter(Exporter):
     """Sends OTLP over gRPC: one request for each signal of a batch."""
@@ -35,72 +32,77 @@ class OtlpGrpcExporter(Exporter):
     delivery = "remote"
     config: OtlpGrpcConfig
 
-    def __init__(self, config: OtlpGrpcConfig, context: Context) -> None:
+    def __init__(self, config: OtlpGrpcConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
         self._tls = None if config.plaintext else TlsFiles(config.tls, context)
         self._credentials = Credentials(config.auth, context)
         self._metadata = {name.lower(): value.get_secret_value() for name, value in config.headers.items()}
-        self._security: ChannelCredentials | None = None
-        """TLS of the channels. They share their connections as long as it is the same."""
-        self._channel: Channel | None = None
-        self._opened_at = 0.0
-        self._closing: set[asyncio.Task[None]] = set()
+        self._resolve = resolve
+        self._channels: Channels | None = None
 
     async def __aenter__(self) -> Self:
         self._credentials.open()
+        self._channels = Channels(self.config, self.context.clock, self._resolve)
         if self._tls:
-            self._security = _security(await self._tls.read())
-        self._open()
+            self._channels.secure(_security(await self._tls.read()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await asyncio.gather(*self._closing)
-        if self._channel:
-            await self._channel.close(grace=None)
-            self._channel = None
+        if self._channels:
+            await self._channels.close()
+            self._channels = None
 
     async def export(self, batch: Batch) -> None:
+        if self._channels is None:
+            raise Permanent("the exporter is not open")
         if self._tls and (pem := await self._tls.changed()):
-            self._security = _security(pem)
-            self._reopen()
-        elif is_renewed(self.config) and self.context.clock.monotonic() >= self._opened_at + RENEWAL:
-            self._reopen()
+            self._channels.secure(_security(pem))
         for signal in signals_of(batch):
-            await self._send(signal, batch)
+            await self._send(signal, batch, self._channels)
 
-    def _open(self) -> None:
-        self._channel = open_channel(self.config, self._security)
-        self._opened_at = self.context.clock.monotonic()
-
-    def _reopen(self) -> None:
-        """Replaces the channel. Requests on the old one finish."""
-        old = self._channel
-        self._open()
-        if old:
-            closing = asyncio.create_task(old.close(grace=self.config.timeout or _LONGEST_GRACE))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-
-    async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
+    async def _send(self, signal: OtlpSignal, batch: Batch, channels: Channels) -> None:
+        """Sends to the next address of the endpoint; to another one if no connection is possible."""
         from grpc.aio import AioRpcError
 
-        channel = self._channel
-        if channel is None:
-            raise Permanent("the exporter is not open")
+        failed: AioRpcError | None = None
+        for target in await self._targets(channels):
+            channel = channels.get(target)
+            try:
+                await self._call(channel, signal, batch)
+            except AioRpcError as error:
+                failed = error
+                if is_stuck(channel, error):
+                    channels.discard(target, channel)
+                if not is_unconnected(channel, error):
+                    break
+                channels.fail(target)
+            else:
+                return
+        if failed:
+            raise self._failure(failed) from failed
+
+    async def _call(self, channel: "Channel", signal: OtlpSignal, batch: Batch) -> None:
+        """One request. Raises `AioRpcError`."""
+        from grpc.aio import AioRpcError
+
         metadata = _metadata({**self._metadata, **self._credentials.headers()})
         call = channel.unary_unary(signal.method, None, None)
         try:
             answer = await call(signal.encode(batch), timeout=self.config.timeout or None, metadata=metadata)
         except AioRpcError as error:
-            if is_too_long(error):
-                self.context.logger.warning("The server accepted the %s, but its response is too long", signal.items)
-                return
-            if is_stuck(channel, error) and channel is self._channel:
-                self._reopen()
-            raise self._failure(error) from error
-        read_response(answer, signal, batch, self.context)
+            if not is_too_long(error):
+                raise
+            self.context.logger.warning("The server accepted the %s, but its response is too long", signal.items)
+        else:
+            read_response(answer, signal, batch, self.context)
+
+    async def _targets(self, channels: Channels) -> Sequence[str]:
+        try:
+            return await channels.in_turn()
+        except OSError as error:
+            raise Retryable(f"{self.config.endpoint}: cannot resolve the host: {error.strerror}") from error
 
     def _failure(self, error: "AioRpcError") -> Retryable | Permanent:
         code, details = error.code().name, (error.details() or "")[:500]

@@ -87,8 +87,8 @@ class HttpAnswer:
         message = without_query(self._message(), url)
         sentence = f"{shown(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
         if 300 <= self.status < 400:
-            target = f"; set the endpoint to {shown(self.location)}" if self.location else ""
-            return Permanent(f"{sentence}; redirects are not followed{target}"[:1000])
+            target = f"; set the endpoint to {shown(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
+            return Permanent(f"{sentence}; redirects are not followed{target}")
         if self.status in _RETRYABLE:
             return Retryable(sentence, retry_after(self.retry_after, now_ns))
         return Permanent(sentence + (advice if self.status in _UNAUTHENTICATED else ""))

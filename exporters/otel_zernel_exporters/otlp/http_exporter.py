@@ -149,8 +149,8 @@ class OtlpHttpExporter(Exporter):
                 if addresses and place:
                     addresses.fail(place)
             except httpx.TransportError as error:
-                raise Retryable(_sentence(url, error)) from error
-        raise Retryable(_sentence(url, failed)) from failed
+                raise Retryable(f"{shown(url)}: {_reason(error, url)}") from error
+        raise Retryable(f"{shown(url)}: {_reason(failed, url)}") from failed
 
     async def _post_to(self, place: str | None, url: str, body: bytes, connect_timeout: float | None) -> HttpAnswer:
         """Posts to one address of the host; without one, httpx resolves the host. Raises `httpx.TransportError`."""
@@ -183,6 +183,6 @@ class OtlpHttpExporter(Exporter):
         return _COMPRESS[self.config.compression](encode(batch))
 
 
-def _sentence(url: str, error: Exception | None) -> str:
+def _reason(error: Exception | None, url: str) -> str:
     advice = " (does the server expect plaintext? use http://)" if "WRONG_VERSION_NUMBER" in str(error) else ""
-    return f"{shown(url)}: {without_query(str(error), url) or type(error).__name__}{advice}"
+    return f"{without_query(str(error), url) or type(error).__name__}{advice}"

@@ -1,0 +1,122 @@
+"""Both exporters send the credentials of an authentication extension."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import grpc
+import pytest
+from starlette.responses import Response
+
+from otel_zernel.authentication import ClientAuthenticator
+from otel_zernel.component import ComponentConfig, Context, Extension
+from otel_zernel.errors import CannotStart, Permanent, Retryable
+from otel_zernel.testing import make_context
+from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
+from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
+from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch
+
+
+class Token(ClientAuthenticator):
+    """An extension whose token the test changes."""
+
+    def __init__(self, value: str | Exception = "Bearer one") -> None:
+        super().__init__(ComponentConfig(), make_context("extensions", "token"))
+        self.value = value
+
+    def headers(self) -> Mapping[str, str]:
+        if isinstance(self.value, Exception):
+            raise self.value
+        return {"authorization": self.value}
+
+
+class Sink:
+    """A server of one transport, and the exporter for it."""
+
+    def __init__(self, transport: str) -> None:
+        self.transport = transport
+        self.http, self.grpc = HttpSink(), GrpcSink()
+
+    def serve(self) -> AbstractAsyncContextManager[object]:
+        return self.http.serve() if self.transport == "http" else self.grpc.serve()
+
+    def exporter(
+        self, place: object, extension: Extension | None, **fields: Any
+    ) -> OtlpHttpExporter | OtlpGrpcExporter:
+        fields = {"auth": {"authenticator": "token"}, **fields}
+        context: Context = make_context("exporters", "otlp", extensions={"token": extension} if extension else {})
+        if self.transport == "http":
+            return OtlpHttpExporter(OtlpHttpConfig.model_validate({"endpoint": place, **fields}), context)
+        config = OtlpGrpcConfig.model_validate({"endpoint": f"http://localhost:{place}", **fields})
+        return OtlpGrpcExporter(config, context)
+
+    def refuse(self) -> None:
+        async def answer(call: Any) -> None:
+            await call.abort(grpc.StatusCode.UNAUTHENTICATED, "expired")
+
+        self.http.answers.append(Response("expired", 401, media_type="text/plain"))
+        self.grpc.answers.append(answer)
+
+    @property
+    def authorizations(self) -> list[object]:
+        received = [one.headers for one in self.http.requests] if self.transport == "http" else self.grpc.metadata
+        return [headers["authorization"] for headers in received]
+
+
+both = pytest.mark.parametrize("transport", ["grpc", "http"])
+
+
+@both
+async def test_the_token_is_asked_for_each_request_and_replaces_a_configured_header(transport: str) -> None:
+    sink, token = Sink(transport), Token()
+    async with (
+        sink.serve() as place,
+        sink.exporter(place, token, headers={"Authorization": "Bearer configured"}) as exporter,
+    ):
+        await exporter.export(metrics_batch())
+        token.value = "Bearer two"
+        await exporter.export(metrics_batch())
+    assert sink.authorizations == ["Bearer one", "Bearer two"]
+
+
+@both
+async def test_refused_credentials_are_permanent_and_name_the_extension(transport: str) -> None:
+    sink = Sink(transport)
+    sink.refuse()
+    async with sink.serve() as place, sink.exporter(place, Token("Bearer geheim")) as exporter:
+        with pytest.raises(
+            Permanent, match=r"expired \(the server refused the credentials of extension token\)"
+        ) as seen:
+            await exporter.export(metrics_batch())
+    assert "geheim" not in str(seen.value)
+
+
+@both
+async def test_missing_credentials_are_permanent_with_advice(transport: str) -> None:
+    sink = Sink(transport)
+    sink.refuse()
+    async with sink.serve() as place, sink.exporter(place, None, auth=None) as exporter:
+        with pytest.raises(Permanent, match=r"expired \(if the server requires credentials, set auth::authenticator"):
+            await exporter.export(metrics_batch())
+
+
+@both
+@pytest.mark.parametrize("value", [FileNotFoundError("no token file"), "Bearer geheim\n", "Bearer g\u00e9heim"])
+async def test_unusable_credentials_keep_the_batch_and_are_not_printed(transport: str, value: str | Exception) -> None:
+    sink = Sink(transport)
+    async with sink.serve() as place, sink.exporter(place, Token(value)) as exporter:
+        with pytest.raises(Retryable, match="extension token") as seen:
+            await exporter.export(metrics_batch())
+    assert "heim" not in str(seen.value)
+    assert sink.authorizations == []
+
+
+@both
+async def test_an_extension_that_is_not_enabled_or_no_authenticator_stops_the_start(transport: str) -> None:
+    sink = Sink(transport)
+    place = "http://localhost:1" if transport == "http" else 1
+    with pytest.raises(CannotStart, match="extension token is not enabled; add it to service::extensions"):
+        await sink.exporter(place, None).__aenter__()
+    other = Extension(ComponentConfig(), make_context("extensions", "token"))
+    with pytest.raises(CannotStart, match="extension token cannot authenticate exporters"):
+        await sink.exporter(place, other).__aenter__()
