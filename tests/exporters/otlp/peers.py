@@ -162,7 +162,7 @@ async def serve_raw(handle: Handle, ssl: SSLContext | None = None, host: str = "
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-            open_connections.discard(task)  # type: ignore[arg-type]
+            open_connections.discard(task)
 
     server = await asyncio.start_server(serve_one, host, 0, ssl=ssl)
     try:
