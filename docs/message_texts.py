@@ -52,7 +52,8 @@ class SourceFile:
     @property
     def validates(self) -> bool:
         """Whether its `ValueError` becomes a mistake in the configuration."""
-        return "config" in self.path.parts or self.path.stem in ("config", "environment", "types")
+        stem = self.path.stem
+        return "config" in self.path.parts or stem in ("config", "environment", "types") or stem.endswith("_config")
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:

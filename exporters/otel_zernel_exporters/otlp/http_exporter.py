@@ -149,8 +149,8 @@ class OtlpHttpExporter(Exporter):
                 if addresses and place:
                     addresses.fail(place)
             except httpx.TransportError as error:
-                raise Retryable(f"{shown(url)}: {_reason(error, url)}") from error
-        raise Retryable(f"{shown(url)}: {_reason(failed, url)}") from failed
+                raise Retryable(f"no answer from {shown(url)}: {_reason(error, url)}{_advice(error)}") from error
+        raise Retryable(f"no answer from {shown(url)}: {_reason(failed, url)}{_advice(failed)}") from failed
 
     async def _post_to(self, place: str | None, url: str, body: bytes, connect_timeout: float | None) -> HttpAnswer:
         """Posts to one address of the host; without one, httpx resolves the host. Raises `httpx.TransportError`."""
@@ -184,5 +184,8 @@ class OtlpHttpExporter(Exporter):
 
 
 def _reason(error: Exception | None, url: str) -> str:
-    advice = " (does the server expect plaintext? use http://)" if "WRONG_VERSION_NUMBER" in str(error) else ""
-    return f"{without_query(str(error), url) or type(error).__name__}{advice}"
+    return without_query(str(error), url) or type(error).__name__
+
+
+def _advice(error: Exception | None) -> str:
+    return " (does the server expect plaintext? use http://)" if "WRONG_VERSION_NUMBER" in str(error) else ""

@@ -15,10 +15,10 @@ from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.budget.overhead import GROUP_KINDS, Group
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
+from otel_zernel_receivers.ebpf.probed_file import ProbedFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.probes.marks import Mark, sentence
-from otel_zernel_receivers.ebpf.probes.probed_file import ProbedFile
 from otel_zernel_receivers.ebpf.probes.search import Find, Search, Searched
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
