@@ -1,7 +1,9 @@
 """Both exporters send the credentials of an authentication extension."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -9,9 +11,10 @@ import pytest
 from starlette.responses import Response
 
 from otel_zernel.authentication import ClientAuthenticator
+from otel_zernel.clock import SystemClock
 from otel_zernel.component import ComponentConfig, Context, Extension
 from otel_zernel.errors import CannotStart, Permanent, Retryable
-from otel_zernel.testing import make_context
+from otel_zernel.testing import make_context, until
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig
 from tests.exporters.otlp.peers import GrpcSink, HttpSink, metrics_batch
@@ -27,7 +30,7 @@ class Token(ClientAuthenticator):
     def headers(self) -> Mapping[str, str]:
         if isinstance(self.value, Exception):
             raise self.value
-        return {"authorization": self.value}
+        return {"authorization": self.value} if self.value else {}
 
 
 class Sink:
@@ -117,6 +120,35 @@ async def test_an_extension_that_is_not_enabled_or_no_authenticator_stops_the_st
     place = "http://localhost:1" if transport == "http" else 1
     with pytest.raises(CannotStart, match="extension token is not enabled; add it to service::extensions"):
         await sink.exporter(place, None).__aenter__()
-    other = Extension(ComponentConfig(), make_context("extensions", "token"))
-    with pytest.raises(CannotStart, match="extension token cannot authenticate exporters"):
-        await sink.exporter(place, other).__aenter__()
+    for other in (Extension(ComponentConfig(), make_context("extensions", "token")), Token("")):
+        with pytest.raises(CannotStart, match="extension token cannot authenticate exporters"):
+            await sink.exporter(place, other).__aenter__()
+
+
+@both
+async def test_a_token_that_changes_in_its_file_is_sent_from_then_on(transport: str, tmp_path: Path) -> None:
+    bearer = pytest.importorskip("otel_zernel_extensions.bearertokenauth").BearerTokenAuthExtension
+    sink, file = Sink(transport), tmp_path / "token"
+    file.write_text("one")
+    config = bearer.Config.model_validate({"filename": str(file)})
+    async with (
+        bearer(config, make_context("extensions", "token", clock=SystemClock())) as extension,
+        sink.serve() as at,
+    ):
+        async with sink.exporter(at, extension) as exporter:
+            await exporter.export(metrics_batch())
+            file.write_text("two")
+            await until(lambda: "two" in extension.headers()["authorization"])
+            await exporter.export(metrics_batch())
+    assert sink.authorizations == ["Bearer one", "Bearer two"]
+
+
+@both
+async def test_a_user_and_password_are_sent(transport: str) -> None:
+    basic = pytest.importorskip("otel_zernel_extensions.basicauth").BasicAuthExtension
+    sink, clients = Sink(transport), {"client_auth": {"username": "team", "password": "geheim"}}
+    context = make_context("extensions", "token", clock=SystemClock())
+    async with basic(basic.Config.model_validate(clients), context) as extension, sink.serve() as place:
+        async with sink.exporter(place, extension) as exporter:
+            await exporter.export(metrics_batch())
+    assert sink.authorizations == [f"Basic {b64encode(b'team:geheim').decode()}"]
