@@ -52,8 +52,7 @@ class SourceFile:
     @property
     def validates(self) -> bool:
         """Whether its `ValueError` becomes a mistake in the configuration."""
-        stem = self.path.stem
-        return "config" in self.path.parts or stem in ("config", "environment", "types") or stem.endswith("_config")
+        return "config" in self.path.parts or self.path.stem.endswith(("config", "environment", "types"))
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:

@@ -134,12 +134,12 @@ async def test_a_token_that_changes_in_its_file_is_sent_from_then_on(transport: 
     async with (
         bearer(config, make_context("extensions", "token", clock=SystemClock())) as extension,
         sink.serve() as at,
+        sink.exporter(at, extension) as exporter,
     ):
-        async with sink.exporter(at, extension) as exporter:
-            await exporter.export(metrics_batch())
-            file.write_text("two")
-            await until(lambda: "two" in extension.headers()["authorization"])
-            await exporter.export(metrics_batch())
+        await exporter.export(metrics_batch())
+        file.write_text("two")
+        await until(lambda: "two" in extension.headers()["authorization"])
+        await exporter.export(metrics_batch())
     assert sink.authorizations == ["Bearer one", "Bearer two"]
 
 
@@ -148,7 +148,10 @@ async def test_a_user_and_password_are_sent(transport: str) -> None:
     basic = pytest.importorskip("otel_zernel_extensions.basicauth").BasicAuthExtension
     sink, clients = Sink(transport), {"client_auth": {"username": "team", "password": "geheim"}}
     context = make_context("extensions", "token", clock=SystemClock())
-    async with basic(basic.Config.model_validate(clients), context) as extension, sink.serve() as place:
-        async with sink.exporter(place, extension) as exporter:
-            await exporter.export(metrics_batch())
+    async with (
+        basic(basic.Config.model_validate(clients), context) as extension,
+        sink.serve() as place,
+        sink.exporter(place, extension) as exporter,
+    ):
+        await exporter.export(metrics_batch())
     assert sink.authorizations == [f"Basic {b64encode(b'team:geheim').decode()}"]
