@@ -78,6 +78,10 @@ class Collector:
         named = (count for name, count in self.counts.items() if name.startswith(f"otelcol_exporter_{outcome}_metric"))
         return sum(count[exporter] for count in named)
 
+    def rejected(self, exporter: str) -> int:
+        """Points that the backend rejected in requests that it accepted."""
+        return sum(count[exporter] for name, count in self.counts.items() if "dropped_items" in name)
+
     def settled(self, exporter: str) -> int:
         """Points that were sent or given up."""
         return self.of(exporter, "sent") + self.of(exporter, "send_failed")
@@ -125,6 +129,8 @@ async def test_every_point_for_every_odd_backend_is_sent_or_counted_or_queued(
     for exporter in backends.exporters.keys() - {kept}:
         check(exporter, collector, backends)
     assert collector.settled(kept) == 0
+    for exporter in ("otlp_http/partial", "otlp_grpc/partial"):
+        assert collector.rejected(exporter) == ROWS // BATCH
     assert f"{kept} could not deliver {ROWS} metric points" in text
     assert collector.largest < LARGEST_MIB
     assert "Traceback" not in text

@@ -63,8 +63,17 @@ class Addresses:
 
 def is_address(host: str) -> bool:
     """Whether the host of a URL is an IP address."""
+    return _address(host) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host of a URL is this machine."""
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(host.strip("[]").partition("%")[0])
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
-        return False
-    return True
+        return None

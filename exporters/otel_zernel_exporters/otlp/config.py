@@ -7,10 +7,11 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
-from otel_zernel.batch import Signal
+from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.types import Duration, PositiveDuration, Secret
+from otel_zernel_exporters.otlp.addresses import is_loopback
 from otel_zernel_exporters.otlp.credentials import PRINTABLE
 from otel_zernel_exporters.otlp.environment import HEADER_NAME, SIGNAL_ENDPOINTS, fill_in
 from otel_zernel_exporters.otlp.redaction import shown
@@ -118,6 +119,12 @@ class OtlpGrpcConfig(OtlpConfig):
         return url["scheme"] == "http" if url else self.tls.insecure
 
     @property
+    def is_unprotected(self) -> bool:
+        """Whether others on the network can read the requests."""
+        host = self.host_and_port
+        return self.plaintext and not self.target.startswith("unix") and not (host and is_loopback(host[0]))
+
+    @property
     def target(self) -> str:
         """The endpoint as a gRPC target."""
         url = _URL.fullmatch(self.endpoint)
@@ -177,6 +184,12 @@ class OtlpHttpConfig(OtlpConfig):
         if url.username or url.password:
             raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
         return endpoint
+
+    @property
+    def is_unprotected(self) -> bool:
+        """Whether others on the network can read the requests."""
+        urls = [urlsplit(self.url(signal)) for signal in SIGNALS]
+        return any(url.scheme == "http" and not is_loopback(url.hostname or "") for url in urls)
 
     def url(self, signal: Signal) -> str:
         """The URL for a signal; empty if none is configured."""

@@ -19,8 +19,11 @@ class Credentials:
         self._context = context
         self._authenticator: ClientAuthenticator | None = None
 
-    def open(self) -> None:
-        """Finds the extension. Raises `CannotStart` if it is not enabled, or serves receivers only."""
+    def open(self, *, unprotected: bool) -> None:
+        """Finds the extension. Raises `CannotStart` if it is not enabled, or serves receivers only.
+
+        `unprotected`: others on the network can read the requests.
+        """
         if self._id is None:
             return
         found = self._context.extension(self._id)
@@ -30,6 +33,10 @@ class Credentials:
                 "use bearertokenauth, or basicauth with client_auth"
             )
         self._authenticator = found
+        if unprotected:
+            self._context.logger.warning(
+                "The credentials of extension %s are sent without TLS, so others on the network can read them", self._id
+            )
 
     def headers(self) -> Mapping[str, str]:
         """The headers for one request. Raises `Retryable` if there are none now, for example without a token file."""

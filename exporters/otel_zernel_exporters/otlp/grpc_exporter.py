@@ -41,7 +41,7 @@ class OtlpGrpcExporter(Exporter):
         self._channels: Channels | None = None
 
     async def __aenter__(self) -> Self:
-        self._credentials.open()
+        self._credentials.open(unprotected=self.config.is_unprotected)
         self._channels = Channels(self.config, self.context.clock, self._resolve)
         if self._tls:
             self._channels.secure(_security(await self._tls.read()))

@@ -60,7 +60,7 @@ class OtlpHttpExporter(Exporter):
         self._client: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        self._credentials.open()
+        self._credentials.open(unprotected=self.config.is_unprotected)
         pem = await self._tls.read()
         self._ssl = await asyncio.to_thread(client_context, pem, self.config.tls, self._setting)
         self._client = self._connect(self._ssl)

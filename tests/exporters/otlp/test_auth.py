@@ -155,3 +155,30 @@ async def test_a_user_and_password_are_sent(transport: str) -> None:
     ):
         await exporter.export(metrics_batch())
     assert sink.authorizations == [f"Basic {b64encode(b'team:geheim').decode()}"]
+
+
+@pytest.mark.parametrize(
+    ("transport", "endpoint", "warned"),
+    [
+        ("http", "http://gateway:4318", True),
+        ("http", "https://gateway:4318", False),
+        ("http", "http://127.0.0.1:4318", False),
+        ("grpc", "http://gateway:4317", True),
+        ("grpc", "gateway:4317", False),
+        ("grpc", "http://localhost:4317", False),
+        ("grpc", "http://[::1]:4317", False),
+    ],
+)
+async def test_credentials_without_tls_are_warned_of(
+    transport: str, endpoint: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    fields = {"endpoint": endpoint, "auth": {"authenticator": "token"}}
+    own = make_context("exporters", "otlp", extensions={"token": Token()})
+    exporter = (
+        OtlpHttpExporter(OtlpHttpConfig.model_validate(fields), own)
+        if transport == "http"
+        else OtlpGrpcExporter(OtlpGrpcConfig.model_validate(fields), own)
+    )
+    async with exporter:
+        pass
+    assert ("The credentials of extension token are sent without TLS" in caplog.text) is warned
