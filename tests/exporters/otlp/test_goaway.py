@@ -38,6 +38,7 @@ VARIANTS = {
     "after the settings, every stream, open": (AFTER_SETTINGS, 2**31 - 1, False),
     "after the settings, stream 1, closed": (AFTER_SETTINGS, 1, True),
     "after the request, no stream, closed": (AFTER_HEADERS, 0, True),
+    "for ever": (AT_ONCE, 0, False),
 }
 
 
@@ -58,6 +59,10 @@ async def refusing(variant: str) -> AsyncIterator[tuple[int, list[int]]]:
             await reader.readexactly(moment)
         writer.write(goaway(last_stream))
         await writer.drain()
+        while variant == "for ever":
+            writer.write(frame(SETTINGS) + goaway(last_stream))
+            await writer.drain()
+            await asyncio.sleep(0.001)
         while not closes and await reader.read(1 << 16):
             pass
 
