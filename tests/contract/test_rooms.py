@@ -34,7 +34,7 @@ HOUSES: dict[str, list[set[str]]] = {
         },
     ],
     "otel_zernel_receivers.ebpf": [
-        {"__init__", "receiver", "session", "probed_files", "doctor"},
+        {"__init__", "receiver", "session", "probed_files", "probed_file", "doctor"},
         {"emit"},
         {"budget"},
         {"probes"},
