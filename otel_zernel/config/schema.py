@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
 from otel_zernel.component import ComponentConfig, Kind, Processor
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
+from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.exposure import exposure_warnings
 from otel_zernel.config.extension_ids import unusable_extensions
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
@@ -88,13 +89,17 @@ class ServiceSection(Section):
 
 
 def read_settings(
-    uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str], registry: Registry
+    uris: Sequence[str],
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    registry: Registry,
+    read: ReadText = read_text,
 ) -> Settings:
     """`load`, then `validate`. Raises `ConfigError` with every mistake.
 
     Also warns of files whose secrets every user of the machine may read.
     """
-    loaded = load(uris, overrides, environ)
+    loaded = load(uris, overrides, environ, read)
     settings = validate(loaded, registry, environ)
     sections: dict[Path, Any] = {("service", "telemetry"): settings.telemetry}
     for kind in KINDS:
