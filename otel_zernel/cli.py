@@ -21,7 +21,7 @@ from otel_zernel.config.watch import ReadFiles
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.storage import JournalView
-from otel_zernel.text import quoted, suggestion
+from otel_zernel.text import quoted, suggestion, without_secrets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(first: str, *more: str) -> int:
-    print("\n  ".join((f"Error: {first}", *more)), file=sys.stderr)
+    print(without_secrets("\n  ".join((f"Error: {first}", *more))), file=sys.stderr)
     return 1
 
 
