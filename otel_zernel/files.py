@@ -1,6 +1,33 @@
-"""Writing to files without a buffer."""
+"""Writing to files without a buffer, and the permissions of files that are created."""
 
+import contextlib
+import os
 from io import FileIO
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+
+def _permissions(text: str) -> str:
+    if not text.isascii() or not text.isdigit() or "8" in text or "9" in text or int(text, 8) > 0o777:
+        raise ValueError(f'{text!r} are not file permissions; write them in octal and quoted, like "0755"')
+    return text
+
+
+Permissions = Annotated[str, AfterValidator(_permissions)]
+"""Permissions of a file or a directory: octal digits, quoted in YAML. The umask of the process applies too."""
+
+OWNER_AND_GROUP = "0640"
+"""The default permissions of new files: telemetry may name users, hosts and commands."""
+
+
+def open_appending(path: Path, permissions: str) -> FileIO:
+    """Opens a file for writing at its end, and creates it with `permissions` if it is missing.
+
+    An existing file keeps its permissions. Raises `OSError`.
+    """
+    return FileIO(path, "ab", opener=lambda name, flags: os.open(name, flags, int(permissions, 8)))
 
 
 def write_whole(file: FileIO, content: bytes) -> None:
@@ -11,3 +38,17 @@ def write_whole(file: FileIO, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) or 0 :]
+
+
+def append_whole(file: FileIO, content: bytes) -> None:
+    """Appends all of the content, or leaves the file unchanged and raises `OSError`.
+
+    A pipe or a device cannot be left unchanged: it may have a part then.
+    """
+    end = os.fstat(file.fileno()).st_size
+    try:
+        write_whole(file, content)
+    except OSError:
+        with contextlib.suppress(OSError):  # a pipe and a device have no length
+            file.truncate(end)
+        raise

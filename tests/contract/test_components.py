@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
@@ -21,7 +21,7 @@ from otel_zernel.errors import ConfigError
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
-from tests.core.parts import batch_of
+from tests.core.parts import batch_of, every_signal
 
 REGISTRY = Registry.installed()
 COMPONENTS: list[tuple[Kind, str]] = [(kind, type_) for kind in KINDS for type_ in REGISTRY.aliases(kind)]
@@ -160,6 +160,33 @@ def test_a_processor_accepts_an_empty_batch(type_: str) -> None:
     processor = build("processors", type_)
     assert isinstance(processor, Processor)
     assert sum(batch.item_count for batch in processor.process(Batch())) == 0
+
+
+def accepting(kind: Kind, signal: Signal) -> list[str]:
+    return [type_ for type_ in REGISTRY.aliases(kind) if signal in REGISTRY.load(kind, type_).signals]
+
+
+@pytest.mark.parametrize("type_", accepting("processors", "logs"))
+def test_a_processor_that_accepts_logs_handles_them_and_makes_none_up(type_: str) -> None:
+    processor = build("processors", type_)
+    assert isinstance(processor, Processor)
+    for given in (every_signal().only({"logs"}), every_signal()):
+        came = [*processor.process(given), *processor.flush()]
+        assert sum(batch.log_record_count for batch in came) <= 1
+
+
+@pytest.mark.parametrize("type_", accepting("exporters", "logs"))
+async def test_an_exporter_that_accepts_logs_handles_them_and_never_changes_them(type_: str, tmp_path: Path) -> None:
+    exporter = working("exporters", type_, tmp_path)
+    assert isinstance(exporter, Exporter)
+    for batch in (every_signal().only({"logs"}), every_signal()):
+        before = batch.logs_bytes()
+        async with exporter:
+            try:
+                await exporter.export(batch)
+            except Exception as error:  # noqa: BLE001  # no server listens for exporters that send
+                assert type(error).__name__ == "Retryable"  # noqa: PT017
+        assert batch.logs_bytes() == before
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))

@@ -69,6 +69,8 @@ class DebugExporter(Exporter):
             yield from layout.render_metrics(metrics)
         if batch.span_count:
             yield from layout.render_spans(batch.spans)
+        if batch.log_record_count:
+            yield from layout.render_logs(batch.logs)
 
     def _chosen(self, metrics: MetricsData) -> MetricsData:
         """The metrics that match the configuration, as a copy unless all match."""
