@@ -4,19 +4,6 @@ import contextlib
 import os
 from io import FileIO
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import AfterValidator
-
-
-def _permissions(text: str) -> str:
-    if not text.isascii() or not text.isdigit() or "8" in text or "9" in text or int(text, 8) > 0o777:
-        raise ValueError(f'{text!r} are not file permissions; write them in octal and quoted, like "0755"')
-    return text
-
-
-Permissions = Annotated[str, AfterValidator(_permissions)]
-"""Permissions of a file or a directory: octal digits, quoted in YAML. The umask of the process applies too."""
 
 OWNER_AND_GROUP = "0640"
 """The default permissions of new files: telemetry may name users, hosts and commands."""

@@ -48,6 +48,8 @@ class Followed(Generic[PieceT]):
     """A part of a followed file."""
 
     piece: PieceT
+    name: str
+    """The file's name when it was opened."""
     key: str
     """The file's identity, for `Positions.commit`."""
     position: Position
@@ -78,7 +80,9 @@ class _File(Generic[PieceT]):
                 return None
             self.has_more, self._resume = True, piece.resume
             end = min(piece.end, self.file.offset)
-            return Followed(piece, self.file.key, Position(end, self.file.fingerprint(end), piece.resume))
+            return Followed(
+                piece, self.file.name, self.file.key, Position(end, self.file.fingerprint(end), piece.resume)
+            )
 
     def _restart(self) -> PieceT | None:
         """Goes back to the beginning of a truncated file. Returns the unfinished line before the truncation, if any."""
@@ -169,7 +173,7 @@ class Follower(Generic[PieceT]):
 
     def _report(self, listing: Listing) -> None:
         for subject, problem in listing.problems.items():
-            self._problems.set(subject, problem)
+            self._problems.warn(subject, problem)
         for subject in self._listed_with_problems - listing.problems.keys():
             self._problems.clear(subject)
         self._listed_with_problems = set(listing.problems)
@@ -179,7 +183,7 @@ class Follower(Generic[PieceT]):
             with reading_errors(name):
                 file = GrowingFile(name)
         except Unreadable as problem:
-            self._problems.set(f"opening {name}", str(problem))
+            self._problems.warn(f"opening {name}", str(problem))
             return
         self._problems.clear(f"opening {name}")
         position = self._positions.get(file.key)
@@ -196,7 +200,7 @@ class Follower(Generic[PieceT]):
                 self._problems.clear(name)
             return piece
         except Unreadable as problem:
-            self._problems.set(name, str(problem))
+            self._problems.warn(name, str(problem))
             if isinstance(problem.__cause__, OSError):  # it is opened again, and goes on at its position
                 self._close(file.file.key)
             return None

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart
 from otel_zernel.reading.problems import Problems
-from otel_zernel.storage import KeyValues, StorageFailed
+from otel_zernel.storage import KeyValues, Storage, StorageFailed
 
 MAX_CLOSED = 10_000
 """The maximum number of remembered positions in files that are not open; about 5 MB."""
@@ -32,6 +34,19 @@ class Position:
             return None
         valid = isinstance(position.offset, int) and isinstance(position.resume, dict)
         return position if valid and isinstance(position.fingerprint, str) else None
+
+
+async def open_values(context: Context, storage: str | None) -> KeyValues | None:
+    """The stored values of a component in the storage extension with this id; None without an id.
+
+    Raises `CannotStart`.
+    """
+    if storage is None:
+        return None
+    extension = context.extension(storage)
+    if not isinstance(extension, Storage):
+        raise CannotStart(f"{context.path}::storage: {storage} is no storage extension; name one, such as file_storage")
+    return await extension.key_values(context.path)
 
 
 class Positions:
@@ -84,6 +99,6 @@ class Positions:
         try:
             await self._values.set(key, value)
         except StorageFailed as error:
-            self._problems.set("storage", f"cannot store positions in files, a restart will repeat rows: {error}")
+            self._problems.warn("storage", f"cannot store positions in files, a restart will repeat rows: {error}")
         else:
             self._problems.clear("storage")

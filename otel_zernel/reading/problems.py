@@ -12,7 +12,7 @@ class Problems:
         self._logger = logger
         self._current: dict[str, str] = {}
 
-    def set(self, subject: str, problem: str) -> None:
+    def warn(self, subject: str, problem: str) -> None:
         """Logs the problem, unless it is the subject's current one."""
         if self._current.get(subject) != problem:
             if len(self._current) >= _MAX_SUBJECTS:

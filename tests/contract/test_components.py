@@ -18,6 +18,7 @@ from otel_zernel.config.schema import validate
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.engine.scraping import ScrapeLoop
 from otel_zernel.errors import ConfigError
+from otel_zernel.otlp.json import spans_json
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
@@ -45,11 +46,14 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     """The component with the settings of its sample. Paths and addresses are replaced by ones that work here."""
     busy = folder / "busy.csv"
     busy.write_text(BUSY_ROWS)
+    recorded = folder / "recorded.jsonl"
+    recorded.write_bytes(spans_json(every_signal().spans) + b"\n")
     if (kind, type_) == ("exporters", "csv"):
         return build(kind, type_, path=str(folder / "out.csv"))
     changes: dict[str, dict[str, Any]] = {
         "csv": {"files": [str(busy)], "layout": "wide", "loop": True, "interval": 0, "follow": False, "rejects": None},
         "file": {"path": str(folder / "out.jsonl")},
+        "otlp_json_file": {"include": [str(recorded)], "loop": True},
         "prometheus": {"endpoint": "localhost:0"},
         "health_check": {"endpoint": "localhost:0"},
         "file_storage": {"directory": str(folder)},

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.files import OWNER_AND_GROUP, Permissions
+from otel_zernel.files import OWNER_AND_GROUP
+from otel_zernel.types import Permissions
 
 
 class CsvExporterConfig(ComponentConfig):

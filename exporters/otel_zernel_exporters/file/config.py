@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.files import OWNER_AND_GROUP, Permissions
-from otel_zernel.types import PositiveDuration
+from otel_zernel.files import OWNER_AND_GROUP
+from otel_zernel.types import Permissions, PositiveDuration
 
 
 class RotationConfig(ComponentConfig):

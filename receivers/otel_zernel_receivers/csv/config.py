@@ -8,9 +8,9 @@ from pydantic import Field, GetPydanticSchema, PlainSerializer, field_validator,
 from pydantic_core import core_schema
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.files import OWNER_AND_GROUP, Permissions
+from otel_zernel.files import OWNER_AND_GROUP
 from otel_zernel.reading.sources import STDIN
-from otel_zernel.types import Duration
+from otel_zernel.types import Duration, Permissions
 
 ColumnName = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]

@@ -14,10 +14,9 @@ from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel.reading.following import POLL, Followed, Follower
 from otel_zernel.reading.listing import list_files
-from otel_zernel.reading.positions import Positions
+from otel_zernel.reading.positions import Positions, open_values
 from otel_zernel.reading.problems import Problems
 from otel_zernel.reading.sources import Unreadable
-from otel_zernel.storage import KeyValues, Storage
 from otel_zernel.threads import run_in_thread
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter
@@ -71,7 +70,7 @@ class CsvReceiver(Receiver):
         self._stop.clear()
         insist = Insist(emit, self.context.clock)
         problems = Problems(self.context.logger)
-        positions = Positions(problems, await self._stored_values())
+        positions = Positions(problems, await open_values(self.context, self.config.storage))
         await positions.load()
         follower = self._follower(positions, problems)
         try:
@@ -88,14 +87,6 @@ class CsvReceiver(Receiver):
                             await self._accept(read, insist, positions)
         except Unreadable as problem:
             raise CannotStart(f"{self.context.path}: {problem}") from problem
-
-    async def _stored_values(self) -> KeyValues | None:
-        if self.config.storage is None:
-            return None
-        storage = self.context.extension(self.config.storage)
-        if not isinstance(storage, Storage):
-            raise CannotStart(f"{self.context.path}::storage: {self.config.storage} is no storage extension")
-        return await storage.key_values(self.context.path)
 
     async def _accept(self, read: _ReadBatch, emit: Emit, positions: Positions) -> None:
         """Delivers a batch, and only then remembers its position."""
@@ -122,7 +113,7 @@ class CsvReceiver(Receiver):
             # A missing or empty file can be followed: a sidecar may start before the container that writes the file.
             listing = list_files([pattern])
             for subject, problem in listing.problems.items():
-                problems.set(subject, problem)
+                problems.warn(subject, problem)
             if not listing.files:
                 self.context.logger.warning("%s does not exist yet; waiting for it", pattern)
             for name in listing.files:

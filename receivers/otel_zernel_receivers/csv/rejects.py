@@ -28,7 +28,7 @@ class Rejects:
             append_whole(self._file, b"".join(row + b"\n" for row in rows))
         except OSError as error:
             self._unsaved.add(len(rows))
-            self._problems.set(
+            self._problems.warn(
                 "rejects", f"cannot save bad rows in {self._path}: {error.strerror}; the good rows go on"
             )
         else:

@@ -134,11 +134,11 @@ async def test_a_crash_repeats_at_most_one_block_and_loses_none(tmp_path: Path, 
         await receiver(runs.context(), **runs._config).run(emit)
     missing = 70 - before.point_count
     await runs.run(missing + 10 * accepted, after)
-    first, second = (values_of(before), values_of(after))
-    repeated = [value for value in second if value in first]
-    assert {*first, *second} == {*range(35), *range(1000, 1035)}
+    old, new = values_of(before), values_of(after)
+    repeated = [value for value in new if value in old]
+    assert {*old, *new} == {*range(35), *range(1000, 1035)}
     assert len(repeated) <= (10 if accepted else 0)
-    assert len(second) == len(set(second))
+    assert len(new) == len(set(new))
 
 
 async def test_a_position_is_stored_only_after_its_rows_were_accepted(tmp_path: Path) -> None:

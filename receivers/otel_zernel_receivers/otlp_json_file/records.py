@@ -1,0 +1,149 @@
+"""Cuts files of the file exporter into records: lines, or messages that are prefixed with their length."""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import zstandard
+
+from otel_zernel.reading.sources import ReadBytes
+
+MAX_RECORD = 32 * 2**20
+"""The maximum size of a record in bytes, also decompressed. The file exporter writes 1,000 items in a line."""
+_CHUNK = 256 * 1024
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_PREFIX = 4
+
+Form = Literal["lines", "frames"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One record of a file, or its damage."""
+
+    data: bytes
+    """JSON or protobuf. Empty if the record is damaged."""
+    damage: str
+    """Why the record cannot be read: few fixed texts, for a counter. Empty if it is intact."""
+    start: int
+    """The offset of the record in the file."""
+    end: int
+    """The offset after the record."""
+    form: Form
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the data is JSON. Protobuf begins with a tag, which is no brace."""
+        return self.form == "lines" or self.data.startswith(b"{")
+
+    @property
+    def resume(self) -> Mapping[str, Any]:
+        return {"form": self.form}
+
+
+class RecordReader:
+    """Reads the records of one file. Holds one record and one chunk of 256 KiB in memory."""
+
+    def __init__(self, read: ReadBytes, offset: int = 0, form: Form | None = None) -> None:
+        """`form` is known if reading goes on at an `offset`."""
+        self._read = read
+        self._form = form
+        self._buffer = bytearray()
+        self._taken = 0
+        """The bytes at the beginning of the buffer that belong to earlier records."""
+        self._offset = offset
+        self._ended = False
+
+    def records(self) -> Iterator[FileRecord | None]:
+        """The records in order; None while there are no more bytes. Blank lines are left out."""
+        while self._form is None:
+            if self._size:
+                # A length below 32 MiB begins with 0, 1 or 2. No JSON does.
+                self._form = "frames" if self._buffer[self._taken] <= 2 else "lines"
+            elif not (yield from self._fill()):
+                return
+        yield from self._frames() if self._form == "frames" else self._lines()
+
+    @property
+    def _size(self) -> int:
+        return len(self._buffer) - self._taken
+
+    def _fill(self) -> Generator[None, None, bool]:
+        """Reads more bytes. Yields None while there are none. Returns False at the end of the file."""
+        if self._taken:
+            del self._buffer[: self._taken]
+            self._taken = 0
+        while (data := self._read(_CHUNK)) is None:
+            yield None
+        self._buffer += data
+        return bool(data)
+
+    def _take(self, size: int) -> bytes:
+        data = bytes(memoryview(self._buffer)[self._taken : self._taken + size])
+        self._taken += len(data)
+        self._offset += len(data)
+        return data
+
+    def _record(self, size: int, data: bytes = b"", damage: str = "") -> FileRecord:
+        """A record that ends at the offset and is `size` bytes long."""
+        return FileRecord(data, damage, self._offset - size, self._offset, self._form or "lines")
+
+    def _lines(self) -> Iterator[FileRecord | None]:
+        searched = 0
+        while True:
+            end = self._buffer.find(b"\n", self._taken + searched)
+            if end >= 0:
+                line = self._take(end + 1 - self._taken)
+                searched = 0
+                if line.strip():
+                    yield self._record(len(line), line)
+            elif self._size > MAX_RECORD:
+                yield from self._skip_line()
+                searched = 0
+            else:
+                searched = self._size
+                if not (yield from self._fill()):
+                    break
+        if (line := self._take(self._size)).strip():
+            yield self._record(len(line), line)
+
+    def _skip_line(self) -> Iterator[FileRecord | None]:
+        skipped = 0
+        while (end := self._buffer.find(b"\n", self._taken)) < 0:
+            skipped += len(self._take(self._size))
+            if not (yield from self._fill()):
+                break
+        skipped += len(self._take(end + 1 - self._taken if end >= 0 else self._size))
+        yield self._record(skipped, damage="too long")
+
+    def _frames(self) -> Iterator[FileRecord | None]:
+        while True:
+            size = int.from_bytes(self._buffer[self._taken : self._taken + _PREFIX], "big") + _PREFIX
+            if self._size >= _PREFIX and not _PREFIX < size <= MAX_RECORD + _PREFIX:
+                yield from self._skip_rest()
+                return
+            if self._size >= _PREFIX and self._size >= size:
+                yield self._frame(self._take(size))
+            elif not (yield from self._fill()):
+                break
+        if self._size:
+            yield self._record(len(self._take(self._size)), damage="truncated")
+
+    def _frame(self, frame: bytes) -> FileRecord:
+        data = frame[_PREFIX:]
+        if not data.startswith(_ZSTD):
+            return self._record(len(frame), data)
+        try:
+            # `decompress(max_output_size=...)` ignores its limit if the frame names its size.
+            reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(data)
+            data = reader.read(MAX_RECORD + 1)
+        except zstandard.ZstdError:
+            return self._record(len(frame), damage="damaged compression")
+        return self._record(len(frame), *((b"", "too long") if len(data) > MAX_RECORD else (data, "")))
+
+    def _skip_rest(self) -> Iterator[FileRecord | None]:
+        """Skips the file's rest: without a valid length, the next record cannot be found."""
+        skipped = len(self._take(self._size))
+        while (yield from self._fill()):
+            skipped += len(self._take(self._size))
+        yield self._record(skipped, damage="damaged length")
