@@ -1,10 +1,12 @@
 """Follows files that grow, are truncated, and are rotated."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from otel_zernel.reading.changes import FolderChanges
 from otel_zernel.reading.growing import GrowingFile, key_of
 from otel_zernel.reading.listing import Listing, list_files
 from otel_zernel.reading.positions import Position, Positions
@@ -17,6 +19,8 @@ _HOT = 10.0
 """Seconds after its last byte for which a file is looked at every `POLL` s. All others wait for the next listing."""
 _SHARE = 0.02
 """The share of one core that listings may take: with 10,000 files, they are some seconds apart."""
+_SHARE_IF_NEW = 0.1
+"""The same while the kernel reports new files."""
 _LONGEST = 10.0
 """The maximum number of seconds between two listings."""
 
@@ -107,19 +111,27 @@ class Follower(Generic[PieceT]):
         positions: Positions,
         problems: Problems,
         monotonic: Callable[[], float],
+        changes: FolderChanges | None = None,
         *,
         exclude: Sequence[str] = (),
         from_end: bool = False,
     ) -> None:
-        """`from_end`: files that exist at the start are read from their end, unless they have a position."""
+        """`changes` shortens the wait for files that were idle.
+
+        `from_end`: files that exist at the start are read from their end, unless they have a position.
+        """
         self._patterns, self._exclude = patterns, exclude
         self._open_stream = open_stream
         self._positions = positions
         self._problems = problems
         self._monotonic = monotonic
+        self._changes = changes
         self._from_end = from_end
         self._files: dict[str, _File[PieceT]] = {}
-        self._next_listing = -math.inf
+        self._by_name: dict[str, _File[PieceT]] = {}
+        self._awake: dict[str, _File[PieceT]] = {}
+        """Those that are looked at between two listings."""
+        self._next_listing = self._earliest_listing = -math.inf
         self._listed_with_problems: set[str] = set()
 
     @property
@@ -143,18 +155,34 @@ class Follower(Generic[PieceT]):
         finally:
             for file in self._files.values():
                 file.file.close()
+            if self._changes:
+                self._changes.close()
 
     def _due(self) -> list[tuple[str, _File[PieceT]]]:
         """The files that may have new bytes, and those that are gone."""
         now = self._monotonic()
+        self._use_hints(now)
         grown = self._list(now) if now >= self._next_listing else set()
-        due = [(key, file) for key, file in self._files.items() if key in grown or _is_due(file, now)]
+        self._awake |= {key: self._files[key] for key in grown}
+        due = [(key, file) for key, file in self._awake.items() if key in grown or _is_due(file, now)]
         for _, file in due:
             file.hot_until = now + _HOT
+        self._awake = {key: file for key, file in self._awake.items() if now < file.hot_until}
         return due
+
+    def _use_hints(self, now: float) -> None:
+        """Looks at changed files now, and lists soon if there are new ones."""
+        for name in self._changes.changed() if self._changes else ():
+            if file := self._by_name.get(name):
+                file.hot_until = now + _HOT
+                self._awake[file.file.key] = file
+            else:
+                self._next_listing = min(self._next_listing, self._earliest_listing)
 
     def _list(self, now: float) -> set[str]:
         """Opens new files, and returns the keys of files that have changed."""
+        if self._changes:  # before listing: a file that is created meanwhile is then hinted at
+            self._changes.watch({os.path.dirname(name) for name in (*self._patterns, *self._by_name)})  # noqa: PTH120
         listing = list_files(self._patterns, self._exclude)
         self._report(listing)
         grown, found = set(), set()
@@ -167,8 +195,13 @@ class Follower(Generic[PieceT]):
                 grown.add(key)
         for key, file in self._files.items():
             file.exists = key in found or (bool(listing.problems) and not file.file.removed)
+            if not file.exists:
+                self._awake[key] = file
         self._from_end = False
-        self._next_listing = now + min(max(POLL, (self._monotonic() - now) / _SHARE), _LONGEST)
+        cost = self._monotonic() - now
+        self._by_name = {name: file for name in listing.files if (file := self._files.get(key_of(listing.files[name])))}
+        self._next_listing = now + min(max(POLL, cost / _SHARE), _LONGEST)
+        self._earliest_listing = now + max(POLL, cost / _SHARE_IF_NEW)
         return grown
 
     def _report(self, listing: Listing) -> None:
@@ -191,7 +224,9 @@ class Follower(Generic[PieceT]):
             position = None
         elif self._from_end and not position:
             file.skip_to_end()
-        self._files[file.key] = _File(file, self._open_stream, position.resume if position else None)
+        self._files[file.key] = self._awake[file.key] = _File(
+            file, self._open_stream, position.resume if position else None
+        )
 
     def _next(self, file: _File[PieceT]) -> Followed[PieceT] | None:
         name = file.file.name
@@ -206,6 +241,7 @@ class Follower(Generic[PieceT]):
             return None
 
     def _close(self, key: str) -> None:
+        self._awake.pop(key, None)
         if file := self._files.pop(key, None):
             if file.file.removed:
                 self._positions.remove(key)

@@ -12,6 +12,7 @@ from typing import ClassVar
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import CannotStart, Rejected
+from otel_zernel.reading.changes import FolderChanges
 from otel_zernel.reading.following import POLL, Followed, Follower
 from otel_zernel.reading.listing import list_files
 from otel_zernel.reading.positions import Positions, open_values
@@ -143,7 +144,9 @@ class CsvReceiver(Receiver):
             yield from self._reader.read(name)
 
     def _follower(self, positions: Positions, problems: Problems) -> Follower[FileBlock]:
-        return Follower(self.config.files, self._reader.follow, positions, problems, self.context.clock.monotonic)
+        return Follower(
+            self.config.files, self._reader.follow, positions, problems, self.context.clock.monotonic, FolderChanges()
+        )
 
     def _rejects(self, problems: Problems) -> Rejects:
         path = self.config.rejects

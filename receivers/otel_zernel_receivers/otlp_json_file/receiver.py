@@ -11,6 +11,7 @@ from typing import Any
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist, Receiver
 from otel_zernel.errors import CannotStart, DecodeError, Rejected
+from otel_zernel.reading.changes import FolderChanges
 from otel_zernel.reading.following import POLL, Followed, Follower
 from otel_zernel.reading.growing import GrowingFile
 from otel_zernel.reading.listing import list_files
@@ -141,6 +142,7 @@ class OtlpJsonFileReceiver(Receiver):
             positions,
             problems,
             self.context.clock.monotonic,
+            FolderChanges(),
             exclude=self.config.exclude,
             from_end=self.config.start_at == "end",
         )

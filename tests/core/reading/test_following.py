@@ -1,5 +1,6 @@
 """Following files: how often they are looked at, and where reading goes on."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from otel_zernel.reading.changes import FolderChanges
 from otel_zernel.reading.following import Follower
 from otel_zernel.reading.growing import GRACE, GrowingFile
 from otel_zernel.reading.positions import MAX_CLOSED, Position, Positions
@@ -47,13 +49,19 @@ class Following:
     """A follower of everything in a folder."""
 
     def __init__(
-        self, folder: Path, watch: Watch | None = None, values: MemoryValues | None = None, from_end: bool = False
+        self,
+        folder: Path,
+        watch: Watch | None = None,
+        values: MemoryValues | None = None,
+        changes: FolderChanges | None = None,
+        *,
+        from_end: bool = False,
     ) -> None:
         self.watch = watch or Watch()
         problems = Problems(make_context().logger)
         self.positions = Positions(problems, values)
         self.follower = Follower(
-            [str(folder / "*")], pieces_of, self.positions, problems, self.watch, from_end=from_end
+            [str(folder / "*")], pieces_of, self.positions, problems, self.watch, changes, from_end=from_end
         )
         self._pieces = self.follower.pieces()
 
@@ -94,6 +102,35 @@ async def test_listings_take_at_most_two_percent_of_the_time_and_active_files_ne
     watch.now += 0.2
     assert await following.read() == b"2", "a file that just grew is looked at without a listing"
     assert await following.read_for(1) == b"new"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is a service of Linux")
+async def test_the_kernels_hints_replace_the_wait_for_the_next_listing(tmp_path: Path) -> None:
+    idle = tmp_path / "a"
+    idle.write_bytes(b"1")
+    watch = Watch(cost=0.01)
+    following = Following(tmp_path, watch, changes=FolderChanges())
+    await following.read()
+    watch.cost = 0
+    await following.read_for(20)
+    watch.cost = 0.01
+    await following.read_for(1)
+    watch.cost = 0
+    append(idle, b"2")
+    assert await following.read_for(0.2) == b"2"
+    (tmp_path / "b").write_bytes(b"new")
+    assert await following.read_for(0.4) == b"new"
+    following.close()
+
+
+async def test_an_idle_file_that_grows_is_read_by_the_next_listing_without_hints(tmp_path: Path) -> None:
+    idle = tmp_path / "a"
+    idle.write_bytes(b"1")
+    following = Following(tmp_path)
+    await following.read()
+    await following.read_for(20)
+    append(idle, b"2")
+    assert await following.read_for(1) == b"2"
 
 
 async def test_a_folder_that_is_renamed_away_and_back_is_not_read_again(tmp_path: Path) -> None:
