@@ -17,7 +17,7 @@ from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.engine.scraping import ScrapeLoop
-from otel_zernel.errors import ConfigError
+from otel_zernel.errors import ConfigError, Permanent
 from otel_zernel.otlp.json import spans_json
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
@@ -191,6 +191,21 @@ async def test_an_exporter_that_accepts_logs_handles_them_and_never_changes_them
             except Exception as error:  # noqa: BLE001  # no server listens for exporters that send
                 assert type(error).__name__ == "Retryable"  # noqa: PT017
         assert batch.logs_bytes() == before
+
+
+@pytest.mark.parametrize("type_", ["debug", "file", "csv"])
+@pytest.mark.parametrize("verbosity", ["basic", "detailed"])
+async def test_damaged_attributes_cost_a_batch_and_one_sentence(type_: str, verbosity: str, tmp_path: Path) -> None:
+    """The check on receipt does not look inside attributes: here, a key that is not UTF-8."""
+    resource = b"\x0a\x07\x0a\x05\x0a\x03\x0a\x01\xff"
+    changes = {"debug": {"verbosity": verbosity}}.get(type_, {"path": str(tmp_path / "out")})
+    exporter = build("exporters", type_, **changes)
+    assert isinstance(exporter, Exporter)
+    point = batch_of(1.0).metrics_bytes()
+    batch = Batch.from_bytes(metrics=point + b"\x0a" + bytes([len(resource)]) + resource)
+    async with exporter:
+        with pytest.raises(Permanent, match="the batch is not valid OTLP"):
+            await exporter.export(batch)
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))
