@@ -206,7 +206,7 @@ class Follower(Generic[PieceT]):
 
     def _report(self, listing: Listing) -> None:
         for subject, problem in listing.problems.items():
-            self._problems.warn(subject, problem)
+            self._problems.warn(subject, str(problem))
         for subject in self._listed_with_problems - listing.problems.keys():
             self._problems.clear(subject)
         self._listed_with_problems = set(listing.problems)

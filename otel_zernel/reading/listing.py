@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 
+from otel_zernel.reading.sources import Unreadable
+
 
 @dataclass(slots=True)
 class Listing:
@@ -15,8 +17,8 @@ class Listing:
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
     """Names and status, in the order of the patterns. The matches of a glob are sorted."""
-    problems: dict[str, str] = field(default_factory=dict)
-    """A sentence for each folder or file that could not be examined. If there is one, files may be missing."""
+    problems: dict[str, Unreadable] = field(default_factory=dict)
+    """The folders and files that could not be examined, by name. If there is one, files may be missing."""
 
 
 def list_files(patterns: Iterable[str], exclude: Iterable[str] = ()) -> Listing:
@@ -35,24 +37,24 @@ def list_files(patterns: Iterable[str], exclude: Iterable[str] = ()) -> Listing:
     return listing
 
 
-def _status(name: str, problems: dict[str, str]) -> os.stat_result | None:
+def _status(name: str, problems: dict[str, Unreadable]) -> os.stat_result | None:
     try:
         return os.stat(name)  # noqa: PTH116  # a Path for each of 10,000 files costs as much again
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        problems[name] = f"cannot examine {name}: {error.strerror}"
+        problems[name] = Unreadable(f"cannot examine {name}: {error.strerror}")
         return None
 
 
-def _matching(pattern: str, problems: dict[str, str]) -> Sequence[str]:
+def _matching(pattern: str, problems: dict[str, Unreadable]) -> Sequence[str]:
     """The names that match a pattern. A path without wildcards matches itself, whether it exists or not."""
     if not glob.has_magic(pattern) or os.path.lexists(pattern):
         return [pattern]
     return sorted(_walk("", PurePath(pattern).parts, problems))
 
 
-def _walk(folder: str, parts: Sequence[str], problems: dict[str, str]) -> Iterator[str]:
+def _walk(folder: str, parts: Sequence[str], problems: dict[str, Unreadable]) -> Iterator[str]:
     """The names below `folder` that match the parts of a pattern."""
     part, rest = parts[0], parts[1:]
     if part == "**":
@@ -77,12 +79,12 @@ def _fits(name: str, part: str) -> bool:
     return fnmatchcase(name, part) and (part.startswith(".") or not name.startswith("."))
 
 
-def _entries(folder: str, problems: dict[str, str]) -> Sequence[os.DirEntry[str]]:
+def _entries(folder: str, problems: dict[str, Unreadable]) -> Sequence[os.DirEntry[str]]:
     try:
         with os.scandir(folder or ".") as entries:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:
-        problems[folder] = f"cannot list {folder}: {error.strerror}"
+        problems[folder] = Unreadable(f"cannot list {folder}: {error.strerror}")
         return ()

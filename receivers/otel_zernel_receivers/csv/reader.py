@@ -94,7 +94,7 @@ class CsvFileReader:
         for pattern in patterns:
             listing = list_files([pattern])
             if listing.problems:
-                raise Unreadable(next(iter(listing.problems.values())))
+                raise next(iter(listing.problems.values()))
             if not listing.files and any(character in pattern for character in "*?["):
                 raise Unreadable(f"no file matches {pattern}")
             names.update(dict.fromkeys(listing.files or [pattern]))

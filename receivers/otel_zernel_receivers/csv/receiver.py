@@ -114,7 +114,7 @@ class CsvReceiver(Receiver):
             # A missing or empty file can be followed: a sidecar may start before the container that writes the file.
             listing = list_files([pattern])
             for subject, problem in listing.problems.items():
-                problems.warn(subject, problem)
+                problems.warn(subject, str(problem))
             if not listing.files:
                 self.context.logger.warning("%s does not exist yet; waiting for it", pattern)
             for name in listing.files:

@@ -103,9 +103,11 @@ class OtlpJsonFileReceiver(Receiver):
 
     def _expand(self) -> list[str]:
         listing = list_files(self.config.include, self.config.exclude)
-        if listing.problems or not listing.files:
-            problem = next(iter(listing.problems.values()), f"no file matches {', '.join(self.config.include)}")
+        for problem in listing.problems.values():
             raise CannotStart(f"{self.context.path}::include: {problem}")
+        if not listing.files:
+            patterns = ", ".join(self.config.include)
+            raise CannotStart(f"{self.context.path}::include: no file matches {patterns}; check the paths")
         return list(listing.files)
 
     def _read(self, name: str, pace: Pace, problems: Problems) -> Iterator[_DueBatch | None]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.batch.signals import MESSAGE_TYPES, SignalData
-from otel_zernel_receivers.otlp_json_file.decoding import signal_of
+from otel_zernel_receivers.otlp_json_file.decoding import LEVELS, signal_of
 from tests.receivers.otlp_json_file.replaying import FORMATS, Replay, gauge, log, span, write
 
 _NUMBERS = {
@@ -67,13 +67,18 @@ def _message(signal: Signal) -> st.SearchStrategy[SignalData]:
         "traces": ("resource_spans", "scope_spans", "spans"),
         "logs": ("resource_logs", "scope_logs", "log_records"),
     }
-    type_ = MESSAGE_TYPES[signal]
-    resources, scopes, items = of_item[signal]
-    resource = type_.DESCRIPTOR.fields_by_name[resources].message_type
-    scope = resource.fields_by_name[scopes].message_type
-    item = _fields(scope.fields_by_name[items].message_type, 5)
-    holders = st.tuples(_fields(resource, 2), _fields(scope, 2), item)
+    type_: Any = MESSAGE_TYPES[signal]
+    resources, scopes, items = LEVELS[signal]
+    resource = _nested(type_.DESCRIPTOR, resources)
+    scope = _nested(resource, scopes)
+    holders = st.tuples(_fields(resource, 2), _fields(scope, 2), _fields(_nested(scope, items), 5))
     return holders.map(lambda of: type_(**{resources: [{**of[0], scopes: [{**of[1], items: [of[2]]}]}]}))
+
+
+def _nested(message: Descriptor, field: str) -> Descriptor:
+    nested = message.fields_by_name[field].message_type
+    assert nested
+    return nested
 
 
 def encoded(message: Message) -> bytes:
