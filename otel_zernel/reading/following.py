@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -135,9 +135,9 @@ class Follower(Generic[PieceT]):
         self._listed_with_problems: set[str] = set()
 
     @property
-    def open_keys(self) -> set[str]:
+    def open_keys(self) -> KeysView[str]:
         """The identities of the files that are open."""
-        return set(self._files)
+        return self._files.keys()
 
     def pieces(self) -> Iterator[Followed[PieceT] | None]:
         """The parts of the files, in turn; None if no file has a new one. Never ends."""

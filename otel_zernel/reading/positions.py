@@ -1,7 +1,7 @@
 """Positions in files: where reading goes on after a restart."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -83,11 +83,12 @@ class Positions:
         self._known[key] = position
         await self._store(key, json.dumps(asdict(position)).encode())
 
-    async def tidy(self, open_keys: set[str]) -> None:
+    async def tidy(self, open_keys: Container[str]) -> None:
         """Removes the positions of removed files from the storage, and forgets the oldest of closed files."""
-        closed = [key for key in self._known if key not in open_keys]
-        for key in closed[: max(0, len(closed) - MAX_CLOSED)]:
-            self.remove(key)
+        if len(self._known) > MAX_CLOSED:
+            closed = [key for key in self._known if key not in open_keys]
+            for key in closed[: max(0, len(closed) - MAX_CLOSED)]:
+                self.remove(key)
         removed, self._removed = self._removed, []
         for key in removed:
             if key not in self._known:

@@ -1,5 +1,6 @@
 """Cuts files of the file exporter into records: lines, or messages that are prefixed with their length."""
 
+import re
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,10 @@ MAX_RECORD = 32 * 2**20
 _CHUNK = 256 * 1024
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PREFIX = 4
+_LOOK = 16
+"""The bytes from which a frame is recognised: its length, and the beginning of its message."""
+_FRAME = re.compile(rb"(?=([\x00-\x02].{3})(\x28\xb5\x2f\xfd|\{\"resource|\n))", re.DOTALL)
+"""A length, then zstd, JSON, or the first field of a message of protobuf."""
 
 Form = Literal["lines", "frames"]
 
@@ -39,6 +44,33 @@ class FileRecord:
     @property
     def resume(self) -> Mapping[str, Any]:
         return {"form": self.form}
+
+
+def find_frame(buffer: bytearray, start: int) -> int:
+    """The offset of the first bytes from `start` on that look like a frame.
+
+    If there are none, the offset of the last bytes, which are too few to decide.
+    """
+    end = max(start, len(buffer) - _LOOK + 1)
+    for found in _FRAME.finditer(buffer, start):
+        if found.start() >= end:
+            break
+        size = int.from_bytes(found[1], "big")
+        if size <= MAX_RECORD and (found[2] != b"\n" or _fits(buffer, found.start() + _PREFIX, size)):
+            return found.start()
+    return end
+
+
+def _fits(buffer: bytearray, start: int, size: int) -> bool:
+    """Whether the first field of a message of protobuf ends within the message, and another one follows."""
+    length = shift = 0
+    for position in range(start + 1, start + 6):
+        length |= (buffer[position] & 0x7F) << shift
+        shift += 7
+        if buffer[position] < 0x80:
+            break
+    end, message_end = position + 1 + length, start + size
+    return end == message_end or (end < message_end and end < len(buffer) and buffer[end] == ord("\n"))
 
 
 class RecordReader:
@@ -120,9 +152,8 @@ class RecordReader:
         while True:
             size = int.from_bytes(self._buffer[self._taken : self._taken + _PREFIX], "big") + _PREFIX
             if self._size >= _PREFIX and not _PREFIX < size <= MAX_RECORD + _PREFIX:
-                yield from self._skip_rest()
-                return
-            if self._size >= _PREFIX and self._size >= size:
+                yield from self._skip_damage()
+            elif self._size >= _PREFIX and self._size >= size:
                 yield self._frame(self._take(size))
             elif not (yield from self._fill()):
                 break
@@ -141,9 +172,14 @@ class RecordReader:
             return self._record(len(frame), damage="damaged compression")
         return self._record(len(frame), *((b"", "too long") if len(data) > MAX_RECORD else (data, "")))
 
-    def _skip_rest(self) -> Iterator[FileRecord | None]:
-        """Skips the file's rest: without a valid length, the next record cannot be found."""
-        skipped = len(self._take(self._size))
-        while (yield from self._fill()):
+    def _skip_damage(self) -> Iterator[FileRecord | None]:
+        """Skips to the next bytes that look like a record. A writer that died left a part of one before them."""
+        skipped = len(self._take(1))
+        while True:
+            start = find_frame(self._buffer, self._taken)
+            skipped += len(self._take(start - self._taken))
+            if self._size >= _LOOK or not (yield from self._fill()):
+                break
+        if self._size < _LOOK:
             skipped += len(self._take(self._size))
         yield self._record(skipped, damage="damaged length")

@@ -141,7 +141,7 @@ async def test_a_folder_that_is_renamed_away_and_back_is_not_read_again(tmp_path
     assert await following.read() == b"1234"
     folder.rename(tmp_path / "away")
     assert await following.read_for(3 * GRACE) == b""
-    assert following.follower.open_keys == set()
+    assert not following.follower.open_keys
     append(tmp_path / "away" / "a", b"5")
     (tmp_path / "away").rename(folder)
     assert await following.read_for(1) == b"5"

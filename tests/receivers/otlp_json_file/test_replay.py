@@ -2,15 +2,19 @@
 
 import asyncio
 import gzip
+import io
 import json
 import struct
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
@@ -223,6 +227,34 @@ async def test_a_torn_end_is_counted(tmp_path: Path, end: bytes, reason: str) ->
     replay = Replay()
     assert values(await replay.run(path)) == [1]
     assert replay.dropped == {reason: 1}
+
+
+@pytest.mark.parametrize("settings", FORMATS[1:], ids=str)
+@pytest.mark.parametrize("torn", [1, 3, 4, 5, 20, 40])
+async def test_records_after_one_that_a_power_failure_tore_are_found(tmp_path: Path, settings: Any, torn: int) -> None:
+    path = tmp_path / "out.bin"
+    await write(path, *map(gauge, range(3)), **settings)
+    whole = path.read_bytes()
+    size = len(whole) // 3
+    await write(path, *map(gauge, range(100, 200)), **settings)
+    path.write_bytes(whole + path.read_bytes()[: min(torn, size - 1)] + path.read_bytes())
+    replay = Replay()
+    came = values(await replay.run(path))
+    assert came[:3] == [0, 1, 2]
+    assert came[-95:] == list(range(105, 200))
+    assert 1 <= sum(replay.dropped.values()) <= 3
+
+
+@given(st.binary(max_size=400), st.integers(1, 40))
+def test_the_records_of_a_file_cover_its_bytes_once(content: bytes, piece: int) -> None:
+    for form in ("lines", "frames"):
+        stream = io.BytesIO(content)
+        reader = RecordReader(lambda _, stream=stream: stream.read(piece), form=form)  # type: ignore[misc]
+        records = [record for record in reader.records() if record]
+        assert all(one.end <= other.start for one, other in pairwise(records))
+        assert all(record.start < record.end <= len(content) for record in records)
+        if form == "frames" and content:
+            assert sum(record.end - record.start for record in records) == len(content)
 
 
 async def test_a_file_that_cannot_be_read_is_counted_and_the_others_are_replayed(
