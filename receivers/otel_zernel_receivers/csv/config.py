@@ -10,7 +10,8 @@ from pydantic_core import core_schema
 from otel_zernel.component import ComponentConfig
 from otel_zernel.files import OWNER_AND_GROUP
 from otel_zernel.reading.sources import STDIN
-from otel_zernel.types import Duration, Permissions
+from otel_zernel.storage import Storage
+from otel_zernel.types import Duration, ExtensionId, Permissions
 
 ColumnName = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
@@ -116,7 +117,7 @@ class CsvReceiverConfig(ComponentConfig):
     """A file to which bad rows are appended unchanged."""
     rejects_permissions: Permissions = OWNER_AND_GROUP
     """The permissions of `rejects` if it is created, in octal. The umask applies too."""
-    storage: str | None = None
+    storage: Annotated[str | None, ExtensionId(Storage)] = None
     """The id of a storage extension that keeps the positions in followed files over restarts."""
 
     @field_validator("delimiter")

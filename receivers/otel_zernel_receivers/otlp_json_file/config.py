@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig
+from otel_zernel.storage import Storage
+from otel_zernel.types import ExtensionId
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -29,7 +31,7 @@ class OtlpJsonFileConfig(ComponentConfig):
     """With `follow`: whether files that exist at the start are read from their beginning or from their end."""
     signal: Literal["auto"] | Signal = "auto"
     """The signal in files of protobuf, which do not name it: `metrics`, `traces`, `logs`, or found by the content."""
-    storage: str | None = None
+    storage: Annotated[str | None, ExtensionId(Storage)] = None
     """The id of a storage extension that keeps the positions in followed files over restarts."""
 
     @model_validator(mode="after")
