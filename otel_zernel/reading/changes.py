@@ -32,20 +32,21 @@ class FolderChanges:
             except OSError:
                 continue
 
-    def changed(self) -> set[str]:
-        """The names of the files that changed since the last call, below the folders as they were given.
+    def changed(self) -> tuple[set[str], set[str]]:
+        """The names of the files that grew, and of those that appeared, since the last call.
 
-        An empty name stands for any number of unknown files.
+        The names are below the folders as they were given. An empty name stands for any number of unknown files.
         """
-        if self._inotify is None:
-            return set()
-        return {self._name_of(event) for event in self._inotify.read(timeout=0)}
-
-    def _name_of(self, event: Any) -> str:
-        folder = self._folders.get(event.wd)
-        if folder is None or event.mask & (_OVERFLOW | _IGNORED):
-            return ""
-        return os.path.join(folder, event.name)  # noqa: PTH118  # as `list_files` does
+        grown: set[str] = set()
+        new: set[str] = set()
+        for event in self._inotify.read(timeout=0) if self._inotify else ():
+            folder = self._folders.get(event.wd)
+            if folder is None or event.mask & (_OVERFLOW | _IGNORED):
+                new.add("")
+            else:
+                names = new if event.mask & (_CREATE | _MOVED_TO) else grown
+                names.add(os.path.join(folder, event.name))  # noqa: PTH118  # as `list_files` does
+        return grown, new
 
     def close(self) -> None:
         """Safe to call twice."""

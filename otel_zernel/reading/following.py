@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, Generic, Protocol, TypeVar
 
 from otel_zernel.reading.changes import FolderChanges
@@ -172,12 +173,19 @@ class Follower(Generic[PieceT]):
 
     def _use_hints(self, now: float) -> None:
         """Looks at changed files now, and lists soon if there are new ones."""
-        for name in self._changes.changed() if self._changes else ():
-            if file := self._by_name.get(name):
-                file.hot_until = now + _HOT
-                self._awake[file.file.key] = file
-            else:
-                self._next_listing = min(self._next_listing, self._earliest_listing)
+        grown, new = self._changes.changed() if self._changes else (set(), set())
+        for name in grown & self._by_name.keys():
+            file = self._by_name[name]
+            file.hot_until = now + _HOT
+            self._awake[file.file.key] = file
+        if any(map(self._may_follow, (grown - self._by_name.keys()) | new)):
+            self._next_listing = min(self._next_listing, self._earliest_listing)
+
+    def _may_follow(self, name: str) -> bool:
+        """Whether a name may match the patterns. An empty name may be any."""
+        if any(fnmatchcase(name, pattern) for pattern in self._exclude):
+            return False
+        return not name or any(fnmatchcase(name, pattern.replace("**/", "*")) for pattern in self._patterns)
 
     def _list(self, now: float) -> set[str]:
         """Opens new files, and returns the keys of files that have changed."""

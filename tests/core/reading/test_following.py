@@ -56,12 +56,13 @@ class Following:
         changes: FolderChanges | None = None,
         *,
         from_end: bool = False,
+        pattern: str = "*",
     ) -> None:
         self.watch = watch or Watch()
         problems = Problems(make_context().logger)
         self.positions = Positions(problems, values)
         self.follower = Follower(
-            [str(folder / "*")], pieces_of, self.positions, problems, self.watch, changes, from_end=from_end
+            [str(folder / pattern)], pieces_of, self.positions, problems, self.watch, changes, from_end=from_end
         )
         self._pieces = self.follower.pieces()
 
@@ -120,6 +121,24 @@ async def test_the_kernels_hints_replace_the_wait_for_the_next_listing(tmp_path:
     assert await following.read_for(0.2) == b"2"
     (tmp_path / "b").write_bytes(b"new")
     assert await following.read_for(0.4) == b"new"
+    idle.rename(tmp_path / "c")
+    idle.write_bytes(b"rotated")
+    assert await following.read_for(0.4) == b"rotated"
+    following.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is a service of Linux")
+async def test_changes_of_other_files_cause_no_listing(tmp_path: Path) -> None:
+    watch = Watch(cost=0.01)
+    following = Following(tmp_path, watch, changes=FolderChanges(), pattern="*.log")
+    await following.read()
+    before = following.follower._next_listing
+    (tmp_path / "other").write_bytes(b"1")
+    watch.cost = 0
+    await following.read()
+    assert following.follower._next_listing == before
+    (tmp_path / "a.log").write_bytes(b"1")
+    assert await following.read_for(0.4) == b"1"
     following.close()
 
 
