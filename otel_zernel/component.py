@@ -53,7 +53,8 @@ class Context:
     """`type` or `type/name`, as configured."""
     logger: Logger
     meter: Meter
-    """For the component's metrics about itself."""
+    """For the component's metrics about itself. No observable instruments: after a reload, the SDK would still call
+    those of the former instance."""
     clock: Clock
     health: Health
     drop: Callable[[int, str], None]

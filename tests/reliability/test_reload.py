@@ -360,12 +360,20 @@ def test_two_components_swap_their_ports(tmp_path: Path) -> None:
         assert (status(one), status(other)) == (404, 200)
 
 
-@pytest.mark.parametrize("after", [0.1, 0.2, 0.3, 0.5, 0.8])
+def awaits_sighup(process: "subprocess.Popen[str]") -> bool:
+    """Whether SIGHUP is blocked or handled: from the first line of the program on."""
+    states = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in states if line.startswith(("SigBlk", "SigCgt"))]
+    return any(mask & 1 << signal.SIGHUP - 1 for mask in masks)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.2, 0.4, 0.7])
 def test_sighup_during_the_start_is_safe(tmp_path: Path, after: float) -> None:
     own, health = free_ports(2)
     write_config(tmp_path, config(tmp_path, own=own, health=health))
     with Load(tmp_path / "in.csv") as load:
         running = Collector(tmp_path)
+        wait_for(lambda: awaits_sighup(running.process))
         time.sleep(after)
         for _ in range(5):
             running.process.send_signal(signal.SIGHUP)

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.engine.service import Patience
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
@@ -374,6 +376,18 @@ async def test_a_restarted_component_finds_the_values_that_its_former_instance_k
             exporter = running.service.graph.deliveries["sink"].exporter
             assert isinstance(exporter, RecordedSink)
             assert exporter.instances == number
+
+
+async def test_own_metrics_that_are_switched_on_restart_everything_and_keep_the_queues() -> None:
+    async with reloading(TEXT.replace(QUEUE, QUEUE[:-1] + ", down: true, timeout: 0}")) as running:
+        Recording.feed(1, 2, 3)
+        await until(lambda: running.waiting() == 3)
+        settings = settings_of(running.text.replace("down: true", "down: false"), RECORDED)
+        reader = {"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": 0}}}}
+        measured = replace(settings, telemetry=TelemetrySettings.model_validate({"metrics": {"readers": [reader]}}))
+        assert await running.service.reload(measured)
+        await until(lambda: running.received()[:3] == [1, 2, 3])
+        assert {"enter exporters::sink/b", "run receivers::feed", "enter extensions::store"} <= {*running.events()}
 
 
 def any_configuration(chance: random.Random) -> str:
