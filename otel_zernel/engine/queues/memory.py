@@ -62,8 +62,6 @@ class MemoryQueue(Queue):
 
 def _compact(batch: Batch) -> Batch:
     """The batch without its parsed messages."""
-    if len(batch.signals) == 1:
-        (signal,) = batch.signals
-        return Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal))
-    parts = [Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in batch.signals]
-    return Batch.join(parts)
+    return Batch.join(
+        Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in batch.signals
+    )
