@@ -6,7 +6,7 @@ from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.conditions import LAYOUTS, ConditionFailed
 from otel_zernel_processors.filter.config import FilterConfig
-from otel_zernel_processors.filter.removals import Search, remove
+from otel_zernel_processors.filter.removals import RuleWalk, remove
 from otel_zernel_processors.filter.rules import Rules, rules_of
 
 _COUNTED: Mapping[Signal, str] = {"metrics": "datapoints", "traces": "spans", "logs": "logs"}
@@ -46,7 +46,7 @@ class FilterProcessor(Processor):
 
     def _filter(self, batch: Batch, signal: Signal, rules: Rules) -> Generator[Batch, None, None]:
         layout, before = LAYOUTS[signal], batch.count_of(signal)
-        removals = yield from Search(layout, rules).removals(batch.message(signal))
+        removals = yield from RuleWalk(layout, rules).removals(batch.message(signal))
         if removals:
             remove(batch.edit(signal), layout, removals)
             self._filtered[signal].add(before - batch.count_of(signal), {"filter": self.context.id})

@@ -25,7 +25,7 @@ class Removal(NamedTuple):
     parts: tuple[int, ...] = ()
 
 
-class Search:
+class RuleWalk:
     """Walks through a message with the rules of its signal. Yields `PAUSE` between pieces of work."""
 
     def __init__(self, layout: Layout, rules: Rules) -> None:
