@@ -20,7 +20,7 @@ import pytest
 
 from otel_zernel.testing import until
 from tests.exporters.otlp.certificates import Authority
-from tests.reliability.backends import NEVER, PERMANENT, Backends
+from tests.reliability.odd_backends import NEVER, PERMANENT, Backends
 
 ROWS, BATCH = 400, 20
 LARGEST_MIB = 400

@@ -2,10 +2,11 @@
 
 import asyncio
 import gzip
+import os
 import zlib
 from collections.abc import Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from ssl import SSLContext
+from ssl import SSLContext, SSLError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.request import getproxies_environment
@@ -184,6 +185,12 @@ class OtlpHttpExporter(Exporter):
 
 
 def _reason(error: Exception | None, url: str) -> str:
+    """The words of the system for a failed connection (`Connection refused`), else those of httpx."""
+    cause: BaseException | None = error
+    while cause and (deeper := cause.__cause__ or cause.__context__):
+        cause = deeper
+    if isinstance(cause, OSError) and not isinstance(cause, SSLError) and cause.errno:
+        return os.strerror(cause.errno)
     return without_query(str(error), url) or type(error).__name__
 
 

@@ -7,8 +7,8 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-LONGEST_WAIT = 3600.0
-"""Seconds. A server that asks for more is asked again after this time."""
+LONGEST_WAIT = 300.0
+"""Seconds. A server that asks for more is asked again after this time. The delivery has the same limit."""
 
 
 def retry_after(value: str, now_ns: int) -> float | None:
