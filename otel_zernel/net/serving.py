@@ -1,54 +1,54 @@
 """HTTP servers: an ASGI application is served on an address while a context is entered."""
 
-import asyncio
 import contextlib
 import errno
+import os
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+import ssl
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from otel_zernel.errors import CannotStart
+from otel_zernel.net.limits import ServerLimits
 from otel_zernel.types import Address
+
+Place = TypeVar("Place", Address, Path)
+"""An address of TCP, or the path of a unix socket."""
+
+_BACKLOG: Final = 128
+_SOCKET_MODE: Final = 0o660
+"""The permissions of a unix socket: its owner and its group may connect."""
 
 
 @asynccontextmanager
-async def serve(app: Any, address: Address, setting: str) -> AsyncIterator[Address]:
+async def serve(
+    app: Any,
+    place: Place,
+    setting: str,
+    *,
+    tls: Callable[[], ssl.SSLContext] | None = None,
+    limits: ServerLimits | None = None,
+) -> AsyncIterator[Place]:
     """Serves an ASGI application. Yields the actual address: port 0 is replaced by the chosen port.
 
     Error messages start with `setting`, the configuration key of the address (`exporters::prometheus::endpoint`).
+    `tls` returns the context for the next connection (`ServerTls.context`); None serves without TLS. At the exit,
+    running requests have 1 s to finish.
     Raises `CannotStart` if the collector cannot listen on the address.
     """
-    import uvicorn  # takes 10 MB of memory, so it is imported only by servers
+    from otel_zernel.net.server import HttpServer  # uvicorn takes 10 MB of memory, so only servers import it
 
-    ready = asyncio.Event()
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            try:
-                await super().startup(sockets)
-            finally:
-                ready.set()
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield  # the collector handles signals itself
-
-    listener = listen(address, setting)
-    config = uvicorn.Config(
-        app, interface="asgi3", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    server = Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]), name=f"serve {setting}")
+    listener = listen(place, setting) if isinstance(place, Address) else listen_unix(place, setting)
     try:
-        await ready.wait()
-        host, port = listener.getsockname()[:2]
-        yield Address(host, port)
+        async with HttpServer(app, listener, limits or ServerLimits(), tls):
+            yield Address(*listener.getsockname()[:2]) if isinstance(place, Address) else place
     finally:
-        server.should_exit = True
-        with contextlib.suppress(asyncio.CancelledError):
-            await serving
         listener.close()
+        if isinstance(place, Path):
+            _unlink(place)
 
 
 def listen(address: Address, setting: str) -> socket.socket:
@@ -62,20 +62,67 @@ def listen(address: Address, setting: str) -> socket.socket:
         ) from error
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return _listening(listener, socket_address, setting, str(address))
+
+
+def listen_unix(path: Path, setting: str) -> socket.socket:
+    """A listening unix socket, with mode 0660. Replaces the socket of a program that has ended.
+
+    Raises `CannotStart`.
+    """
+    if _is_socket(path) and not _answers(path):
+        _unlink(path)
+    return _listening(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), str(path), setting, str(path))
+
+
+def _listening(listener: socket.socket, address: Any, setting: str, name: str) -> socket.socket:
     try:
-        listener.bind(socket_address)
-        listener.listen(128)
+        listener.bind(address)
+        if listener.family == socket.AF_UNIX:
+            os.chmod(address, _SOCKET_MODE)  # noqa: PTH101  # before `listen`, so nobody has connected
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise CannotStart(f"{setting}: cannot listen on {address}: {_advice(error)}") from error
+        raise CannotStart(f"{setting}: cannot listen on {name}: {_advice(error, listener)}") from error
     listener.setblocking(False)
     return listener
 
 
-def _advice(error: OSError) -> str:
-    advice = {
-        errno.EADDRINUSE: "another program has this port; stop it or choose another port",
-        errno.EADDRNOTAVAIL: "this machine has no such address; use one of its own, or 0.0.0.0 for all of them",
-        errno.EACCES: "ports below 1024 require root; choose a higher port",
-    }
+def _is_socket(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    return False
+
+
+def _answers(path: Path) -> bool:
+    """Whether a program listens on the unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+        return True
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _advice(error: OSError, listener: socket.socket) -> str:
+    if listener.family == socket.AF_UNIX:
+        advice = {
+            errno.EADDRINUSE: "the path exists; stop the program that uses it, or choose another path",
+            errno.ENOENT: "the directory does not exist; create it",
+            errno.EACCES: "permission denied; choose a directory that the collector may write to",
+        }
+    else:
+        advice = {
+            errno.EADDRINUSE: "another program has this port; stop it or choose another port",
+            errno.EADDRNOTAVAIL: "this machine has no such address; use one of its own, or 0.0.0.0 for all of them",
+            errno.EACCES: "ports below 1024 require root; choose a higher port",
+        }
     return advice.get(error.errno or 0, error.strerror or str(error))

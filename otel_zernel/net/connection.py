@@ -1,0 +1,237 @@
+"""One HTTP/1.1 connection: uvicorn's protocol, with bounds on sizes and times.
+
+uvicorn takes 10 MB of memory, so only `serve` imports this module.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from otel_zernel.net.limits import ServerLimits
+
+_REASONS = {
+    400: "not a valid HTTP/1.1 request",
+    408: "the request took too long",
+    431: "the request line and headers are too long",
+    503: "too many connections; try again later",
+}
+
+
+class HeadTooLong(Exception):
+    """The request line and the headers exceed the limit. Ends the parsing."""
+
+
+class PipelineTooLong(Exception):
+    """Too many requests wait for their answers. Ends the parsing."""
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that closes itself when its client exceeds a limit. The server calls `check` regularly."""
+
+    def __init__(
+        self,
+        config: Config,
+        state: ServerState,
+        limits: ServerLimits,
+        idle: "dict[Connection, None]",
+        opened: Callable[[], None],
+        *,
+        surplus: bool,
+    ) -> None:
+        super().__init__(config, state, {})
+        self._limits = limits
+        self._idle = idle
+        """The connections of the server that may be closed without harm, the longest idle one first."""
+        self._opened = opened
+        """Called when the connection is made, after a TLS handshake."""
+        self._surplus = surplus
+        """Whether the server has too many connections, so that this one only gets 503."""
+        self._running: RequestResponseCycle | None = None
+        """The request that the application answers. uvicorn knows only the one that it read last."""
+        self._stage: Literal["idle", "head", "body", "read"] = "idle"
+        self._deadline = math.inf
+        self._write_deadline = math.inf
+        self._close_deadline = math.inf
+        self._head_size = 0
+        self._unparsed = 0
+        """Bytes since the parser last began a request or delivered a part of a body."""
+        self._discards = False
+        """Whether the rest of the input is ignored, because the answer is final."""
+        self._discarded = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._opened()
+        if self._surplus:
+            self._refuse(503)
+            return
+        self._deadline = self.loop.time() + self._limits.head_time
+        self._idle[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._idle.pop(self, None)
+        self._disconnect_requests()
+        self._unset_keepalive_if_required()
+        self._deadline = self._write_deadline = self._close_deadline = math.inf
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._discards:
+            self._discard(len(data))
+            return
+        self._unset_keepalive_if_required()
+        if self._stage == "idle":
+            self._await_head()
+        self._unparsed += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return  # the answer ignores the upgrade, as RFC 9110, 7.8 allows
+        except httptools.HttpParserError:
+            self._refuse(431 if self._head_size > self._limits.head_size else 400)
+        else:
+            if self._unparsed > self._limits.head_size:
+                self._refuse(431)
+
+    # Callbacks of the parser
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._unparsed = self._head_size = 0
+        self._await_head()
+
+    def on_url(self, url: bytes) -> None:
+        self._measure(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._measure(len(name) + len(value) + 4)  # with the colon, the space and the end of the line
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= self._limits.pipelined:
+            raise PipelineTooLong
+        super().on_headers_complete()
+        self._stage, self._deadline = "body", self.loop.time() + self._limits.body_time
+        self._idle.pop(self, None)
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._stage, self._deadline = "read", math.inf
+
+    # Callbacks of uvicorn and of the transport
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self._running = None
+        if self._stage == "body" and not self.pipeline:
+            self._linger()  # the application answered without reading the whole body
+            return
+        super().on_response_complete()
+        if self._running is None and not self.transport.is_closing():
+            self._stage = "idle" if self._stage == "read" else self._stage
+            self._idle[self] = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._write_deadline = self.loop.time() + self._limits.write_time
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._write_deadline = math.inf
+
+    # Closing
+
+    def check(self, now: float) -> None:
+        """Closes the connection if one of its deadlines has passed. `now` is the time of the event loop."""
+        if self.transport.is_closing():
+            self._close_deadline = min(self._close_deadline, now + self._limits.write_time)
+        if now > self._write_deadline or now > self._close_deadline:
+            self.abort()
+        elif now > self._deadline:
+            self._end_reading(now)
+
+    def _end_reading(self, now: float) -> None:
+        if self.flow.read_paused:
+            self._deadline = now + self._limits.head_time  # the application is slow, not the client
+        elif self._stage == "idle":
+            self.close()
+        else:
+            self._refuse(408)
+
+    def close(self) -> None:
+        """Closes the connection after the answer was sent, or after `write_time`."""
+        self._idle.pop(self, None)
+        self._discards = True
+        self.transport.close()
+
+    def abort(self) -> None:
+        """Closes the connection at once. The application's sends are ignored from now on."""
+        self._idle.pop(self, None)
+        self._disconnect_requests()
+        self._discards = True
+        self.transport.abort()
+
+    def _refuse(self, status: int) -> None:
+        if self._running is not None or self.pipeline:
+            self.abort()  # an answer is on its way, so an error cannot be said in between
+            return
+        reason = _REASONS[status].encode() + b"\n"
+        retry = b"retry-after: 1\r\n" if status == 503 else b""
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n%sconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[status] + head % (len(reason), retry) + reason)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Sends the end of the stream. Discards the input until the client closes, within the limits of lingering.
+
+        An immediate `close` with unread input would reset the connection, and the client would lose the answer.
+        """
+        if self.transport.is_closing():
+            return
+        self._idle.pop(self, None)
+        self._discards = True
+        self._deadline = math.inf
+        self._close_deadline = self.loop.time() + self._limits.linger_time
+        if self.transport.can_write_eof():
+            self.flow.resume_reading()
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _discard(self, length: int) -> None:
+        self._discarded += length
+        if self._discarded > self._limits.linger_size:
+            self.abort()
+
+    def _await_head(self) -> None:
+        self._stage, self._deadline = "head", self.loop.time() + self._limits.head_time
+
+    def _measure(self, length: int) -> None:
+        self._head_size += length
+        if self._head_size > self._limits.head_size:
+            raise HeadTooLong
+
+    def _disconnect_requests(self) -> None:
+        """Marks every unanswered request as disconnected. uvicorn marks only the one that it read last."""
+        waiting = [cycle for cycle, _ in self.pipeline]
+        for cycle in [*waiting, *([self._running] if self._running else [])]:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.pipeline.clear()

@@ -1,0 +1,154 @@
+"""An HTTP server: accepts connections, bounds their number, and ends them at its own end.
+
+uvicorn takes 10 MB of memory, so only `serve` imports this module.
+"""
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from otel_zernel.net.connection import Connection
+from otel_zernel.net.limits import ServerLimits
+
+_SWEEP: Final = 0.25
+"""Seconds between two checks of the connections' deadlines."""
+_GRACE: Final = 1.0
+"""Seconds in which running requests may finish when the server ends."""
+_OUT_OF_FILES: Final = 0.1
+"""Seconds until the next attempt if the system has no file descriptor for a new connection."""
+_logger = logging.getLogger("otel_zernel.net")
+
+
+class HttpServer:
+    """Serves an ASGI application on a listening socket while it is entered."""
+
+    def __init__(
+        self, app: Any, listener: socket.socket, limits: ServerLimits, context: Callable[[], ssl.SSLContext] | None
+    ) -> None:
+        self._config = Config(
+            _ending_quietly(app), http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None
+        )
+        self._config.access_log = False
+        self._config.timeout_keep_alive = limits.idle_time  # type: ignore[assignment]  # a delay of `call_later`
+        self._config.load()
+        self._listener = listener
+        self._limits = limits
+        self._context = context
+        """Returns the TLS context for the next connection. None serves without TLS."""
+        self._most = min(limits.connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self._state = ServerState()
+        self._idle: dict[Connection, None] = {}
+        self._opening: dict[asyncio.Task[None], None] = {}
+        """The connections whose TLS handshake is not finished, the oldest first."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def connections(self) -> set[Connection]:
+        """The open connections."""
+        return self._state.connections  # type: ignore[return-value]  # `_open` creates no other class
+
+    async def __aenter__(self) -> "HttpServer":
+        self._tasks = [asyncio.create_task(work, name="http server") for work in (self._accept(), self._sweep())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Lets running requests finish within a second, then closes every connection."""
+        await _cancel(*self._tasks, *self._opening)
+        for connection in list(self.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE):
+                while self.connections:  # noqa: ASYNC110  # uvicorn has no event for the end of a connection
+                    await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)  # the aborted connections tell their requests
+        await _cancel(*self._state.tasks)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(self._listener)
+            except OSError as error:
+                _logger.warning("Cannot accept a connection; trying again: %s", error.strerror)
+                self._make_room()
+                await asyncio.sleep(_OUT_OF_FILES)
+                continue
+            surplus = len(self.connections) + len(self._opening) >= self._most and not self._make_room()
+            if surplus and self._context:
+                client.close()  # without a handshake there is no way to say why
+                continue
+            opening = asyncio.create_task(self._open(client, surplus), name="http connection")
+            self._opening[opening] = None
+            opening.add_done_callback(self._end_opening)
+
+    async def _open(self, client: socket.socket, surplus: bool) -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+        def opened() -> None:
+            self._end_opening(task)
+
+        def make() -> Connection:
+            return Connection(self._config, self._state, self._limits, self._idle, opened, surplus=surplus)
+
+        tls: dict[str, Any] = {}
+        if self._context:
+            tls = {"ssl": self._context(), "ssl_handshake_timeout": self._limits.head_time, "ssl_shutdown_timeout": 1.0}
+        try:
+            await loop.connect_accepted_socket(make, client, **tls)
+        except OSError as error:  # also ssl.SSLError and TimeoutError
+            _logger.debug("A connection failed before its first request: %s", error)
+        except asyncio.CancelledError:
+            client.close()
+            raise
+
+    def _end_opening(self, task: asyncio.Task[None] | None) -> None:
+        if task:
+            self._opening.pop(task, None)
+
+    def _make_room(self) -> bool:
+        """Closes the connection that is idle longest, or that has not finished its handshake longest."""
+        if victim := next(iter(self._idle), None):
+            victim.abort()
+        elif opening := next(iter(self._opening), None):
+            opening.cancel()
+        else:
+            return False
+        return True
+
+    async def _sweep(self) -> None:
+        loop, date = asyncio.get_running_loop(), 0
+        while True:
+            if date != (date := int(time.time())):
+                self._state.default_headers = [(b"date", formatdate(date, usegmt=True).encode())]
+            now = loop.time()
+            for connection in list(self.connections):
+                connection.check(now)
+            await asyncio.sleep(_SWEEP)
+
+
+def _ending_quietly(app: Any) -> Any:
+    """The application, without the traceback that uvicorn logs if the server's end cancels a request."""
+
+    async def run(scope: Any, receive: Any, send: Any) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await app(scope, receive, send)
+
+    return run
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
