@@ -1,13 +1,15 @@
 """A server listens on its address while its context is entered. Otherwise, the error gives the cause."""
 
 import socket
+import stat
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.serving import listen, serve
+from otel_zernel.net.serving import listen, listen_unix, serve
 from otel_zernel.types import Address
 
 
@@ -47,3 +49,32 @@ def test_an_address_of_another_machine_is_an_error(host: str, words: str) -> Non
 def test_an_empty_host_means_every_interface() -> None:
     with listen(Address("", 0), "a::b") as listener:
         assert listener.getsockname()[0] == "0.0.0.0"
+
+
+async def test_a_unix_socket_is_served_for_owner_and_group_and_removed_at_exit(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    listen_unix(path, "a::b").close()  # left behind by a program that was killed
+    async with serve(hello, path, "a::b") as place:
+        assert (place, stat.S_IMODE(path.stat().st_mode)) == (path, 0o660)
+        transport = httpx.AsyncHTTPTransport(uds=str(path))
+        async with httpx.AsyncClient(transport=transport) as client:
+            assert (await client.get("http://anything/there")).text == "/there"
+        with pytest.raises(CannotStart, match="the path exists; stop the program that uses it"):
+            listen_unix(path, "a::b")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("missing/socket", "the directory does not exist"), ("x" * 200, "AF_UNIX path too long")]
+)
+def test_a_path_that_cannot_be_a_socket_is_an_error(name: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotStart, match=words):
+        listen_unix(tmp_path / name, "a::b")
+
+
+def test_another_file_is_never_replaced_by_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text("precious")
+    with pytest.raises(CannotStart, match="the path exists"):
+        listen_unix(path, "a::b")
+    assert path.read_text() == "precious"

@@ -1,0 +1,219 @@
+"""TLS of servers: the `tls` section with the keys of the OpenTelemetry Collector, for HTTP and for gRPC.
+
+Changed files are read again while the server runs. If the new files are unusable, the old certificate stays in use.
+"""
+
+import asyncio
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart
+from otel_zernel.net.tls_config import ServerTlsConfig
+
+if TYPE_CHECKING:
+    import grpc
+
+_CLIENT_CA_INTERVAL: Final = 1.0
+"""Seconds between checks for `client_ca_file_reload`, as in the OpenTelemetry Collector."""
+_SECOND_LOOK: Final = 1.0
+"""Seconds after which unusable files are read again: a certificate and its key are not replaced in one moment."""
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPem:
+    """The PEM texts of a server. `client_ca` is None if clients need no certificate."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None = None
+
+
+class ServerTls:
+    """The certificate of one server. Enter it before the server, and leave it after the server."""
+
+    def __init__(self, config: ServerTlsConfig, setting: str, context: Context) -> None:
+        """`setting` is the configuration key of the section: `receivers::otlp::protocols::http::tls`."""
+        self._config = config
+        self._setting = setting
+        self._owner = context
+        self._pem: ServerPem
+        self._context: ssl.SSLContext
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Reads the files. Raises `CannotStart`, which names an unusable file."""
+        self._pem = await asyncio.to_thread(read, self._config, self._setting)
+        self._context = await asyncio.to_thread(server_context, self._config, self._pem, self._setting)
+        if self._interval:
+            self._watching = asyncio.create_task(self._watch(), name=f"watch {self._setting}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._watching:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self._owner.health.report(self._setting, None)
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS context for the next connection."""
+        return self._context
+
+    def credentials(self) -> "grpc.ServerCredentials":
+        """The credentials of a gRPC server. A changed certificate applies to the next handshake."""
+        import grpc
+
+        given = self._pem
+
+        def changed() -> Any:  # called by gRPC, in threads of its own, before every handshake
+            nonlocal given
+            if (newest := self._pem) is given:
+                return None
+            given = newest
+            return self._grpc_configuration(newest)
+
+        return grpc.dynamic_ssl_server_credentials(
+            self._grpc_configuration(given), changed, require_client_authentication=given.client_ca is not None
+        )
+
+    def _grpc_configuration(self, pem: ServerPem) -> Any:
+        import grpc
+
+        roots = pem.client_ca
+        if roots is not None and self._config.include_system_ca_certs_pool:
+            roots = roots + b"\n" + _system_authorities()
+        return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], roots)
+
+    @property
+    def _interval(self) -> float:
+        """Seconds between checks of the files; 0 for never."""
+        if not self._config.client_ca_file_reload:
+            return self._config.reload_interval
+        return min(self._config.reload_interval or _CLIENT_CA_INTERVAL, _CLIENT_CA_INTERVAL)
+
+    async def _watch(self) -> None:
+        failures = 0
+        while True:
+            await self._owner.clock.sleep(min(self._interval, _SECOND_LOOK) if failures == 1 else self._interval)
+            try:
+                await self._reload()
+            except CannotStart as error:
+                failures += 1
+                if failures == 2:
+                    self._complain(error)
+            else:
+                failures = 0
+                self._owner.health.report(self._setting, None)
+
+    async def _reload(self) -> None:
+        """Uses the files if their content changed. Raises `CannotStart` if they are unusable."""
+        pem = await asyncio.to_thread(read, self._config, self._setting, self._pem)
+        if pem == self._pem:
+            return
+        self._context = await asyncio.to_thread(server_context, self._config, pem, self._setting)
+        self._pem = pem
+        self._owner.logger.info("%s: the files changed; new connections use the new content", self._setting)
+
+    def _complain(self, error: CannotStart) -> None:
+        self._owner.logger.warning("The changed TLS files are unusable, the old ones stay in use: %s", error)
+        self._owner.health.report(self._setting, f"the changed TLS files are unusable: {error}")
+
+
+def read(config: ServerTlsConfig, setting: str, known: ServerPem | None = None) -> ServerPem:
+    """The PEM texts of the section. Raises `CannotStart`, which names an unreadable file.
+
+    If `known` is given, only the files are read that the section wants to be watched.
+    """
+    certificate, key, client_ca = (known.certificate, known.key, known.client_ca) if known else (b"", b"", None)
+    if not known or config.reload_interval:
+        certificate = _text(config.cert_file, config.cert_pem, f"{setting}::cert_file")
+        key_pem = config.key_pem.get_secret_value() if config.key_pem else None
+        key = _text(config.key_file, key_pem, f"{setting}::key_file")
+    if config.client_ca_file and (not known or config.client_ca_file_reload):
+        client_ca = _text(config.client_ca_file, None, f"{setting}::client_ca_file")
+    if config.ca_file and not known:
+        _text(config.ca_file, None, f"{setting}::ca_file")
+    return ServerPem(certificate, key, client_ca)
+
+
+def _text(file: str | None, pem: str | None, setting: str) -> bytes:
+    try:
+        return Path(file).read_bytes() if file else (pem or "").encode()
+    except OSError as error:
+        raise CannotStart(f"{setting}: cannot read {file}: {error.strerror}") from error
+
+
+def server_context(config: ServerTlsConfig, pem: ServerPem, setting: str) -> ssl.SSLContext:
+    """The TLS context of a server. Raises `CannotStart`, which names an unusable file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[config.min_version]
+    context.maximum_version = _VERSIONS.get(config.max_version, ssl.TLSVersion.MAXIMUM_SUPPORTED)
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    if ciphers := config.openssl_ciphers:
+        context.set_ciphers(ciphers)
+    if curve := config.openssl_curve:
+        context.set_ecdh_curve(curve)
+    _load_certificate(context, config, pem, setting)
+    if pem.client_ca is not None:
+        _require_client_certificates(context, config, pem.client_ca, setting)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, config: ServerTlsConfig, pem: ServerPem, setting: str) -> None:
+    key = "cert_file" if config.cert_file else "cert_pem"
+    source = f"{config.cert_file} and {config.key_file}" if config.cert_file and config.key_file else "the given texts"
+    try:
+        with _as_file(pem.certificate) as certificate, _as_file(pem.key) as private:
+            # Without a password, OpenSSL would prompt for one.
+            context.load_cert_chain(certificate, private, password="")
+    except ssl.SSLError as error:
+        raise CannotStart(
+            f"{setting}::{key}: {source} are not a PEM certificate and its key without a password"
+            f" ({error.reason or 'no PEM data'})"
+        ) from error
+
+
+def _require_client_certificates(
+    context: ssl.SSLContext, config: ServerTlsConfig, authorities: bytes, setting: str
+) -> None:
+    try:
+        context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError) as error:
+        file = config.client_ca_file
+        raise CannotStart(f"{setting}::client_ca_file: {file} contains no PEM certificate") from error
+    if config.include_system_ca_certs_pool:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """A path with this content: `ssl` loads certificates and keys from files only. On Linux it is in memory."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("pem")
+        path = f"/proc/self/fd/{descriptor}"
+    else:
+        descriptor, path = tempfile.mkstemp()
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield path
+    finally:
+        os.close(descriptor)
+        if not path.startswith("/proc/"):
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+
+
+def _system_authorities() -> bytes:
+    paths = ssl.get_default_verify_paths()
+    return Path(paths.cafile).read_bytes() if paths.cafile else b""
