@@ -5,7 +5,6 @@ A component names the extension as `auth::authenticator`, and gets it by `contex
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
 
 from otel_zernel.component import Context, Extension
 from otel_zernel.errors import CannotStart, ZernelError
@@ -26,8 +25,13 @@ class Unauthenticated(ZernelError):
 class ServerAuthenticator(Extension, ABC):
     """Decides whether a request may enter."""
 
-    challenge: ClassVar[str] = ""
-    """The value of `WWW-Authenticate` in a 401 answer: `Bearer`, `Basic realm="..."`."""
+    challenge: str
+    """The value of `WWW-Authenticate` in a 401 answer: `Bearer`, `Basic realm="otel-zernel"`."""
+
+    @property
+    def cannot_check(self) -> str | None:
+        """Why its configuration cannot check requests, and what to set. None if it can."""
+        return None
 
     @abstractmethod
     async def authenticate(self, headers: Mapping[str, str]) -> None:
@@ -39,6 +43,11 @@ class ServerAuthenticator(Extension, ABC):
 
 class ClientAuthenticator(Extension, ABC):
     """Adds credentials to requests."""
+
+    @property
+    def cannot_add(self) -> str | None:
+        """Why its configuration has no credentials to send, and what to set. None if it has."""
+        return None
 
     @abstractmethod
     def headers(self) -> Mapping[str, str]:
@@ -53,21 +62,28 @@ def server_authenticator(auth: AuthConfig | None, context: Context, setting: str
     """
     if auth is None:
         return None
-    if isinstance(found := context.extension(auth.authenticator), ServerAuthenticator):
-        return found
-    raise CannotStart(
-        f"{setting}::authenticator: extension {auth.authenticator} cannot check requests;"
-        " use bearertokenauth or basicauth"
-    )
+    found = context.extension(auth.authenticator)
+    if not isinstance(found, ServerAuthenticator):
+        raise _unfit(auth, setting, "check requests", _OTHERS)
+    if found.cannot_check:
+        raise _unfit(auth, setting, "check requests", found.cannot_check)
+    return found
 
 
 def client_authenticator(auth: AuthConfig | None, context: Context, setting: str) -> ClientAuthenticator | None:
     """The extension that adds credentials; None if no `auth` is configured. Otherwise as `server_authenticator`."""
     if auth is None:
         return None
-    if isinstance(found := context.extension(auth.authenticator), ClientAuthenticator):
-        return found
-    raise CannotStart(
-        f"{setting}::authenticator: extension {auth.authenticator} cannot add credentials;"
-        " use bearertokenauth or basicauth"
-    )
+    found = context.extension(auth.authenticator)
+    if not isinstance(found, ClientAuthenticator):
+        raise _unfit(auth, setting, "add credentials", _OTHERS)
+    if found.cannot_add:
+        raise _unfit(auth, setting, "add credentials", found.cannot_add)
+    return found
+
+
+_OTHERS = "use bearertokenauth or basicauth"
+
+
+def _unfit(auth: AuthConfig, setting: str, task: str, remedy: str) -> CannotStart:
+    return CannotStart(f"{setting}::authenticator: extension {auth.authenticator} cannot {task}: {remedy}")

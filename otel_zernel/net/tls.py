@@ -3,7 +3,6 @@
 Changed files are read again while the server runs. If the new files are unusable, the old certificate stays in use.
 """
 
-import asyncio
 import contextlib
 import os
 import ssl
@@ -17,14 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.net.tls_config import ServerTlsConfig
+from otel_zernel.net.watching import WatchedFiles
 
 if TYPE_CHECKING:
     import grpc
 
 _CLIENT_CA_INTERVAL: Final = 1.0
 """Seconds between checks for `client_ca_file_reload`, as in the OpenTelemetry Collector."""
-_SECOND_LOOK: Final = 1.0
-"""Seconds after which unusable files are read again: a certificate and its key are not replaced in one moment."""
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -37,6 +35,14 @@ class ServerPem:
     client_ca: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedPem:
+    """PEM texts that were found to be usable, and the context made of them."""
+
+    pem: ServerPem
+    context: ssl.SSLContext
+
+
 class ServerTls:
     """The certificate of one server. Enter it before the server, and leave it after the server."""
 
@@ -44,38 +50,29 @@ class ServerTls:
         """`setting` is the configuration key of the section: `receivers::otlp::protocols::http::tls`."""
         self._config = config
         self._setting = setting
-        self._owner = context
-        self._pem: ServerPem
-        self._context: ssl.SSLContext
-        self._watching: asyncio.Task[None] | None = None
+        self._files = WatchedFiles(self._read, setting, _interval(config), context)
 
     async def __aenter__(self) -> Self:
         """Reads the files. Raises `CannotStart`, which names an unusable file."""
-        self._pem = await asyncio.to_thread(read, self._config, self._setting)
-        self._context = await asyncio.to_thread(server_context, self._config, self._pem, self._setting)
-        if self._interval:
-            self._watching = asyncio.create_task(self._watch(), name=f"watch {self._setting}")
+        await self._files.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._watching:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        self._owner.health.report(self._setting, None)
+        await self._files.__aexit__()
 
     def context(self) -> ssl.SSLContext:
         """The TLS context for the next connection."""
-        return self._context
+        return self._files.value.context
 
     def credentials(self) -> "grpc.ServerCredentials":
         """The credentials of a gRPC server. A changed certificate applies to the next handshake."""
         import grpc
 
-        given = self._pem
+        given = self._files.value.pem
 
         def changed() -> Any:  # called by gRPC, in threads of its own, before every handshake
             nonlocal given
-            if (newest := self._pem) is given:
+            if (newest := self._files.value.pem) is given:
                 return None
             given = newest
             return self._grpc_configuration(newest)
@@ -92,39 +89,18 @@ class ServerTls:
             roots = roots + b"\n" + _system_authorities()
         return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], roots)
 
-    @property
-    def _interval(self) -> float:
-        """Seconds between checks of the files; 0 for never."""
-        if not self._config.client_ca_file_reload:
-            return self._config.reload_interval
-        return min(self._config.reload_interval or _CLIENT_CA_INTERVAL, _CLIENT_CA_INTERVAL)
+    def _read(self, old: LoadedPem | None) -> LoadedPem:
+        pem = read(self._config, self._setting, old.pem if old else None)
+        if old and old.pem == pem:
+            return old
+        return LoadedPem(pem, server_context(self._config, pem, self._setting))
 
-    async def _watch(self) -> None:
-        failures = 0
-        while True:
-            await self._owner.clock.sleep(min(self._interval, _SECOND_LOOK) if failures == 1 else self._interval)
-            try:
-                await self._reload()
-            except CannotStart as error:
-                failures += 1
-                if failures == 2:
-                    self._complain(error)
-            else:
-                failures = 0
-                self._owner.health.report(self._setting, None)
 
-    async def _reload(self) -> None:
-        """Uses the files if their content changed. Raises `CannotStart` if they are unusable."""
-        pem = await asyncio.to_thread(read, self._config, self._setting, self._pem)
-        if pem == self._pem:
-            return
-        self._context = await asyncio.to_thread(server_context, self._config, pem, self._setting)
-        self._pem = pem
-        self._owner.logger.info("%s: the files changed; new connections use the new content", self._setting)
-
-    def _complain(self, error: CannotStart) -> None:
-        self._owner.logger.warning("The changed TLS files are unusable, the old ones stay in use: %s", error)
-        self._owner.health.report(self._setting, f"the changed TLS files are unusable: {error}")
+def _interval(config: ServerTlsConfig) -> float:
+    """Seconds between checks of the files; 0 for never."""
+    if not config.client_ca_file_reload:
+        return config.reload_interval
+    return min(config.reload_interval or _CLIENT_CA_INTERVAL, _CLIENT_CA_INTERVAL)
 
 
 def read(config: ServerTlsConfig, setting: str, known: ServerPem | None = None) -> ServerPem:

@@ -143,8 +143,8 @@ async def test_a_changed_certificate_is_used_and_a_bad_one_is_not(
         first = await serial_of(address, trust)
         write(server.cert_file, "garbage")
         await until(lambda: context.health.problems)
-        assert "the changed TLS files are unusable" in context.health.problems[SETTING]
-        assert "the old ones stay in use" in caplog.text
+        assert "a changed file is unusable" in context.health.problems[SETTING]
+        assert "the old content stays in use" in caplog.text
         assert await serial_of(address, trust) == first
         authority.issue("localhost")
         await until(lambda: not context.health.problems)

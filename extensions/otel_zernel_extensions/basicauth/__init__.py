@@ -1,0 +1,5 @@
+"""Checks and sends user names and passwords."""
+
+from otel_zernel_extensions.basicauth.extension import BasicAuthExtension
+
+__all__ = ["BasicAuthExtension"]

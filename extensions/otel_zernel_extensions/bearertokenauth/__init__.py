@@ -1,0 +1,5 @@
+"""Checks and sends bearer tokens."""
+
+from otel_zernel_extensions.bearertokenauth.extension import BearerTokenAuthExtension
+
+__all__ = ["BearerTokenAuthExtension"]

@@ -1,0 +1,69 @@
+"""Who may use a server: authentication of HTTP requests, and a warning about servers that are open to everybody."""
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
+from otel_zernel.component import Logger
+from otel_zernel.types import Address
+
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def protected(app: App, authenticator: ServerAuthenticator | None) -> App:
+    """The ASGI application, behind an authenticator. Others get 401 before the body of their request is read."""
+    if authenticator is None:
+        return app
+
+    async def checked(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await authenticator.authenticate(joined_headers(scope["headers"]))
+        except Unauthenticated as refused:
+            await _refuse(send, str(refused), authenticator.challenge)
+        else:
+            await app(scope, receive, send)
+
+    return checked
+
+
+def joined_headers(headers: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    """The headers of an ASGI request by name. Repeated ones are joined by commas (RFC 9110, 5.3)."""
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]},{value}" if name in joined else value
+    return joined
+
+
+def warn_if_open(place: Address | Path, setting: str, logger: Logger, *, tls: bool, auth: bool) -> None:
+    """Logs a warning if a server that accepts data listens for other machines without TLS or authentication.
+
+    `auth` includes certificates of clients.
+    """
+    missing = [name for name, present in (("TLS", tls), ("authentication", auth)) if not present]
+    if missing and isinstance(place, Address) and not is_local(place.host):
+        logger.warning(
+            "%s: %s accepts data from other machines without %s; set tls and auth, or listen on localhost",
+            setting,
+            place,
+            " and ".join(missing),
+        )
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can connect to the host. Names other than localhost count as remote."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def _refuse(send: Any, reason: str, challenge: str) -> None:
+    body = reason.encode() + b"\n"
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    if challenge:
+        headers.append((b"www-authenticate", challenge.encode("latin-1", "replace")))
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,187 @@
+"""The basicauth extension lets known users in, and adds a user name and a password to requests."""
+
+import asyncio
+import base64
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+from passlib.apache import HtpasswdFile
+from passlib.hash import apr_md5_crypt, ldap_sha1, sha512_crypt
+from pydantic import ValidationError
+
+from otel_zernel.authentication import AuthConfig, Unauthenticated, client_authenticator, server_authenticator
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import make_context, until
+from otel_zernel_extensions.basicauth import BasicAuthExtension
+from otel_zernel_extensions.basicauth.htpasswd import Users
+
+
+def extension(**fields: Any) -> BasicAuthExtension:
+    context = make_context("extensions", "basicauth")
+    return BasicAuthExtension(BasicAuthExtension.Config.model_validate(fields), context)
+
+
+def basic(user: str, password: str) -> dict[str, str]:
+    return {"authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
+
+
+async def accepts(auth: BasicAuthExtension, headers: dict[str, str]) -> bool:
+    try:
+        await auth.authenticate(headers)
+    except Unauthenticated:
+        return False
+    return True
+
+
+def bcrypt_of(password: str) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode().replace("$2b$", "$2y$")
+
+
+def write(path: Path, content: str) -> None:
+    path.write_text(content)
+
+
+@pytest.mark.parametrize(
+    "hash_",
+    [
+        bcrypt_of("pass:wörd"),
+        ldap_sha1.hash("pass:wörd"),
+        apr_md5_crypt.hash("pass:wörd"),
+        sha512_crypt.using(rounds=1000).hash("pass:wörd"),
+    ],
+    ids=["bcrypt", "sha", "md5", "sha512"],
+)
+async def test_a_user_enters_with_the_password_alone(hash_: str) -> None:
+    async with extension(htpasswd={"inline": f"ada:{hash_}\nbob:{bcrypt_of('other')}"}) as auth:
+        for _ in range(2):  # computed, then remembered
+            assert await accepts(auth, basic("ada", "pass:wörd"))
+            assert not await accepts(auth, basic("ada", "pass:word"))
+            assert not await accepts(auth, basic("bob", "pass:wörd"))
+            assert not await accepts(auth, basic("eve", "pass:wörd"))
+
+
+@pytest.mark.parametrize(
+    "value", ["", "Basic", "Basic !", "Basic YWRh", "Basic /w==", "Bearer YWRhOng=", "Basic " + "YTph" * 20_000]
+)
+async def test_a_malformed_header_is_refused(value: str) -> None:
+    async with extension(htpasswd={"inline": f"ada:{bcrypt_of('x')}"}) as auth:
+        assert not await accepts(auth, {"authorization": value})
+        assert not await accepts(auth, {})
+
+
+async def test_a_password_longer_than_bcrypt_allows_is_refused() -> None:
+    async with extension(htpasswd={"inline": f"ada:{bcrypt_of('x' * 72)}"}) as auth:
+        assert not await accepts(auth, basic("ada", "x" * 73))
+        assert await accepts(auth, basic("ada", "x" * 72))
+
+
+@pytest.mark.skipif(shutil.which("htpasswd") is None, reason="htpasswd (apache2-utils) is not installed")
+@pytest.mark.parametrize("option", ["-B", "-m", "-s", "-d", "-p"])
+async def test_a_file_of_apaches_own_program_is_read(option: str, tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    subprocess.run(["htpasswd", "-c", "-b", option, str(file), "ada", "s3cret"], check=True)  # noqa: ASYNC221
+    async with extension(htpasswd={"file": str(file)}) as auth:
+        assert await accepts(auth, basic("ada", "s3cret"))
+        assert not await accepts(auth, basic("ada", "other"))
+
+
+async def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    write(file, f"ada:{bcrypt_of('one')}\n")
+    async with extension(htpasswd={"file": str(file), "inline": f"bob:{bcrypt_of('bob')}"}) as auth:
+        assert await accepts(auth, basic("ada", "one"))
+        write(file, "no colon\n")
+        await until(lambda: auth.context.health.problems)
+        assert await accepts(auth, basic("ada", "one"))
+        write(file, f"ada:{bcrypt_of('two')}\n")
+        await until(lambda: not auth.context.health.problems)
+        assert not await accepts(auth, basic("ada", "one"))
+        assert await accepts(auth, basic("ada", "two"))
+        assert await accepts(auth, basic("bob", "bob"))
+
+
+async def test_slow_hashes_never_block_the_event_loop_and_their_number_is_bounded() -> None:
+    computing = asyncio.Event()
+
+    class Slow(Users):
+        def knows(self, user: str, password: str) -> bool:
+            loop.call_soon_threadsafe(computing.set)
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
+            return super().knows(user, password)
+
+    loop, release = asyncio.get_running_loop(), asyncio.Event()
+    async with extension(htpasswd={"inline": f"ada:{bcrypt_of('x')}"}) as auth:
+        users = Slow(f"ada:{bcrypt_of('x')}", "a::b")
+        guesses = [asyncio.create_task(auth._check(users, "ada", str(number))) for number in range(40)]
+        await computing.wait()
+        await until(lambda: sum(task.done() for task in guesses) == 8)
+        release.set()
+        results = await asyncio.gather(*guesses, return_exceptions=True)
+        assert all(isinstance(one, Unauthenticated) for one in results)
+        await auth._check(users, "ada", "x")
+
+
+async def test_a_client_sends_its_credentials_and_follows_their_files(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    write(secret, "wörd\n")
+    fields = {"client_auth": {"username": "ada", "password": "ignored", "password_file": str(secret)}}
+    async with extension(**fields) as auth:
+        assert auth.headers() == basic("ada", "wörd")
+        write(secret, "new")
+        await until(lambda: auth.headers() == basic("ada", "new"))
+    async with extension(client_auth={"username": "ada", "password": "x"}) as auth:
+        assert auth.headers() == basic("ada", "x")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"htpasswd": {"file": "/nowhere"}}, "htpasswd::file: cannot read /nowhere: No such file"),
+        ({"htpasswd": {"inline": "# nobody"}}, "there is no user"),
+        ({"htpasswd": {"inline": "no colon"}}, "a line is not `user:hash`"),
+        (
+            {"client_auth": {"username_file": "/nowhere", "password": "x"}},
+            "client_auth::username_file: cannot read /nowhere",
+        ),
+        ({"client_auth": {"username": "a", "password_file": "/dev/null"}}, "the user name or the password is empty"),
+    ],
+)
+async def test_unusable_credentials_stop_the_start(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(CannotStart, match=words):
+        async with extension(**fields):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "set either htpasswd"),
+        ({"htpasswd": {"inline": "a:b"}, "client_auth": {"username": "a", "password": "b"}}, "set either htpasswd"),
+        ({"htpasswd": {}}, "no users are configured"),
+        ({"client_auth": {"username": "a:b", "password": "c"}}, "must not contain a colon"),
+        ({"client_auth": {"username": "a"}}, "no password is configured"),
+        ({"client_auth": {"password": "a"}}, "no user name is configured"),
+    ],
+)
+def test_an_incomplete_configuration_is_a_mistake(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        extension(**fields)
+
+
+def test_an_instance_is_for_servers_or_for_clients() -> None:
+    server = extension(htpasswd={"inline": f"ada:{HtpasswdFile().context.hash('x')}"})
+    client = extension(client_auth={"username": "a", "password": "b"})
+    context = make_context(extensions={"basicauth/in": server, "basicauth/out": client})
+    inside, outside = AuthConfig(authenticator="basicauth/in"), AuthConfig(authenticator="basicauth/out")
+    assert server_authenticator(inside, context, "a") is server
+    assert client_authenticator(outside, context, "a") is client
+    with pytest.raises(CannotStart, match="basicauth/out cannot check requests: set extensions::basicauth::htpasswd"):
+        server_authenticator(outside, context, "a")
+    with pytest.raises(
+        CannotStart, match="basicauth/in cannot add credentials: set extensions::basicauth::client_auth"
+    ):
+        client_authenticator(inside, context, "a")
