@@ -1,11 +1,31 @@
 """The wording of error messages."""
 
 import json
+import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 _LONGEST = 300
 """Characters of a quoted value in a message."""
+
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+"""Control characters, line breaks, invisible and direction-changing characters, and bytes that are no UTF-8."""
+
+
+def visible(text: str) -> str:
+    """The text, in which every character that could forge a line or control a terminal is escaped: `\\n`, `\\x1b`.
+
+    Bytes that Python decoded with `surrogateescape`, as in paths, become `\\xff`. The result can be encoded as UTF-8.
+    """
+    return _UNPRINTABLE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def quoted(text: str) -> str:

@@ -53,6 +53,8 @@ class Options:
     """Whether samples carry the timestamps of their points. Otherwise Prometheus uses the time of the scrape."""
     metric_expiration: float = 300.0
     """Seconds after which a series without a new point is removed."""
+    max_series: int = 100_000
+    """The most series. 100,000 take about 90 MB."""
 
     @property
     def escapes(self) -> bool:

@@ -20,6 +20,10 @@ from otel_zernel.otlp.staleness import has_no_value
 
 _MAX_KEYS = 4
 """The most keys stored for one series. A sender that shuffles its attributes must not fill the memory."""
+_CLOCK_STEP_NS = 1_000_000_000
+"""A wall clock that loses more than this, in ns, was set back. Slewing (adjtime) is far slower."""
+_PATIENCE = 60.0
+"""Seconds in which every point of a series is late, after which its sender's clock must have been set back."""
 
 
 def _ignore(*_: object) -> None:
@@ -39,6 +43,10 @@ class Page:
       quantile
     - `no_temporality`: a sum or histogram without a temporality
     - `bad_name`: the metric's name has no character that Prometheus allows
+    - `too_many_series`: the page has `max_series` series, and the point belongs to a new one
+
+    A wall clock that is set back must not freeze the page until the old time is reached again. A step of this machine
+    is seen at once, from `time_ns`. A step of another machine is assumed after 60 s in which only late points came.
     """
 
     def __init__(
@@ -58,17 +66,27 @@ class Page:
         """The label texts of `target_info`. None if they may have changed."""
         self._oldest = math.inf
         """A lower bound of the times at which series were updated and origins created, in s."""
+        self._clock_offset: int | None = None
+        """The wall clock minus the monotonic clock, in ns."""
+        self._series_count = 0
+        self._is_full = False
+        """Whether the last batch had a point for which there was no room."""
 
-    def update(self, metrics: MetricsData, now: float) -> None:
-        """Adds the points of a batch. `now` is in s of a monotonic clock."""
+    def update(self, metrics: MetricsData, now: float, time_ns: int | None = None) -> None:
+        """Adds the points of a batch. `now` is in s of a monotonic clock; `time_ns` is the wall clock."""
         with self._lock:
             self._expire(now)
+            self._follow_clock(now, time_ns)
             for resource in metrics.resource_metrics:
                 encoded = resource.resource.SerializeToString()
                 for scope in resource.scope_metrics:
                     origin = self._origin(encoded, resource, scope, now)
                     for metric in scope.metrics:
                         self._add_metric(origin, metric, now)
+            if self._is_full:
+                self._is_full = False
+                self._remove_empty_families()
+                self._remove_empty_origins()
 
     def render(self, format_: Format, now: float) -> bytes:
         """The text of the page, without the series that are expired at `now`."""
@@ -83,6 +101,17 @@ class Page:
         """Removes the series without a new point for `metric_expiration` seconds."""
         with self._lock:
             self._expire(now)
+
+    def _follow_clock(self, now: float, time_ns: int | None) -> None:
+        """Accepts older points after this machine's wall clock was set back."""
+        if time_ns is None:
+            return
+        offset = time_ns - round(now * 1e9)
+        if self._clock_offset is not None and offset < self._clock_offset - _CLOCK_STEP_NS:
+            for family in self._families.values():
+                for series in family.series.values():
+                    series.earliest = 0
+        self._clock_offset = offset
 
     def _origin(self, encoded: bytes, resource: ResourceMetrics, scope: ScopeMetrics, now: float) -> OriginStreams:
         key = (encoded, scope.scope.SerializeToString(), scope.schema_url)
@@ -125,7 +154,7 @@ class Page:
             if series is None:
                 continue
             time = point.time_unix_nano
-            if 0 < time < series.earliest:
+            if 0 < time < series.earliest and (delta or not series.is_set_back(now, _PATIENCE)):
                 late += 1
                 continue
             try:
@@ -162,12 +191,26 @@ class Page:
             self._remove(series)
             series = None
         if series is None:
+            if self._series_count >= self._options.max_series:
+                self._refuse_series()
+                return None
             series = family.series[labels] = stream.series_type(stream.name, labels, identity, stream.series)
+            self._series_count += 1
             self._target_infos = None
         if len(series.keys) < _MAX_KEYS:
             series.keys.append(key)
             stream.series[key] = series
         return series
+
+    def _refuse_series(self) -> None:
+        if not self._is_full:
+            self._warn(
+                "The Prometheus page has max_series (%d) series; dropped points of further ones; "
+                "remove attributes with many values, or raise max_series",
+                self._options.max_series,
+            )
+        self._is_full = True
+        self._drop(1, "too_many_series")
 
     def _warn_of_collision(self, family: MetricFamily) -> None:
         """Logs one warning per family: usually all series of a resource collide, at every point."""
@@ -183,20 +226,24 @@ class Page:
         del self._families.by_name[series.name].series[series.labels]
         for key in series.keys:
             del series.siblings[key]
+        self._series_count -= 1
         self._target_infos = None
 
     def _expire(self, now: float) -> None:
         horizon = now - self._options.metric_expiration
         if self._oldest >= horizon:
             return
-        for family in list(self._families.values()):
+        for family in self._families.values():
             for series in [one for one in family.series.values() if one.updated < horizon]:
                 self._remove(series)
-            if not family.series:
-                self._families.remove(family)
+        self._remove_empty_families()
         self._remove_empty_origins()
         times = (one.updated for family in self._families.values() for one in family.series.values())
         self._oldest = min(times, default=now)
+
+    def _remove_empty_families(self) -> None:
+        for family in [one for one in self._families.values() if not one.series]:
+            self._families.remove(family)
 
     def _remove_empty_origins(self) -> None:
         """Removes the streams without a series, and the origins without a stream."""

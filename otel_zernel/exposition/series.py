@@ -37,7 +37,7 @@ class MalformedPoint(Exception):
 class ExposedSeries:
     """One set of labels of one metric family."""
 
-    __slots__ = ("earliest", "identity", "keys", "labels", "name", "siblings", "time", "updated")
+    __slots__ = ("earliest", "identity", "keys", "labels", "late_since", "name", "siblings", "time", "updated")
 
     suffixes: ClassVar[tuple[str, ...]] = ("",)
     """The suffixes of the names of its samples."""
@@ -60,6 +60,14 @@ class ExposedSeries:
         """The lowest timestamp that the next point may have, in ns since 1970."""
         self.updated = -math.inf
         """The time of the last update, in s of the page's clock."""
+        self.late_since = -math.inf
+        """The time of the first late point after the last update, in s of the page's clock."""
+
+    def is_set_back(self, now: float, patience: float) -> bool:
+        """Whether all points have been late for `patience` s. Called for every late point."""
+        if self.late_since <= self.updated:
+            self.late_since = now
+        return now - self.late_since >= patience
 
     def update(self, point: Any, delta: bool) -> None:
         """Replaces the value by the point's value, or adds a delta to it. Raises `MalformedPoint`."""

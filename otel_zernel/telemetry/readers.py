@@ -4,6 +4,7 @@ The SDK and its exporters cost memory, so they are imported only if they are con
 """
 
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -64,12 +65,15 @@ async def _served(page: PrometheusPull, reader: "InMemoryMetricReader", clock: C
         translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
     )
     exposed = Page(options, warn=_logger.warning)
+    turn = threading.Lock()
 
     def render(format_: Format) -> bytes:
-        now = clock.monotonic()
-        if collected := reader.get_metrics_data():
-            exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()), now)
-        return exposed.render(format_, now)
+        with turn:  # else a page could show an older collection after a newer one
+            now = clock.monotonic()
+            if collected := reader.get_metrics_data():
+                metrics = MetricsData.FromString(encode_metrics(collected).SerializeToString())
+                exposed.update(metrics, now, clock.time_ns())
+            return exposed.render(format_, now)
 
     setting = "service::telemetry::metrics::readers"
     async with serve(metrics_app(render), Address(page.host, page.port), setting) as address:

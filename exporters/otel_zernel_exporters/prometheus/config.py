@@ -5,8 +5,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
+from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
 
@@ -35,6 +37,10 @@ class PrometheusConfig(ComponentConfig):
 
     endpoint: ListenAddress = Address("localhost", 9091)
     """The address to listen on."""
+    tls: ServerTlsConfig | None = None
+    """TLS of the server. null serves plain HTTP."""
+    auth: AuthConfig | None = None
+    """The extension that checks requests. null lets everybody read the page."""
     namespace: str = ""
     """Prefix of every metric name, joined by an underscore."""
     const_labels: dict[str, str] = Field(default_factory=dict)
@@ -47,6 +53,8 @@ class PrometheusConfig(ComponentConfig):
     """Write the timestamp of each point. Else Prometheus uses the time of the scrape."""
     metric_expiration: PositiveDuration = 300.0
     """Seconds without a new point after which a series is removed."""
+    max_series: Annotated[int, Field(gt=0)] = 100_000
+    """The most series. Points of further series are dropped and counted. 100,000 series take about 90 MB."""
     enable_open_metrics: bool = True
     """Serve OpenMetrics to scrapers that request it. The OpenTelemetry Collector's default is false."""
     without_scope_info: bool = False
@@ -67,4 +75,5 @@ class PrometheusConfig(ComponentConfig):
             translation_strategy=self.translation_strategy,
             send_timestamps=self.send_timestamps,
             metric_expiration=self.metric_expiration,
+            max_series=self.max_series,
         )

@@ -8,7 +8,7 @@ from typing import Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.exposition import Format, Page, metrics_app
-from otel_zernel.net.serving import serve
+from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 
@@ -33,9 +33,10 @@ class PrometheusExporter(Exporter):
 
     async def __aenter__(self) -> Self:
         app = metrics_app(self._render, openmetrics=self._open_metrics)
-        setting = f"{self.context.path}::endpoint"
-        self.address = await self._stack.enter_async_context(serve(app, self.address, setting))
-        self.context.logger.info("Serving metrics on http://%s/metrics", self.address)
+        server = serve_guarded(app, self.address, self.context, tls=self.config.tls, auth=self.config.auth)
+        self.address = await self._stack.enter_async_context(server)
+        scheme = "https" if self.config.tls else "http"
+        self.context.logger.info("Serving metrics on %s://%s/metrics", scheme, self.address)
         return self
 
     async def __aexit__(
@@ -48,10 +49,10 @@ class PrometheusExporter(Exporter):
         await asyncio.to_thread(self._update, batch)
 
     def _update(self, batch: Batch) -> None:
-        now = self.context.clock.monotonic()
-        self._page.update(batch.metrics, now)
+        now, time_ns = self.context.clock.monotonic(), self.context.clock.time_ns()
+        self._page.update(batch.metrics, now, time_ns)
         if self._classic is not self._page:
-            self._classic.update(batch.metrics, now)
+            self._classic.update(batch.metrics, now, time_ns)
 
     def _render(self, format_: Format) -> bytes:
         page = self._page if format_.utf8 else self._classic

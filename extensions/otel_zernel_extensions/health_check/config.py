@@ -4,7 +4,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
+from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress
 
 
@@ -13,5 +15,9 @@ class HealthCheckConfig(ComponentConfig):
 
     endpoint: ListenAddress = Address("localhost", 13133)
     """Host and port to listen on."""
+    tls: ServerTlsConfig | None = None
+    """TLS of the server. null serves plain HTTP."""
+    auth: AuthConfig | None = None
+    """The extension that checks requests. null lets everybody read the state."""
     path: Annotated[str, Field(pattern="^/")] = "/"
     """The path to answer. Every other path returns 404."""

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from otel_zernel.component import Context, Extension
-from otel_zernel.net.serving import serve
+from otel_zernel.net.guarding import serve_guarded
+from otel_zernel.text import visible
 from otel_zernel.types import Address
 from otel_zernel_extensions.health_check.config import HealthCheckConfig
 
@@ -29,9 +30,11 @@ class HealthCheckExtension(Extension):
         self._serving = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        server = serve(self._answer, self.config.endpoint, f"{self.context.path}::endpoint")
+        tls, auth = self.config.tls, self.config.auth
+        server = serve_guarded(self._answer, self.config.endpoint, self.context, tls=tls, auth=auth)
         self.address = await self._serving.enter_async_context(server)
-        self.context.logger.info("Serving health checks on http://%s%s", self.address, self.config.path)
+        scheme = "https" if tls else "http"
+        self.context.logger.info("Serving health checks on %s://%s%s", scheme, self.address, self.config.path)
         return self
 
     async def __aexit__(
@@ -67,7 +70,7 @@ class HealthCheckExtension(Extension):
                 "uptime": go_duration(seconds),
             }
         if health.problems:
-            state["components"] = dict(health.problems)
+            state["components"] = {path: visible(problem) for path, problem in health.problems.items()}
         return state
 
 

@@ -107,3 +107,25 @@ def test_a_metric_without_data_is_ignored(shown: Shown) -> None:
     shown.update(Metric(name="a"), gauge("b"))
     assert shown.text() == ""
     assert shown.dropped.counts == Counter()
+
+
+def test_points_of_surplus_series_are_dropped_and_known_series_go_on() -> None:
+    shown = Shown(max_series=2)
+    for value in (1, 2):
+        shown.update(gauge("a", *(number(value, {"n": n}) for n in range(5))))
+    assert shown.lines() == ['a{n="0"} 2', 'a{n="1"} 2']
+    assert shown.dropped.counts == {"too_many_series": 6}
+    assert len(shown.warnings) == 2  # one for each batch
+    shown.update(gauge("a", ended({"n": 0})))
+    shown.update(gauge("a", number(3, {"n": 4})))
+    assert shown.lines() == ['a{n="1"} 2', 'a{n="4"} 3']
+
+
+def test_surplus_series_leave_no_state() -> None:
+    """Fault 26: a million series took 895 MB. Refused names and resources must not take memory either."""
+    shown = Shown(max_series=1)
+    shown.update(gauge("a", number(1)))
+    for n in range(100):
+        shown.update(gauge(f"b{n}", number(1)), gauge("a", number(1, {"n": n})), resource={"n": n})
+    assert (len(shown.page._origins), list(shown.page._families.by_name)) == (1, ["a"])
+    assert shown.dropped.counts == {"too_many_series": 200}

@@ -6,6 +6,7 @@ from tests.core.exposition.otlp import (
     DELTA,
     NOW,
     SECOND,
+    data,
     ended,
     exponential,
     gauge,
@@ -92,3 +93,41 @@ def test_delta_exponential_histograms_add_up_at_the_coarser_scale(shown: Shown) 
         "a_seconds_count 3",
         "a_seconds_sum 3.0",
     ]
+
+
+HOUR = 3600 * SECOND
+
+
+def test_the_page_follows_this_machines_clock_when_it_is_set_back(shown: Shown) -> None:
+    """Fault 14: an hour back froze the page until `metric_expiration`."""
+    counter = total("b", number(1, time=NOW), monotonic=True, temporality=DELTA)
+    shown.page.update(data(gauge("a", number(1, time=NOW)), counter), 0, NOW)
+    back = NOW - HOUR + 10 * SECOND
+    counter = total("b", number(1, time=back), monotonic=True, temporality=DELTA)
+    shown.page.update(data(gauge("a", number(2, time=back)), counter), 10, back)
+    assert shown.lines(now=10) == ["a 2", "b_total 2"]
+    assert shown.dropped.counts == {}
+
+
+def test_a_slewed_clock_changes_nothing(shown: Shown) -> None:
+    for second in range(5):
+        clock = NOW + round(second * 0.9995 * SECOND)
+        shown.page.update(data(gauge("a", number(second, time=NOW - second))), second, clock)
+    assert shown.lines() == ["a 0"]
+
+
+def test_the_page_follows_another_machines_clock_after_a_minute_of_late_points(shown: Shown) -> None:
+    for second in range(0, 100, 10):
+        step = 0 if second < 20 else HOUR
+        time = NOW + second * SECOND - step
+        shown.page.update(data(gauge("a", number(second, time=time))), second, NOW + second * SECOND)
+        assert shown.lines(now=second) == [f"a {second if second < 20 or second >= 80 else 10}"]
+    assert shown.dropped.counts == {"out_of_order": 6}
+
+
+def test_late_points_between_newer_ones_are_never_shown(shown: Shown) -> None:
+    for second in range(0, 300, 10):
+        now = NOW + second * SECOND
+        shown.page.update(data(gauge("a", number(second, time=now))), second, now)
+        shown.page.update(data(gauge("a", number(-1, time=now - SECOND))), second, now)
+        assert shown.lines(now=second) == [f"a {second}"]

@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import ssl
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,7 +14,9 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.prometheus import PrometheusExporter
+from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from tests.core.exposition.otlp import data, gauge, node, number
+from tests.exporters.otlp.certificates import Authority
 
 OPENMETRICS = {"accept": "application/openmetrics-text;version=1.0.0"}
 
@@ -128,3 +132,35 @@ def test_the_default_endpoint_is_local() -> None:
     config = PrometheusExporter.Config.model_validate({})
     assert isinstance(config, PrometheusExporter.Config)
     assert config.model_dump()["endpoint"] == "localhost:9091"
+
+
+async def test_the_page_can_be_served_with_tls_to_clients_with_a_token(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("localhost")
+    token = BearerTokenAuthExtension.Config.model_validate({"token": "s3cret"})
+    auth = BearerTokenAuthExtension(token, make_context("extensions", "bearertokenauth"))
+    settings = PrometheusExporter.Config.model_validate(
+        {
+            "endpoint": "127.0.0.1:0",
+            "tls": {"cert_file": files.cert_file, "key_file": files.key_file},
+            "auth": {"authenticator": "bearertokenauth"},
+        }
+    )
+    context = make_context("exporters", "prometheus", extensions={"bearertokenauth": auth})
+    trust = ssl.create_default_context(cafile=authority.ca_file)
+    async with PrometheusExporter(settings, context) as one, httpx.AsyncClient(verify=trust) as client:
+        await one.export(Batch(node()))
+        url = f"https://localhost:{one.address.port}/metrics"
+        assert (await client.get(url)).status_code == 401
+        assert "hw_power_watts" in (await client.get(url, headers={"authorization": "Bearer s3cret"})).text
+
+
+async def test_an_authenticator_that_is_not_enabled_stops_the_start() -> None:
+    with pytest.raises(CannotStart, match="exporters::prometheus: extension missing is not enabled"):
+        await exporter(auth={"authenticator": "missing"}).__aenter__()
+
+
+async def test_further_series_are_dropped_and_counted() -> None:
+    async with exporter(max_series=1) as one:
+        await one.export(Batch(data(gauge("a", number(1, {"n": 1}), number(1, {"n": 2})))))
+    assert one.context.drop.counts == {"too_many_series": 1}  # type: ignore[attr-defined]  # make_context's counter

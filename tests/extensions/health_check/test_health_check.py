@@ -1,13 +1,19 @@
 """The responses of the health check over HTTP."""
 
+import os
+import ssl
+from pathlib import Path
+
 import httpx
 import pytest
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import make_context
+from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_extensions.health_check import HealthCheckExtension
 from otel_zernel_extensions.health_check.extension import go_duration
+from tests.exporters.otlp.certificates import Authority
 
 
 def health_check(context: Context, **settings: object) -> HealthCheckExtension:
@@ -90,3 +96,35 @@ async def test_leaving_without_entering_is_safe(context: Context) -> None:
 )
 def test_uptime_has_the_notation_of_go(seconds: float, text: str) -> None:
     assert go_duration(seconds) == text
+
+
+async def test_a_problem_with_a_path_that_is_no_utf8_is_shown(context: Context) -> None:
+    """Fault 15: the answer was 500."""
+    context.health.available(context.clock.time_ns())
+    context.health.report("receivers::csv", f"cannot read {os.fsdecode(bytes([0xFF, 0xFE]))}.csv")
+    async with health_check(context) as extension:
+        answer = await request(extension)
+    assert (answer.status_code, answer.json()["components"]["receivers::csv"]) == (
+        200,
+        "cannot read \\xff\\xfe.csv",
+    )
+
+
+async def test_a_token_can_be_required() -> None:
+    token = BearerTokenAuthExtension.Config.model_validate({"token": "s3cret"})
+    auth = BearerTokenAuthExtension(token, make_context("extensions", "bearertokenauth"))
+    context = make_context("extensions", "health_check", extensions={"bearertokenauth": auth})
+    async with health_check(context, auth={"authenticator": "bearertokenauth"}) as extension:
+        assert (await request(extension)).status_code == 401
+        async with httpx.AsyncClient(headers={"authorization": "Bearer s3cret"}) as client:
+            assert (await client.get(f"http://{extension.address}/")).status_code == 503
+
+
+async def test_it_can_be_served_with_tls(tmp_path: Path, context: Context) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("localhost")
+    trust = ssl.create_default_context(cafile=authority.ca_file)
+    tls = {"cert_file": files.cert_file, "key_file": files.key_file}
+    async with health_check(context, tls=tls) as extension, httpx.AsyncClient(verify=trust) as client:
+        assert extension.address
+        assert (await client.get(f"https://localhost:{extension.address.port}/")).status_code == 503
