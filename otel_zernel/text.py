@@ -9,6 +9,10 @@ _LONGEST = 300
 """Characters of a quoted value in a message."""
 
 
+REDACTED = "[REDACTED]"
+_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_USER_IN_URL = re.compile(r"(?<=://)[^/?#]*@")
+_QUERY_VALUE = re.compile(r"([?&;][^=&;#]*)=[^&;#]+")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters, line breaks, invisible and direction-changing characters, and bytes that are no UTF-8."""
 
@@ -19,6 +23,18 @@ def visible(text: str) -> str:
     Bytes that Python decoded with `surrogateescape`, as in paths, become `\\xff`. The result can be encoded as UTF-8.
     """
     return _UNPRINTABLE.sub(_escaped, text)
+
+
+def without_secrets(text: str) -> str:
+    """The text, in which the URLs have neither users and passwords nor the values of their queries.
+
+    Many services take a token in the query: `https://host/v1/metrics?token=[REDACTED]`.
+    """
+    return _URL.sub(_without_secrets, text) if "://" in text else text
+
+
+def _without_secrets(url: re.Match[str]) -> str:
+    return _QUERY_VALUE.sub(rf"\1={REDACTED}", _USER_IN_URL.sub(f"{REDACTED}@", url[0]))
 
 
 def _escaped(match: re.Match[str]) -> str:

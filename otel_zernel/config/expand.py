@@ -42,6 +42,8 @@ class Expansion:
     environ: Mapping[str, str]
     originals: dict[Path, str] = field(default_factory=dict)
     """The text of every value that came from a reference and was read as YAML."""
+    references: set[Path] = field(default_factory=set)
+    """The paths of the values that have at least one reference."""
     unset: dict[str, Path] = field(default_factory=dict)
     """Variables that have neither a value nor a default, and the path of the first reference to each."""
     failed: dict[Path, str] = field(default_factory=dict)
@@ -95,6 +97,7 @@ class Expansion:
 
     def _look_up(self, reference: str, path: Path, via: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
         """The text that `${reference}` stands for, and the chain of references that led to it."""
+        self.references.add(path)
         if len(via) >= _MAX_CHAIN:
             raise CannotExpand(f"the value leads through more than {_MAX_CHAIN} references; use fewer")
         scheme, rest = _REFERENCE.fullmatch(reference).groups()  # type: ignore[union-attr]  # it matches everything

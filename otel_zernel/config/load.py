@@ -24,6 +24,8 @@ class LoadedConfig:
     """The text of each value that came from a reference or `--set` and was read as YAML: `0123` for 123."""
     warnings: tuple[str, ...]
     """One warning for each environment variable that is not set."""
+    references: frozenset[Path] = frozenset()
+    """The paths of the values that contain a reference (`${env:NAME}`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, st
             [Problem(joined(path), why, nearest_source(path, sources)) for path, why in expansion.failed.items()]
         )
     warnings = (_warning(name, nearest_source(path, sources)) for name, path in expansion.unset.items())
-    return LoadedConfig(tree, sources, originals | expansion.originals, tuple(warnings))
+    return LoadedConfig(
+        tree, sources, originals | expansion.originals, tuple(warnings), frozenset(expansion.references)
+    )
 
 
 def merge(below: Any, above: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
 from otel_zernel.component import ComponentConfig, Kind
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
+from otel_zernel.config.exposure import exposure_warnings
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
 from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.config.yaml12 import Path
@@ -88,8 +89,16 @@ class ServiceSection(Section):
 def read_settings(
     uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str], registry: Registry
 ) -> Settings:
-    """`load`, then `validate`. Raises `ConfigError` with every mistake."""
-    return validate(load(uris, overrides, environ), registry, environ)
+    """`load`, then `validate`. Raises `ConfigError` with every mistake.
+
+    Also warns of files whose secrets every user of the machine may read.
+    """
+    loaded = load(uris, overrides, environ)
+    settings = validate(loaded, registry, environ)
+    sections: dict[Path, Any] = {("service", "telemetry"): settings.telemetry}
+    for kind in KINDS:
+        sections |= {(kind, id_): one.config for id_, one in getattr(settings, kind).items()}
+    return replace(settings, warnings=(*settings.warnings, *exposure_warnings(loaded, sections)))
 
 
 def validate(loaded: LoadedConfig, registry: Registry, environ: Mapping[str, str]) -> Settings:

@@ -13,8 +13,8 @@ from otel_zernel.config.load import LoadedConfig
 from otel_zernel.config.schema import Settings
 from otel_zernel.config.yaml12 import read_scalar
 from otel_zernel.registry import KINDS
+from otel_zernel.text import REDACTED, without_secrets
 
-REDACTED = "[REDACTED]"
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 """Characters that are line breaks in YAML 1.1 besides CR and LF."""
 
@@ -22,7 +22,8 @@ _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 def show(loaded: LoadedConfig, settings: Settings, redacted: bool) -> str:
     """The merged configuration as YAML. It includes the defaults that components read from the environment.
 
-    If `redacted`, secrets are printed as `[REDACTED]`. Otherwise, reading the text again gives the same settings.
+    If `redacted`, secrets are printed as `[REDACTED]`, also users and the values of queries in URLs. Otherwise,
+    reading the text again gives the same settings.
     """
     tree: dict[str, Any] = {}
     for kind in KINDS:
@@ -55,7 +56,9 @@ def _plain(value: Any, redacted: bool) -> Any:
         return REDACTED if redacted else escape(secret if isinstance(secret, str) else secret.decode())
     if isinstance(value, Enum):
         return _plain(value.value, redacted)
-    return value if isinstance(value, bool | int | float | None) else escape(str(value))
+    if isinstance(value, bool | int | float | None):
+        return value
+    return escape(without_secrets(str(value)) if redacted else str(value))
 
 
 class _Dumper(yaml.SafeDumper):

@@ -139,8 +139,8 @@ class CollectorProcess:
         try:
             self._next = self._read_settings()
         except ConfigError as error:
-            problems = str(error).replace("\n", "\n  ")
-            _logger.error("Reload refused; the running configuration stays in use:\n  %s", problems)
+            problems = str(error).replace("\n", "; ")
+            _logger.error("Reload refused; the running configuration stays in use: %s", problems)
             return
         _logger.info("Received SIGHUP, the new configuration is valid: reloading.")
         self._stop.set()

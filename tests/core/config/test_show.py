@@ -45,6 +45,14 @@ def test_secrets_are_redacted_by_default() -> None:
     assert shown(MINIMAL, SECRETS, redacted=False).count("hunter2") == 3
 
 
+def test_users_and_queries_of_urls_are_redacted_by_default() -> None:
+    """Fault 20: a token in a query was printed."""
+    url = "https://ada:hunter2@host:4318/v1?token=hunter2&to=hunter2#x"
+    text = f"exporters: {{out: {{endpoint: '{url}'}}}}"
+    assert "https://[REDACTED]@host:4318/v1?token=[REDACTED]&to=[REDACTED]#x" in shown(MINIMAL, text)
+    assert url in shown(MINIMAL, text, redacted=False)
+
+
 def test_the_unredacted_text_gives_the_same_settings() -> None:
     texts = (MINIMAL, SECRETS, "receivers: {in: {tags: ['a$$b', '1e3', '$${x}', '0o17', 'yes', '']}}")
     assert settings_of(shown(*texts, redacted=False)) == settings_of(*texts)

@@ -3,12 +3,15 @@
 import io
 import json
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
 from otel_zernel.telemetry.logs import Encoding, SamplingFilter, component_logger, set_up
+
+ENCODINGS: tuple[Encoding, ...] = ("console", "json")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +62,7 @@ def test_a_console_traceback_follows_its_line() -> None:
         component_logger("exporters", "file").exception("failed")
     first, *rest = stream.getvalue().splitlines()
     assert "failed" in first
-    assert rest[-1] == "ValueError: broken"
+    assert rest[-1] == "  ValueError: broken"
 
 
 def test_warnings_of_libraries_have_the_same_form() -> None:
@@ -92,3 +95,70 @@ def test_a_repeated_message_is_sampled_in_each_tick() -> None:
     messages = [line.split("\t")[2] for line in stream.getvalue().splitlines()]
     rows = ["row 0 is bad", "row 1 is bad", "row 4 is bad", "row 7 is bad"]
     assert messages == [*rows, "another message", "row 9 is bad"]
+
+
+def test_a_foreign_string_can_neither_forge_a_line_nor_control_a_terminal() -> None:
+    """Fault 11: a mapped path with a line break and an error behind it was written as a line of its own."""
+    stream = logged("console")
+    forged = "libcuda.so\n2026-01-01T00:00:00.000Z\terror\tall is lost\x1b[2J\x07\u2028\x85\r"
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        component_logger("receivers", "ebpf").exception("cannot probe %s", forged, extra={"path": forged})
+    escaped = r"libcuda.so\n2026-01-01T00:00:00.000Z\terror\tall is lost\x1b[2J\x07\u2028\x85\r"
+    first, *trace = stream.getvalue().rstrip("\n").split("\n")
+    assert first.split("\t")[2] == f"cannot probe {escaped}"
+    assert json.loads(first.split("\t")[3])["path"] == escaped
+    assert all(line.startswith("  ") and line.isprintable() for line in trace)
+
+
+def test_a_path_that_is_no_utf8_is_readable_in_both_encodings() -> None:
+    path = os.fsdecode(b"/data/\xff\xfe.csv")
+    for encoding in ENCODINGS:
+        stream = logged(encoding)
+        component_logger("receivers", "csv").warning("cannot read %s", path)
+        assert r"/data/\xff\xfe.csv" in stream.getvalue().replace("\\\\", "\\")
+        stream.getvalue().encode()
+
+
+def messages_of(stream: io.StringIO) -> list[str]:
+    return [line.split("\t")[2] for line in stream.getvalue().splitlines()]
+
+
+def test_a_repeated_finished_text_is_sampled_and_others_of_its_line_are_not() -> None:
+    """Fault 21: 44,955 lines in 32 s."""
+    stream = logged("console", SamplingFilter(10, 2, 0, lambda: 0.0))
+    log = component_logger("receivers", "csv")
+    for text in ("cannot open a", "cannot open a", "cannot open a", "cannot open b"):
+        log.warning(text)
+    assert messages_of(stream) == ["cannot open a", "cannot open a", "cannot open b"]
+
+
+@pytest.mark.parametrize("template", ["%s", "%s: %s"])
+def test_a_template_without_words_is_judged_by_its_text(template: str) -> None:
+    stream = logged("console", SamplingFilter(10, 1, 0, lambda: 0.0))
+    log = component_logger("receivers", "csv")
+    for number in (1, 1, 2):
+        log.warning(template, *([number] * template.count("%s")))
+    assert len(messages_of(stream)) == 2
+
+
+def test_a_flood_of_different_finished_texts_of_one_line_is_sampled() -> None:
+    stream = logged("console", SamplingFilter(10, 2, 0, lambda: 0.0))
+    log = component_logger("receivers", "csv")
+    for number in range(50_000):
+        log.warning(f"cannot open /data/{number}.csv")
+    log.warning("something else")
+    assert messages_of(stream) == [*(f"cannot open /data/{number}.csv" for number in range(20)), "something else"]
+
+
+def test_tokens_in_urls_are_not_logged() -> None:
+    url = "https://ada:hunter2@host/v1?token=hunter2&x=hunter2"
+    for encoding in ENCODINGS:
+        stream = logged(encoding)
+        try:
+            raise ValueError(f"cannot reach {url}: refused")
+        except ValueError as error:
+            component_logger("exporters", "otlp_http").exception("failed: %s", error, extra={"url": url})
+        assert "hunter2" not in stream.getvalue()
+        assert "https://[REDACTED]@host/v1?token=[REDACTED]&x=[REDACTED]" in stream.getvalue()

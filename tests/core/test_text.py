@@ -1,0 +1,47 @@
+"""The wording of messages: escaped, and without secrets."""
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel.text import visible, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("grün, 漢字 and 😀", "grün, 漢字 and 😀"),
+        ("a\nb\r\tc\x1b[31m\x00", r"a\nb\r\tc\x1b[31m\x00"),
+        ("\u202etxt.exe\u2028", r"\u202etxt.exe\u2028"),
+        (os.fsdecode(b"\xff/\x80"), r"\xff/\x80"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_characters_that_control_a_terminal_are_escaped(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@given(st.text(st.characters()))
+def test_visible_text_is_one_encodable_line(text: str) -> None:
+    shown = visible(text)
+    shown.encode()
+    assert len(shown.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach https://host/a: refused", "cannot reach https://host/a: refused"),
+        ("at https://token@host", "at https://[REDACTED]@host"),
+        ("at grpc://a:b@c@host/x?y", "at grpc://[REDACTED]@host/x?y"),
+        (
+            "https://h?a=1&b=2;c=3#d and http://h/?k=v",
+            "https://h?a=[REDACTED]&b=[REDACTED];c=[REDACTED]#d and http://h/?k=[REDACTED]",
+        ),
+        ("mail ada@example.org a=1", "mail ada@example.org a=1"),
+    ],
+)
+def test_urls_lose_users_and_values_of_queries(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
