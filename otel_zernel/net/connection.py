@@ -4,6 +4,7 @@ uvicorn takes 10 MB of memory, so only `serve` imports this module.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from typing import Any, Literal
@@ -21,6 +22,16 @@ _REASONS = {
     431: "the request line and headers are too long",
     503: "too many connections; try again later",
 }
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """False for the traceback that uvicorn logs if the server's end cancels a request."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+_logger = logging.getLogger("otel_zernel.net.http")
+_logger.setLevel(logging.INFO)  # below, uvicorn describes every connection
+_logger.addFilter(_is_no_cancellation)
 
 
 class HeadTooLong(Exception):
@@ -45,6 +56,7 @@ class Connection(HttpToolsProtocol):
         surplus: bool,
     ) -> None:
         super().__init__(config, state, {})
+        self.logger = _logger
         self._limits = limits
         self._idle = idle
         """The connections of the server that may be closed without harm, the longest idle one first."""
@@ -58,9 +70,10 @@ class Connection(HttpToolsProtocol):
         self._deadline = math.inf
         self._write_deadline = math.inf
         self._close_deadline = math.inf
-        self._head_size = 0
         self._unparsed = 0
-        """Bytes since the parser last began a request or delivered a part of a body."""
+        """Bytes since the parser last delivered the headers or a part of a body."""
+        self._may_be_too_long = False
+        """Whether the data at hand may hold a head that is too long."""
         self._discards = False
         """Whether the rest of the input is ignored, because the answer is final."""
         self._discarded = 0
@@ -86,39 +99,33 @@ class Connection(HttpToolsProtocol):
             self._discard(len(data))
             return
         self._unset_keepalive_if_required()
-        if self._stage == "idle":
-            self._await_head()
+        before = self._stage
+        if before in ("idle", "read"):
+            self._stage = "head"
         self._unparsed += len(data)
+        self._may_be_too_long = self._unparsed > self._limits.head_size
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             return  # the answer ignores the upgrade, as RFC 9110, 7.8 allows
-        except httptools.HttpParserError:
-            self._refuse(431 if self._head_size > self._limits.head_size else 400)
-        else:
-            if self._unparsed > self._limits.head_size:
-                self._refuse(431)
+        except httptools.HttpParserError as error:
+            self._refuse(431 if isinstance(error.__context__, HeadTooLong) else 400)
+            return
+        if self._unparsed > self._limits.head_size:
+            self._refuse(431)
+        elif self._stage != before:
+            self._set_deadline()
 
     # Callbacks of the parser
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._unparsed = self._head_size = 0
-        self._await_head()
-
-    def on_url(self, url: bytes) -> None:
-        self._measure(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._measure(len(name) + len(value) + 4)  # with the colon, the space and the end of the line
-        super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
+        if self._may_be_too_long and self._head_size() > self._limits.head_size:
+            raise HeadTooLong
         if len(self.pipeline) >= self._limits.pipelined:
             raise PipelineTooLong
         super().on_headers_complete()
-        self._stage, self._deadline = "body", self.loop.time() + self._limits.body_time
+        self._unparsed = 0
+        self._stage = "body"
         self._idle.pop(self, None)
 
     def on_body(self, body: bytes) -> None:
@@ -127,7 +134,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._stage, self._deadline = "read", math.inf
+        self._stage = "read"
 
     # Callbacks of uvicorn and of the transport
 
@@ -220,13 +227,13 @@ class Connection(HttpToolsProtocol):
         if self._discarded > self._limits.linger_size:
             self.abort()
 
-    def _await_head(self) -> None:
-        self._stage, self._deadline = "head", self.loop.time() + self._limits.head_time
+    def _set_deadline(self) -> None:
+        times = {"head": self._limits.head_time, "body": self._limits.body_time}
+        self._deadline = self.loop.time() + times.get(self._stage, math.inf)
 
-    def _measure(self, length: int) -> None:
-        self._head_size += length
-        if self._head_size > self._limits.head_size:
-            raise HeadTooLong
+    def _head_size(self) -> int:
+        # Each header has a colon, a space and the end of the line besides.
+        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _disconnect_requests(self) -> None:
         """Marks every unanswered request as disconnected. uvicorn marks only the one that it read last."""

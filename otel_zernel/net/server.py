@@ -35,9 +35,7 @@ class HttpServer:
     def __init__(
         self, app: Any, listener: socket.socket, limits: ServerLimits, context: Callable[[], ssl.SSLContext] | None
     ) -> None:
-        self._config = Config(
-            _ending_quietly(app), http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None
-        )
+        self._config = Config(app, http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None)
         self._config.access_log = False
         self._config.timeout_keep_alive = limits.idle_time  # type: ignore[assignment]  # a delay of `call_later`
         self._config.load()
@@ -136,16 +134,6 @@ class HttpServer:
             for connection in list(self.connections):
                 connection.check(now)
             await asyncio.sleep(_SWEEP)
-
-
-def _ending_quietly(app: Any) -> Any:
-    """The application, without the traceback that uvicorn logs if the server's end cancels a request."""
-
-    async def run(scope: Any, receive: Any, send: Any) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await app(scope, receive, send)
-
-    return run
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:

@@ -299,7 +299,11 @@ def test_pipelined_requests_are_answered_in_order_and_bounded(run: Run) -> None:
     run(test())
 
 
-@pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01\x00", b"GET /\xff HTTP/1.1\r\n\r\n", b"\x00" * 100])
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x16\x03\x01\x02\x00\x01\x00", b"GET /\xff HTTP/1.1\r\n\r\n", b"\x00" * 100],
+    ids=["tls", "url", "zeros"],
+)
 def test_garbage_is_answered_with_400(run: Run, garbage: bytes) -> None:
     async def test() -> None:
         async with serve(app, Address("localhost", 0), "a::b") as address:
