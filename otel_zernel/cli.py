@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from otel_zernel import __version__
 from otel_zernel.config.load import load
-from otel_zernel.config.schema import Settings, validate
+from otel_zernel.config.schema import Settings, read_settings, validate
 from otel_zernel.config.show import show
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.registry import KINDS, Registry
@@ -101,8 +101,7 @@ def _add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> No
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    loaded = load(options.config, options.set, os.environ)
-    return validate(loaded, Registry.installed(), os.environ)
+    return read_settings(options.config, options.set, os.environ, Registry.installed())
 
 
 def _run(options: argparse.Namespace) -> int:
