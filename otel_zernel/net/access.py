@@ -1,4 +1,4 @@
-"""Who may use a server: authentication of HTTP requests, and a warning about servers that are open to everybody."""
+"""Access to servers: authentication of HTTP requests, and a warning about servers that are open to everybody."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import httptools
 from uvicorn.config import Config
@@ -124,6 +124,8 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= self._limits.pipelined:
             raise PipelineTooLong
         super().on_headers_complete()
+        if not self.pipeline:  # else the request waits there
+            self._running = self.cycle
         self._unparsed = 0
         self._stage = "body"
         self._idle.pop(self, None)
@@ -138,12 +140,8 @@ class Connection(HttpToolsProtocol):
 
     # Callbacks of uvicorn and of the transport
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        super()._start_asgi_task(cycle, app)
-
     def on_response_complete(self) -> None:
-        self._running = None
+        self._running = self.pipeline[-1][0] if self.pipeline else None  # uvicorn starts it
         if self._stage == "body" and not self.pipeline:
             self._linger()  # the application answered without reading the whole body
             return

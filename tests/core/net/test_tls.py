@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
+from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.serving import serve
 from otel_zernel.net.tls import ServerTls
 from otel_zernel.net.tls_config import GrpcServerTlsConfig, ServerTlsConfig
@@ -278,3 +279,16 @@ def test_a_setting_that_cannot_be_honoured_is_a_mistake(change: dict[str, Any], 
 def test_a_setting_that_grpc_cannot_honour_is_a_mistake(change: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=f"gRPC for Python cannot set {next(iter(change))}"):
         GrpcServerTlsConfig.model_validate({"cert_file": "a", "key_file": "b", **change})
+
+
+async def test_unfinished_handshakes_leave_a_place_for_a_client(authority: Authority, server: CertificateFiles) -> None:
+    limits = ServerLimits(connections=5)
+    async with (
+        ServerTls(config(server), SETTING, make_context()) as tls,
+        serve(hello, Address("localhost", 0), "a::b", tls=tls.context, limits=limits) as address,
+    ):
+        silent = [await asyncio.open_connection(address.host, address.port) for _ in range(30)]
+        assert await get(address, client_context(authority)) == "https"
+        await until(lambda: sum(reader.at_eof() for reader, _ in silent) >= 25)
+        for _, writer in silent:
+            writer.close()
