@@ -1,0 +1,108 @@
+"""Why a request is not accepted, and the answer to its sender.
+
+The codes are those of OTLP (https://opentelemetry.io/docs/specs/otlp/#failures) and of the OpenTelemetry Collector. Under
+pressure the answer is UNAVAILABLE and 503: older SDKs drop data on RESOURCE_EXHAUSTED and 429.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final, Literal
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.code_pb2 import Code
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+
+from otel_zernel.errors import Refused, ZernelError
+
+Encoding = Literal["proto", "json"]
+CONTENT_TYPES: Final[Mapping[Encoding, str]] = {"proto": "application/x-protobuf", "json": "application/json"}
+
+_LEAST_WAIT: Final = 1.0
+"""Seconds. Retry-After has whole seconds, and 0 would mean at once."""
+_LONGEST_TEXT: Final = 500
+"""Characters. gRPC sends the message in a header, and clients limit headers to 8 KiB."""
+
+
+class Failure(ZernelError):
+    """A request that is not accepted. `reason` names the situation in the receiver's metrics."""
+
+    def __init__(
+        self, reason: str, message: str, code: int, status: HTTPStatus, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message[:_LONGEST_TEXT])
+        self.reason = reason
+        self.code = code
+        """The code of gRPC: `google.rpc.Code`."""
+        self.status = status
+        """The status of HTTP."""
+        self.retry_after = math.ceil(max(retry_after, _LEAST_WAIT)) if retry_after is not None else None
+        """Whole seconds until the sender may try again; None if it must not."""
+
+    def as_status(self) -> Status:
+        """The `google.rpc.Status`, with `RetryInfo` if the sender may try again."""
+        status = Status(code=self.code, message=str(self))
+        if self.retry_after is not None:
+            detail = AnyMessage()
+            detail.Pack(RetryInfo(retry_delay=Duration(seconds=self.retry_after)))
+            status.details.append(detail)
+        return status
+
+    def body(self, encoding: Encoding) -> bytes:
+        """The `google.rpc.Status` as the body of an HTTP answer."""
+        if encoding == "proto":
+            return self.as_status().SerializeToString()
+        status: dict[str, object] = {"code": self.code, "message": str(self)}
+        if self.retry_after is not None:
+            retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{self.retry_after}s"}
+            status["details"] = [retry]
+        return json.dumps(status).encode()
+
+
+def busy(refused: Refused) -> Failure:
+    """Downstream accepts nothing now, or the receiver holds too much. The sender tries again."""
+    message = str(refused) or "the collector accepts nothing at the moment"
+    return Failure("refused", message, Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, refused.after or _LEAST_WAIT)
+
+
+def overloaded(message: str) -> Failure:
+    """The receiver holds too much. The sender tries again."""
+    return Failure("overloaded", message, Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, _LEAST_WAIT)
+
+
+def too_slow(message: str) -> Failure:
+    """The request did not arrive in time. The sender may try again."""
+    return Failure("too_slow", message, Code.UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT, _LEAST_WAIT)
+
+
+def rejected(message: str) -> Failure:
+    """Downstream will never accept the request."""
+    return Failure("rejected", message, Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def undecodable(message: str) -> Failure:
+    """The body is not OTLP, or not in the encoding that the headers name."""
+    return Failure("undecodable", message, Code.INTERNAL, HTTPStatus.BAD_REQUEST)
+
+
+def unsupported(message: str) -> Failure:
+    """The compression is unknown or switched off."""
+    return Failure("unsupported", message, Code.UNIMPLEMENTED, HTTPStatus.BAD_REQUEST)
+
+
+def too_large(message: str) -> Failure:
+    """The body exceeds the configured limit, as sent or decompressed."""
+    return Failure("too_large", message, Code.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+
+
+def unauthenticated(message: str) -> Failure:
+    """The request has no valid credentials."""
+    return Failure("unauthenticated", message, Code.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED)
+
+
+def unserved(message: str) -> Failure:
+    """No pipeline of the receiver uses the signal, or the path is unknown."""
+    return Failure("unserved", message, Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
