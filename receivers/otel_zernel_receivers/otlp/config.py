@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
+from otel_zernel.net.tls_config import GrpcServerTlsConfig, ServerTlsConfig
 from otel_zernel.types import Address, Duration, PositiveDuration, Secret, Section, parse_address
 
 Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
@@ -100,6 +101,8 @@ class GrpcConfig(ProtocolConfig):
     """OTLP over gRPC."""
 
     endpoint: str = "localhost:4317"
+    tls: GrpcServerTlsConfig | None = None
+    """The certificate of the server. Without it, the server speaks plaintext."""
     max_recv_msg_size_mib: Annotated[int, Field(ge=0, le=1024)] = 0
     """The largest message in MiB, decompressed; 0 for gRPC's 4 MiB."""
     max_concurrent_streams: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
@@ -145,13 +148,15 @@ class HttpConfig(ProtocolConfig):
     """OTLP over HTTP, as protobuf and as JSON."""
 
     endpoint: str = "localhost:4318"
+    tls: ServerTlsConfig | None = None
+    """The certificate of the server. Without it, the server speaks plaintext."""
     auth: HttpAuthConfig | None = None
     metrics_url_path: Path = "/v1/metrics"
     traces_url_path: Path = "/v1/traces"
     logs_url_path: Path = "/v1/logs"
     max_request_body_size: Annotated[int, Field(ge=0)] = 20 << 20
     """The largest body in bytes, as sent and again as decompressed; 0 for 20 MiB."""
-    compression_algorithms: list[Compression] = list(COMPRESSIONS)
+    compression_algorithms: tuple[Compression, ...] = COMPRESSIONS
     """The accepted values of Content-Encoding. An empty text stands for requests without compression."""
     cors: CorsConfig | None = None
     response_headers: Annotated[dict[str, Secret], AfterValidator(_check_headers)] = Field(default_factory=dict)
@@ -170,7 +175,7 @@ class HttpConfig(ProtocolConfig):
     @field_validator("compression_algorithms", mode="before")
     @classmethod
     def _compression_is_possible(cls, value: Any) -> Any:
-        for one in value if isinstance(value, list) else ():
+        for one in value if isinstance(value, list | tuple) else ():
             if one not in COMPRESSIONS:
                 raise ValueError(f"{one!r} is not supported; use some of {', '.join(filter(None, COMPRESSIONS))}")
         return value
@@ -191,6 +196,8 @@ class ProtocolsConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _null_means_defaults(cls, protocols: Any) -> Any:
+        if protocols is None:
+            return {}
         if not isinstance(protocols, dict):
             return protocols
         return {name: {} if options is None else options for name, options in protocols.items()}
@@ -205,6 +212,6 @@ class ProtocolsConfig(Section):
 class OtlpReceiverConfig(ComponentConfig):
     """The protocols, and the memory for requests on their way into the pipelines."""
 
-    protocols: ProtocolsConfig
+    protocols: ProtocolsConfig = Field({}, validate_default=True)  # type: ignore[assignment]  # an empty one explains
     max_in_flight_mib: Count = 256
     """Received requests that the pipelines have not yet accepted, in MiB. Beyond, senders are asked to try again."""

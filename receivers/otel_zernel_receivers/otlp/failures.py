@@ -1,7 +1,7 @@
 """Why a request is not accepted, and the answer to its sender.
 
-The codes are those of OTLP (https://opentelemetry.io/docs/specs/otlp/#failures) and of the OpenTelemetry Collector. Under
-pressure the answer is UNAVAILABLE and 503: older SDKs drop data on RESOURCE_EXHAUSTED and 429.
+The codes are those of OTLP (https://opentelemetry.io/docs/specs/otlp/#failures) and of the OpenTelemetry Collector.
+Under pressure the answer is UNAVAILABLE and 503: older SDKs drop data on RESOURCE_EXHAUSTED and 429.
 """
 
 import json
@@ -54,7 +54,7 @@ class Failure(ZernelError):
     def body(self, encoding: Encoding) -> bytes:
         """The `google.rpc.Status` as the body of an HTTP answer."""
         if encoding == "proto":
-            return self.as_status().SerializeToString()
+            return bytes(self.as_status().SerializeToString())
         status: dict[str, object] = {"code": self.code, "message": str(self)}
         if self.retry_after is not None:
             retry = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{self.retry_after}s"}

@@ -7,11 +7,11 @@ then reads the message only when the handler asks for it.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
 from google.rpc.code_pb2 import Code
-from grpc.aio import EOF, ServicerContext
+from grpc.aio import ServicerContext
 
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.batch import Signal
@@ -28,7 +28,7 @@ MOST_SLOW: Final = 32
 """Slow messages at the same time. Beyond, the oldest is refused: each may fill `max_recv_msg_size_mib` and stall."""
 
 _CODES: Final[Mapping[int, grpc.StatusCode]] = {code.value[0]: code for code in grpc.StatusCode}
-Context = ServicerContext[Any, Any]
+Context: TypeAlias = "ServicerContext[Any, Any]"
 
 
 class Reads:
@@ -53,9 +53,9 @@ class Reads:
             raise too_slow("the message arrives too slowly") from None
         finally:
             self._started.pop(task, None)
-        if message is EOF:
-            raise undecodable("the request has no message")
-        return bytes(message)
+        if isinstance(message, bytes):
+            return message
+        raise undecodable("the request has no message")
 
     def sweep(self) -> None:
         """Ends the messages that are too slow. To be called several times a second."""
@@ -87,7 +87,7 @@ class ExportCalls:
 
     async def _export(self, context: Context) -> None:
         if self._authenticator:
-            check(self._authenticator, context)
+            await check(self._authenticator, context)
         if self._signal not in self._intake.signals:
             raise unserved(unused(self._signal))
         with self._intake.room.hold() as hold:
@@ -97,18 +97,18 @@ class ExportCalls:
             await self._intake.take(self._signal, message, TRANSPORT)
 
 
-def check(authenticator: ServerAuthenticator, context: Context) -> None:
+async def check(authenticator: ServerAuthenticator, context: Context) -> None:
     """Raises `Failure` if a call has no valid credentials."""
     metadata = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
     try:
-        authenticator.authenticate(metadata)
+        await authenticator.authenticate(metadata)
     except Unauthenticated as error:
         raise unauthenticated(str(error)) from error
 
 
 async def abort(context: Context, failure: Failure) -> NoReturn:
     """Ends a call with a failure. `RetryInfo` travels in the trailing metadata."""
-    trailing = ()
+    trailing: tuple[tuple[str, bytes], ...] = ()
     if failure.retry_after is not None or failure.code == Code.UNAVAILABLE:
         trailing = (("grpc-status-details-bin", failure.as_status().SerializeToString()),)
     await context.abort(_CODES[failure.code], str(failure), trailing)

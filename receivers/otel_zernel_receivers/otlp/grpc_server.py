@@ -27,7 +27,7 @@ _STREAMS: Final = 1000
 """Concurrent calls of one connection, unless configured. Clients wait beyond."""
 
 
-class _Methods(grpc.GenericRpcHandler[Any, Any]):
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # a plain class at run time
     """Finds the handler of a call."""
 
     def __init__(self, handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]") -> None:
@@ -46,7 +46,7 @@ async def serve_grpc(
     context: Context,
     authenticator: ServerAuthenticator | None,
 ) -> AsyncIterator[int]:
-    """Serves on a gRPC target (`127.0.0.1:4317`, `unix:/run/otlp.sock`). Yields the port, which is 0 for a socket.
+    """Serves on a gRPC target (`127.0.0.1:4317`, `unix:/run/otlp.sock`). Yields the port.
 
     Raises `CannotStart` if the target is taken.
     """

@@ -39,13 +39,13 @@ class HealthService:
             f"/{NAME}/Watch": grpc.unary_stream_rpc_method_handler(self._watch),
         }
 
-    async def _check(self, request: bytes, context: ServicerContext[Any, Any]) -> bytes:
+    async def _check(self, request: bytes, context: "ServicerContext[Any, Any]") -> bytes:
         service = first_string(request, 1)
         if service not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {service:.100}")
         return self._status
 
-    async def _watch(self, request: bytes, _: ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
+    async def _watch(self, request: bytes, _: "ServicerContext[Any, Any]") -> AsyncIterator[bytes]:
         if first_string(request, 1) not in self._services:
             yield _SERVICE_UNKNOWN
         else:

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
@@ -34,6 +34,7 @@ _DEFAULT_LIMIT: Final = 20 << 20
 _SUCCESS: Final[Mapping[Encoding, bytes]] = {"proto": b"", "json": b"{}"}
 _ENCODINGS: Final[Mapping[str, Encoding]] = {content_type: name for name, content_type in CONTENT_TYPES.items()}
 
+T = TypeVar("T")
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -74,13 +75,12 @@ class HttpApp:
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
-            answer = await self._answer(scope, headers, receive)
+            answer = self._preflight(scope, headers) or await self._answer(scope, headers, receive)
         except Disconnected:
             return
         all_headers = {
             "content-type": answer.content_type,
             "content-length": str(len(answer.body)),
-            **self._cors.headers(headers),
             **self._headers,
             **answer.headers,
         }
@@ -88,42 +88,52 @@ class HttpApp:
         await send({"type": "http.response.start", "status": int(answer.status), "headers": encoded})
         await send({"type": "http.response.body", "body": answer.body})
 
+    def _preflight(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> Answer | None:
+        """The answer to a browser that asks whether a page may send; None for another request."""
+        allowed = self._cors.preflight(headers) if scope["method"] == "OPTIONS" else None
+        return _plain(HTTPStatus.NO_CONTENT, "", allowed) if allowed is not None else None
+
     async def _answer(self, scope: Mapping[str, Any], headers: Mapping[str, str], receive: Receive) -> Answer:
-        method = scope["method"]
-        if method == "OPTIONS" and (preflight := self._cors.preflight(headers)) is not None:
-            return _plain(HTTPStatus.NO_CONTENT, "", preflight)
+        method, cors = scope["method"], self._cors.headers(headers)
         if method != "POST":
             text = f"{method} is not supported; send OTLP by POST\n"
-            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, text, {"allow": "POST"})
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, text, {**cors, "allow": "POST"})
         content_type = headers.get("content-type", "")
         encoding = _ENCODINGS.get(content_type.partition(";")[0].strip().lower())
         if encoding is None:
             text = f"Content-Type must be {' or '.join(_ENCODINGS)}, not {content_type:.100}\n"
-            return _plain(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text)
-        return await self._receive(scope, headers, encoding, receive)
+            return _plain(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, cors)
+        answer = await self._receive(scope, headers, encoding, receive)
+        return replace(answer, headers={**cors, **answer.headers})
 
     async def _receive(
         self, scope: Mapping[str, Any], headers: Mapping[str, str], encoding: Encoding, receive: Receive
     ) -> Answer:
         try:
-            self._authenticate(scope, headers)
+            await self._authenticate(scope, headers)
             signal = self._signal(scope["path"])
             with self._intake.room.hold() as hold:
                 body = await self._read(headers, receive, hold)
                 await self._take(signal, encoding, body, headers.get("content-encoding", ""), hold)
         except Failure as failure:
             self._intake.count(failure, TRANSPORT)
-            return _failed(failure, encoding)
+            return self._failed(failure, encoding)
         return Answer(HTTPStatus.OK, CONTENT_TYPES[encoding], _SUCCESS[encoding], {})
 
-    def _authenticate(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+    def _failed(self, failure: Failure, encoding: Encoding) -> Answer:
+        headers = {"retry-after": str(failure.retry_after)} if failure.retry_after is not None else {}
+        if failure.status == HTTPStatus.UNAUTHORIZED and self._authenticator and self._authenticator.challenge:
+            headers["www-authenticate"] = self._authenticator.challenge
+        return Answer(failure.status, CONTENT_TYPES[encoding], failure.body(encoding), headers)
+
+    async def _authenticate(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         if self._authenticator is None:
             return
         if self._parameters:
             query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=100))
             headers = {name.lower(): query[name] for name in self._parameters if name in query} | dict(headers)
         try:
-            self._authenticator.authenticate(headers)
+            await self._authenticator.authenticate(headers)
         except Unauthenticated as error:
             raise unauthenticated(str(error)) from error
 
@@ -141,7 +151,7 @@ class HttpApp:
         if compression.replace("identity", "") not in self._compressions:
             known = ", ".join(sorted(filter(None, self._compressions))) or "none"
             raise unsupported(f"Content-Encoding {compression:.100} is not supported; use {known}")
-        if int(headers.get("content-length", 0)) > self._limit:
+        if int(headers.get("content-length", 0)) > self._limit:  # the server has checked that it is a number
             raise body_too_large(self._limit)
         parts, size, more = [], 0, True
         while more:
@@ -168,11 +178,9 @@ class HttpApp:
         return None
 
 
-async def _run[**P, T](size: int, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+async def _run(size: int, function: Callable[..., T], *arguments: object) -> T:
     """Runs a function, in a thread if it works on many bytes."""
-    if size < _IN_THREAD:
-        return function(*arguments, **named)
-    return await asyncio.to_thread(function, *arguments, **named)
+    return await asyncio.to_thread(function, *arguments) if size >= _IN_THREAD else function(*arguments)
 
 
 def _batch_of_json(signal: Signal, body: bytes) -> Batch:
@@ -181,10 +189,3 @@ def _batch_of_json(signal: Signal, body: bytes) -> Batch:
     except DecodeError as error:
         raise undecodable(str(error)) from error
     return Batch.of_signal(signal, message.SerializeToString(), count_items(message))
-
-
-def _failed(failure: Failure, encoding: Encoding) -> Answer:
-    headers = {"retry-after": str(failure.retry_after)} if failure.retry_after is not None else {}
-    if failure.status == HTTPStatus.UNAUTHORIZED:
-        headers["www-authenticate"] = "Bearer"
-    return Answer(failure.status, CONTENT_TYPES[encoding], failure.body(encoding), headers)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.descriptor import FileDescriptor
-from grpc.aio import EOF, ServicerContext
+from grpc.aio import ServicerContext
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
@@ -43,8 +43,8 @@ class ReflectionService:
         handler = grpc.stream_stream_rpc_method_handler(self._info)
         return {f"/{name}/ServerReflectionInfo": handler for name in NAMES}
 
-    async def _info(self, _: object, context: ServicerContext[Any, Any]) -> AsyncIterator[bytes]:
-        while (request := await context.read()) is not EOF:
+    async def _info(self, _: object, context: "ServicerContext[Any, Any]") -> AsyncIterator[bytes]:
+        while isinstance(request := await context.read(), bytes):  # else the client has no more requests
             yield encode_field(_ORIGINAL_REQUEST, request) + self._answer(request)
 
     def _answer(self, request: bytes) -> bytes:
