@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
-from otel_zernel.net.tls_config import GrpcServerTlsConfig, ServerTlsConfig
+from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, Duration, PositiveDuration, Secret, Section, parse_address
 
 Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
@@ -101,7 +101,7 @@ class GrpcConfig(ProtocolConfig):
     """OTLP over gRPC."""
 
     endpoint: str = "localhost:4317"
-    tls: GrpcServerTlsConfig | None = None
+    tls: ServerTlsConfig | None = None
     """The certificate of the server. Without it, the server speaks plaintext."""
     max_recv_msg_size_mib: Annotated[int, Field(ge=0, le=1024)] = 0
     """The largest message in MiB, decompressed; 0 for gRPC's 4 MiB."""
@@ -212,6 +212,6 @@ class ProtocolsConfig(Section):
 class OtlpReceiverConfig(ComponentConfig):
     """The protocols, and the memory for requests on their way into the pipelines."""
 
-    protocols: ProtocolsConfig = Field({}, validate_default=True)  # type: ignore[assignment]  # an empty one explains
+    protocols: ProtocolsConfig = Field({}, validate_default=True)
     max_in_flight_mib: Count = 256
     """Received requests that the pipelines have not yet accepted, in MiB. Beyond, senders are asked to try again."""

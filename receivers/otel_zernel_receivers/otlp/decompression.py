@@ -19,20 +19,23 @@ class _Damaged(Exception):
     """The body is not in this encoding."""
 
 
-def decompress(encoding: str, body: bytes, limit: int) -> bytes:
-    """The body without its Content-Encoding. Raises `Failure` if it is damaged, or larger than `limit` bytes."""
+def decompress(encoding: str, body: bytes, limit: int, key: str) -> bytes:
+    """The body without its compression. Raises `Failure` if it is damaged, or larger than `limit` bytes.
+
+    `key` is the configuration key of the limit.
+    """
     try:
         plain = _DECOMPRESSORS[encoding](body, limit)
     except _Damaged as error:
         raise undecodable(f"the body is not valid {encoding}: {error}") from error
     if len(plain) > limit:
-        raise body_too_large(limit)
+        raise body_too_large(limit, key)
     return plain
 
 
-def body_too_large(limit: int) -> Failure:
-    """The body exceeds `max_request_body_size`."""
-    return too_large(f"the body is larger than max_request_body_size ({limit} bytes)")
+def body_too_large(limit: int, key: str) -> Failure:
+    """The body exceeds a limit."""
+    return too_large(f"the body is larger than {key} ({limit} bytes)")
 
 
 def _inflate(body: bytes, limit: int, window: int) -> bytes:

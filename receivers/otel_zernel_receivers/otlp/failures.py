@@ -106,3 +106,14 @@ def unauthenticated(message: str) -> Failure:
 def unserved(message: str) -> Failure:
     """No pipeline of the receiver uses the signal, or the path is unknown."""
     return Failure("unserved", message, Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
+
+
+def unknown(message: str) -> Failure:
+    """The request asks for a name that does not exist."""
+    return Failure("unknown", message, Code.NOT_FOUND, HTTPStatus.NOT_FOUND)
+
+
+def unexpected() -> Failure:
+    """The receiver has a fault, which is logged."""
+    message = "the collector failed on this request; see its log"
+    return Failure("error", message, Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)

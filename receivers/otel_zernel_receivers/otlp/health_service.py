@@ -4,14 +4,12 @@ https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto. The 
 and written by hand.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-import grpc
-from grpc.aio import ServicerContext
-
+from otel_zernel_receivers.otlp.failures import unknown
 from otel_zernel_receivers.otlp.fields import first_string
+from otel_zernel_receivers.otlp.http2 import Call, Method
 
 NAME: Final = "grpc.health.v1.Health"
 _STATUS: Final = b"\x08"
@@ -25,34 +23,43 @@ class HealthService:
     """Answers `SERVING` for the server (the empty name) and each of its services, until it stops."""
 
     def __init__(self, services: Iterable[str]) -> None:
-        self._services = {"", *services}
-        self._stopping = asyncio.Event()
+        self.services = frozenset({"", *services})
+        self.status = SERVING
+        self.watches: set[Call] = set()
 
     def stop(self) -> None:
         """From now on the answer is `NOT_SERVING`."""
-        self._stopping.set()
+        self.status = NOT_SERVING
+        for call in self.watches:
+            call.succeed(NOT_SERVING)
+        self.watches.clear()
 
-    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """The handlers of the methods, by path."""
-        return {
-            f"/{NAME}/Check": grpc.unary_unary_rpc_method_handler(self._check),
-            f"/{NAME}/Watch": grpc.unary_stream_rpc_method_handler(self._watch),
-        }
+    def methods(self) -> Mapping[str, Method]:
+        """The methods by path."""
+        return {f"/{NAME}/Check": _Check(self), f"/{NAME}/Watch": _Watch(self)}
 
-    async def _check(self, request: bytes, context: "ServicerContext[Any, Any]") -> bytes:
-        service = first_string(request, 1)
-        if service not in self._services:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no service {service:.100}")
-        return self._status
 
-    async def _watch(self, request: bytes, _: "ServicerContext[Any, Any]") -> AsyncIterator[bytes]:
-        if first_string(request, 1) not in self._services:
-            yield _SERVICE_UNKNOWN
-        else:
-            yield self._status
-        await self._stopping.wait()
-        yield NOT_SERVING
+class _Check:
+    streams = False
 
-    @property
-    def _status(self) -> bytes:
-        return NOT_SERVING if self._stopping.is_set() else SERVING
+    def __init__(self, health: HealthService) -> None:
+        self._health = health
+
+    def begin(self, call: Call) -> None:
+        """Health needs no credentials."""
+
+    def received(self, call: Call, message: bytes) -> None:
+        service = first_string(message, 1)
+        if service not in self._health.services:
+            raise unknown(f"there is no service {service:.100}")
+        call.succeed(self._health.status)
+
+    def ended(self, call: Call) -> None:
+        """`received` has answered."""
+
+
+class _Watch(_Check):
+    def received(self, call: Call, message: bytes) -> None:
+        known = first_string(message, 1) in self._health.services
+        call.send(self._health.status if known else _SERVICE_UNKNOWN)
+        self._health.watches = {other for other in self._health.watches if not other.closed} | {call}

@@ -1,10 +1,11 @@
 """OTLP over HTTP, as an ASGI application: credentials first, then the body as far as there is room."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
@@ -26,15 +27,14 @@ from otel_zernel_receivers.otlp.failures import (
 )
 from otel_zernel_receivers.otlp.intake import Hold, Intake
 from otel_zernel_receivers.otlp.services import unused
+from otel_zernel_receivers.otlp.threads import in_thread_if_large
 
 TRANSPORT: Final = "http"
-_IN_THREAD: Final = 128 << 10
-"""Larger bodies are decompressed and decoded in a thread: 128 KiB of JSON take 4 ms."""
+LIMIT: Final = "max_request_body_size"
 _DEFAULT_LIMIT: Final = 20 << 20
 _SUCCESS: Final[Mapping[Encoding, bytes]] = {"proto": b"", "json": b"{}"}
 _ENCODINGS: Final[Mapping[str, Encoding]] = {content_type: name for name, content_type in CONTENT_TYPES.items()}
 
-T = TypeVar("T")
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -112,8 +112,9 @@ class HttpApp:
         try:
             await self._authenticate(scope, headers)
             signal = self._signal(scope["path"])
-            with self._intake.room.hold() as hold:
+            with self._arriving() as hold:
                 body = await self._read(headers, receive, hold)
+                hold.arrived()
                 await self._take(signal, encoding, body, headers.get("content-encoding", ""), hold)
         except Failure as failure:
             self._intake.count(failure, TRANSPORT)
@@ -145,6 +146,26 @@ class HttpApp:
             raise unserved(unused(signal))
         return signal
 
+    @contextmanager
+    def _arriving(self) -> Iterator[Hold]:
+        """The room of one request. If the request must leave, its `Failure` is raised here."""
+        task, evicted = asyncio.current_task(), list[Failure]()
+
+        def evict(failure: Failure) -> None:
+            evicted.append(failure)
+            if task:
+                task.cancel()
+
+        hold = self._intake.room.take(evict)
+        try:
+            yield hold
+        except asyncio.CancelledError:
+            if evicted and task and not task.uncancel():
+                raise evicted[0] from None
+            raise
+        finally:
+            hold.give_back()
+
     async def _read(self, headers: Mapping[str, str], receive: Receive, hold: Hold) -> bytes:
         """The body as sent. Raises `Failure` as soon as it is too large, or if there is no room."""
         compression = headers.get("content-encoding", "").lower()
@@ -152,7 +173,7 @@ class HttpApp:
             known = ", ".join(sorted(filter(None, self._compressions))) or "none"
             raise unsupported(f"Content-Encoding {compression:.100} is not supported; use {known}")
         if int(headers.get("content-length", 0)) > self._limit:  # the server has checked that it is a number
-            raise body_too_large(self._limit)
+            raise body_too_large(self._limit, LIMIT)
         parts, size, more = [], 0, True
         while more:
             message = await receive()
@@ -161,7 +182,7 @@ class HttpApp:
             part = message.get("body", b"")
             size += len(part)
             if size > self._limit:
-                raise body_too_large(self._limit)
+                raise body_too_large(self._limit, LIMIT)
             hold.add(len(part))
             parts.append(part)
             more = message.get("more_body", False)
@@ -170,17 +191,12 @@ class HttpApp:
     async def _take(self, signal: Signal, encoding: Encoding, body: bytes, compression: str, hold: Hold) -> None:
         compression = compression.lower()
         if compression not in ("", "identity"):
-            body = await _run(len(body) * 4, decompress, compression, body, self._limit)
+            body = await in_thread_if_large(len(body) * 4, decompress, compression, body, self._limit, LIMIT)
             hold.add(len(body))
         if encoding == "proto":
             return await self._intake.take(signal, body, TRANSPORT)
-        await self._intake.accept(await _run(len(body), _batch_of_json, signal, body), TRANSPORT)
+        await self._intake.accept(await in_thread_if_large(len(body), _batch_of_json, signal, body), TRANSPORT)
         return None
-
-
-async def _run(size: int, function: Callable[..., T], *arguments: object) -> T:
-    """Runs a function, in a thread if it works on many bytes."""
-    return await asyncio.to_thread(function, *arguments) if size >= _IN_THREAD else function(*arguments)
 
 
 def _batch_of_json(signal: Signal, body: bytes) -> Batch:

@@ -1,7 +1,8 @@
 """The path of a request that both transports share: from its bytes into the pipelines."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
 
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Emit
@@ -12,43 +13,77 @@ _FIELDS: dict[Signal, str] = {"metrics": "metrics", "traces": "spans", "logs": "
 """The parameters of `Batch.from_bytes`."""
 
 
-class Room:
-    """The bytes of all requests that are being received and handed over, with a limit."""
+SLOW_AFTER: Final = 1.0
+"""Seconds after which a request that still arrives may be refused to make room for others."""
 
-    def __init__(self, limit: int) -> None:
+
+class Room:
+    """The bytes of all requests that are being received and handed over, with a limit.
+
+    If there is no room, the requests that arrive slowly are refused, the oldest first: stalled senders cannot keep out
+    the others.
+    """
+
+    def __init__(self, limit: int, now: Callable[[], float]) -> None:
+        """`limit` is in bytes, and `now` a monotonic clock in s."""
         self.limit = limit
         self.used = 0
+        self._now = now
+        self._arriving: OrderedDict[Hold, float] = OrderedDict()
+        """The requests that may be refused, by their start, the oldest first."""
 
-    @contextmanager
-    def hold(self) -> Iterator["Hold"]:
-        """The share of one request, which is free again at the end."""
-        hold = Hold(self)
-        try:
-            yield hold
-        finally:
-            self.used -= hold.size
+    def take(self, evict: Callable[[Failure], None]) -> "Hold":
+        """The share of a new request, which is empty. `evict` refuses the request if it is slow."""
+        hold = Hold(self, evict)
+        self._arriving[hold] = self._now()
+        return hold
+
+    def arrived(self, hold: "Hold") -> None:
+        """The request is complete, and no longer slow."""
+        self._arriving.pop(hold, None)
+
+    def need(self, size: int) -> None:
+        """Raises a `Failure` if there is no room for `size` bytes more."""
+        while self.used + size > self.limit and self._arriving:
+            oldest, start = next(iter(self._arriving.items()))
+            if self._now() - start < SLOW_AFTER:
+                break
+            oldest.give_back()
+            oldest.evict(overloaded("the request arrives slowly, and the receiver needs its room; send again later"))
+        if self.used + size > self.limit:
+            limit = self.limit >> 20
+            raise overloaded(f"the receiver holds max_in_flight_mib ({limit} MiB) of requests; send again later")
 
 
 class Hold:
     """The bytes of one request."""
 
-    __slots__ = ("_room", "size")
+    __slots__ = ("_room", "evict", "size")
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, evict: Callable[[Failure], None]) -> None:
         self._room = room
+        self.evict = evict
         self.size = 0
 
     def add(self, size: int) -> None:
         """Takes room for `size` bytes more. Raises a `Failure` if there is none."""
-        if self._room.used + size > self._room.limit:
-            limit = self._room.limit >> 20
-            raise overloaded(f"the receiver holds max_in_flight_mib ({limit} MiB) of requests; send again later")
+        self._room.need(size)
         self._room.used += size
         self.size += size
 
-    def check(self) -> None:
-        """Raises a `Failure` if there is no room at all, before anything is read."""
-        self.add(1)
+    def arrived(self) -> None:
+        """The request is complete: it keeps its room until `give_back`."""
+        self._room.arrived(self)
+
+    def shrink(self, size: int) -> None:
+        """Frees room for `size` bytes."""
+        self._room.used -= size
+        self.size -= size
+
+    def give_back(self) -> None:
+        """Frees everything. Safe to call twice."""
+        self.arrived()
+        self.shrink(self.size)
 
 
 class Intake:
@@ -57,7 +92,7 @@ class Intake:
     def __init__(self, emit: Emit, context: Context, limit: int) -> None:
         self.signals = context.signals
         """The signals that the pipelines use."""
-        self.room = Room(limit)
+        self.room = Room(limit, context.clock.monotonic)
         self._emit = emit
         self._refused = context.meter.create_counter(
             "zernel.otlp.refused_requests",

@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -30,15 +32,12 @@ async def resolve(config: ProtocolConfig, setting: str) -> Address | Path:
     return Address(str(best[4][0]), port)
 
 
-def check_free(place: Address | Path, setting: str) -> None:
-    """Listens for a moment. gRPC does not say why it cannot listen. Raises `CannotStart`, which does."""
-    if isinstance(place, Address):
-        listen(place, setting).close()
-    else:
-        listen_unix(place, setting).close()
-        place.unlink()
-
-
-def grpc_target(place: Address | Path) -> str:
-    """The place in the notation of gRPC."""
-    return str(place) if isinstance(place, Address) else f"unix:{place}"
+@contextmanager
+def listening(place: Address | Path, setting: str) -> Iterator[socket.socket]:
+    """A listening socket. Raises `CannotStart` if the place is taken."""
+    with listen(place, setting) if isinstance(place, Address) else listen_unix(place, setting) as listener:
+        try:
+            yield listener
+        finally:
+            if isinstance(place, Path):
+                place.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address
 from otel_zernel_receivers.otlp.config import GrpcConfig, HttpConfig, OtlpReceiverConfig
 from otel_zernel_receivers.otlp.intake import Intake
-from otel_zernel_receivers.otlp.places import check_free, grpc_target, resolve
+from otel_zernel_receivers.otlp.places import listening, resolve
 
 CONNECTIONS = 4096
 """Open connections of each server."""
@@ -47,19 +47,17 @@ class OtlpReceiver(Receiver):
 
     @asynccontextmanager
     async def _grpc(self, config: GrpcConfig, intake: Intake) -> AsyncIterator[Address | Path]:
-        from otel_zernel_receivers.otlp.grpc_server import serve_grpc  # importing gRPC takes 27 MB
+        from otel_zernel_receivers.otlp.grpc_server import serve_grpc
 
         section = f"{self.context.path}::protocols::grpc"
         place = await resolve(config, f"{section}::endpoint")
-        check_free(place, f"{section}::endpoint")
         authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
         async with AsyncExitStack() as stack:
             tls = await self._tls(config.tls, section, stack)
-            server = serve_grpc(
-                config, grpc_target(place), tls.credentials() if tls else None, intake, self.context, authenticator
-            )
-            port = await stack.enter_async_context(server)
-            yield Address(place.host, port) if isinstance(place, Address) else place
+            listener = stack.enter_context(listening(place, f"{section}::endpoint"))
+            server = serve_grpc(config, listener, tls.context if tls else None, intake, self.context, authenticator)
+            await stack.enter_async_context(server)
+            yield Address(*listener.getsockname()[:2]) if isinstance(place, Address) else place
 
     @asynccontextmanager
     async def _http(self, config: HttpConfig, intake: Intake) -> AsyncIterator[Address | Path]:

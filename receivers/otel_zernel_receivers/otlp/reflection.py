@@ -3,17 +3,17 @@
 https://github.com/grpc/grpc-proto/blob/master/grpc/reflection/v1/reflection.proto; v1alpha has the same messages.
 """
 
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-import grpc
 from google.protobuf.descriptor import FileDescriptor
-from grpc.aio import ServicerContext
+from google.rpc.code_pb2 import Code
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from otel_zernel_receivers.otlp.fields import encode_field, fields, text
+from otel_zernel_receivers.otlp.http2 import Call, Method
 
 NAMES: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 _BY_FILE, _BY_SYMBOL, _LIST_SERVICES = 3, 4, 7
@@ -25,6 +25,8 @@ _MODULES = (metrics_service_pb2, trace_service_pb2, logs_service_pb2)
 
 class ReflectionService:
     """Describes the three OTLP services and their messages."""
+
+    streams = True
 
     def __init__(self, services: Iterable[str]) -> None:
         self._services = (*services, *NAMES)
@@ -38,14 +40,18 @@ class ReflectionService:
             for imported in file.dependencies:
                 self._add(imported)
 
-    def handlers(self) -> "dict[str, grpc.RpcMethodHandler[Any, Any]]":
-        """The handlers of the methods, by path."""
-        handler = grpc.stream_stream_rpc_method_handler(self._info)
-        return {f"/{name}/ServerReflectionInfo": handler for name in NAMES}
+    def methods(self) -> Mapping[str, Method]:
+        """The methods by path."""
+        return dict.fromkeys((f"/{name}/ServerReflectionInfo" for name in NAMES), self)
 
-    async def _info(self, _: object, context: "ServicerContext[Any, Any]") -> AsyncIterator[bytes]:
-        while isinstance(request := await context.read(), bytes):  # else the client has no more requests
-            yield encode_field(_ORIGINAL_REQUEST, request) + self._answer(request)
+    def begin(self, call: Call) -> None:
+        """What the service describes is public."""
+
+    def received(self, call: Call, message: bytes) -> None:
+        call.send(encode_field(_ORIGINAL_REQUEST, message) + self._answer(message))
+
+    def ended(self, call: Call) -> None:
+        call.succeed()
 
     def _answer(self, request: bytes) -> bytes:
         for number, value in fields(request):
@@ -55,7 +61,7 @@ class ReflectionService:
                 )
             if number in (_BY_FILE, _BY_SYMBOL):
                 return self._describe(self._find(text(value), by_name=number == _BY_FILE), text(value))
-        return _error(grpc.StatusCode.UNIMPLEMENTED, "only files, symbols and the list of services are described")
+        return _error(Code.UNIMPLEMENTED, "only files, symbols and the list of services are described")
 
     def _find(self, name: str, *, by_name: bool) -> FileDescriptor | None:
         if by_name:
@@ -64,7 +70,7 @@ class ReflectionService:
 
     def _describe(self, file: FileDescriptor | None, name: str) -> bytes:
         if file is None:
-            return _error(grpc.StatusCode.NOT_FOUND, f"there is no {name:.100}")
+            return _error(Code.NOT_FOUND, f"there is no {name:.100}")
         return encode_field(_FILES, encode_field(1, file.serialized_pb))
 
 
@@ -75,5 +81,5 @@ def _declares(file: FileDescriptor, symbol: str) -> bool:
     return symbol.startswith(prefix) and (own in file.services_by_name or own in file.message_types_by_name)
 
 
-def _error(code: grpc.StatusCode, message: str) -> bytes:
-    return encode_field(_ERROR, encode_field(1, code.value[0]) + encode_field(2, message))
+def _error(code: int, message: str) -> bytes:
+    return encode_field(_ERROR, encode_field(1, code) + encode_field(2, message))
