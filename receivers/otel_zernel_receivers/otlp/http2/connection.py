@@ -79,6 +79,7 @@ class Connection(asyncio.Protocol):
         self.now = now
         self._ended = ended
         self._transport: asyncio.Transport | None = None
+        self._unwritten: list[bytes] = []
         self._decoder = HeaderDecoder()
         self._pings = Pings(limits, now)
         self._rest = b""
@@ -403,7 +404,14 @@ class Connection(asyncio.Protocol):
     # What calls and the server ask for
 
     def write(self, data: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
+        """Writes at the end of this turn of the event loop: one system call for the answers to many requests."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write_all)
+        self._unwritten.append(data)
+
+    def _write_all(self) -> None:
+        data, self._unwritten = b"".join(self._unwritten), []
+        if data and self._transport and not self._transport.is_closing():
             self._transport.write(data)
 
     def forget(self, call: Call) -> None:
@@ -425,6 +433,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Closes the connection after what was written."""
+        self._write_all()
         if self._transport:
             self._transport.close()
 
