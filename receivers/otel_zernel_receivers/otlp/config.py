@@ -104,13 +104,13 @@ class GrpcConfig(ProtocolConfig):
     tls: ServerTlsConfig | None = None
     """The certificate of the server. Without it, the server speaks plaintext."""
     max_recv_msg_size_mib: Annotated[int, Field(ge=0, le=1024)] = 0
-    """The largest message in MiB, decompressed; 0 for gRPC's 4 MiB."""
+    """The largest message in MiB, as sent and as decompressed; 0 for gRPC's default of 4 MiB."""
     max_concurrent_streams: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     """Running requests of one connection; clients wait beyond. 0 for 1,000."""
     read_buffer_size: Annotated[int, Field(ge=0)] = 524288
-    """Without effect: gRPC chooses the size."""
-    write_buffer_size: Annotated[int, Field(ge=0)] = 0
-    """Bytes that gRPC collects before it writes; 0 for its own choice."""
+    """Without effect."""
+    write_buffer_size: Annotated[int, Field(ge=0)] = 32768
+    """Without effect."""
     keepalive: KeepaliveConfig = KeepaliveConfig()
 
 
