@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import grpc
 from opentelemetry.metrics import Meter
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
@@ -24,6 +25,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.component import Emit, Extension
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.otlp import OtlpReceiver
+from otel_zernel_receivers.otlp.services import SERVICES
 
 BOTH: Mapping[str, Any] = {"grpc": {"endpoint": "localhost:0"}, "http": {"endpoint": "localhost:0"}}
 
@@ -52,6 +54,11 @@ async def receiving(
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+
+
+def call(channel: grpc.aio.Channel, signal: Signal = "metrics") -> Any:
+    """The method `Export` of a signal, which takes and returns bytes."""
+    return channel.unary_unary(f"/{SERVICES[signal]}/Export", None, None)
 
 
 class Recording(Downstream):

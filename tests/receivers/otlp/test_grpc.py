@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
+import zstandard
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
@@ -18,10 +19,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import CannotStart, Refused, Rejected
 from otel_zernel_receivers.otlp import OtlpReceiver
+from otel_zernel_receivers.otlp.http2.wire import DATA, END_STREAM, frame
 from otel_zernel_receivers.otlp.services import SERVICES
-from tests.receivers.otlp.serving import REQUESTS, Recording, gauge, receiving
-
-Call = "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]"
+from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, connected, opening
+from tests.receivers.otlp.serving import REQUESTS, Recording, call, gauge, receiving
 
 
 @asynccontextmanager
@@ -31,7 +32,7 @@ async def channel_to(receiver: OtlpReceiver, **options: Any) -> AsyncIterator[gr
 
 
 async def export(channel: grpc.aio.Channel, signal: Signal, request: bytes, **options: Any) -> bytes:
-    return bytes(await channel.unary_unary(f"/{SERVICES[signal]}/Export")(request, **options))
+    return bytes(await call(channel, signal)(request, **options))
 
 
 async def failure(receiver: OtlpReceiver, request: bytes, signal: Signal = "metrics", **options: Any) -> Any:
@@ -124,7 +125,7 @@ async def test_a_signal_that_no_pipeline_uses_is_unimplemented() -> None:
 async def test_an_unknown_method_is_unimplemented() -> None:
     async with receiving(Recording()) as receiver, channel_to(receiver) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await channel.unary_unary(f"/{SERVICES['metrics']}/Import")(b"")
+            await channel.unary_unary(f"/{SERVICES['metrics']}/Import", None, None)(b"")
     assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -187,7 +188,7 @@ async def test_a_stopping_server_says_that_it_serves_no_more() -> None:
         watch = HealthStub(channel).Watch(HealthCheckRequest())
         assert (await watch.read()).status == HealthCheckResponse.SERVING
     assert (await watch.read()).status == HealthCheckResponse.NOT_SERVING
-    await channel.close()
+    await channel.close(None)
 
 
 async def test_reflection_describes_the_services() -> None:
@@ -226,4 +227,17 @@ async def test_a_request_that_runs_when_the_receiver_stops_is_answered_ok_only_i
         await long
     assert cut.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
     assert accepted == [1]
-    await channel.close()
+    await channel.close(None)
+
+
+async def test_zstd_is_accepted_and_an_unknown_compression_is_unimplemented() -> None:
+    downstream, request = Recording(), gauge(2000).SerializeToString()
+    compressed = zstandard.ZstdCompressor().compress(request)
+    async with receiving(downstream) as receiver:
+        for name, expected in (("zstd", 0), ("identity", 13), ("br", 12)):
+            async with connected(receiver) as client:
+                headers = [*REQUEST_HEADERS, ("grpc-encoding", name)]
+                body = b"\x01" + len(compressed).to_bytes(4) + compressed
+                await client.send(opening(1, headers), frame(DATA, END_STREAM, 1, body))
+                assert await client.status(1) == expected
+    assert [batch.metrics_bytes() for batch in downstream.batches] == [request]

@@ -43,7 +43,7 @@ async def client_of(receiver: OtlpReceiver, **options: Any) -> AsyncIterator[htt
         yield client
 
 
-async def answer(body: bytes = REQUEST, headers: Mapping[str, str] = PROTO, **options: Any) -> httpx.Response:
+async def answer(body: bytes = REQUEST, headers: Any = PROTO, **options: Any) -> httpx.Response:
     """The answer of a new receiver to one request for metrics."""
     async with receiving(options.pop("emit", Recording()), http(**options)) as receiver, client_of(receiver) as client:
         return await client.post("/v1/metrics", content=body, headers=headers)
