@@ -46,9 +46,10 @@ child.addEvent('event', attributes); child.setStatus({ code: 2, message: 'failed
 child.end(); parent.end();
 
 const records = new InMemoryLogRecordExporter();
-const logger = new LoggerProvider({ resource, processors: [new SimpleLogRecordProcessor(records)] }).getLogger('scope');
+const logger = new LoggerProvider({ resource, processors: [new SimpleLogRecordProcessor({ exporter: records })] }).getLogger('scope');
 for (const body of TEXTS) logger.emit({ body, severityNumber: 9, severityText: 'INFO', attributes });
 logger.emit({ body: { nested: { list: [1, 'two', [3]] } }, context: trace.setSpan(ROOT_CONTEXT, parent) });
+await new Promise((resolve) => setTimeout(resolve, 100)); // the processor exports after the resource is complete
 
 const sent = {
   metrics: [transformer.ProtobufMetricsSerializer, resourceMetrics, 'OTLPMetricExporter'],

@@ -88,9 +88,9 @@ def measured() -> Any:
     def observe(_: CallbackOptions) -> list[Observation]:
         return [Observation(-0.5, ATTRIBUTES), Observation(2**40, {})]
 
-    meter.create_observable_gauge("observable gauge", [observe])
-    meter.create_observable_up_down_counter("observable up-down counter", [observe])
-    meter.create_observable_counter("observable counter", [lambda _: [Observation(2**40, ATTRIBUTES)]])
+    meter.create_observable_gauge("observable_gauge", [observe])
+    meter.create_observable_up_down_counter("observable_up_down_counter", [observe])
+    meter.create_observable_counter("observable_counter", [lambda _: [Observation(2**40, ATTRIBUTES)]])
     counter, up_down = meter.create_counter("counter", "By", "bytes"), meter.create_up_down_counter("up-down")
     histograms = [meter.create_histogram("histogram", "s"), meter.create_histogram("exponential")]
     gauge = meter.create_gauge("gauge")
