@@ -31,7 +31,7 @@ class Failure(ZernelError):
     """A request that is not accepted. `reason` names the situation in the receiver's metrics."""
 
     def __init__(
-        self, reason: str, message: str, code: int, status: HTTPStatus, retry_after: float | None = None
+        self, message: str, reason: str, code: int, status: HTTPStatus, retry_after: float | None = None
     ) -> None:
         super().__init__(message[:_LONGEST_TEXT])
         self.reason = reason
@@ -65,55 +65,55 @@ class Failure(ZernelError):
 def busy(refused: Refused) -> Failure:
     """Downstream accepts nothing now, or the receiver holds too much. The sender tries again."""
     message = str(refused) or "the collector accepts nothing at the moment"
-    return Failure("refused", message, Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, refused.after or _LEAST_WAIT)
+    return Failure(message, "refused", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, refused.after or _LEAST_WAIT)
 
 
 def overloaded(message: str) -> Failure:
     """The receiver holds too much. The sender tries again."""
-    return Failure("overloaded", message, Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, _LEAST_WAIT)
+    return Failure(message, "overloaded", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, _LEAST_WAIT)
 
 
 def too_slow(message: str) -> Failure:
     """The request did not arrive in time. The sender may try again."""
-    return Failure("too_slow", message, Code.UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT, _LEAST_WAIT)
+    return Failure(message, "too_slow", Code.UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT, _LEAST_WAIT)
 
 
 def rejected(message: str) -> Failure:
     """Downstream will never accept the request."""
-    return Failure("rejected", message, Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return Failure(message, "rejected", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def undecodable(message: str) -> Failure:
     """The body is not OTLP, or not in the encoding that the headers name."""
-    return Failure("undecodable", message, Code.INTERNAL, HTTPStatus.BAD_REQUEST)
+    return Failure(message, "undecodable", Code.INTERNAL, HTTPStatus.BAD_REQUEST)
 
 
 def unsupported(message: str) -> Failure:
     """The compression is unknown or switched off."""
-    return Failure("unsupported", message, Code.UNIMPLEMENTED, HTTPStatus.BAD_REQUEST)
+    return Failure(message, "unsupported", Code.UNIMPLEMENTED, HTTPStatus.BAD_REQUEST)
 
 
 def too_large(message: str) -> Failure:
     """The body exceeds the configured limit, as sent or decompressed."""
-    return Failure("too_large", message, Code.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return Failure(message, "too_large", Code.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
 def unauthenticated(message: str) -> Failure:
     """The request has no valid credentials."""
-    return Failure("unauthenticated", message, Code.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED)
+    return Failure(message, "unauthenticated", Code.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED)
 
 
 def unserved(message: str) -> Failure:
     """No pipeline of the receiver uses the signal, or the path is unknown."""
-    return Failure("unserved", message, Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
+    return Failure(message, "unserved", Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
 
 
 def unknown(message: str) -> Failure:
     """The request asks for a name that does not exist."""
-    return Failure("unknown", message, Code.NOT_FOUND, HTTPStatus.NOT_FOUND)
+    return Failure(message, "unknown", Code.NOT_FOUND, HTTPStatus.NOT_FOUND)
 
 
 def unexpected() -> Failure:
     """The receiver has a fault, which is logged."""
     message = "the collector failed on this request; see its log"
-    return Failure("error", message, Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return Failure(message, "error", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
