@@ -47,7 +47,7 @@ class KeepaliveEnforcementPolicy(Section):
     """Allow pings while no request runs."""
 
 
-class KeepaliveConfig(Section):
+class ServerKeepaliveConfig(Section):
     """Pings in both directions."""
 
     server_parameters: KeepaliveServerParameters = KeepaliveServerParameters()
@@ -111,7 +111,7 @@ class GrpcConfig(ProtocolConfig):
     """Without effect."""
     write_buffer_size: Annotated[int, Field(ge=0)] = 32768
     """Without effect."""
-    keepalive: KeepaliveConfig = KeepaliveConfig()
+    keepalive: ServerKeepaliveConfig = ServerKeepaliveConfig()
 
 
 class CorsConfig(Section):

@@ -9,7 +9,7 @@ from otel_zernel.batch import Signal
 from otel_zernel_receivers.otlp.decompression import decompress
 from otel_zernel_receivers.otlp.failures import Failure, unauthenticated, unexpected, unserved, unsupported
 from otel_zernel_receivers.otlp.http2 import Call
-from otel_zernel_receivers.otlp.intake import Intake
+from otel_zernel_receivers.otlp.intake import OtlpIntake
 from otel_zernel_receivers.otlp.services import unused
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 
@@ -23,7 +23,7 @@ class ExportMethod:
     streams = False
 
     def __init__(
-        self, signal: Signal, intake: Intake, authenticator: ServerAuthenticator | None, max_message: int
+        self, signal: Signal, intake: OtlpIntake, authenticator: ServerAuthenticator | None, max_message: int
     ) -> None:
         self._signal: Signal = signal
         self._intake = intake

@@ -12,7 +12,7 @@ from otel_zernel_receivers.otlp.failures import unserved
 from otel_zernel_receivers.otlp.grpc_export import ExportMethod
 from otel_zernel_receivers.otlp.health_service import NAME, HealthService
 from otel_zernel_receivers.otlp.http2 import Http2Limits, Http2Server, Method, serve_http2
-from otel_zernel_receivers.otlp.intake import Intake
+from otel_zernel_receivers.otlp.intake import OtlpIntake
 from otel_zernel_receivers.otlp.reflection import ReflectionService
 from otel_zernel_receivers.otlp.services import METHOD, SERVICES
 
@@ -22,7 +22,7 @@ async def serve_grpc(
     config: GrpcConfig,
     listener: socket.socket,
     tls: Callable[[], ssl.SSLContext] | None,
-    intake: Intake,
+    intake: OtlpIntake,
     context: Context,
     authenticator: ServerAuthenticator | None,
 ) -> AsyncIterator[None]:

@@ -25,7 +25,7 @@ from otel_zernel_receivers.otlp.failures import (
     unserved,
     unsupported,
 )
-from otel_zernel_receivers.otlp.intake import Hold, Intake
+from otel_zernel_receivers.otlp.intake import Hold, OtlpIntake
 from otel_zernel_receivers.otlp.services import unused
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 
@@ -60,7 +60,7 @@ def _plain(status: HTTPStatus, text: str, headers: Mapping[str, str] | None = No
 class HttpApp:
     """The ASGI application."""
 
-    def __init__(self, config: HttpConfig, intake: Intake, authenticator: ServerAuthenticator | None) -> None:
+    def __init__(self, config: HttpConfig, intake: OtlpIntake, authenticator: ServerAuthenticator | None) -> None:
         self._intake = intake
         self._authenticator = authenticator
         self._parameters = config.auth.request_params if config.auth else []

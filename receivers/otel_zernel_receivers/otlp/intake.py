@@ -86,7 +86,7 @@ class Hold:
         self.shrink(self.size)
 
 
-class Intake:
+class OtlpIntake:
     """Hands requests over to the pipelines, and counts those that are not accepted."""
 
     def __init__(self, emit: Emit, context: Context, limit: int) -> None:

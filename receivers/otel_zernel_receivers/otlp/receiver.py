@@ -14,7 +14,7 @@ from otel_zernel.net.tls import ServerTls
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address
 from otel_zernel_receivers.otlp.config import GrpcConfig, HttpConfig, OtlpReceiverConfig
-from otel_zernel_receivers.otlp.intake import Intake
+from otel_zernel_receivers.otlp.intake import OtlpIntake
 from otel_zernel_receivers.otlp.places import listening, resolve
 
 CONNECTIONS = 4096
@@ -35,7 +35,7 @@ class OtlpReceiver(Receiver):
 
     async def run(self, emit: Emit) -> None:
         """Serves until cancelled. Running requests then have 0.8 s to finish."""
-        intake = Intake(emit, self.context, self.config.max_in_flight_mib << 20)
+        intake = OtlpIntake(emit, self.context, self.config.max_in_flight_mib << 20)
         async with AsyncExitStack() as stack:
             if grpc := self.config.protocols.grpc:
                 self.addresses["grpc"] = await stack.enter_async_context(self._grpc(grpc, intake))
@@ -46,7 +46,7 @@ class OtlpReceiver(Receiver):
             await asyncio.Event().wait()
 
     @asynccontextmanager
-    async def _grpc(self, config: GrpcConfig, intake: Intake) -> AsyncIterator[Address | Path]:
+    async def _grpc(self, config: GrpcConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:
         from otel_zernel_receivers.otlp.grpc_server import serve_grpc
 
         section = f"{self.context.path}::protocols::grpc"
@@ -60,7 +60,7 @@ class OtlpReceiver(Receiver):
             yield Address(*listener.getsockname()[:2]) if isinstance(place, Address) else place
 
     @asynccontextmanager
-    async def _http(self, config: HttpConfig, intake: Intake) -> AsyncIterator[Address | Path]:
+    async def _http(self, config: HttpConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:
         from otel_zernel_receivers.otlp.http_app import HttpApp
 
         section = f"{self.context.path}::protocols::http"

@@ -23,7 +23,7 @@ from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.failures import unserved
 from otel_zernel_receivers.otlp.grpc_export import ExportMethod
 from otel_zernel_receivers.otlp.http2 import Http2Limits, Method
-from otel_zernel_receivers.otlp.http2.connection import Connection
+from otel_zernel_receivers.otlp.http2.connection import Http2Connection
 from otel_zernel_receivers.otlp.http2.wire import (
     CONTINUATION,
     DATA,
@@ -42,7 +42,7 @@ from otel_zernel_receivers.otlp.http2.wire import (
     settings as settings_frame,
 )
 from otel_zernel_receivers.otlp.http_app import HttpApp
-from otel_zernel_receivers.otlp.intake import Intake
+from otel_zernel_receivers.otlp.intake import OtlpIntake
 from tests.receivers.otlp.http2.raw import opening, request
 from tests.receivers.otlp.serving import REQUESTS, Recording
 
@@ -85,8 +85,8 @@ def damaged(chance: random.Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def make_intake() -> Intake:
-    return Intake(Recording(), make_context("receivers", "otlp", clock=SystemClock()), 1 << 24)
+def make_intake() -> OtlpIntake:
+    return OtlpIntake(Recording(), make_context("receivers", "otlp", clock=SystemClock()), 1 << 24)
 
 
 async def post_damaged(seed: int) -> None:
@@ -186,8 +186,8 @@ async def connect_damaged(seed: int) -> None:
         return method
 
     for _ in range(REQUESTS_A_SEED):
-        ended: list[Connection] = []
-        connection = Connection(
+        ended: list[Http2Connection] = []
+        connection = Http2Connection(
             route, intake.room, Http2Limits(message=1 << 20, streams=3), SystemClock().monotonic, ended.append
         )
         wire = Wire()

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from otel_zernel_receivers.otlp.failures import Failure, too_large, undecodable
+from otel_zernel_receivers.otlp.http2.limits import Http2Limits
 from otel_zernel_receivers.otlp.http2.wire import (
     DATA,
     END_HEADERS,
@@ -21,14 +22,27 @@ from otel_zernel_receivers.otlp.http2.wire import (
     response_headers,
     trailers,
 )
-from otel_zernel_receivers.otlp.intake import Hold
-
-if TYPE_CHECKING:
-    from otel_zernel_receivers.otlp.http2.connection import Connection
+from otel_zernel_receivers.otlp.intake import Hold, Room
 
 _PREFIX = 5
 """Bytes before a message: its compression flag and its length."""
 _OK = trailers(0, "")
+
+
+class CallConnection(Protocol):
+    """The connection, as its calls see it."""
+
+    limits: Http2Limits
+    room: Room
+    now: Callable[[], float]
+    send_window: int
+    initial_send_window: int
+
+    def write(self, data: bytes) -> None:
+        """Sends frames."""
+
+    def forget(self, call: "Call") -> None:
+        """The call is answered."""
 
 
 class Method(Protocol):
@@ -71,7 +85,7 @@ class Call:
         "waits",
     )
 
-    def __init__(self, id_: int, headers: Mapping[str, str], method: Method, connection: "Connection") -> None:
+    def __init__(self, id_: int, headers: Mapping[str, str], method: Method, connection: "CallConnection") -> None:
         self.id = id_
         self.headers = headers
         self.method = method

@@ -56,7 +56,7 @@ _HEAD: Final = 9
 """Bytes of a frame's header."""
 
 
-class Connection(asyncio.Protocol):
+class Http2Connection(asyncio.Protocol):
     """A client's connection."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         room: Room,
         limits: Http2Limits,
         now: Callable[[], float],
-        ended: Callable[["Connection"], None],
+        ended: Callable[["Http2Connection"], None],
     ) -> None:
         self.limits = limits
         self.send_window = DEFAULT_WINDOW

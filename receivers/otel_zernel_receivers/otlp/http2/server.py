@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from otel_zernel.component import Logger
-from otel_zernel_receivers.otlp.http2.connection import Connection, Route
+from otel_zernel_receivers.otlp.http2.connection import Http2Connection, Route
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
 from otel_zernel_receivers.otlp.intake import Room
 
@@ -43,7 +43,7 @@ class Http2Server:
         self._logger = logger
         self._tls = tls
         self._most = min(limits.connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
-        self._connections: set[Connection] = set()
+        self._connections: set[Http2Connection] = set()
         self._opening: dict[asyncio.Task[None], None] = {}
         """The connections whose TLS handshake is not finished, the oldest first."""
 
@@ -108,8 +108,8 @@ class Http2Server:
             client.close()
             raise
 
-    def _make(self) -> Connection:
-        connection = Connection(self._route, self._room, self._limits, self._now, self._connections.discard)
+    def _make(self) -> Http2Connection:
+        connection = Http2Connection(self._route, self._room, self._limits, self._now, self._connections.discard)
         self._connections.add(connection)
         return connection
 
