@@ -256,7 +256,7 @@ async def send(port: int, sink_port: int, points: int, requests: int, rate: floa
         grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         grpc.aio.insecure_channel(f"127.0.0.1:{sink_port}") as sink_channel,
     ):
-        export, count = channel.unary_unary(EXPORT), sink_channel.unary_unary("/sink/count")
+        export, count = channel.unary_unary(EXPORT, None, None), sink_channel.unary_unary("/sink/count", None, None)
         before = int(await count(b""))
         body, left, took, start = request_of(points), iter(range(requests)), [], time.monotonic()
 

@@ -123,11 +123,12 @@ def traced() -> Any:
 
 def logged() -> Any:
     """Log records with bodies of every type."""
-    memory = InMemoryLogRecordExporter()
+    memory = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
     provider = LoggerProvider(RESOURCE)
     provider.add_log_record_processor(SimpleLogRecordProcessor(memory))
     logger = provider.get_logger("scope")
-    for body in [*TEXTS, 7, 0.5, True, b"bytes", {"nested": {"list": [1, "two", [3.0]]}}, None]:
+    bodies: list[Any] = [*TEXTS, 7, 0.5, True, b"bytes", {"nested": {"list": [1, "two", [3.0]]}}, None]
+    for body in bodies:
         record = LogRecord(
             timestamp=1, observed_timestamp=2, severity_text="WARN", severity_number=SeverityNumber.WARN, body=body
         )

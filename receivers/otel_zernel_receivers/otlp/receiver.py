@@ -47,7 +47,7 @@ class OtlpReceiver(Receiver):
 
     @asynccontextmanager
     async def _grpc(self, config: GrpcConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:
-        from otel_zernel_receivers.otlp.grpc_server import serve_grpc
+        from otel_zernel_receivers.otlp.grpc.server import serve_grpc
 
         section = f"{self.context.path}::protocols::grpc"
         place = await resolve(config, f"{section}::endpoint")
@@ -61,7 +61,7 @@ class OtlpReceiver(Receiver):
 
     @asynccontextmanager
     async def _http(self, config: HttpConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:
-        from otel_zernel_receivers.otlp.http_app import HttpApp
+        from otel_zernel_receivers.otlp.http.app import HttpApp
 
         section = f"{self.context.path}::protocols::http"
         place: Any = await resolve(config, f"{section}::endpoint")

@@ -109,7 +109,8 @@ def documents(descriptor: Descriptor, depth: int) -> st.SearchStrategy[Any]:
 
 
 def _document(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
-    one = st.deferred(lambda: documents(field.message_type, depth)) if field.message_type else LEAVES
+    message = field.message_type
+    one = st.deferred(lambda: documents(message, depth)) if message else LEAVES
     return st.lists(one, max_size=3) if field.is_repeated else one
 
 

@@ -21,7 +21,8 @@ from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.failures import unserved
-from otel_zernel_receivers.otlp.grpc_export import ExportMethod
+from otel_zernel_receivers.otlp.grpc.export import ExportMethod
+from otel_zernel_receivers.otlp.http.app import HttpApp
 from otel_zernel_receivers.otlp.http2 import Http2Limits, Method
 from otel_zernel_receivers.otlp.http2.connection import Http2Connection
 from otel_zernel_receivers.otlp.http2.wire import (
@@ -41,7 +42,6 @@ from otel_zernel_receivers.otlp.http2.wire import (
 from otel_zernel_receivers.otlp.http2.wire import (
     settings as settings_frame,
 )
-from otel_zernel_receivers.otlp.http_app import HttpApp
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 from tests.receivers.otlp.http2.raw import opening, request
 from tests.receivers.otlp.serving import REQUESTS, Recording
@@ -203,10 +203,10 @@ async def connect_damaged(seed: int) -> None:
         await asyncio.sleep(0)
         kinds = wire.frames()
         assert wire.closed or GOAWAY not in kinds
-        connection.sweep(SystemClock().monotonic())
+        connection.sweep(SystemClock().monotonic(), 0.25)
         connection.connection_lost(None)
         assert ended == [connection]
-        assert not connection.calls
+        assert connection.is_idle
         assert intake.room.used == 0
 
 

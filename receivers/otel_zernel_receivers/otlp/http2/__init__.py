@@ -1,6 +1,7 @@
 """gRPC over HTTP/2 for servers, on asyncio. It takes a third of the CPU time of gRPC's own server for Python.
 
-`server` listens, `connection` reads and writes frames (RFC 9113), `call` is one stream, and `wire` has the encodings.
+`server` listens, `connection` is a client's connection, `streams` handles its frames (RFC 9113), `call` is one stream,
+and `wire` has the encodings.
 """
 
 from otel_zernel_receivers.otlp.http2.call import Call, Method

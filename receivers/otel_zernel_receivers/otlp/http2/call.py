@@ -30,16 +30,15 @@ _OK = trailers(0, "")
 
 
 class CallConnection(Protocol):
-    """The connection, as its calls see it."""
+    """The connection's streams, as its calls see them."""
 
+    write: Callable[[bytes], None]
+    """Sends frames."""
     limits: Http2Limits
     room: Room
     now: Callable[[], float]
     send_window: int
     initial_send_window: int
-
-    def write(self, data: bytes) -> None:
-        """Sends frames."""
 
     def forget(self, call: "Call") -> None:
         """The call is answered."""
@@ -183,6 +182,12 @@ class Call:
             self._begun = True
             self._connection.write(refusal(self.id, failure, half_closed=self.half_closed))
             self.close()
+
+    def give_up(self) -> None:
+        """The client waits for no answer."""
+        if self.task:
+            self.task.cancel()
+        self.close()
 
     def close(self) -> None:
         """Forgets the call. Its answers are complete, or nobody waits for them."""

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from otel_zernel.component import Logger
-from otel_zernel_receivers.otlp.http2.connection import Http2Connection, Route
+from otel_zernel_receivers.otlp.http2.connection import Http2Connection
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
+from otel_zernel_receivers.otlp.http2.streams import Route
 from otel_zernel_receivers.otlp.intake import Room
 
 _SWEEP: Final = 0.25
@@ -71,7 +72,7 @@ class Http2Server:
             await asyncio.sleep(_SWEEP)
             now = self._now()
             for connection in list(self._connections):
-                connection.sweep(now)
+                connection.sweep(now, _SWEEP)
 
     async def end(self) -> None:
         """Lets running calls finish, refuses the rest, and closes every connection."""
@@ -115,7 +116,7 @@ class Http2Server:
 
     def _make_room(self) -> bool:
         """Closes the connection that is idle longest, or that has not finished its handshake longest."""
-        idle = [connection for connection in self._connections if not connection.calls]
+        idle = [connection for connection in self._connections if connection.is_idle]
         if idle:
             min(idle, key=lambda connection: connection.idle_since).abort()
         elif opening := next(iter(self._opening), None):

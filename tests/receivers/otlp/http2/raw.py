@@ -9,6 +9,7 @@ import hpack
 
 from otel_zernel.types import Address
 from otel_zernel_receivers.otlp import OtlpReceiver
+from otel_zernel_receivers.otlp.grpc.services import SERVICES
 from otel_zernel_receivers.otlp.http2.wire import (
     ACK,
     DATA,
@@ -24,7 +25,6 @@ from otel_zernel_receivers.otlp.http2.wire import (
     message_of,
     settings,
 )
-from otel_zernel_receivers.otlp.services import SERVICES
 
 EXPORT = f"/{SERVICES['metrics']}/Export"
 REQUEST_HEADERS = [

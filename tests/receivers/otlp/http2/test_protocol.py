@@ -6,7 +6,7 @@ import pytest
 
 from otel_zernel.testing import FakeClock
 from otel_zernel_receivers.otlp import OtlpReceiver
-from otel_zernel_receivers.otlp.health_service import NAME as HEALTH
+from otel_zernel_receivers.otlp.grpc.health import NAME as HEALTH
 from otel_zernel_receivers.otlp.http2 import Http2Limits
 from otel_zernel_receivers.otlp.http2.limits import HEADER_BLOCK
 from otel_zernel_receivers.otlp.http2.pings import Pings

@@ -9,12 +9,12 @@ from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.component import Context
 from otel_zernel_receivers.otlp.config import GrpcConfig
 from otel_zernel_receivers.otlp.failures import unserved
-from otel_zernel_receivers.otlp.grpc_export import ExportMethod
-from otel_zernel_receivers.otlp.health_service import NAME, HealthService
+from otel_zernel_receivers.otlp.grpc.export import ExportMethod
+from otel_zernel_receivers.otlp.grpc.health import NAME, HealthService
+from otel_zernel_receivers.otlp.grpc.reflection import ReflectionService
+from otel_zernel_receivers.otlp.grpc.services import METHOD, SERVICES
 from otel_zernel_receivers.otlp.http2 import Http2Limits, Http2Server, Method, serve_http2
 from otel_zernel_receivers.otlp.intake import OtlpIntake
-from otel_zernel_receivers.otlp.reflection import ReflectionService
-from otel_zernel_receivers.otlp.services import METHOD, SERVICES
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
-from otel_zernel_receivers.otlp.fields import encode_field, fields, text
+from otel_zernel_receivers.otlp.grpc.fields import encode_field, fields, text
 from otel_zernel_receivers.otlp.http2 import Call, Method
 
 NAMES: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")

@@ -8,9 +8,9 @@ from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.batch import Signal
 from otel_zernel_receivers.otlp.decompression import decompress
 from otel_zernel_receivers.otlp.failures import Failure, unauthenticated, unexpected, unserved, unsupported
+from otel_zernel_receivers.otlp.grpc.services import unused
 from otel_zernel_receivers.otlp.http2 import Call
 from otel_zernel_receivers.otlp.intake import OtlpIntake
-from otel_zernel_receivers.otlp.services import unused
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 
 TRANSPORT: Final = "grpc"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from otel_zernel_receivers.otlp.failures import unknown
-from otel_zernel_receivers.otlp.fields import first_string
+from otel_zernel_receivers.otlp.grpc.fields import first_string
 from otel_zernel_receivers.otlp.http2 import Call, Method
 
 NAME: Final = "grpc.health.v1.Health"
