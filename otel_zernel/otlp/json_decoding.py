@@ -30,11 +30,15 @@ Fields = dict[str, tuple[str, Convert]]
 _LEVELS: Final = 80
 """The deepest nesting of messages inside one attribute value or log body. Protobuf parses 100 levels of messages, and
 values begin at level 10 or above."""
+_FREE_BRACKETS: Final = 10_000
+_BYTES_A_BRACKET: Final = 8
+"""An attribute without a value has 22 bytes and 2 brackets."""
 _IDS: Final = frozenset({"trace_id", "span_id", "parent_span_id"})
 
 
 def decode_json(signal: Signal, text: bytes | str) -> SignalData:
     """The message of one JSON document. Raises `DecodeError`."""
+    _check_density(text.encode() if isinstance(text, str) else text)
     try:
         fields = json.loads(text)
         if type(fields) is not dict:
@@ -42,6 +46,12 @@ def decode_json(signal: Signal, text: bytes | str) -> SignalData:
         return MESSAGE_TYPES[signal](**_ROOTS[signal](fields))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise DecodeError(f"not valid OTLP/JSON: {error}") from error
+
+
+def _check_density(text: bytes) -> None:
+    """Raises `DecodeError` if the document is mostly brackets: 20 MB of empty objects would take 1.5 GB of memory."""
+    if text.count(b"{") + text.count(b"[") > _FREE_BRACKETS + len(text) // _BYTES_A_BRACKET:
+        raise DecodeError("not valid OTLP/JSON: too many empty objects or arrays")
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def any_message(signal: Signal) -> st.SearchStrategy[Message]:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_every_message_is_read_back_as_it_was_written(signal: Signal, data: st.DataObject) -> None:
     message = data.draw(any_message(signal))
@@ -115,7 +115,7 @@ def _document(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_a_document_that_protobuf_accepts_means_the_same_here(signal: Signal, data: st.DataObject) -> None:
     document = data.draw(documents(MESSAGE_TYPES[signal].DESCRIPTOR, 10))
@@ -165,7 +165,7 @@ def _text(value: object) -> str:
 
 
 @pytest.mark.parametrize("signal", SIGNALS)
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(
     text=st.one_of(st.text(), st.binary(), st.recursive(LEAVES, lambda one: st.lists(one, max_size=3)).map(json.dumps))
 )
@@ -216,3 +216,9 @@ def test_64_bit_integers_are_numbers_or_strings(number: str) -> None:
 def test_an_error_quotes_the_start_of_the_wrong_value() -> None:
     with pytest.raises(DecodeError, match="expected a JSON array, not 'xxxx"):
         decode_json("traces", json.dumps({"resourceSpans": "x" * 1000}))
+
+
+def test_a_document_of_empty_objects_is_refused_before_it_is_parsed() -> None:
+    for brackets in ("{}", "[]"):
+        with pytest.raises(DecodeError, match="too many empty objects or arrays"):
+            decode_json("metrics", '{"resourceMetrics":[' + f"{brackets}," * 200_000 + brackets + "]}")

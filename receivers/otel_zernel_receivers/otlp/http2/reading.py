@@ -1,20 +1,18 @@
 """Splits what a client sends into frames, and refuses those that are too long before they are complete."""
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from otel_zernel_receivers.otlp.http2 import limits as bounds
 from otel_zernel_receivers.otlp.http2.wire import (
     DATA,
     END_STREAM,
-    LARGEST_WINDOW,
+    FRAME_HEAD,
     PADDED,
     PREFACE,
     ConnectionBroken,
     ErrorCode,
+    read_frame_head,
 )
-
-_HEAD: Final = 9
-"""Bytes of a frame's header."""
 
 
 class FrameSink(Protocol):
@@ -67,19 +65,17 @@ class FrameReader:
         left = len(data) - position
         if self._body_left:
             return self._read_body(data, position, min(left, self._body_left)) if left else None
-        if left < _HEAD:
+        if left < FRAME_HEAD:
             return None
-        length = int.from_bytes(data[position : position + 3])
-        kind, flags = data[position + 3], data[position + 4]
-        stream = int.from_bytes(data[position + 5 : position + _HEAD]) & LARGEST_WINDOW
+        length, kind, flags, stream = read_frame_head(data, position)
         is_body = kind == DATA and not flags & PADDED
         self._check(length, bounds.FRAME if is_body else bounds.HEADER_BLOCK)
         self._sink.check(kind, flags, stream)
-        position += _HEAD
+        position += FRAME_HEAD
         if is_body:
             self._begin_body(stream, length, ends=bool(flags & END_STREAM))
             return position
-        if left - _HEAD < length:
+        if left - FRAME_HEAD < length:
             return None
         self._sink.handle(kind, flags, stream, data[position : position + length])
         return position + length

@@ -59,6 +59,15 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return _FRAME.pack(size >> 8, size & 0xFF, kind, flags, stream) + payload
 
 
+FRAME_HEAD: Final = _FRAME.size
+
+
+def read_frame_head(data: bytes, position: int) -> tuple[int, int, int, int]:
+    """The length, the kind, the flags and the stream of the frame that begins at `position`."""
+    high, low, kind, flags, stream = _FRAME.unpack_from(data, position)
+    return high << 8 | low, kind, flags, stream & LARGEST_WINDOW
+
+
 def window_update(stream: int, size: int) -> bytes:
     return frame(WINDOW_UPDATE, 0, stream, UINT32.pack(size))
 
