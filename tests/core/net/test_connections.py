@@ -72,6 +72,16 @@ def test_a_request_with_a_body_is_answered_and_the_connection_is_kept(run: Run) 
     run(test())
 
 
+def test_a_connection_has_one_request_if_keep_alive_is_off(run: Run) -> None:
+    async def test() -> None:
+        limits = ServerLimits(keep_alive=False)
+        async with serve(app, Address("localhost", 0), "a::b", limits=limits) as address:
+            answer = await ask(address, GET)
+            assert b"\r\nconnection: close\r\n" in answer
+
+    run(test())
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -135,6 +135,14 @@ async def test_plaintext_on_a_tls_port_is_closed_and_the_server_goes_on(
         assert await get(address, client_context(authority)) == "https"
 
 
+async def test_an_early_answer_reaches_a_client_that_still_sends(
+    authority: Authority, server: CertificateFiles
+) -> None:
+    async with served(config(server)) as (address, _), httpx.AsyncClient(verify=client_context(authority)) as client:
+        answer = await client.post(f"https://localhost:{address.port}/", content=b"x" * 10_000_000)
+        assert answer.text == "https"
+
+
 async def test_a_changed_certificate_is_used_and_a_bad_one_is_not(
     authority: Authority, server: CertificateFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
