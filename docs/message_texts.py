@@ -52,7 +52,7 @@ class SourceFile:
     @property
     def validates(self) -> bool:
         """Whether its `ValueError` becomes a mistake in the configuration."""
-        return "config" in self.path.parts or self.path.stem in ("config", "environment", "types")
+        return "config" in self.path.parts or self.path.stem.endswith(("config", "environment", "types"))
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:

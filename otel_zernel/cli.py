@@ -15,7 +15,7 @@ from otel_zernel.config.schema import Settings, read_settings, validate
 from otel_zernel.config.show import show
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.registry import KINDS, Registry
-from otel_zernel.text import quoted, suggestion
+from otel_zernel.text import quoted, suggestion, without_secrets
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(first: str, *more: str) -> int:
-    print("\n  ".join((f"Error: {first}", *more)), file=sys.stderr)
+    print(without_secrets("\n  ".join((f"Error: {first}", *more))), file=sys.stderr)
     return 1
 
 

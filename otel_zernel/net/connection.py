@@ -126,6 +126,8 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if not self.pipeline:  # else the request waits there
             self._running = self.cycle
+        if not self._limits.keep_alive:
+            self.cycle.keep_alive = False
         self._unparsed = 0
         self._stage = "body"
         self._idle.pop(self, None)
@@ -214,11 +216,9 @@ class Connection(HttpToolsProtocol):
         self._discards = True
         self._deadline = math.inf
         self._close_deadline = self.loop.time() + self._limits.linger_time
-        if self.transport.can_write_eof():
-            self.flow.resume_reading()
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():  # TLS cannot
             self.transport.write_eof()
-        else:
-            self.transport.close()
 
     def _discard(self, length: int) -> None:
         self._discarded += length

@@ -15,6 +15,8 @@ class ServerLimits:
     """For the body of a request, while the application reads it."""
     idle_time: float = 75.0
     """Between two requests. Longer than the usual scrape interval of 60 s, so that scrapers keep their connection."""
+    keep_alive: bool = True
+    """Whether a connection may have several requests."""
     write_time: float = 30.0
     """In which a client reads at least one buffer (64 KiB) of its answer."""
     linger_time: float = 1.0

@@ -1,4 +1,4 @@
-"""TLS of servers: the `tls` section with the keys of the OpenTelemetry Collector, for HTTP and for gRPC.
+"""TLS of servers: the `tls` section with the keys of the OpenTelemetry Collector.
 
 Changed files are read again while the server runs. If the new files are unusable, the old certificate stays in use.
 """
@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Final, Self
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.net.watching import WatchedFiles
-
-if TYPE_CHECKING:
-    import grpc
 
 _CLIENT_CA_INTERVAL: Final = 1.0
 """Seconds between checks for `client_ca_file_reload`, as in the OpenTelemetry Collector."""
@@ -63,31 +60,6 @@ class ServerTls:
     def context(self) -> ssl.SSLContext:
         """The TLS context for the next connection."""
         return self._files.value.context
-
-    def credentials(self) -> "grpc.ServerCredentials":
-        """The credentials of a gRPC server. A changed certificate applies to the next handshake."""
-        import grpc
-
-        given = self._files.value.pem
-
-        def changed() -> Any:  # called by gRPC, in threads of its own, before every handshake
-            nonlocal given
-            if (newest := self._files.value.pem) is given:
-                return None
-            given = newest
-            return self._grpc_configuration(newest)
-
-        return grpc.dynamic_ssl_server_credentials(
-            self._grpc_configuration(given), changed, require_client_authentication=given.client_ca is not None
-        )
-
-    def _grpc_configuration(self, pem: ServerPem) -> Any:
-        import grpc
-
-        roots = pem.client_ca
-        if roots is not None and self._config.include_system_ca_certs_pool:
-            roots = roots + b"\n" + _system_authorities()
-        return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], roots)
 
     def _read(self, old: LoadedPem | None) -> LoadedPem:
         pem = read(self._config, self._setting, old.pem if old else None)
@@ -188,8 +160,3 @@ def _as_file(content: bytes) -> Iterator[str]:
         if not path.startswith("/proc/"):
             with contextlib.suppress(OSError):
                 Path(path).unlink()
-
-
-def _system_authorities() -> bytes:
-    paths = ssl.get_default_verify_paths()
-    return Path(paths.cafile).read_bytes() if paths.cafile else b""

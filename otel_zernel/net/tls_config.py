@@ -113,22 +113,3 @@ class ServerTlsConfig(Section):
     def openssl_curve(self) -> str:
         """The curve by OpenSSL's name. Empty for the defaults."""
         return _CURVES[self.curve_preferences[0]] if self.curve_preferences else ""
-
-
-class GrpcServerTlsConfig(ServerTlsConfig):
-    """TLS of a gRPC server. gRPC for Python always offers TLS 1.2 and 1.3 with its own cipher suites."""
-
-    @model_validator(mode="after")
-    def _grpc_can_do_it(self) -> Self:
-        impossible = {
-            "min_version": self.min_version != "1.2",
-            "max_version": self.max_version == "1.2",
-            "cipher_suites": bool(self.cipher_suites),
-            "curve_preferences": bool(self.curve_preferences),
-        }
-        if names := [name for name, is_set in impossible.items() if is_set]:
-            raise ValueError(
-                f"gRPC for Python cannot set {', '.join(names)}: remove it;"
-                " gRPC offers TLS 1.2 and 1.3 with secure ciphers"
-            )
-        return self

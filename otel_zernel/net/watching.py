@@ -28,6 +28,11 @@ class WatchedFiles(Generic[Value]):
         self._watching: asyncio.Task[None] | None = None
 
     @property
+    def is_entered(self) -> bool:
+        """Whether there is a value."""
+        return self._value is not None
+
+    @property
     def value(self) -> Value:
         """The newest usable value. Only while entered."""
         if self._value is None:

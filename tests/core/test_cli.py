@@ -46,6 +46,13 @@ def test_validate_lists_every_mistake_with_path_file_and_line(
     assert 'service::pipelines::metrics: references exporter "otlp" which is not configured' in mistakes[1]
 
 
+def test_a_mistake_in_a_url_is_printed_without_its_token(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["validate", "--config", f"yaml:{GOOD}", "--set", "exporters.otlp_http.endpoint=htps://host?token=hunter2"])
+    printed = capsys.readouterr().err
+    assert "'htps://host?token=[REDACTED]" in printed
+    assert "hunter2" not in printed
+
+
 def test_several_configurations_merge_and_set_wins(good: str, capsys: pytest.CaptureFixture[str]) -> None:
     override = "yaml:receivers: {csv: {batch_size: 7}}"
     arguments = ["--config", good, "--config", override, "--set", "receivers.csv.layout=wide"]

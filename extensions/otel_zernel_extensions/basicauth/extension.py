@@ -60,8 +60,8 @@ class BasicAuthExtension(ServerAuthenticator, ClientAuthenticator):
         return None if self._credentials else f"set {self.context.path}::client_auth"
 
     async def authenticate(self, headers: Mapping[str, str]) -> None:
-        if self._users is None:
-            raise Unauthenticated("no users are configured")
+        if self._users is None or not self._users.is_entered:
+            raise Unauthenticated("no users are loaded")
         user, password = _parsed(headers.get("authorization", ""))
         await self._check(self._users.value, user, password)
 

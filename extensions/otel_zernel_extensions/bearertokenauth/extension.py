@@ -46,6 +46,8 @@ class BearerTokenAuthExtension(ServerAuthenticator, ClientAuthenticator):
             await self._file.__aexit__()
 
     async def authenticate(self, headers: Mapping[str, str]) -> None:
+        if self._file and not self._file.is_entered:
+            raise Unauthenticated("the tokens are not loaded yet")
         given = headers.get(self._header, "").encode("utf-8", "surrogateescape")
         # Every token is compared, in constant time: the time of an answer says nothing about the tokens.
         matches = [hmac.compare_digest(given, value) for value in self._values]

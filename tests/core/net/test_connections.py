@@ -11,6 +11,7 @@ import pytest
 
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.serving import serve
+from otel_zernel.testing import until
 from otel_zernel.types import Address
 from tests.core.net.conftest import Run
 
@@ -68,6 +69,16 @@ def test_a_request_with_a_body_is_answered_and_the_connection_is_kept(run: Run) 
             for _ in range(3):
                 writer.write(b"POST / HTTP/1.1\r\ncontent-length: 200000\r\n\r\n" + b"x" * 200_000)
                 assert await answer(reader) == b"HTTP/1.1 200 OK 200000"
+
+    run(test())
+
+
+def test_a_connection_has_one_request_if_keep_alive_is_off(run: Run) -> None:
+    async def test() -> None:
+        limits = ServerLimits(keep_alive=False)
+        async with serve(app, Address("localhost", 0), "a::b", limits=limits) as address:
+            answer = await ask(address, GET)
+            assert b"\r\nconnection: close\r\n" in answer
 
     run(test())
 
@@ -180,11 +191,12 @@ def test_drops_of_a_body_longer_than_body_time_are_not_accepted(run: Run) -> Non
     run(test())
 
 
-def test_an_early_answer_reaches_a_client_that_still_sends(run: Run) -> None:
+def test_an_early_answer_reaches_a_client_that_sends_its_whole_request_first(run: Run) -> None:
     async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address:
-            heard = await ask(address, b"POST /early HTTP/1.1\r\ncontent-length: 90000000\r\n\r\n" + b"x" * 2_000_000)
-            assert heard.startswith(b"HTTP/1.1 200 OK")
+        async with serve(app, Address("localhost", 0), "a::b") as address, client(address) as (reader, writer):
+            writer.write(b"POST /early HTTP/1.1\r\ncontent-length: 4000000\r\n\r\n" + b"x" * 4_000_000)
+            await until(lambda: writer.transport.get_write_buffer_size() == 0)
+            assert await answer(reader) == b"HTTP/1.1 200 OK 0"
 
     run(test())
 

@@ -1,4 +1,4 @@
-"""TLS of servers, with real connections over HTTP and gRPC."""
+"""TLS of servers, with real connections."""
 
 import asyncio
 import shutil
@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx
 import pytest
 from pydantic import ValidationError
@@ -18,7 +17,7 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.serving import serve
 from otel_zernel.net.tls import ServerTls
-from otel_zernel.net.tls_config import GrpcServerTlsConfig, ServerTlsConfig
+from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from tests.exporters.otlp.certificates import Authority, CertificateFiles
@@ -135,6 +134,14 @@ async def test_plaintext_on_a_tls_port_is_closed_and_the_server_goes_on(
         assert await get(address, client_context(authority)) == "https"
 
 
+async def test_an_early_answer_reaches_a_client_that_still_sends(
+    authority: Authority, server: CertificateFiles
+) -> None:
+    async with served(config(server)) as (address, _), httpx.AsyncClient(verify=client_context(authority)) as client:
+        answer = await client.post(f"https://localhost:{address.port}/", content=b"x" * 10_000_000)
+        assert answer.text == "https"
+
+
 async def test_a_changed_certificate_is_used_and_a_bad_one_is_not(
     authority: Authority, server: CertificateFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,66 +197,6 @@ async def test_a_file_that_cannot_be_used_at_the_start_is_named(server: Certific
                 pass
 
 
-# gRPC
-
-
-async def answer_grpc(port: int, authority: Authority, client: CertificateFiles | None = None) -> bytes:
-    key, certificate = (text(client.key_file).encode(), text(client.cert_file).encode()) if client else (None, None)
-    credentials = grpc.ssl_channel_credentials(text(authority.ca_file).encode(), key, certificate)
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    async with grpc.aio.secure_channel(f"localhost:{port}", credentials, options=options) as channel:
-        answer: bytes = await channel.unary_unary("/a/b", bytes, bytes)(b"", timeout=5)
-        return answer
-
-
-async def grpc_server(tls: ServerTls) -> tuple[grpc.aio.Server, int]:
-    async def handler(request: bytes, context: Any) -> bytes:
-        return context.auth_context().get("x509_common_name", [b"no certificate"])[0]  # type: ignore[no-any-return]
-
-    server = grpc.aio.server()
-    handlers = {"b": grpc.unary_unary_rpc_method_handler(handler)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a", handlers),))
-    port = server.add_secure_port("localhost:0", tls.credentials())
-    await server.start()
-    return server, port
-
-
-async def test_grpc_requires_the_clients_certificate(authority: Authority, server: CertificateFiles) -> None:
-    settings = config(server, client_ca_file=authority.ca_file)
-    async with ServerTls(settings, SETTING, make_context()) as tls:
-        running, port = await grpc_server(tls)
-        try:
-            assert await answer_grpc(port, authority, authority.issue("client")) == b"client"
-            with pytest.raises(grpc.aio.AioRpcError):
-                await answer_grpc(port, authority)
-        finally:
-            await running.stop(None)
-
-
-async def test_grpc_follows_a_changed_client_authority_and_keeps_the_old_one_while_it_is_bad(
-    authority: Authority, server: CertificateFiles, tmp_path: Path
-) -> None:
-    (tmp_path / "other").mkdir()
-    other = Authority(tmp_path / "other")
-    clients = tmp_path / "clients.pem"
-    shutil.copy(authority.ca_file, clients)
-    settings = config(server, client_ca_file=str(clients), client_ca_file_reload=True)
-    context: Context = make_context()
-    async with ServerTls(settings, SETTING, context) as tls:
-        running, port = await grpc_server(tls)
-        try:
-            write(clients, "garbage")
-            await until(lambda: context.health.problems)
-            assert await answer_grpc(port, authority, authority.issue("first")) == b"first"
-            shutil.copy(other.ca_file, clients)
-            await until(lambda: not context.health.problems)
-            assert await answer_grpc(port, authority, other.issue("second")) == b"second"
-            with pytest.raises(grpc.aio.AioRpcError):
-                await answer_grpc(port, authority, authority.issue("first"))
-        finally:
-            await running.stop(None)
-
-
 # Configuration
 
 
@@ -271,14 +218,6 @@ async def test_grpc_follows_a_changed_client_authority_and_keeps_the_old_one_whi
 def test_a_setting_that_cannot_be_honoured_is_a_mistake(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         ServerTlsConfig.model_validate({"cert_file": "a", "key_file": "b", **change})
-
-
-@pytest.mark.parametrize(
-    "change", [{"min_version": "1.3"}, {"cipher_suites": ["TLS_AES_128_GCM_SHA256"]}, {"curve_preferences": ["P256"]}]
-)
-def test_a_setting_that_grpc_cannot_honour_is_a_mistake(change: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError, match=f"gRPC for Python cannot set {next(iter(change))}"):
-        GrpcServerTlsConfig.model_validate({"cert_file": "a", "key_file": "b", **change})
 
 
 async def test_unfinished_handshakes_leave_a_place_for_a_client(authority: Authority, server: CertificateFiles) -> None:

@@ -64,6 +64,10 @@ async def test_a_user_enters_with_the_password_alone(hash_: str) -> None:
             assert not await accepts(auth, basic("eve", "pass:wörd"))
 
 
+async def test_nobody_enters_before_the_users_are_read() -> None:
+    assert not await accepts(extension(htpasswd={"inline": f"ada:{bcrypt_of('x')}"}), basic("ada", "x"))
+
+
 @pytest.mark.parametrize(
     "value", ["", "Basic", "Basic !", "Basic YWRh", "Basic /w==", "Bearer YWRhOng=", "Basic " + "YTph" * 20_000]
 )

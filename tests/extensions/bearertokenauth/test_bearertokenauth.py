@@ -57,6 +57,11 @@ async def test_every_token_enters_and_the_first_one_is_sent() -> None:
         assert auth.headers() == {"authorization": "Bearer old"}
 
 
+async def test_nobody_enters_before_the_file_is_read() -> None:
+    """An extension that serves, such as health_check, may be listed first."""
+    assert not await accepts(extension(filename="/nowhere"), {"authorization": "Bearer "})
+
+
 async def test_header_and_scheme_can_be_chosen() -> None:
     async with extension(token="a", header="X-Api-Key", scheme="") as auth:
         assert auth.headers() == {"x-api-key": "a"}
