@@ -15,8 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import ALL_SIGNALS, Batch
+from otel_zernel.engine.passage import Passage
 from otel_zernel.engine.pipeline import Pipeline, Stage
-from otel_zernel.engine.yielding import Yielder
 from otel_zernel.otlp.json import parse_spans_json
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
@@ -97,8 +97,8 @@ async def _held(batch: Batch) -> float:
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)
-    with Yielder() as yielder:
-        await pipeline.accept(batch, yielder)
+    with Passage() as passage:
+        await pipeline.accept(batch, passage)
     await pipeline.flush()
     await asyncio.sleep(0)
     watching.cancel()

@@ -64,7 +64,7 @@ class SourceFile:
             if not isinstance(node, ast.ClassDef):
                 continue
             fields = [_name(one.target) for one in node.body if isinstance(one, ast.AnnAssign)]
-            if any(_name(base).endswith(("Error", "Exception")) for base in node.bases):
+            if any(_name(base).endswith(("Error", "Exception", "Failed")) for base in node.bases):
                 own = "disabled" if node.name.endswith("Unavailable") else "reason"
                 yield node.name, (0, _PLACES.get(node.name, own))
             elif {"text", "ok"} <= {*fields}:

@@ -1,4 +1,4 @@
-"""The command line: `otel-zernel run | validate | components | doctor | print-config`.
+"""The command line: `otel-zernel run | validate | components | doctor | print-config | queue`.
 
 As in the OpenTelemetry Collector, an error is printed to stderr as `Error: …`, and the exit status is 1.
 """
@@ -6,7 +6,10 @@ As in the OpenTelemetry Collector, an error is printed to stderr as `Error: …`
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NoReturn
 
 from otel_zernel import __version__
@@ -15,6 +18,7 @@ from otel_zernel.config.schema import Settings, read_settings, validate
 from otel_zernel.config.show import show
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.registry import KINDS, Registry
+from otel_zernel.storage import JournalView
 from otel_zernel.text import quoted, suggestion, without_secrets
 
 
@@ -74,9 +78,26 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(print_config)
     modes = ("redacted", "unredacted")
     print_config.add_argument("--mode", choices=modes, default="redacted", help="redacted, the default, hides secrets")
+    _add_queue(commands.add_parser("queue", help="show or export what a storage extension keeps on the disk"))
     return parser
 
 
+def _add_queue(queue: argparse.ArgumentParser) -> None:
+    actions = queue.add_subparsers(dest="action", required=True, metavar="ACTION")
+    inspect = actions.add_parser("inspect", help="describe each queue", description=_INSPECT)
+    export = actions.add_parser("export", help="write the batches as lines of OTLP JSON", description=_EXPORT)
+    for action in (inspect, export):
+        action.add_argument("directory", type=Path, metavar="DIR", help="the directory of the storage extension")
+        action.add_argument("--component", metavar="PATH", help="only the queue of one, such as exporters::otlp")
+    export.add_argument("--output", type=Path, metavar="FILE", help="write to a new file, not to stdout")
+
+
+_INSPECT = """Describes each queue: batches, items, bytes, the oldest batch, and damage. It changes nothing, so a
+collector may use the directory meanwhile. The exit status is 1 for a wrong directory, 2 if batches are lost, else
+0."""
+_EXPORT = """Writes the undelivered batches of all queues as lines of OTLP JSON, oldest first. It changes nothing, so a
+collector may use the directory meanwhile. The exit status is 1 for a wrong directory or file, 2 if batches are lost or
+cannot be written, else 0."""
 _DOCTOR = """Checks whether this machine meets the prerequisites of the configured components, or, without --config and
 --set, of all installed components. It changes nothing. A line marked !! names a missing prerequisite and what to do.
 The exit status is 1 if a prerequisite is missing, else 0."""
@@ -172,10 +193,42 @@ def _print_config(options: argparse.Namespace) -> int:
     return 0
 
 
+def _queue(options: argparse.Namespace) -> int:
+    from otel_zernel.stored_queues import description, journals
+
+    views = journals(Registry.installed(), options.directory, options.component)
+    if options.action == "export":
+        return _export(views, options.output)
+    for view in views:
+        print(description(view, time.time_ns()))
+    return 2 if any(view.damage for view in views) else 0
+
+
+def _export(views: Sequence[JournalView], output: Path | None) -> int:
+    from otel_zernel.stored_queues import Export
+
+    export = Export()
+    try:
+        with output.open("xb") if output else nullcontext(sys.stdout.buffer) as file:
+            for view in views:
+                file.writelines(line + b"\n" for line in export.lines(view))
+            file.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return _fail(f"cannot write {output or 'to stdout'}: {error.strerror}")
+    damage = [f"{view.component}: {one}" for view in views for one in view.damage]
+    if problems := export.problems + damage:
+        print(*problems, sep="\n", file=sys.stderr)
+        return 2
+    return 0
+
+
 _COMMANDS = {
     "run": _run,
     "validate": _validate,
     "components": _components,
     "doctor": _doctor,
     "print-config": _print_config,
+    "queue": _queue,
 }

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, Self
+from typing import Any, ClassVar, Final, Literal, NoReturn, Protocol, Self, runtime_checkable
 
 from opentelemetry.metrics import Meter
 
@@ -266,21 +266,32 @@ class Extension(Component):
         return
 
 
-@dataclass(slots=True)
+@runtime_checkable
+class PacedEmit(Protocol):
+    """An `Emit` with a variant for sources that can wait without losing data, such as files."""
+
+    async def paced(self, batch: Batch, *, transport: str = "") -> None:
+        """As `Emit`, but a full queue in memory delays the source as long as its exporter makes progress.
+
+        So a file is read as fast as the slowest working exporter. An exporter that fails delays nobody.
+        """
+
+
 class Insist:
     """An `Emit` that emits a refused batch again until it is accepted: back-pressure for sources that can wait."""
 
-    emit: Emit
-    clock: Clock
-    wait: float = field(default=0.01)
-    """Seconds before the first repetition; doubles up to `longest`."""
-    longest: float = field(default=0.5)
+    def __init__(self, emit: Emit, clock: Clock, wait: float = 0.01, longest: float = 0.5) -> None:
+        """`wait` is the time in seconds before the first repetition; it doubles up to `longest`."""
+        self._emit: Emit = emit.paced if isinstance(emit, PacedEmit) else emit
+        self._clock = clock
+        self._wait = wait
+        self._longest = longest
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
-        wait = self.wait
+        wait = self._wait
         while True:
             try:
-                return await self.emit(batch, transport=transport)
+                return await self._emit(batch, transport=transport)
             except Refused as refused:
-                await self.clock.sleep(max(wait, refused.after or 0.0))
-                wait = min(wait * 2, self.longest)
+                await self._clock.sleep(max(wait, refused.after or 0.0))
+                wait = min(wait * 2, self._longest)

@@ -8,7 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.types import Duration, PositiveDuration, Ratio, Section
+from otel_zernel.storage import Storage
+from otel_zernel.types import Duration, ExtensionId, PositiveDuration, Ratio, Section
 
 Sizer = Literal["requests", "items", "bytes"]
 Count = Annotated[int, Field(ge=0)]
@@ -43,10 +44,27 @@ class SendingQueueConfig(Section):
     """The capacity, in units of `sizer`."""
     sizer: Sizer = "requests"
     block_on_overflow: bool = False
-    """Whether a receiver waits for room in a full queue. If not, its batch is refused."""
-    storage: None = None
-    """Reserved for a durable queue."""
+    """Whether a receiver waits for room in a full queue. If not, a full queue in memory drops the batch, and a durable
+    one refuses it."""
+    storage: Annotated[str | None, ExtensionId(Storage)] = None
+    """The id of a storage extension. It makes the queue durable: batches outlive the process."""
+    max_age: Duration = 0.0
+    """Seconds after which a waiting batch is dropped; 0 for never."""
+    memory_limit_mib: PositiveCount | None = None
+    """MiB of batches that the queue holds in memory, besides `queue_size`. By default, the queues share a quarter of
+    the memory limit of the process."""
     batch: QueueBatchConfig | None = None
+
+    @property
+    def max_bytes(self) -> int | None:
+        """`memory_limit_mib` in bytes."""
+        return self.memory_limit_mib and self.memory_limit_mib << 20
+
+    @model_validator(mode="after")
+    def _storage_needs_a_queue(self) -> Self:
+        if self.storage is not None and not self.enabled:
+            raise ValueError("storage needs the queue; set enabled: true or remove storage")
+        return self
 
 
 class RetryConfig(Section):

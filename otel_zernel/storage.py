@@ -7,6 +7,7 @@ stored under the component's path, so two components never share data.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import Extension
@@ -15,6 +16,14 @@ from otel_zernel.errors import ZernelError
 
 class StorageFailed(ZernelError):
     """The storage cannot write or read now: the disk is full, read-only or broken. One sentence for the user."""
+
+
+class TooLarge(StorageFailed):
+    """A batch that will never fit: it is larger than the storage's limit."""
+
+
+class DataLost(StorageFailed):
+    """The data of a record are gone for good: they were changed or deleted on the disk, or it cannot read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,13 @@ class Damage:
     """At least so many; 0 if only an unfinished record was cut, which nobody was promised."""
     bytes: int
     reason: str
+    items: int = 0
+    """Metric points, spans and log records in them, at least so many: a record without readable header counts as 1."""
+
+    def __str__(self) -> str:
+        """`lost 3 stored batches: 00000000000000000001.segment was changed on the disk`."""
+        batches = "batch" if self.records == 1 else "batches"
+        return f"lost {self.records} stored {batches}: {self.reason}" if self.records else self.reason
 
 
 class Journal(ABC):
@@ -56,12 +72,16 @@ class Journal(ABC):
         """Stores a batch. The result is ready when the batch is on the disk (`fsync`).
 
         Appends run in the order of the calls, and concurrent ones share one sync. Raises `StorageFailed` if the batch
-        is not stored; nothing of it is then left.
+        is not stored (`TooLarge` if it never can be); nothing of it is then left. If the result is cancelled, the batch
+        is removed again.
         """
 
     @abstractmethod
     def read(self, record: Record) -> bytes:
-        """The data of a record. Raises `StorageFailed` if it cannot be read or was changed on the disk."""
+        """The data of a record. May also be called in a thread.
+
+        Raises `DataLost` if they are gone for good, and another `StorageFailed` if a later attempt may succeed.
+        """
 
     @abstractmethod
     def remove(self, record: Record) -> None:
@@ -79,6 +99,25 @@ class Journal(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finishes the appends and releases the files. Safe to call twice."""
+
+
+class JournalView(ABC):
+    """A journal as it was at one moment, read-only. A collector may use the journal meanwhile."""
+
+    component: str
+    """The path of its component."""
+    damage: tuple[Damage, ...]
+    """What the next opening would find to be missing."""
+    disk_bytes: int
+    """The size of its files."""
+
+    @abstractmethod
+    def records(self) -> Iterator[Record]:
+        """The records, oldest first."""
+
+    @abstractmethod
+    def read(self, record: Record) -> bytes:
+        """The data of a record. Raises `StorageFailed` if it was changed on the disk, or removed meanwhile."""
 
 
 class KeyValues(ABC):
@@ -99,6 +138,14 @@ class KeyValues(ABC):
 
 class Storage(Extension, ABC):
     """An extension that keeps data for other components."""
+
+    @classmethod
+    def look(cls, directory: Path) -> Iterator[JournalView]:
+        """The journals in a directory that an extension of this type uses, by name. None if it looks like no such one.
+
+        For `otel-zernel queue`. Changes nothing. Raises `StorageFailed` if the directory cannot be read.
+        """
+        return iter(())
 
     @abstractmethod
     async def journal(self, component: str) -> Journal:

@@ -1,6 +1,7 @@
 """The building blocks of configurations: the section model, and the types of its fields."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
@@ -85,6 +86,17 @@ def parse_address(value: object) -> Address:
 
 ListenAddress = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str, when_used="always")]
 """Host and port to listen on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionId:
+    """Marks a field as the id of an extension: `Annotated[str | None, ExtensionId(Storage)]`.
+
+    Validation reports an id that is not in `service::extensions`, or whose class does not derive from `contract`.
+    """
+
+    contract: type
+
 
 Ratio = Annotated[float, Field(ge=0, le=1)]
 Secret = SecretStr

@@ -11,6 +11,7 @@ from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
 from otel_zernel.component import ComponentConfig, Kind
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
 from otel_zernel.config.exposure import exposure_warnings
+from otel_zernel.config.extension_ids import unusable_extensions
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
 from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.config.yaml12 import Path
@@ -148,6 +149,7 @@ class _Validation:
         extensions = self._references("extensions", listed, ("service", "extensions"), ("service", "extensions"))
         pipelines = self._pipelines(tree.get("pipelines"))
         self._check_installed()
+        self._check_extension_ids(components)
         return Settings(
             **components,
             pipelines=pipelines,
@@ -259,6 +261,13 @@ class _Validation:
                 self._add_mistake(path, f"references {kind[:-1]} {quoted(id_)} which is not configured{hint}", location)
             self._used[kind, id_] = None
         return ids
+
+    def _check_extension_ids(self, components: Mapping[Kind, Mapping[str, ComponentSettings]]) -> None:
+        """Reports fields that name an extension which the component cannot use."""
+        enabled = {id_: self._classes.get(("extensions", id_)) for kind, id_ in self._used if kind == "extensions"}
+        for kind, id_ in self._used:
+            if component := components[kind].get(id_):
+                self.mistakes += unusable_extensions(component.config, (kind, id_), enabled)
 
     def _check_installed(self) -> None:
         """Reports the missing optional packages of every component in use."""

@@ -25,6 +25,7 @@ from otel_zernel.config.schema import ComponentSettings, PipelineSettings, Setti
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.lifetime import starting
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
+from otel_zernel.engine.queues import memory_share
 from otel_zernel.engine.receivers import SupervisedReceiver
 from otel_zernel.engine.scraping import ScrapeLoop
 from otel_zernel.health import Health
@@ -46,6 +47,7 @@ class Graph:
         for id_ in settings.extensions_enabled:
             self.extensions[id_] = self._build("extensions", settings.extensions[id_])
         exporters = _used(settings, lambda pipeline: pipeline.exporters)
+        self._memory_share = memory_share(len(exporters))
         self.deliveries = {id_: self._delivery(settings.exporters[id_]) for id_ in exporters}
         self.pipelines = {id_: self._pipeline(pipeline) for id_, pipeline in settings.pipelines.items()}
         receivers = _used(settings, lambda pipeline: pipeline.receivers)
@@ -71,7 +73,7 @@ class Graph:
 
     def _delivery(self, component: ComponentSettings) -> Delivery:
         exporter: Exporter = self._build("exporters", component)
-        return Delivery(exporter, self._instruments.exporter(component.id))
+        return Delivery(exporter, self._instruments.exporter(component.id), max_bytes=self._memory_share)
 
     def _pipeline(self, pipeline: PipelineSettings) -> Pipeline:
         stages = [self._stage(id_, pipeline) for id_ in pipeline.processors]

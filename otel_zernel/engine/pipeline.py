@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from weakref import WeakKeyDictionary
 
-from otel_zernel.batch import Batch, ItemCount, Signal
+from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.component import PAUSE, Processor
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.yielding import Yielder
+from otel_zernel.engine.passage import Passage
 from otel_zernel.errors import DecodeError, Refused, Rejected
 from otel_zernel.telemetry import ProcessorMetrics, ReceiverMetrics
 
@@ -48,16 +48,12 @@ class Stage:
             context.drop(at_stake, "processor_error")
 
 
-DirectSends = list[tuple[Delivery, Batch]]
-"""Batches for exporters without a queue."""
-
-
 class Pipeline:
     """A row of processors, and the exporters behind them.
 
     Pipelines that share a receiver or an exporter share `lock`. It is held while batches move through them: a processor
     that yields `PAUSE` is not called with another batch meanwhile, and a queue that had room for a batch still has it
-    when the batch arrives.
+    when the batch arrives. It is not held while a batch is written to a disk.
     """
 
     def __init__(
@@ -81,9 +77,21 @@ class Pipeline:
         exporters = (delivery.exporter.signals for delivery in self.deliveries)
         return self._signals.intersection(chain.from_iterable((*processors, *exporters)))
 
-    async def accept(self, batch: Batch, yielder: Yielder) -> DirectSends:
+    def takers(self, signal: Signal) -> frozenset[Delivery]:
+        """The exporters that may get data from a batch of this signal. A processor may turn it into another signal."""
+        if signal not in self._signals:
+            return frozenset()
+        return frozenset(one for one in self.deliveries if self._stages or signal in one.exporter.signals)
+
+    def admit(self, batch: Batch) -> None:
+        """Raises `Refused` if a processor does not accept the batch now."""
+        if self._signals.intersection(batch.signals):
+            for stage in self._stages:
+                stage.processor.admit(batch)
+
+    async def accept(self, batch: Batch, passage: Passage) -> None:
         """Runs an admitted batch through the processors and queues the output. The pipeline owns the batch."""
-        return await self._run([_only(batch, self._signals)], 0, yielder)
+        await self._run([_only(batch, self._signals)], 0, passage)
 
     async def run_ticks(self) -> None:
         """Calls `tick` of each processor at its interval, until cancelled."""
@@ -93,9 +101,9 @@ class Pipeline:
                     group.create_task(self._tick(stage, position))
 
     async def flush(self) -> None:
-        """Queues the batches that the processors still hold."""
+        """Queues the batches that the processors still hold, also in full queues."""
         for position, stage in enumerate(self._stages):
-            await self._emit(stage.flush(), position + 1)
+            await self._emit(stage.flush(), position + 1, frozenset())
 
     async def _tick(self, stage: Stage, position: int) -> None:
         clock, interval = stage.processor.context.clock, stage.processor.interval or 0.0
@@ -103,43 +111,41 @@ class Pipeline:
         while True:
             await clock.sleep(max(0.0, due - clock.monotonic()))
             due = max(due + interval, clock.monotonic())
-            await self._wait_until_not_full()
-            await self._emit(stage.tick(), position + 1)
+            await self._emit(stage.tick(), position + 1, await self._full())
 
-    async def _emit(self, batches: Iterable[Batch], position: int) -> None:
+    async def _emit(self, batches: Iterable[Batch], position: int, full: frozenset[Delivery]) -> None:
+        passage = Passage(full)
         async with self.lock:
-            with _uninterrupted(direct := []) as yielder:
-                direct += await self._run(batches, position, yielder)
-        await send_all(direct)
+            with passage:
+                await self._run(batches, position, passage)
+        await passage.complete()
 
-    async def _wait_until_not_full(self) -> None:
-        for delivery in self.deliveries:
-            while delivery.is_full:
-                await delivery.wait_for_room()
+    async def _full(self) -> frozenset[Delivery]:
+        """The full queues, which drop what they get. Waits while one holds back its source, or if all are full."""
+        while True:
+            full = frozenset(delivery for delivery in self.deliveries if delivery.is_full)
+            holding = [delivery for delivery in full if delivery.durable or delivery.delays(paced=True)]
+            if not holding and (not full or full != frozenset(self.deliveries)):
+                return full
+            await next(iter(holding or full)).wait_for_room()
 
-    async def _run(self, batches: Iterable[Batch], position: int, yielder: Yielder) -> DirectSends:
+    async def _run(self, batches: Iterable[Batch], position: int, passage: Passage) -> None:
         """Runs batches through the stages from `position` on, one output of a processor after the other."""
-        direct: DirectSends = []
         for batch in batches:
             if batch is not PAUSE and batch.item_count:
                 if position < len(self._stages):
-                    direct += await self._run(self._stages[position].process(batch), position + 1, yielder)
+                    await self._run(self._stages[position].process(batch), position + 1, passage)
                 else:
-                    direct += self._queue(batch)
-            await yielder.yield_if_due()
-        return direct
+                    self._queue(batch, passage)
+            await passage.yielder.yield_if_due()
 
-    def _queue(self, batch: Batch) -> DirectSends:
+    def _queue(self, batch: Batch, passage: Passage) -> None:
         """Queues each signal by itself, so that a retry after a failure of one signal does not repeat the other."""
-        direct: DirectSends = []
         for delivery in self.deliveries:
             for signal in delivery.exporter.signals.intersection(batch.signals):
                 part = _only(batch, frozenset({signal}))
-                if part.item_count and delivery.direct:
-                    direct.append((delivery, part))
-                elif part.item_count:
-                    delivery.put(part)
-        return direct
+                if part.item_count:
+                    passage.hand_over(part, delivery)
 
 
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
@@ -147,70 +153,98 @@ def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
     return batch if signals.issuperset(batch.signals) else batch.only(signals)
 
 
-@contextmanager
-def _uninterrupted(direct: DirectSends) -> Iterator[Yielder]:
-    """A cancellation inside is raised at the end. The batches in `direct`, which are not sent then, are counted."""
-    try:
-        with Yielder() as yielder:
-            yield yielder
-    except asyncio.CancelledError:
-        for delivery, batch in direct:
-            delivery.abandon(batch)
-        raise
-
-
-async def send_all(direct: DirectSends) -> bool:
-    """Sends batches to exporters without a queue. The result is whether all were delivered."""
-    return all(await asyncio.gather(*(delivery.send(batch) for delivery, batch in direct)))
+def _refusal(refusing: Sequence[Delivery]) -> str:
+    """Why the queues accept nothing now."""
+    names = ", ".join(sorted(delivery.exporter.context.id for delivery in refusing))
+    if problem := next((delivery.queue.problem for delivery in refusing if delivery.queue.problem), None):
+        return f"{names} cannot store batches: {problem}"
+    return f"sending queue is full: {names}"
 
 
 class FanOut:
-    """The `emit` of a receiver, into all of its pipelines.
+    """Admission of the batches of one receiver. It happens before the first processor gets the batch.
 
-    A batch is admitted only if every queue has room, before the first processor gets it. So a batch goes to all
-    exporters or to none, and a processor gets a batch only once even if the receiver emits it again.
+    A full queue in memory drops the batch; the other exporters get it. A durable queue, and one with
+    `block_on_overflow`, holds it back from all. If no queue takes it, it is refused, so that its source keeps it. A
+    processor gets a batch only once, even if the receiver emits it again.
     """
 
     def __init__(self, pipelines: Sequence[Pipeline], metrics: Callable[[str], ReceiverMetrics]) -> None:
         """`metrics` returns the receiver's metrics for one transport."""
         self._pipelines = tuple(pipelines)
-        self._deliveries = {delivery for pipeline in pipelines for delivery in pipeline.deliveries}
+        self._takers = {
+            signal: tuple(dict.fromkeys(one for pipeline in pipelines for one in pipeline.takers(signal)))
+            for signal in SIGNALS
+        }
+        """The exporters that may get data from a batch of this signal."""
         self._metrics = metrics
+        self._refused: WeakKeyDictionary[Batch, set[Delivery]] = WeakKeyDictionary()
+        """The refused batches that their sources still have, with the queues that have counted them."""
         self.accepted = ItemCount()
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
-        direct = await self._admit(batch, self._metrics(transport))
-        if not await send_all(direct):
+        await self._emit(batch, transport, paced=False)
+
+    async def paced(self, batch: Batch, *, transport: str = "") -> None:
+        """As the call, for a source that can wait: waits for room as long as the exporter makes progress."""
+        await self._emit(batch, transport, paced=True)
+
+    async def _emit(self, batch: Batch, transport: str, *, paced: bool) -> None:
+        passage = await self._admit(batch, self._metrics(transport), paced=paced)
+        if not await passage.complete():
             raise Rejected("an exporter without a queue dropped the batch")
 
-    async def _admit(self, batch: Batch, metrics: ReceiverMetrics) -> DirectSends:
+    async def _admit(self, batch: Batch, metrics: ReceiverMetrics, *, paced: bool) -> Passage:
         while True:
-            await self._wait_for_room(batch, metrics)
             async with self._pipelines[0].lock:
-                if not self._full(batch):
-                    return await self._run(batch, metrics)
+                full = self._full(batch)
+                busy = self._busy(batch, full, metrics, paced=paced) if full else None
+                if not busy:
+                    return await self._run(batch, full, metrics)
+            await busy.wait_for_room()
 
-    async def _run(self, batch: Batch, metrics: ReceiverMetrics) -> DirectSends:
+    def _busy(
+        self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics, *, paced: bool
+    ) -> Delivery | None:
+        """The full queue whose room the source waits for. Raises `Refused` if no queue must get the batch now."""
+        if busy := next((one for one in full if one.delays(paced=paced)), None):
+            return busy
+        everyone = full.issuperset(self._takers_of(batch))
+        if refusing := [one for one in full if everyone or one.durable]:
+            self._count_refused(batch, metrics, refusing)
+            raise Refused(_refusal(refusing))
+        return None
+
+    async def _run(self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics) -> Passage:
+        self._admit_to_processors(batch, metrics)
+        passage = Passage(full, frozenset(self._refused.pop(batch, ())))
         self.accepted = self.accepted.plus(batch.counts)
         metrics.accepted(batch)
         copies = [batch.copy() for _ in self._pipelines[1:]]
-        direct: DirectSends = []
-        with _uninterrupted(direct) as yielder:
+        with passage:
             for pipeline in self._pipelines:
-                direct += await pipeline.accept(copies.pop() if copies else batch, yielder)
-        return direct
+                await pipeline.accept(copies.pop() if copies else batch, passage)
+        return passage
 
-    def _full(self, batch: Batch) -> list[Delivery]:
-        return [delivery for delivery in self._deliveries if not delivery.has_room(batch)]
+    def _admit_to_processors(self, batch: Batch, metrics: ReceiverMetrics) -> None:
+        try:
+            for pipeline in self._pipelines:
+                pipeline.admit(batch)
+        except Refused:
+            self._count_refused(batch, metrics, ())
+            raise
 
-    async def _wait_for_room(self, batch: Batch, metrics: ReceiverMetrics) -> None:
-        """Returns when every queue has room. Raises `Refused` if a full queue has no `block_on_overflow`."""
-        while full := self._full(batch):
-            refusing = [delivery for delivery in full if not delivery.blocks]
-            for delivery in refusing:
-                delivery.count_refused(batch)
-            if refusing:
-                metrics.refused(batch)
-                names = ", ".join(sorted(delivery.exporter.context.id for delivery in refusing))
-                raise Refused(f"sending queue is full: {names}")
-            await full[0].wait_for_room()
+    def _count_refused(self, batch: Batch, metrics: ReceiverMetrics, refusing: Iterable[Delivery]) -> None:
+        """Counts a refused batch once, however often its source emits it."""
+        if batch not in self._refused:
+            metrics.refused(batch)
+        counted = self._refused.setdefault(batch, set())
+        for delivery in set(refusing) - counted:
+            delivery.count_refused(batch)
+            counted.add(delivery)
+
+    def _takers_of(self, batch: Batch) -> Iterator[Delivery]:
+        return chain.from_iterable(self._takers[signal] for signal in batch.signals)
+
+    def _full(self, batch: Batch) -> frozenset[Delivery]:
+        return frozenset(one for one in self._takers_of(batch) if not one.has_room(batch))

@@ -115,6 +115,9 @@ def log_undelivered(service: Service) -> None:
     """Logs the number of undelivered items of each exporter."""
     for id_, count in service.undelivered().items():
         _logger.error("Exporter %s could not deliver %s.", id_, count)
+    for id_, delivery in service.graph.deliveries.items() if service.graph else ():
+        if (stored := delivery.stored()).total:
+            _logger.info("Exporter %s keeps %s on the disk; they are delivered after the next start.", id_, stored)
 
 
 async def _finished(receivers: Sequence[asyncio.Task[None]]) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.clock import Clock
 
 _EXPORTER_OUTCOMES = ("sent", "send_failed", "enqueue_failed")
@@ -23,6 +23,11 @@ class MeasuredQueue(Protocol):
 
     size: int
     capacity: int
+    bytes: int
+
+    @property
+    def oldest_age(self) -> float:
+        """Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,12 @@ class ItemCounter:
     def __call__(self, batch: Batch) -> None:
         for signal in batch.signals:
             self.counters[signal].add(batch.count_of(signal), self.attributes)
+
+    def count(self, counts: ItemCount) -> None:
+        """As the call, for a batch that cannot be read."""
+        for signal, count in zip(SIGNALS, counts, strict=True):
+            if count:
+                self.counters[signal].add(count, self.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +76,13 @@ class ProcessorMetrics:
 class ExporterMetrics:
     """Items that one exporter sent, failed to send, and failed to enqueue.
 
-    `watch_queue` adds the exporter's queue to the queue gauges.
+    `watch_queue` adds the exporter's queue to the queue gauges, and returns the function that removes it.
     """
 
     sent: ItemCounter
     send_failed: ItemCounter
     enqueue_failed: ItemCounter
-    watch_queue: Callable[[MeasuredQueue], None]
+    watch_queue: Callable[[MeasuredQueue], Callable[[], None]]
 
 
 @dataclass(slots=True)
@@ -83,8 +94,11 @@ class ObservableInstrument:
     def observe(self, _: CallbackOptions) -> Iterable[Observation]:
         return [Observation(read(), attributes) for read, attributes in self.sources]
 
-    def add(self, read: Callable[[], float], attributes: dict[str, str]) -> None:
-        self.sources.append((read, attributes))
+    def add(self, read: Callable[[], float], attributes: dict[str, str]) -> Callable[[], None]:
+        """Adds a source. The result removes it."""
+        source = (read, attributes)
+        self.sources.append(source)
+        return lambda: self.sources.remove(source)
 
 
 class Instruments:
@@ -98,6 +112,8 @@ class Instruments:
         self._restarts = self._counter("zernel.receiver.restarts", "{restart}", "Restarts of crashed receivers.")
         self._queue_size = self._gauge("otelcol_exporter_queue_size")
         self._queue_capacity = self._gauge("otelcol_exporter_queue_capacity")
+        self._queue_bytes = self._gauge("zernel.exporter.queue.bytes", "By")
+        self._queue_age = self._gauge("zernel.exporter.queue.oldest_age", "s")
 
     def dropper(self, kind: str, component: str) -> Callable[[int, str], None]:
         """The function `drop(count, reason)` of one component."""
@@ -125,9 +141,19 @@ class Instruments:
     def exporter(self, exporter: str) -> ExporterMetrics:
         attributes = {"exporter": exporter}
 
-        def watch_queue(queue: MeasuredQueue) -> None:
-            self._queue_size.add(lambda: queue.size, attributes)
-            self._queue_capacity.add(lambda: queue.capacity, attributes)
+        def watch_queue(queue: MeasuredQueue) -> Callable[[], None]:
+            removals = [
+                self._queue_size.add(lambda: queue.size, attributes),
+                self._queue_capacity.add(lambda: queue.capacity, attributes),
+                self._queue_bytes.add(lambda: queue.bytes, attributes),
+                self._queue_age.add(lambda: queue.oldest_age, attributes),
+            ]
+
+            def remove_all() -> None:
+                for remove in removals:
+                    remove()
+
+            return remove_all
 
         sent, failed, refused = (self._items(f"exporter_{outcome}", attributes) for outcome in _EXPORTER_OUTCOMES)
         return ExporterMetrics(sent, failed, refused, watch_queue)

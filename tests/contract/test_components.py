@@ -54,6 +54,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         "file": {"path": str(folder / "out.jsonl")},
         "prometheus": {"endpoint": "localhost:0"},
         "health_check": {"endpoint": "localhost:0"},
+        "file_storage": {"directory": str(folder)},
         "otlp_grpc": {"endpoint": "localhost:1", "tls": {"insecure": True}},
         "otlp_http": {"endpoint": "http://localhost:1", "tls": {}},
     }

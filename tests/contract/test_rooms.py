@@ -22,7 +22,7 @@ SOURCES = {
 
 HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel": [
-        {"cli", "doctor", "__main__"},
+        {"cli", "doctor", "stored_queues", "__main__"},
         {"engine"},
         {"telemetry"},
         {"config"},
@@ -30,7 +30,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"otlp"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
-            *("delivery_config", "files", "threads", "storage", "authentication"),
+            *("delivery_config", "files", "threads", "storage", "authentication", "memory"),
         },
     ],
     "otel_zernel_receivers.ebpf": [
@@ -51,6 +51,12 @@ HOUSES: dict[str, list[set[str]]] = {
         {"readings"},
         {"points"},
         {"driver"},
+    ],
+    "otel_zernel_extensions.file_storage": [
+        {"__init__", "extension"},
+        {"values"},
+        {"journal"},
+        {"config", "disk", "names", "directory_lock"},
     ],
     "otel_zernel_processors.phases": [
         {

@@ -1,5 +1,6 @@
 """Components and batches for the tests of the core."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -115,7 +116,8 @@ class SinkConfig(RemoteExporterConfig):
 
 
 class Sink(Exporter):
-    """Records its batches. First raises the exceptions in `failures`, then waits for `gate` if it is set."""
+    """Records its batches. First raises the exceptions in `failures`, then waits for `gate` if it is set, and `pause`
+    seconds."""
 
     Config = SinkConfig
     delivery = "remote"
@@ -125,6 +127,7 @@ class Sink(Exporter):
         self.batches: list[Batch] = []
         self.failures: list[BaseException] = [Retryable("down") for _ in range(config.fails)]
         self.gate: Any = None
+        self.pause = 0.0
         self.attempts = 0
         self.entered = self.left = False
 
@@ -141,7 +144,14 @@ class Sink(Exporter):
             raise self.failures.pop(0)
         if self.gate is not None:
             await self.gate.wait()
+        await asyncio.sleep(self.pause)
         self.batches.append(batch)
+
+
+class LocalSink(Sink):
+    """A sink with the delivery of files."""
+
+    delivery = "local"  # type: ignore[assignment]  # only its delivery differs
 
 
 class Thermometer(Scraper):

@@ -19,7 +19,7 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
-from tests.core.engine.wiring import RecordingQueue
+from tests.core.engine.wiring import RecordingQueue, requests_of
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 Counts = Callable[[str], int]
@@ -211,7 +211,7 @@ async def test_entries_that_are_in_flight_when_the_consumers_end_return_to_the_q
         await until(lambda: sink.attempts)
         delivery.put(batch_of(4.0))
     assert delivery.undelivered() == ItemCount(points=4)
-    assert values_of(delivery.queue.lease().batch for _ in range(len(delivery.queue))) == [1.0, 2.0, 3.0, 4.0]
+    assert values_of(request.batch for request in requests_of(delivery.queue)) == [1.0, 2.0, 3.0, 4.0]
 
 
 async def test_an_entry_of_a_consumer_that_fails_unexpectedly_is_delivered_by_another() -> None:

@@ -95,7 +95,7 @@ async def _run(configs: list[dict[str, Any]], seed: int, insists: bool, stop_aft
             delivered = values_of(sink.batches)
             assert len(delivered) + delivery.lost + delivery.undelivered().points == accepted
             assert len(set(delivered)) == len(delivered)
-            if not delivery.direct and len(delivery._consumers) == 1:
+            if not delivery.direct and sink.config.sending_queue.num_consumers == 1:
                 ordered = [[value for value in delivered if value // 100 == n] for n in range(3)]
                 assert ordered == [sorted(one) for one in ordered]
 

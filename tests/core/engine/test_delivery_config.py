@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig, RetryConfig
-from otel_zernel.engine.delivery import backoff
+from otel_zernel.engine.delivery.sending import backoff
 
 
 def test_backoff_grows_to_its_limit_within_the_randomization() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.delivery_config import SendingQueueConfig
-from otel_zernel.engine.queue import MemoryQueue, join_and_split
+from otel_zernel.engine.queues import MemoryQueue, join_and_split
 from tests.core.engine.wiring import RecordingQueue
 from tests.core.parts import batch_of, values_of
 

@@ -1,25 +1,28 @@
 """Pipelines and services that the tests of the engine run."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 
 from opentelemetry.metrics import NoOpMeter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
-from otel_zernel.component import Component, ComponentConfig, Kind, Processor
+from otel_zernel.clock import SystemClock
+from otel_zernel.component import Component, ComponentConfig, Context, Extension, Kind, Processor
 from otel_zernel.config.schema import Settings
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.graph import Graph
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
-from otel_zernel.engine.queue import Lease, MemoryQueue, Request
+from otel_zernel.engine.queues import Lease, MemoryQueue, Queue, Request
 from otel_zernel.engine.service import Service
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
-from tests.core.parts import Sink, SinkConfig, settings_of, values_of
+from tests.core.parts import LocalSink, Sink, SinkConfig, settings_of, values_of
 
 PIPELINE = """
 receivers: {source: {values: [1, 2, 3]}}
@@ -38,15 +41,28 @@ def stage_of(cls: type[Processor]) -> Stage:
 class Wiring:
     """Builds pipelines into sinks."""
 
-    def __init__(self, stack: AsyncExitStack) -> None:
+    def __init__(self, stack: AsyncExitStack, retry: Mapping[str, Any], instruments: Instruments) -> None:
         self.stack = stack
+        self.retry = dict(retry)
+        self.instruments = instruments
         self.sinks: list[Sink] = []
+        self.extensions: dict[str, Extension] = {}
         self.lock = asyncio.Lock()
 
     async def delivery(self, **sending_queue: Any) -> Delivery:
-        config = SinkConfig.model_validate({"sending_queue": {"num_consumers": 1, **sending_queue}})
-        self.sinks.append(Sink(config, make_context("exporters", f"sink/{len(self.sinks)}")))
-        return await self.stack.enter_async_context(Delivery(self.sinks[-1], INSTRUMENTS.exporter("sink")))
+        queue = {"num_consumers": 1, **sending_queue}
+        config = SinkConfig.model_validate({"sending_queue": queue, "retry_on_failure": self.retry})
+        return await self._enter(Sink(config, self._context()))
+
+    async def local_delivery(self) -> Delivery:
+        return await self._enter(LocalSink(SinkConfig(), self._context()))
+
+    def _context(self) -> Context:
+        return make_context("exporters", f"sink/{len(self.sinks)}", clock=SystemClock(), extensions=self.extensions)
+
+    async def _enter(self, sink: Sink) -> Delivery:
+        self.sinks.append(sink)
+        return await self.stack.enter_async_context(Delivery(sink, self.instruments.exporter(sink.context.id)))
 
     def pipeline(
         self, name: str, stages: list[Stage], deliveries: list[Delivery], signals: frozenset[Signal] = ALL_SIGNALS
@@ -54,13 +70,26 @@ class Wiring:
         return Pipeline(name, stages, deliveries, signals, self.lock)
 
     def emit_into(self, *pipelines: Pipeline) -> FanOut:
-        return FanOut(pipelines, partial(INSTRUMENTS.receiver, "source"))
+        return FanOut(pipelines, partial(self.instruments.receiver, "source"))
 
 
 @asynccontextmanager
-async def wiring() -> AsyncIterator[Wiring]:
+async def wiring(retry: Mapping[str, Any] = {}, instruments: Instruments = INSTRUMENTS) -> AsyncIterator[Wiring]:
     async with AsyncExitStack() as stack:
-        yield Wiring(stack)
+        yield Wiring(stack, retry, instruments)
+
+
+class Counting:
+    """The collector's own instruments, and the sum of each counter."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self.instruments = Instruments(MeterProvider([self._reader]).get_meter("test"))
+
+    def __call__(self, name: str) -> int:
+        data = self._reader.get_metrics_data()
+        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
+        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)  # type: ignore[union-attr,misc]  # numbers only
 
 
 class RecordingQueue(MemoryQueue):
@@ -80,8 +109,13 @@ class RecordingQueue(MemoryQueue):
 
     def lease_all(self) -> list[Request]:
         """A request for each entry."""
-        leases = [self.lease() for _ in range(len(self))]
-        return [Request(lease.batch, (lease,)) for lease in leases]
+        return requests_of(self)
+
+
+def requests_of(queue: Queue) -> list[Request]:
+    """Leases all entries: a request for each."""
+    leases = iter(queue.lease, None)
+    return [Request(lease.batch, (lease,)) for lease in leases]
 
 
 def graph_of(service: Service) -> Graph:

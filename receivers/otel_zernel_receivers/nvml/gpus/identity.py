@@ -33,6 +33,12 @@ class GpuIdentity:
     resource: dict[str, AttributeValue]
     """The attributes of the resource."""
 
+    @property
+    def gpu_instance(self) -> int | None:
+        """The id of the MIG instance's GPU instance; None for a board."""
+        id_ = self.resource.get("zernel.gpu.mig.gpu_instance")
+        return id_ if isinstance(id_, int) else None
+
 
 def board_identity(library: NvmlLibrary, device: Handle, index: int, hostname: str) -> GpuIdentity:
     """The identity of a board. Raises `NVMLError` if the board does not return its uuid."""

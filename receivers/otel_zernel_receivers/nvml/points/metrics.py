@@ -58,7 +58,23 @@ def _off(name: str, unit: str, kind: MetricKind, description: str, attributes: t
 _ALL = (
     NvmlMetric("hw.status", "1", "up_down", "1 for the current state of the GPU, 0 for the others.", (STATE,)),
     NvmlMetric("hw.gpu.utilization", "1", "gauge", "Fraction of time in which the engine was busy.", (TASK,)),
-    NvmlMetric("hw.gpu.io", "By", "sum", "Bytes transferred over PCIe.", (DIRECTION,)),
+    _off(
+        "hw.gpu.io",
+        "By",
+        "sum",
+        "Bytes transferred over PCIe. The driver counts with 32 bits: more than 4 GiB between two scrapes is lost.",
+        (DIRECTION,),
+    ),
+    NvmlMetric(
+        "zernel.gpu.engine.active",
+        "1",
+        "gauge",
+        "Fraction of time in which the unit worked (GPM): SMs, tensor cores and pipes, averaged over all SMs.",
+        (ENGINE,),
+    ),
+    NvmlMetric(
+        "zernel.gpu.sm.occupancy", "1", "gauge", "Resident warps as a fraction of those that fit on the SMs (GPM)."
+    ),
     NvmlMetric(
         "zernel.gpu.memory.bandwidth.utilization", "1", "gauge", "Fraction of time in which memory was read or written."
     ),
@@ -180,7 +196,17 @@ _ALL = (
         "zernel.gpu.pcie.throughput",
         "By/s",
         "gauge",
-        "PCIe traffic, measured over 20 ms for which the query blocks.",
+        "PCIe traffic: since the last scrape (profiler, by GPM), or over 20 ms in which the query blocks (driver).",
+        (DIRECTION, SOURCE),
+    ),
+    NvmlMetric(
+        "zernel.gpu.nvlink.throughput", "By/s", "gauge", "NVLink traffic of all links (GPM).", (DIRECTION, SOURCE)
+    ),
+    NvmlMetric(
+        "zernel.gpu.c2c.throughput",
+        "By/s",
+        "gauge",
+        "Traffic between the GPU and a Grace CPU (GPM).",
         (DIRECTION, SOURCE),
     ),
     NvmlMetric("zernel.gpu.pcie.replays", "{replay}", "sum", "PCIe packets that were retransmitted."),

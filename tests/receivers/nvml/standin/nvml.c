@@ -560,6 +560,71 @@ int nvmlDeviceGetSamples(nvmlDevice_t device, int kind, ull since, unsigned *typ
     return leave(code);
 }
 
+/* GPM: a sample remembers its device, and the metrics are those of the scenario: `Gpm 2 = 51.5`, in an instance `Gpm 2 9`. */
+
+struct gpm_sample {
+    nvmlDevice_t device;
+    int instance;
+};
+
+struct gpm_metric {
+    unsigned id;
+    int code;
+    double value;
+    const char *names[3];
+};
+
+struct gpm_question {
+    unsigned version, count;
+    struct gpm_sample *first, *second;
+    struct gpm_metric metrics[];
+};
+
+int nvmlGpmQueryDeviceSupport(nvmlDevice_t device, unsigned *out) { /* version, supported */
+    int code = unsigneds(device, "GpmSupport", &out[1], 1);
+    if (code == NOT_SUPPORTED)
+        out[1] = 0, code = SUCCESS;
+    return code;
+}
+
+int nvmlGpmSampleAlloc(struct gpm_sample **out) {
+    *out = calloc(1, sizeof **out);
+    return SUCCESS;
+}
+
+int nvmlGpmSampleFree(struct gpm_sample *sample) {
+    free(sample);
+    return SUCCESS;
+}
+
+static int gpm_sample(nvmlDevice_t device, int instance, struct gpm_sample *out) {
+    int code = enter(device, "GpmSample");
+    *out = (struct gpm_sample){device, instance};
+    return leave(code != SUCCESS ? code : code_of(scenario_value(device, "GpmSample", 0)));
+}
+
+int nvmlGpmSampleGet(nvmlDevice_t device, struct gpm_sample *out) {
+    return gpm_sample(device, -1, out);
+}
+
+int nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned instance, struct gpm_sample *out) {
+    return gpm_sample(device, (int)instance, out);
+}
+
+int nvmlGpmMetricsGet(struct gpm_question *question) {
+    nvmlDevice_t device = question->first->device;
+    int instance = question->first->instance;
+    int same = device && device == question->second->device && instance == question->second->instance;
+    int code = enter(device, "GpmMetrics");
+    for (unsigned i = 0; code == SUCCESS && same && i < question->count; i++) {
+        struct gpm_metric *metric = &question->metrics[i];
+        const char *value = scenario_value(device, KEY("Gpm", (int)metric->id, instance), 0);
+        metric->code = value ? code_of(value) : NOT_SUPPORTED;
+        metric->value = value ? strtod(value, NULL) : 0;
+    }
+    return leave(code == SUCCESS && !same ? INVALID_ARGUMENT : code);
+}
+
 /* Events */
 
 enum { XID_EVENT = 8, MAX_EVENTS = 256 };

@@ -1,0 +1,5 @@
+"""Keeps queues and positions in files."""
+
+from otel_zernel_extensions.file_storage.extension import FileStorageExtension
+
+__all__ = ["FileStorageExtension"]

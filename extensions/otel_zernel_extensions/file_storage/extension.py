@@ -1,0 +1,113 @@
+"""The file_storage extension: a folder for each queue, and one for the values of each component."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart
+from otel_zernel.storage import Journal, JournalView, KeyValues, Storage, StorageFailed
+from otel_zernel.threads import run_in_thread
+from otel_zernel_extensions.file_storage.config import FileStorageConfig
+from otel_zernel_extensions.file_storage.directory_lock import DirectoryInUse, DirectoryLock
+from otel_zernel_extensions.file_storage.journal.journal import FileJournal
+from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
+from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
+from otel_zernel_extensions.file_storage.journal.view import FileJournalView
+from otel_zernel_extensions.file_storage.names import component_name, file_name
+from otel_zernel_extensions.file_storage.values import FileKeyValues
+
+_QUEUE: Final = ".queue"
+_VALUES: Final = ".values"
+_RETRY: Final = 0.05
+"""Seconds between two attempts to get the lock."""
+
+
+class FileStorageExtension(Storage):
+    """Keeps queues and positions in files, so that a restart or a crash loses nothing."""
+
+    Config = FileStorageConfig
+    stability = "beta"
+
+    def __init__(self, config: FileStorageConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._directory: Path = config.directory
+        self._lock = DirectoryLock(config.directory)
+        self._journals: dict[str, FileJournal] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await run_in_thread(self._find_directory)
+            await self._acquire_lock()
+        except OSError as error:
+            raise self._cannot_use(error) from error
+        self._report_ineffective()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for journal in self._journals.values():
+            await journal.close()
+        self._journals.clear()
+        self._lock.release()
+
+    async def journal(self, component: str) -> Journal:
+        if open_journal := self._journals.pop(component, None):
+            await open_journal.close()
+        folder = self._directory / (file_name(component) + _QUEUE)
+        limits = JournalLimits(self.config.fsync, self.config.max_size)
+        try:
+            journal = await FileJournal.open(folder, self.context.clock, limits)
+        except OSError as error:
+            raise self._cannot_use(error) from error
+        except UnknownVersion as error:
+            raise CannotStart(
+                f"{self.context.path}: {error}; install a newer release, or choose another directory"
+            ) from error
+        self._journals[component] = journal
+        return journal
+
+    async def key_values(self, component: str) -> KeyValues:
+        return FileKeyValues(self._directory / (file_name(component) + _VALUES), self.context.logger)
+
+    @classmethod
+    def look(cls, directory: Path) -> Iterator[JournalView]:
+        try:
+            folders = sorted(path for path in directory.iterdir() if path.suffix == _QUEUE and path.is_dir())
+        except OSError as error:
+            raise StorageFailed(f"cannot read {directory}: {error.strerror}") from error
+        for folder in folders:
+            yield FileJournalView(component_name(folder.stem), folder)
+
+    def _find_directory(self) -> None:
+        directory = self._directory
+        if self.config.create_directory:
+            directory.mkdir(int(self.config.directory_permissions, 8), parents=True, exist_ok=True)
+        next(directory.iterdir(), None)  # raises `OSError` if it cannot be read
+
+    async def _acquire_lock(self) -> None:
+        clock = self.context.clock
+        give_up = clock.monotonic() + self.config.timeout
+        while True:
+            try:
+                return self._lock.acquire()
+            except DirectoryInUse as owner:
+                if clock.monotonic() >= give_up:
+                    raise CannotStart(
+                        f"{self.context.path}::directory: {self._directory} is in use by {owner}; "
+                        "stop it, or choose another directory"
+                    ) from owner
+            await clock.sleep(_RETRY)
+
+    def _cannot_use(self, error: OSError) -> CannotStart:
+        hint = "choose another directory"
+        if isinstance(error, FileNotFoundError):
+            hint = "create it, or set create_directory"
+        return CannotStart(f"{self.context.path}::directory: cannot use {self._directory}: {error.strerror}; {hint}")
+
+    def _report_ineffective(self) -> None:
+        keys = [key for key in ("compaction", "recreate") if getattr(self.config, key)]
+        if keys:
+            self.context.logger.info("%s: no effect here, since the format needs neither", " and ".join(keys))

@@ -1,0 +1,41 @@
+"""The fields of a component's configuration that name extensions."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel
+
+from otel_zernel.config.diagnose import Mistake
+from otel_zernel.config.yaml12 import Path
+from otel_zernel.text import quoted
+from otel_zernel.types import ExtensionId
+
+
+def unusable_extensions(config: BaseModel, path: Path, enabled: Mapping[str, type | None]) -> Iterator[Mistake]:
+    """A mistake for each field that names an extension which is not enabled, or which is of another kind.
+
+    `enabled` has the class of each enabled extension; None if its class cannot be loaded, which is another mistake.
+    """
+    for where, id_, contract in _extension_ids(config, path):
+        cls = enabled.get(id_)
+        if id_ not in enabled:
+            names = ", ".join(enabled) or "none"
+            yield Mistake(where, f"extension {quoted(id_)} is not in service::extensions; add it (enabled: {names})")
+        elif cls and not issubclass(cls, contract):
+            yield Mistake(where, f"extension {quoted(id_)} cannot be used here; name a {_words(contract)} extension")
+
+
+def _extension_ids(config: BaseModel, path: Path) -> Iterator[tuple[Path, str, type]]:
+    """The path, the id and the required class of each field that is marked with `ExtensionId` and is set."""
+    for name, field in type(config).model_fields.items():
+        value, here = getattr(config, name), (*path, name)
+        for mark in field.metadata:
+            if isinstance(mark, ExtensionId) and value is not None:
+                yield here, value, mark.contract
+        if isinstance(value, BaseModel):
+            yield from _extension_ids(value, here)
+
+
+def _words(contract: type) -> str:
+    """`storage` for the class `Storage`, `server authenticator` for `ServerAuthenticator`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", contract.__name__).lower()

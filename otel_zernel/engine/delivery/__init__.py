@@ -1,0 +1,5 @@
+"""The delivery of batches to one exporter."""
+
+from otel_zernel.engine.delivery.delivery import Delivery
+
+__all__ = ["Delivery"]

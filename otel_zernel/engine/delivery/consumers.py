@@ -1,0 +1,210 @@
+"""The consumers of a queue: they lease entries, join and split them into requests, and send these to the exporter."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from otel_zernel.batch import ItemCount
+from otel_zernel.component import Context
+from otel_zernel.delivery_config import SendingQueueConfig
+from otel_zernel.engine.delivery.dissection import Dissection
+from otel_zernel.engine.delivery.losses import Losses
+from otel_zernel.engine.delivery.sending import Failure, Sender
+from otel_zernel.engine.lifetime import cancel_and_wait
+from otel_zernel.engine.queues import Queue, Request, grouped, join_and_split, joined
+from otel_zernel.errors import DecodeError
+from otel_zernel.telemetry import ExporterMetrics
+
+
+class Consumers:
+    """The tasks between a queue and its exporter. They own the queue: it reports to them."""
+
+    def __init__(
+        self, config: SendingQueueConfig, context: Context, sender: Sender, losses: Losses, metrics: ExporterMetrics
+    ) -> None:
+        self.in_flight: set[Request] = set()
+        """Requests that are leased and not settled."""
+        self._batching = config.batch
+        self._expires = config.max_age > 0
+        self._context = context
+        self._sender = sender
+        self._losses = losses
+        self._metrics = metrics
+        self._arrived = asyncio.Event()
+        """Set when the queue may have an entry."""
+        self._moved = asyncio.Event()
+        """Set when an entry leaves the queue or a request is settled."""
+        self._gathering = asyncio.Lock()
+        self._flush: asyncio.Timeout | None = None
+        self._draining = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, queue: Queue, count: int) -> None:
+        """Starts so many consumers of the queue."""
+        queue.attach(self)
+        name = self._context.path
+        self._tasks = [asyncio.create_task(self._consume(queue), name=name) for _ in range(count)]
+
+    async def stop(self) -> None:
+        """Ends the consumers. Requests in flight return to the queue."""
+        await cancel_and_wait(self._tasks)
+
+    async def drain(self, queue: Queue) -> None:
+        """Returns when every queued batch is delivered or given up. Requests no longer wait for `min_size`."""
+        self._draining = True
+        self._sender.drain()
+        if self._flush and not self._flush.expired():
+            self._flush.reschedule(0)
+        while queue.size or self.in_flight:
+            await self.wait_for_move()
+
+    async def wait_for_move(self) -> None:
+        """Returns when an entry has left the queue or a request was settled since the call."""
+        self._moved.clear()
+        await self._moved.wait()
+
+    def queue_changed(self) -> None:
+        """The queue has a new entry, or more room."""
+        self._arrived.set()
+        self._moved.set()
+
+    def expired(self, counts: ItemCount) -> None:
+        """The queue removed an entry that is older than `max_age`."""
+        self._losses.expired(counts)
+        self._moved.set()
+
+    def unreadable(self, counts: ItemCount, error: Exception) -> None:
+        """The queue removed an entry that the disk does not return."""
+        self._losses.unreadable(counts, error)
+        self._moved.set()
+
+    async def deliver(self, request: Request) -> bool:
+        """Sends a request until it is settled. The result is False if any part of it was given up."""
+        self.in_flight.add(request)
+        try:
+            failure = await self._send(request)
+            if failure and failure.rejected and len(request.leases) > 1:
+                await self._take_apart(request, failure)
+            else:
+                self._settle(request, failure)
+            return failure is None
+        finally:
+            self.in_flight.discard(request)
+            self._moved.set()
+
+    async def _consume(self, queue: Queue) -> None:
+        while True:
+            async with self._gathering:
+                requests = deque(await self._next_requests(queue))
+            try:
+                while requests:
+                    await self.deliver(requests[0])
+                    requests.popleft()
+            finally:
+                self._give_back(requests)
+
+    async def _next_requests(self, queue: Queue) -> list[Request]:
+        """Leases the oldest entries, and joins and splits them as configured. The result is in flight."""
+        leased: list[Request] = []
+        try:
+            await self._gather(queue, leased)
+        except asyncio.CancelledError:
+            self._give_back(leased)
+            raise
+        requests = self._requests(leased) if self._batching else leased
+        if requests is not leased:
+            self.in_flight.difference_update(leased)
+            self.in_flight.update(requests)
+        self._moved.set()
+        return requests
+
+    async def _gather(self, queue: Queue, leased: list[Request]) -> None:
+        """Adds leased entries until they are large enough for one request, or `flush_timeout` has passed."""
+        leased.append(await self._lease(queue))
+        batching = self._batching
+        if batching is None:
+            return
+        items = leased[0].batch.item_count
+        try:
+            async with asyncio.timeout(0 if self._draining else batching.flush_timeout) as self._flush:
+                while items < batching.min_size:
+                    leased.append(await self._lease(queue))
+                    items += leased[-1].batch.item_count
+        except TimeoutError:
+            pass
+        finally:
+            self._flush = None
+
+    async def _lease(self, queue: Queue) -> Request:
+        while (lease := queue.lease()) is None:
+            self._arrived.clear()
+            await self._arrived.wait()
+        request = Request(lease.batch, (lease,))
+        self.in_flight.add(request)
+        self._moved.set()
+        return request
+
+    def _requests(self, leased: Sequence[Request]) -> list[Request]:
+        """The leased entries, joined and split as configured."""
+        max_size = self._batching.max_size if self._batching else 0
+        requests: list[Request] = []
+        for group in grouped(leased, max_size):
+            try:
+                requests += join_and_split(group, max_size)
+            except DecodeError as error:  # it was split, so it is one entry
+                self._lose_damaged(group[0], error)
+        return requests
+
+    def _give_back(self, requests: Iterable[Request]) -> None:
+        for request in reversed(list(requests)):
+            self.in_flight.discard(request)
+            request.give_back()
+        self._arrived.set()
+
+    async def _send(self, request: Request) -> Failure | None:
+        return await self._sender.send(request.batch, request.expires_ns if self._expires else float("inf"))
+
+    def _settle(self, request: Request, failure: Failure | None) -> None:
+        """The request is delivered or given up."""
+        if failure is None:
+            self._metrics.sent(request.batch)
+        elif failure.expired:
+            self._losses.expired(request.batch.counts)
+        else:
+            self._losses.gave_up(request.batch, failure.error)
+        request.acknowledge()
+
+    def _lose_damaged(self, request: Request, error: DecodeError) -> None:
+        self._losses.undecodable(request.batch.counts, error)
+        request.acknowledge()
+
+    async def _take_apart(self, request: Request, failure: Failure) -> None:
+        """Sends the entries of a rejected request again, in smaller and smaller requests."""
+        parts = request.parts()
+        self.in_flight.discard(request)
+        self.in_flight.update(parts)
+        try:
+            sound = await self._sound(parts)
+            dissection = Dissection(sound, damaged=len(parts) - len(sound))
+            while group := dissection.next_group():
+                smaller = joined(group)
+                outcome = await self._send(smaller)
+                if dissection.divides(group, outcome):
+                    continue
+                self._settle(smaller, outcome)
+                self.in_flight.difference_update(group)
+            if rest := dissection.rest():
+                self._settle(joined(rest), failure)
+        finally:
+            self.in_flight.difference_update(parts)
+
+    async def _sound(self, parts: Sequence[Request]) -> list[Request]:
+        """The parts that are valid OTLP. The others are lost."""
+        sound = []
+        for part in parts:
+            if error := part.damage():
+                self._lose_damaged(part, error)
+            else:
+                sound.append(part)
+            await asyncio.sleep(0)
+        return sound

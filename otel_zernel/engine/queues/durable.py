@@ -1,0 +1,217 @@
+"""The queue on a disk: a batch is safe when it is stored there, and stays there until it is delivered or given up."""
+
+import asyncio
+from collections import deque
+from functools import partial
+
+from otel_zernel.batch import Batch, ItemCount
+from otel_zernel.clock import Clock
+from otel_zernel.component import Context, Logger
+from otel_zernel.delivery_config import SendingQueueConfig
+from otel_zernel.engine.queues.queue import Entry, Lease, Queue, counts_of, total
+from otel_zernel.errors import CannotStart
+from otel_zernel.storage import Damage, Journal, Record, Storage, StorageFailed
+
+CACHE = 64 << 20
+"""Bytes of the newest batches that are also held in memory, at most. The others are read from the disk."""
+RETRY = 1.0
+"""Seconds between two attempts to store a batch after the disk has failed."""
+
+
+class DurableQueue(Queue):
+    """Batches in a journal. The newest are also held in memory, up to a limit; the others are read when leased.
+
+    If the disk fails, the batches that it did not take stay in memory. They are delivered as any other, and stored as
+    soon as the disk works again; their sources wait for either. Meanwhile the queue has no room.
+    """
+
+    def __init__(
+        self, config: SendingQueueConfig, journal: Journal, clock: Clock, logger: Logger, max_bytes: int
+    ) -> None:
+        """`max_bytes` limits the batches that are held in memory although they are stored."""
+        super().__init__(config, clock)
+        self._config = config
+        self._journal = journal
+        self._logger = logger
+        self._max_bytes = max_bytes
+        self._cached: deque[Entry] = deque()
+        """The newest entries, oldest first. Those that wait in memory are among them."""
+        self._leased: set[Entry] = set()
+        self._unstored: dict[Entry, Batch] = {}
+        """The entries that the disk did not take, oldest first."""
+        self._unsafe: dict[Entry, asyncio.Future[None]] = {}
+        """Entries that are neither stored nor settled, and the futures that their sources wait for."""
+        self._retrying: asyncio.Task[None] | None = None
+        for record in journal.records():
+            entry = self._entry_of(record)
+            self.size += entry.size
+            self._append(entry)
+
+    @property
+    def problem(self) -> str | None:
+        if self._unstored:
+            return self._journal.problem or "the last batch could not be stored"
+        return None
+
+    @property
+    def is_full(self) -> bool:
+        return super().is_full or bool(self._unstored)
+
+    def has_room(self, batch: Batch) -> bool:
+        return not self._unstored and super().has_room(batch)
+
+    def put(self, batch: Batch) -> asyncio.Future[None]:
+        (signal,) = batch.signals
+        held = Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal))
+        entry = Entry(batch.counts, self._size_of(held), self._clock.time_ns(), held, held.byte_size)
+        self.size += entry.size
+        self._unsafe[entry] = safe = asyncio.get_running_loop().create_future()
+        appending = asyncio.ensure_future(self._journal.append(signal, held.bytes_of(signal), held.item_count))
+        appending.add_done_callback(partial(self._appended, entry, held))
+        return safe
+
+    def stored(self) -> ItemCount:
+        return total(entry for entry in (*self._waiting, *self._leased) if entry.record)
+
+    def unsafe(self) -> ItemCount:
+        """The items that neither the disk nor the exporter has."""
+        return total(self._unsafe)
+
+    def remove(self, lease: Lease) -> None:
+        self._leased.discard(lease.entry)
+        super().remove(lease)
+
+    def put_back(self, lease: Lease) -> None:
+        self._leased.discard(lease.entry)
+        super().put_back(lease)
+
+    async def close(self) -> None:
+        """Finishes the appends and closes the journal. The sources of batches that are not stored stop waiting."""
+        if self._retrying:
+            self._retrying.cancel()
+        await self._journal.close()
+        await asyncio.sleep(0)  # the callbacks of the last appends
+        for safe in self._unsafe.values():
+            safe.cancel()
+
+    def _entry_of(self, record: Record) -> Entry:
+        sizes = {"requests": 1, "items": record.items, "bytes": record.size}
+        counts = counts_of(record.signal, record.items)
+        return Entry(counts, sizes[self._config.sizer], record.time_ns, None, record.size, record)
+
+    def _appended(self, entry: Entry, batch: Batch, appending: "asyncio.Future[Record]") -> None:
+        """The journal has taken the entry or failed. From now on it is delivered."""
+        if appending.cancelled():  # the event loop ends
+            return
+        if error := appending.exception():
+            self._keep_unstored(entry, batch, error)
+        else:
+            self._store(entry, appending.result())
+        self._append(entry)
+        self._cached.append(entry)
+        self._shed()
+        self._changed()
+
+    def _store(self, entry: Entry, record: Record) -> None:
+        entry.record, entry.time_ns = record, record.time_ns
+        self._make_safe(entry)
+
+    def _make_safe(self, entry: Entry) -> None:
+        safe = self._unsafe.pop(entry, None)
+        if safe and not safe.done():
+            safe.set_result(None)
+
+    def _keep_unstored(self, entry: Entry, batch: Batch, error: BaseException) -> None:
+        self._unstored[entry] = batch
+        if self._retrying is None:
+            self._logger.error(
+                "The queue's storage failed; new batches are refused until it works again: %s",
+                error,
+                exc_info=_bug(error),
+            )
+            self._retrying = asyncio.create_task(self._store_again(), name="storing again")
+
+    async def _store_again(self) -> None:
+        """Stores what the disk did not take, oldest first, until nothing is left of it."""
+        while self._unstored:
+            await self._clock.sleep(RETRY)
+            while self._unstored and await self._try_again(next(iter(self._unstored))):
+                pass
+        self._retrying = None
+        self._logger.info("The queue's storage works again.")
+        self._changed()
+
+    async def _try_again(self, entry: Entry) -> bool:
+        batch = self._unstored[entry]
+        (signal,) = batch.signals
+        try:
+            record = await self._journal.append(signal, batch.bytes_of(signal), batch.item_count)
+        except StorageFailed:
+            return False
+        if self._unstored.pop(entry, None) is None:  # delivered meanwhile
+            self._journal.remove(record)
+        else:
+            self._store(entry, record)
+        return True
+
+    def _data(self, entry: Entry) -> Batch | None:
+        """The batch of an entry that is leased, from memory or from the disk."""
+        batch = entry.batch or self._read(entry)
+        if batch is not None:
+            self._leased.add(entry)
+        while self._cached and self._cached[0].batch is None:
+            self._cached.popleft()
+        return batch
+
+    def _read(self, entry: Entry) -> Batch | None:
+        record = entry.record
+        assert record is not None  # noqa: S101  # an entry without a record has its batch
+        try:
+            return Batch.of_signal(record.signal, self._journal.read(record), record.items)
+        except StorageFailed as error:
+            self._settle(entry)
+            if self._owner:
+                self._owner.unreadable(entry.counts, error)
+            return None
+
+    def _settle(self, entry: Entry) -> None:
+        self._unstored.pop(entry, None)
+        self._make_safe(entry)
+        if entry.record:
+            self._journal.remove(entry.record)
+
+    def _shed(self) -> None:
+        """Frees the memory of the oldest entries in memory that the disk has, down to the limit."""
+        while self.bytes > self._max_bytes and self._cached:
+            entry = self._cached.popleft()
+            if entry.batch and entry.record:
+                entry.batch = None
+                self.bytes -= entry.bytes
+
+
+async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: int | None) -> DurableQueue:
+    """Opens the journal of an exporter in the storage extension that its queue names. Raises `CannotStart`."""
+    id_ = config.storage or ""
+    storage = context.extension(id_)
+    if not isinstance(storage, Storage):
+        raise CannotStart(f"{context.path}: extension {id_} stores no data; name a storage extension")
+    journal = await storage.journal(context.path)
+    for damage in journal.damage:
+        _report(damage, context)
+    queue = DurableQueue(config, journal, context.clock, context.logger, min(max_bytes or CACHE, CACHE))
+    if items := queue.waiting().total:
+        context.logger.info("The queue on the disk has %d items of an earlier run; they are delivered first.", items)
+    return queue
+
+
+def _report(damage: Damage, context: Context) -> None:
+    if damage.records:
+        details = (damage.records, damage.bytes, damage.reason)
+        context.logger.error("The queue's storage is damaged: lost at least %d batches in %d bytes: %s", *details)
+        context.drop(damage.records, "damaged")
+    else:
+        context.logger.info("The queue's storage ended in an unfinished batch, which was not accepted yet.")
+
+
+def _bug(error: BaseException) -> BaseException | None:
+    return None if isinstance(error, StorageFailed) else error

@@ -1,0 +1,229 @@
+"""The contract of a queue: it leases its entries, and removes an entry only when its lease is acknowledged."""
+
+from abc import ABC, abstractmethod
+from asyncio import Future
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
+from otel_zernel.clock import Clock
+from otel_zernel.delivery_config import SendingQueueConfig, Sizer
+from otel_zernel.storage import Record
+
+_SIZE_OF_BATCH: dict[Sizer, Callable[[Batch], int]] = {
+    "requests": lambda batch: 1,
+    "items": lambda batch: batch.item_count,
+    "bytes": lambda batch: batch.byte_size,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One queued batch."""
+
+    counts: ItemCount
+    size: int
+    """In units of the queue's `sizer`."""
+    time_ns: int
+    """When it was queued: wall clock, ns."""
+    batch: Batch | None
+    """None if its data is only on the disk."""
+    bytes: int = 0
+    """The encoded size. 0 in a queue that does not measure bytes."""
+    record: Record | None = None
+    """Its place on the disk."""
+
+
+class QueueOwner(Protocol):
+    """The side that leases from a queue."""
+
+    def queue_changed(self) -> None:
+        """The queue has a new entry, or more room."""
+
+    def expired(self, counts: ItemCount) -> None:
+        """The queue removed an entry that is older than `max_age`."""
+
+    def unreadable(self, counts: ItemCount, error: Exception) -> None:
+        """The queue removed an entry that the disk does not return."""
+
+
+class Lease:
+    """An entry that is being delivered. It ends once: when every request acknowledges it, or when it is returned.
+
+    If one request of a split entry was delivered and another is returned, the whole entry counts as undelivered.
+    """
+
+    __slots__ = ("_acknowledgements", "_queue", "batch", "entry")
+
+    def __init__(self, queue: "Queue", entry: Entry, batch: Batch) -> None:
+        self.batch = batch
+        self.entry = entry
+        self._queue = queue
+        self._acknowledgements = 1
+
+    @property
+    def expires_ns(self) -> float:
+        """The wall-clock time in ns at which the entry is older than `max_age`."""
+        return self._queue.expires_ns(self.entry)
+
+    def divide(self, requests: int) -> None:
+        """Makes the lease wait for this many acknowledgements: its batch is spread over so many requests."""
+        self._acknowledgements = requests
+
+    def acknowledge(self) -> None:
+        """One request with data of this entry is delivered or given up."""
+        self._acknowledgements -= 1
+        if self._acknowledgements == 0:
+            self._queue.remove(self)
+
+    def give_back(self) -> bool:
+        """Returns the entry to the queue. The whole batch returns, even if some requests are acknowledged.
+
+        False if it was returned or acknowledged before.
+        """
+        if self._acknowledgements <= 0:
+            return False
+        self._acknowledgements = 0
+        self._queue.put_back(self)
+        return True
+
+
+class Queue(ABC):
+    """Batches that wait for one exporter, oldest first. `size` and `capacity` are in units of `sizer`."""
+
+    def __init__(self, config: SendingQueueConfig, clock: Clock) -> None:
+        self.capacity = config.queue_size
+        self.size = 0
+        """The size of the entries that are not leased, and of those that are being stored."""
+        self.bytes = 0
+        """The encoded size of the entries that are held in memory and not leased."""
+        self._waiting: deque[Entry] = deque()
+        self._clock = clock
+        self._size_of = _SIZE_OF_BATCH[config.sizer]
+        self._max_age_ns = round(config.max_age * 1e9)
+        self._owner: QueueOwner | None = None
+
+    def attach(self, owner: QueueOwner) -> None:
+        """Sets the owner. A queue may get another one after the first has ended."""
+        self._owner = owner
+
+    @property
+    def is_full(self) -> bool:
+        """Whether not even the smallest batch fits."""
+        if self._max_age_ns:
+            self._expire()
+        return self.size >= self.capacity
+
+    def has_room(self, batch: Batch) -> bool:
+        """Whether the batch fits. Every batch fits into an empty queue, even one larger than the capacity."""
+        if self._max_age_ns:
+            self._expire()
+        return not self.size or self.size + self._size_of(batch) <= self.capacity
+
+    @property
+    def problem(self) -> str | None:
+        """Why the queue accepts nothing although it has room, one sentence."""
+        return None
+
+    @abstractmethod
+    def put(self, batch: Batch) -> "Future[None] | None":
+        """Adds a batch of one signal as the newest entry, even if it does not fit.
+
+        The result is done when the batch is safe: on the disk, or delivered. None if the queue is in memory.
+        """
+
+    def lease(self) -> Lease | None:
+        """Leases the oldest entry. None if no entry is available."""
+        while self._waiting:
+            entry = self._pop()
+            if self._is_expired(entry):
+                self._lose_expired(entry)
+            elif (batch := self._data(entry)) is not None:
+                entry.batch = None  # the lease holds it
+                return Lease(self, entry, batch)
+        return None
+
+    def remove(self, lease: Lease) -> None:
+        """Removes a leased entry for good."""
+        self._settle(lease.entry)
+
+    def put_back(self, lease: Lease) -> None:
+        """Makes a leased entry available again, as the oldest one."""
+        entry = lease.entry
+        entry.batch = lease.batch if entry.record is None else None
+        self.size += entry.size
+        self.bytes += entry.bytes if entry.batch else 0
+        self._waiting.appendleft(entry)
+
+    def waiting(self) -> ItemCount:
+        """The items of the entries that are not leased."""
+        return total(self._waiting)
+
+    def stored(self) -> ItemCount:
+        """The items of all entries, leased or not, that outlive the process."""
+        return ItemCount()
+
+    @property
+    def oldest_age(self) -> float:
+        """Seconds since the oldest entry that is not leased was queued; 0 if there is none."""
+        return max(0.0, (self._clock.time_ns() - self._waiting[0].time_ns) / 1e9) if self._waiting else 0.0
+
+    def __len__(self) -> int:
+        """The number of entries that are not leased."""
+        return len(self._waiting)
+
+    def expires_ns(self, entry: Entry) -> float:
+        """The wall-clock time in ns at which an entry is older than `max_age`."""
+        return entry.time_ns + self._max_age_ns if self._max_age_ns else float("inf")
+
+    async def close(self) -> None:
+        """Releases the files. The queue must not be used any more."""
+        return
+
+    def _append(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+        self.bytes += entry.bytes if entry.batch else 0
+
+    def _pop(self) -> Entry:
+        entry = self._waiting.popleft()
+        self.size -= entry.size
+        self.bytes -= entry.bytes if entry.batch else 0
+        return entry
+
+    def _data(self, entry: Entry) -> Batch | None:
+        """The data of an entry. None if it cannot be read; then the entry is lost and counted."""
+        return entry.batch
+
+    @abstractmethod
+    def _settle(self, entry: Entry) -> None:
+        """The entry is not waiting, and will never be leased again."""
+
+    def _lose_expired(self, entry: Entry) -> None:
+        self._settle(entry)
+        if self._owner:
+            self._owner.expired(entry.counts)
+
+    def _changed(self) -> None:
+        if self._owner:
+            self._owner.queue_changed()
+
+    def _is_expired(self, entry: Entry) -> bool:
+        return self._max_age_ns > 0 and self._clock.time_ns() > self.expires_ns(entry)
+
+    def _expire(self) -> None:
+        """Removes the oldest entries if they are older than `max_age`, so that they take no room."""
+        while self._waiting and self._is_expired(self._waiting[0]):
+            self._lose_expired(self._pop())
+
+
+def total(entries: Iterable[Entry]) -> ItemCount:
+    """The items of all entries."""
+    return reduce(ItemCount.plus, (entry.counts for entry in entries), ItemCount())
+
+
+def counts_of(signal: Signal, items: int) -> ItemCount:
+    """The counts of a batch of one signal."""
+    return ItemCount(*(items if one == signal else 0 for one in SIGNALS))

@@ -1,0 +1,77 @@
+"""Requests: what an exporter gets, joined of several entries of a queue, or a piece of one."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from otel_zernel.batch import Batch
+from otel_zernel.engine.queues.queue import Lease
+from otel_zernel.errors import DecodeError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A batch as the exporter gets it, with the leases of the entries that its data come from."""
+
+    batch: Batch
+    leases: tuple[Lease, ...] = ()
+
+    def acknowledge(self) -> None:
+        """The batch is delivered or given up."""
+        for lease in self.leases:
+            lease.acknowledge()
+
+    def give_back(self) -> int:
+        """The batch is not delivered: its entries return to the queue. Returns how many do."""
+        return sum(lease.give_back() for lease in reversed(self.leases))
+
+    def parts(self) -> "list[Request]":
+        """A request for each entry."""
+        return [Request(lease.batch, (lease,)) for lease in self.leases]
+
+    @property
+    def expires_ns(self) -> float:
+        """The wall-clock time in ns at which all of its entries are older than `max_age`."""
+        return max((lease.expires_ns for lease in self.leases), default=float("inf"))
+
+    def damage(self) -> DecodeError | None:
+        """Parses the data in full. The check on receipt does not look into attributes."""
+        try:
+            for signal in self.batch.signals:
+                encoded = self.batch.bytes_of(signal)
+                Batch.of_signal(signal, encoded, 0).message(signal)  # a copy: the batch must not keep the message
+        except DecodeError as error:
+            return error
+        return None
+
+
+def joined(requests: Sequence[Request]) -> Request:
+    """One request with the data of all."""
+    leases = tuple(lease for request in requests for lease in request.leases)
+    return Request(Batch.join([request.batch for request in requests]), leases)
+
+
+def grouped(leased: Iterable[Request], max_size: int) -> Iterator[list[Request]]:
+    """The requests in order, in groups of at most `max_size` items (0: one group). A larger request is alone."""
+    group: list[Request] = []
+    items = 0
+    for request in leased:
+        count = request.batch.item_count
+        if group and max_size and items + count > max_size:
+            yield group
+            group, items = [], 0
+        group.append(request)
+        items += count
+    if group:
+        yield group
+
+
+def join_and_split(group: Sequence[Request], max_size: int) -> list[Request]:
+    """The data of a group as one request, byte to byte, or a too large one in pieces of `max_size` items.
+
+    Only splitting parses the data: it raises `DecodeError` if they are damaged.
+    """
+    request = joined(group)
+    batches = (list(request.batch.split(max_size)) if max_size else []) or [request.batch]
+    for lease in request.leases:
+        lease.divide(len(batches))
+    return [Request(batch, request.leases) for batch in batches]

@@ -1,0 +1,84 @@
+"""A storage in memory, which outlives its journals and fails on demand."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from otel_zernel.batch import Signal
+from otel_zernel.component import ComponentConfig, Context
+from otel_zernel.storage import Damage, Journal, KeyValues, Record, Storage, StorageFailed
+from otel_zernel.testing import make_context
+
+
+@dataclass
+class Disk:
+    """The data of one journal. `full` makes appends fail, `broken` records cannot be read."""
+
+    data: dict[int, tuple[Record, bytes]] = field(default_factory=dict)
+    last: int = 0
+    full: bool = False
+    broken: set[int] = field(default_factory=set)
+    gate: asyncio.Event | None = None
+    """Appends wait for it."""
+    reads: int = 0
+    damage: tuple[Damage, ...] = ()
+
+
+class MemoryJournal(Journal):
+    """A journal on a `Disk`."""
+
+    def __init__(self, disk: Disk, time_ns: int = 0) -> None:
+        self.disk = disk
+        self.damage = disk.damage
+        self.closed = False
+        self._time_ns = time_ns
+        self._problem: str | None = None
+
+    async def append(self, signal: Signal, data: bytes, items: int) -> Record:
+        if self.disk.gate:
+            await self.disk.gate.wait()
+        await asyncio.sleep(0)
+        if self.disk.full:
+            self._problem = "no space left on device"
+            raise StorageFailed(self._problem)
+        self._problem = None
+        self.disk.last += 1
+        record = Record(self.disk.last, signal, items, len(data), self._time_ns)
+        self.disk.data[record.sequence] = (record, data)
+        return record
+
+    def read(self, record: Record) -> bytes:
+        self.disk.reads += 1
+        if record.sequence in self.disk.broken:
+            raise StorageFailed("wrong checksum")
+        return self.disk.data[record.sequence][1]
+
+    def remove(self, record: Record) -> None:
+        del self.disk.data[record.sequence]
+
+    def records(self) -> Iterator[Record]:
+        return iter([record for record, _ in self.disk.data.values()])
+
+    @property
+    def problem(self) -> str | None:
+        return self._problem
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class MemoryStorage(Storage):
+    """A storage extension with a `Disk` for each component."""
+
+    def __init__(self, config: ComponentConfig | None = None, context: Context | None = None) -> None:
+        super().__init__(config or ComponentConfig(), context or make_context("extensions", "storage"))
+        self.disks: dict[str, Disk] = {}
+
+    def disk(self, component: str) -> Disk:
+        return self.disks.setdefault(component, Disk())
+
+    async def journal(self, component: str) -> MemoryJournal:
+        return MemoryJournal(self.disk(component), self.context.clock.time_ns())
+
+    async def key_values(self, component: str) -> KeyValues:
+        raise NotImplementedError

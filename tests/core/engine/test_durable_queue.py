@@ -1,0 +1,350 @@
+"""A durable queue: an accepted batch is on the disk until it is delivered, and a failing disk loses none."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel.batch import ItemCount
+from otel_zernel.component import Extension
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.errors import CannotStart, Permanent, Refused, Retryable
+from otel_zernel.storage import Damage
+from otel_zernel.testing import Dropped, FakeClock, make_context, until
+from tests.core.engine.journals import Disk, MemoryStorage
+from tests.core.engine.wiring import Counting, Wiring, wiring
+from tests.core.parts import Sink, SinkConfig, batch_of, values_of
+
+NAME = "exporters::sink/0"
+DOWN = {"initial_interval": "1h"}
+
+
+class Machine:
+    """A storage that outlives several runs of a pipeline into one exporter."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage()
+        self.disk = self.storage.disk(NAME)
+
+    @asynccontextmanager
+    async def run(self, **queue: Any) -> AsyncIterator[tuple[Wiring, Delivery]]:
+        async with wiring(retry=DOWN) as it:
+            it.extensions["storage"] = self.storage
+            yield it, await it.delivery(storage="storage", **queue)
+
+
+def is_down(it: Wiring) -> None:
+    it.sinks[0].failures = [Retryable("down") for _ in range(10_000)]
+
+
+def losses_of(sink: Sink) -> dict[str, int]:
+    assert isinstance(sink.context.drop, Dropped)
+    return dict(sink.context.drop.counts)
+
+
+async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        machine.disk.gate = asyncio.Event()
+        emitting = asyncio.create_task(it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0)))
+        await asyncio.sleep(0.01)
+        assert not emitting.done()
+        assert delivery.undelivered() == ItemCount(points=1)
+        machine.disk.gate.set()
+        await emitting
+        assert len(machine.disk.data) == 1
+        assert (delivery.undelivered(), delivery.stored()) == (ItemCount(), ItemCount(points=1))
+
+
+async def test_batches_that_are_emitted_together_wait_for_the_disk_together() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        machine.disk.gate = asyncio.Event()
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        emitting = [asyncio.create_task(emit(batch_of(float(value)))) for value in range(20)]
+        await until(lambda: delivery.queue.size == 20)  # all were handed to the journal, none waits for another
+        machine.disk.gate.set()
+        await asyncio.gather(*emitting)
+        assert len(machine.disk.data) == 20
+
+
+async def test_a_delivered_batch_leaves_the_disk() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0))
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [1.0]
+        assert machine.disk.data == {}
+
+
+async def test_what_was_queued_or_in_flight_at_the_end_is_delivered_after_the_next_start_oldest_first() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in range(10):
+            await emit(batch_of(float(value)))
+        await until(lambda: it.sinks[0].attempts)
+        assert delivery.stored() == ItemCount(points=10)
+    async with machine.run() as (it, delivery):
+        await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(10.0))
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == list(range(11))
+        assert machine.disk.data == {}
+
+
+@pytest.mark.parametrize(
+    ("sizer", "size", "fits"), [("requests", 3, 3), ("items", 6, 3), ("bytes", 3 * batch_of(1.0, 2.0).byte_size, 3)]
+)
+async def test_a_full_durable_queue_refuses_in_units_of_its_sizer(sizer: str, size: int, fits: int) -> None:
+    machine = Machine()
+    async with machine.run(sizer=sizer, queue_size=size) as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        await emit(batch_of(1.0, 2.0))
+        await until(lambda: it.sinks[0].attempts)  # leased: it takes no room
+        for _ in range(fits):
+            await emit(batch_of(1.0, 2.0))
+        with pytest.raises(Refused, match="sending queue is full: sink/0"):
+            await emit(batch_of(1.0, 2.0))
+
+
+async def test_a_full_durable_queue_holds_the_batch_back_from_every_exporter() -> None:
+    machine = Machine()
+    async with machine.run(queue_size=1) as (it, delivery):
+        is_down(it)
+        other = await it.delivery()
+        emit = it.emit_into(it.pipeline("p", [], [delivery, other]))
+        await emit(batch_of(1.0))
+        await until(lambda: it.sinks[0].attempts)
+        await emit(batch_of(2.0))
+        for _ in range(10):
+            with pytest.raises(Refused):
+                await emit(batch_of(3.0))
+        await other.drain()
+        assert values_of(it.sinks[1].batches) == [1.0, 2.0]
+        assert delivery.lost == 0
+
+
+async def test_a_backlog_is_read_from_the_disk_and_only_the_newest_batches_stay_in_memory() -> None:
+    machine = Machine()
+    async with machine.run(memory_limit_mib=1, queue_size=10_000) as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        batch = batch_of(*(float(value) for value in range(2000)))
+        for _ in range(100):
+            await emit(batch.copy())
+        assert 100 * batch.byte_size > 5 << 20
+        assert (1 << 20) - batch.byte_size <= delivery.queue.bytes <= 1 << 20
+        it.sinks[0].failures.clear()
+        draining = asyncio.create_task(delivery.drain())
+        await draining
+        assert len(it.sinks[0].batches) == 100
+        assert 70 < machine.disk.reads < 100
+        assert (delivery.queue.bytes, machine.disk.data) == (0, {})
+
+
+async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers_by_itself() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        sink = it.sinks[0]
+        sink.gate = asyncio.Event()
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        await emit(batch_of(1.0))
+        await emit(batch_of(2.0))
+        machine.disk.full = True
+        first = asyncio.create_task(emit(batch_of(3.0)))  # finds the disk full: it waits until it is safe
+        await until(lambda: delivery.queue.problem)
+        for _ in range(5):
+            with pytest.raises(Refused, match="cannot store batches: no space left on device"):
+                await emit(batch_of(4.0))
+        assert not first.done()
+        machine.disk.full = False
+        await first  # stored by itself
+        assert delivery.queue.problem is None
+        await emit(batch_of(4.0))
+        sink.gate.set()
+        await delivery.drain()
+        assert values_of(sink.batches) == [1.0, 2.0, 3.0, 4.0]
+        assert (machine.disk.data, delivery.lost) == ({}, 0)
+
+
+async def test_a_batch_that_a_full_disk_does_not_take_is_safe_when_it_is_delivered() -> None:
+    machine = Machine()
+    machine.disk.full = True
+    async with machine.run() as (it, delivery):
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in (1.0, 2.0, 3.0):
+            await emit(batch_of(value))
+        assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
+        machine.disk.full = False
+        await until(lambda: delivery.queue.problem is None)
+    assert machine.disk.data == {}
+
+
+async def test_a_batch_that_is_not_safe_at_the_end_is_refused_and_counts_as_undelivered() -> None:
+    machine = Machine()
+    machine.disk.full = True
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emitting = asyncio.create_task(it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0)))
+        await until(lambda: it.sinks[0].attempts)
+        assert delivery.undelivered() == ItemCount(points=1)
+    with pytest.raises(Refused, match="not on the disk"):
+        await emitting
+
+
+async def test_an_unreadable_batch_is_counted_and_the_next_is_delivered() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in (1.0, 2.0, 3.0):
+            await emit(batch_of(value, value))
+    machine.disk.broken = {2}
+    async with machine.run() as (it, delivery):
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [1.0, 1.0, 3.0, 3.0]
+        assert (losses_of(it.sinks[0]), delivery.lost, machine.disk.data) == ({"unreadable": 2}, 2, {})
+
+
+async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+    machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log"), Damage(0, 12, "an unfinished record"))
+    async with machine.run() as (it, _):
+        assert losses_of(it.sinks[0]) == {"damaged": 3}
+    assert "lost at least 3 batches in 700 bytes: wrong checksum in 1.log" in caplog.text
+
+
+async def test_batches_older_than_max_age_are_dropped_and_counted() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(context=make_context("extensions", clock=clock))
+    counted = Counting()
+    config = {"sending_queue": {"storage": "storage", "num_consumers": 1, "max_age": "10m", "queue_size": 3}}
+    extensions: dict[str, Extension] = {"storage": storage}
+
+    def delivery_of(sink: Sink) -> Delivery:
+        return Delivery(sink, counted.instruments.exporter("sink"))
+
+    def new_sink() -> Sink:
+        return Sink(
+            SinkConfig.model_validate(config), make_context("exporters", "sink", clock=clock, extensions=extensions)
+        )
+
+    sink = new_sink()
+    sink.gate = asyncio.Event()
+    async with delivery_of(sink) as delivery:
+        for value in (1.0, 2.0, 3.0, 4.0):
+            if safe := delivery.put(batch_of(value)):
+                await safe
+        assert not delivery.has_room(batch_of(5.0))
+    clock.advance(601)
+    sink = new_sink()
+    sink.gate = asyncio.Event()
+    async with delivery_of(sink) as delivery:
+        assert delivery.has_room(batch_of(5.0))  # what is too old takes no room
+        if safe := delivery.put(batch_of(5.0)):
+            await safe
+        sink.gate.set()
+        await delivery.drain()
+    assert values_of(sink.batches) == [5.0]
+    assert (losses_of(sink), counted("otelcol_exporter_send_failed_metric_points")) == ({"expired": 4}, 4)
+    assert storage.disk("exporters::sink").data == {}
+
+
+async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time() -> None:
+    clock = FakeClock()
+    context = make_context("exporters", "sink", clock=clock, extensions={"storage": MemoryStorage()})
+    sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage"}}), context)
+    sink.failures = [Retryable("down") for _ in range(1000)]
+    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+        delivery.put(batch_of(1.0))
+        await until(lambda: sink.batches)
+        assert clock.monotonic() > 10_000
+        assert delivery.lost == 0
+
+
+async def test_a_time_limit_for_retries_that_the_user_sets_holds_with_storage_too() -> None:
+    context = make_context("exporters", "sink", extensions={"storage": MemoryStorage()})
+    config = {"sending_queue": {"storage": "storage"}, "retry_on_failure": {"max_elapsed_time": "300s"}}
+    sink = Sink(SinkConfig.model_validate(config), context)
+    sink.failures = [Retryable("down") for _ in range(1000)]
+    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+        delivery.put(batch_of(1.0))
+        await until(lambda: delivery.lost)
+
+
+async def test_a_given_up_batch_leaves_the_disk() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        it.sinks[0].failures = [Permanent("never")]
+        await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0))
+        await delivery.drain()
+        assert (delivery.lost, machine.disk.data) == (1, {})
+
+
+async def test_an_extension_that_stores_nothing_is_an_error_at_the_start() -> None:
+    context = make_context("exporters", "sink", extensions={"health": Extension(None, make_context("extensions"))})
+    for storage, words in (("health", "stores no data"), ("missing", "is not enabled")):
+        sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": storage}}), context)
+        with pytest.raises(CannotStart, match=words):
+            await Delivery(sink, Counting().instruments.exporter("sink")).__aenter__()
+        assert not sink.entered
+
+
+async def test_the_metrics_show_the_queue_and_vanish_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    counted = Counting()
+    storage = MemoryStorage()
+    context = make_context("exporters", "sink", extensions={"storage": storage})
+    sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage", "num_consumers": 1}}), context)
+    sink.gate = asyncio.Event()
+    with caplog.at_level(logging.INFO):
+        async with Delivery(sink, counted.instruments.exporter("sink")) as delivery:
+            delivery.put(batch_of(1.0))
+            await until(lambda: sink.attempts)
+            await (delivery.put(batch_of(2.0)) or asyncio.sleep(0))
+            assert counted("otelcol_exporter_queue_size") == 1
+            assert counted("otelcol_exporter_queue_capacity") == 1000
+            assert counted("zernel.exporter.queue.bytes") == batch_of(2.0).byte_size
+        assert counted("otelcol_exporter_queue_capacity") == 0
+
+
+@given(st.lists(st.sampled_from(["emit", "full", "works", "deliver", "fail", "restart"]), max_size=40))
+def test_whatever_the_disk_and_the_exporter_do_every_acknowledged_point_arrives(steps: list[str]) -> None:
+    asyncio.run(_random_run(steps))
+
+
+async def _random_run(steps: list[str]) -> None:
+    storage, emitted, acknowledged, arrived = MemoryStorage(), 0, set[float](), list[float]()
+    disk: Disk = storage.disk("exporters::sink")
+    rest = list(steps)
+    while rest or disk.data:
+        context = make_context("exporters", "sink", extensions={"storage": storage})
+        sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage", "num_consumers": 2}}), context)
+        async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+
+            def acknowledge(safe: asyncio.Future[None], value: float) -> None:
+                if not safe.cancelled():
+                    acknowledged.add(value)
+
+            while rest and (step := rest.pop(0)) != "restart":
+                if step == "emit" and delivery.has_room(batch_of(0.0)):
+                    emitted += 1
+                    if safe := delivery.put(batch_of(float(emitted))):
+                        safe.add_done_callback(lambda done, value=float(emitted): acknowledge(done, value))  # type: ignore[misc]
+                disk.full = step == "full" or (disk.full and step != "works")
+                sink.failures += [Retryable("busy")] * (step == "fail")
+                await asyncio.sleep(0.001 if step == "deliver" else 0)
+            if not rest:
+                disk.full = False
+                await delivery.drain()
+        arrived += values_of(sink.batches)
+    assert acknowledged <= set(arrived)
+    assert not disk.data

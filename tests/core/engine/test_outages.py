@@ -1,0 +1,122 @@
+"""A backend that is down for ten minutes, slow, throttles or resets loses nothing that fits into the queue."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from otel_zernel.batch import ALL_SIGNALS
+from otel_zernel.component import Extension
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.pipeline import FanOut, Pipeline
+from otel_zernel.errors import Refused, Retryable
+from otel_zernel.testing import make_context
+from tests.core.engine.journals import MemoryStorage
+from tests.core.engine.simulated import Answer, SimulatedBackend, SimulatedClock
+from tests.core.engine.wiring import Counting
+from tests.core.parts import SinkConfig, batch_of, values_of
+
+OUTAGE = 600
+"""Seconds; one batch a second is emitted."""
+
+
+def sometimes(error: Retryable) -> Answer:
+    """Half of the requests fail."""
+    seeded = random.Random(7)
+    return lambda: error if seeded.random() < 0.5 else None
+
+
+FAULTS: dict[str, Answer] = {
+    "down": lambda: Retryable("connection refused"),
+    "reset": lambda: Retryable("connection reset by peer"),
+    "503": lambda: Retryable("503 Service Unavailable"),
+    "503 with Retry-After": lambda: Retryable("503 Service Unavailable", after=60.0),
+    "429": lambda: Retryable("429 Too Many Requests"),
+    "429 with Retry-After": lambda: Retryable("429 Too Many Requests", after=7.0),
+    "every other request": sometimes(Retryable("502 Bad Gateway")),
+}
+
+
+@asynccontextmanager
+async def collector(
+    fault: Answer, durable: bool, queue_size: int = 10_000
+) -> AsyncIterator[tuple[FanOut, SimulatedBackend, Delivery, SimulatedClock]]:
+    clock = SimulatedClock()
+    queue = {"queue_size": queue_size, **({"storage": "storage"} if durable else {})}
+    retry = {} if durable else {"max_elapsed_time": "0s"}
+    config = SinkConfig.model_validate({"timeout": "0s", "sending_queue": queue, "retry_on_failure": retry})
+    extensions: dict[str, Extension] = {"storage": MemoryStorage()}
+    backend = SimulatedBackend(config, make_context("exporters", "sink", clock=clock, extensions=extensions))
+    backend.fault = fault
+    counted = Counting()
+    async with Delivery(backend, counted.instruments.exporter("sink")) as delivery:
+        pipeline = Pipeline("p", [], [delivery], ALL_SIGNALS, asyncio.Lock())
+        yield FanOut([pipeline], partial(counted.instruments.receiver, "source")), backend, delivery, clock
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+async def test_an_outage_of_ten_minutes_loses_nothing_that_fits_into_the_queue(fault: Answer, durable: bool) -> None:
+    async with collector(fault, durable) as (emit, backend, delivery, clock):
+        for second in range(OUTAGE):
+            emitting = asyncio.create_task(emit(batch_of(float(second))))
+            await clock.run_until(second + 1.0)
+            await emitting
+        await clock.run_until(OUTAGE + 300.0)
+        assert sorted(values_of(backend.batches)) == list(range(OUTAGE))
+        assert delivery.lost == 0
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "durable"])
+async def test_beyond_the_size_of_the_queue_the_source_is_refused_and_keeps_its_data(durable: bool) -> None:
+    async with collector(FAULTS["down"], durable, queue_size=100) as (emit, backend, delivery, clock):
+        refused = []
+        for second in range(OUTAGE):
+            emitting = asyncio.create_task(emit(batch_of(float(second))))
+            await clock.run_until(second + 1.0)
+            try:
+                await emitting
+            except Refused:
+                refused.append(float(second))
+        await clock.run_until(OUTAGE + 300.0)
+        assert len(refused) == OUTAGE - 100 - 10  # the queue and the ten consumers
+        assert sorted(values_of(backend.batches) + refused) == list(range(OUTAGE))
+        assert delivery.lost == 0
+
+
+async def test_a_slow_backend_gets_everything_in_its_time() -> None:
+    async with collector(lambda: None, durable=False) as (emit, backend, delivery, clock):
+        backend.latency = 15.0  # ten consumers send two batches in three seconds; three arrive in that time
+        for second in range(OUTAGE):
+            await emit(batch_of(float(second)))
+            await clock.run_until(second + 1.0)
+        assert len(backend.batches) < OUTAGE * 0.7
+        await clock.run_until(OUTAGE + 400.0)
+        assert sorted(values_of(backend.batches)) == list(range(OUTAGE))
+        assert delivery.lost == 0
+
+
+@pytest.mark.parametrize(("name", "pause"), [("503 with Retry-After", 60.0), ("429 with Retry-After", 7.0)])
+async def test_no_attempt_is_repeated_sooner_than_the_server_asks(name: str, pause: float) -> None:
+    async with collector(FAULTS[name], durable=True) as (emit, backend, _, clock):
+        emitting = asyncio.create_task(emit(batch_of(1.0)))
+        await clock.run_until(OUTAGE + 100.0)
+        await emitting
+        gaps = [later - sooner for sooner, later in zip(backend.times, backend.times[1:], strict=False)]
+        assert min(gaps) >= pause
+        assert len(backend.batches) == 1
+
+
+async def test_by_default_a_queue_in_memory_gives_up_after_five_minutes_and_counts_it() -> None:
+    clock = SimulatedClock()
+    backend = SimulatedBackend(SinkConfig(timeout=0.0), make_context("exporters", "sink", clock=clock))
+    backend.fault = FAULTS["down"]
+    counted = Counting()
+    async with Delivery(backend, counted.instruments.exporter("sink")) as delivery:
+        delivery.put(batch_of(1.0, 2.0))
+        await clock.run_until(OUTAGE)
+        assert delivery.lost == counted("otelcol_exporter_send_failed_metric_points") == 2
+        assert 250 < backend.times[-1] <= 300
