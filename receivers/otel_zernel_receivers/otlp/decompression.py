@@ -6,7 +6,7 @@ from typing import Final
 
 import zstandard
 
-from otel_zernel_receivers.otlp.failures import Failure, too_large, undecodable
+from otel_zernel_receivers.otlp.failures import RequestFailure, too_large, undecodable
 
 _WINDOW: Final = 8 << 20
 """The largest window of zstd in bytes: 8 MiB, as RFC 9659 requires for HTTP."""
@@ -20,7 +20,7 @@ class _Damaged(Exception):
 
 
 def decompress(encoding: str, body: bytes, limit: int, key: str) -> bytes:
-    """The body without its compression. Raises `Failure` if it is damaged, or larger than `limit` bytes.
+    """The body without its compression. Raises `RequestFailure` if it is damaged, or larger than `limit` bytes.
 
     `key` is the configuration key of the limit.
     """
@@ -33,7 +33,7 @@ def decompress(encoding: str, body: bytes, limit: int, key: str) -> bytes:
     return plain
 
 
-def body_too_large(limit: int, key: str) -> Failure:
+def body_too_large(limit: int, key: str) -> RequestFailure:
     """The body exceeds a limit."""
     return too_large(f"the body is larger than {key} ({limit} bytes)")
 

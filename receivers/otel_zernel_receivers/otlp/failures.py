@@ -27,7 +27,7 @@ _LONGEST_TEXT: Final = 500
 """Characters. gRPC sends the message in a header, and clients limit headers to 8 KiB."""
 
 
-class Failure(ZernelError):
+class RequestFailure(ZernelError):
     """A request that is not accepted. `reason` names the situation in the receiver's metrics."""
 
     def __init__(
@@ -62,58 +62,60 @@ class Failure(ZernelError):
         return json.dumps(status).encode()
 
 
-def busy(refused: Refused) -> Failure:
+def busy(refused: Refused) -> RequestFailure:
     """Downstream accepts nothing now, or the receiver holds too much. The sender tries again."""
     message = str(refused) or "the collector accepts nothing at the moment"
-    return Failure(message, "refused", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, refused.after or _LEAST_WAIT)
+    return RequestFailure(
+        message, "refused", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, refused.after or _LEAST_WAIT
+    )
 
 
-def overloaded(message: str) -> Failure:
+def overloaded(message: str) -> RequestFailure:
     """The receiver holds too much. The sender tries again."""
-    return Failure(message, "overloaded", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, _LEAST_WAIT)
+    return RequestFailure(message, "overloaded", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, _LEAST_WAIT)
 
 
-def too_slow(message: str) -> Failure:
+def too_slow(message: str) -> RequestFailure:
     """The request did not arrive in time. The sender may try again."""
-    return Failure(message, "too_slow", Code.UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT, _LEAST_WAIT)
+    return RequestFailure(message, "too_slow", Code.UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT, _LEAST_WAIT)
 
 
-def rejected(message: str) -> Failure:
+def rejected(message: str) -> RequestFailure:
     """Downstream will never accept the request."""
-    return Failure(message, "rejected", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return RequestFailure(message, "rejected", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def undecodable(message: str) -> Failure:
+def undecodable(message: str) -> RequestFailure:
     """The body is not OTLP, or not in the encoding that the headers name."""
-    return Failure(message, "undecodable", Code.INTERNAL, HTTPStatus.BAD_REQUEST)
+    return RequestFailure(message, "undecodable", Code.INTERNAL, HTTPStatus.BAD_REQUEST)
 
 
-def unsupported(message: str) -> Failure:
+def unsupported(message: str) -> RequestFailure:
     """The compression is unknown or switched off."""
-    return Failure(message, "unsupported", Code.UNIMPLEMENTED, HTTPStatus.BAD_REQUEST)
+    return RequestFailure(message, "unsupported", Code.UNIMPLEMENTED, HTTPStatus.BAD_REQUEST)
 
 
-def too_large(message: str) -> Failure:
+def too_large(message: str) -> RequestFailure:
     """The body exceeds the configured limit, as sent or decompressed."""
-    return Failure(message, "too_large", Code.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    return RequestFailure(message, "too_large", Code.RESOURCE_EXHAUSTED, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
 
 
-def unauthenticated(message: str) -> Failure:
+def unauthenticated(message: str) -> RequestFailure:
     """The request has no valid credentials."""
-    return Failure(message, "unauthenticated", Code.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED)
+    return RequestFailure(message, "unauthenticated", Code.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED)
 
 
-def unserved(message: str) -> Failure:
+def unserved(message: str) -> RequestFailure:
     """No pipeline of the receiver uses the signal, or the path is unknown."""
-    return Failure(message, "unserved", Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
+    return RequestFailure(message, "unserved", Code.UNIMPLEMENTED, HTTPStatus.NOT_FOUND)
 
 
-def unknown(message: str) -> Failure:
+def unknown(message: str) -> RequestFailure:
     """The request asks for a name that does not exist."""
-    return Failure(message, "unknown", Code.NOT_FOUND, HTTPStatus.NOT_FOUND)
+    return RequestFailure(message, "unknown", Code.NOT_FOUND, HTTPStatus.NOT_FOUND)
 
 
-def unexpected() -> Failure:
+def unexpected() -> RequestFailure:
     """The receiver has a fault, which is logged."""
     message = "the collector failed on this request; see its log"
-    return Failure(message, "error", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return RequestFailure(message, "error", Code.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)

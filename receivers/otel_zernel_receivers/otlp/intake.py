@@ -7,7 +7,7 @@ from typing import Final
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Emit
 from otel_zernel.errors import DecodeError, Refused, Rejected
-from otel_zernel_receivers.otlp.failures import Failure, busy, overloaded, rejected, undecodable
+from otel_zernel_receivers.otlp.failures import RequestFailure, busy, overloaded, rejected, undecodable
 
 _FIELDS: dict[Signal, str] = {"metrics": "metrics", "traces": "spans", "logs": "logs"}
 """The parameters of `Batch.from_bytes`."""
@@ -32,7 +32,7 @@ class Room:
         self._arriving: OrderedDict[Hold, float] = OrderedDict()
         """The requests that may be refused, by their start, the oldest first."""
 
-    def take(self, evict: Callable[[Failure], None]) -> "Hold":
+    def take(self, evict: Callable[[RequestFailure], None]) -> "Hold":
         """The share of a new request, which is empty. `evict` refuses the request if it is slow."""
         hold = Hold(self, evict)
         self._arriving[hold] = self._now()
@@ -43,7 +43,7 @@ class Room:
         self._arriving.pop(hold, None)
 
     def need(self, size: int) -> None:
-        """Raises a `Failure` if there is no room for `size` bytes more."""
+        """Raises a `RequestFailure` if there is no room for `size` bytes more."""
         while self.used + size > self.limit and self._arriving:
             oldest, start = next(iter(self._arriving.items()))
             if self._now() - start < SLOW_AFTER:
@@ -60,13 +60,13 @@ class Hold:
 
     __slots__ = ("_room", "evict", "size")
 
-    def __init__(self, room: Room, evict: Callable[[Failure], None]) -> None:
+    def __init__(self, room: Room, evict: Callable[[RequestFailure], None]) -> None:
         self._room = room
         self.evict = evict
         self.size = 0
 
     def add(self, size: int) -> None:
-        """Takes room for `size` bytes more. Raises a `Failure` if there is none."""
+        """Takes room for `size` bytes more. Raises a `RequestFailure` if there is none."""
         self._room.need(size)
         self._room.used += size
         self.size += size
@@ -101,7 +101,7 @@ class OtlpIntake:
         )
 
     async def take(self, signal: Signal, body: bytes, transport: str) -> None:
-        """Returns when the pipelines have accepted an encoded export request. Raises `Failure`."""
+        """Returns when the pipelines have accepted an encoded export request. Raises `RequestFailure`."""
         try:
             batch = Batch.from_bytes(**{_FIELDS[signal]: body})
         except DecodeError as error:
@@ -109,7 +109,7 @@ class OtlpIntake:
         await self.accept(batch, transport)
 
     async def accept(self, batch: Batch, transport: str) -> None:
-        """Returns when the pipelines have accepted the batch. An empty one needs no pipeline. Raises `Failure`."""
+        """Returns when the pipelines have accepted the batch. An empty one needs no pipeline. Raises `RequestFailure`."""
         if not batch.item_count:
             return
         try:
@@ -119,6 +119,6 @@ class OtlpIntake:
         except Rejected as error:
             raise rejected(f"the collector cannot accept this request: {error}") from error
 
-    def count(self, failure: Failure, transport: str) -> None:
+    def count(self, failure: RequestFailure, transport: str) -> None:
         """Counts a request that is not accepted."""
         self._refused.add(1, {"reason": failure.reason, "transport": transport})

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_zernel_receivers.otlp.decompression import decompress
-from otel_zernel_receivers.otlp.failures import Failure
+from otel_zernel_receivers.otlp.failures import RequestFailure
 
 LIMIT = 20 << 20
 BOMB = 10 << 30
@@ -36,7 +36,7 @@ def test_every_encoding_is_undone(encoding: str, body: bytes) -> None:
 def test_several_members_are_one_body(encoding: str) -> None:
     pieces = COMPRESS[encoding](b"one ") + COMPRESS[encoding](b"two")
     assert decompress(encoding, pieces, 7, "limit") == b"one two"
-    with pytest.raises(Failure, match="larger than limit"):
+    with pytest.raises(RequestFailure, match="larger than limit"):
         decompress(encoding, pieces, 6, "limit")
 
 
@@ -50,7 +50,7 @@ def test_damaged_bodies_are_undecodable_or_too_large(encoding: str, data: st.Dat
     cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
     try:
         assert len(decompress(encoding, cut, 500, "limit")) <= 500
-    except Failure as failure:
+    except RequestFailure as failure:
         assert failure.reason in ("undecodable", "too_large")  # noqa: PT017
 
 
@@ -75,7 +75,7 @@ def bomb(encoding: str) -> bytes:
 def test_a_bomb_is_too_large_and_takes_no_memory(encoding: str) -> None:
     body = bomb(encoding)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(Failure, match="larger than limit"):
+    with pytest.raises(RequestFailure, match="larger than limit"):
         decompress(encoding, body, LIMIT, "limit")
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
     assert grown < 4 * LIMIT
@@ -84,7 +84,7 @@ def test_a_bomb_is_too_large_and_takes_no_memory(encoding: str) -> None:
 def test_a_zstd_frame_that_names_its_size_is_limited_too() -> None:
     body = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(64 << 20))
     assert zstandard.frame_content_size(body) == 64 << 20
-    with pytest.raises(Failure, match="larger than limit"):
+    with pytest.raises(RequestFailure, match="larger than limit"):
         decompress("zstd", body, LIMIT, "limit")
 
 
@@ -92,5 +92,5 @@ def test_a_zstd_window_beyond_8_mib_is_refused() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=27)
     compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     body = compressor.compress(bytes(1000)) + compressor.flush()
-    with pytest.raises(Failure, match="not valid zstd"):
+    with pytest.raises(RequestFailure, match="not valid zstd"):
         decompress("zstd", body, LIMIT, "limit")

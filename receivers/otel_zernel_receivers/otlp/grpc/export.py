@@ -7,7 +7,7 @@ from typing import Final
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.batch import Signal
 from otel_zernel_receivers.otlp.decompression import decompress
-from otel_zernel_receivers.otlp.failures import Failure, unauthenticated, unexpected, unserved, unsupported
+from otel_zernel_receivers.otlp.failures import RequestFailure, unauthenticated, unexpected, unserved, unsupported
 from otel_zernel_receivers.otlp.grpc.services import unused
 from otel_zernel_receivers.otlp.http2 import Call
 from otel_zernel_receivers.otlp.intake import OtlpIntake
@@ -45,7 +45,7 @@ class ExportMethod:
     async def _authenticate(self, call: Call, authenticator: ServerAuthenticator) -> None:
         try:
             await check(authenticator, call.headers)
-        except Failure as failure:
+        except RequestFailure as failure:
             self._refuse(call, failure)
 
     async def _answer(self, call: Call, message: bytes, authentication: "asyncio.Task[None] | None") -> None:
@@ -55,7 +55,7 @@ class ExportMethod:
             if not call.closed:
                 await self._take(call, message)
                 call.succeed(b"")
-        except Failure as failure:
+        except RequestFailure as failure:
             self._refuse(call, failure)
         except Exception:
             self._refuse(call, unexpected())
@@ -77,13 +77,13 @@ class ExportMethod:
         call.hold.add(len(message))
         return message
 
-    def _refuse(self, call: Call, failure: Failure) -> None:
+    def _refuse(self, call: Call, failure: RequestFailure) -> None:
         self._intake.count(failure, TRANSPORT)
         call.fail(failure)
 
 
 async def check(authenticator: ServerAuthenticator, headers: Mapping[str, str]) -> None:
-    """Raises `Failure` if a request has no valid credentials."""
+    """Raises `RequestFailure` if a request has no valid credentials."""
     try:
         await authenticator.authenticate(headers)
     except Unauthenticated as error:

@@ -18,7 +18,7 @@ from otel_zernel_receivers.otlp.decompression import body_too_large, decompress
 from otel_zernel_receivers.otlp.failures import (
     CONTENT_TYPES,
     Encoding,
-    Failure,
+    RequestFailure,
     unauthenticated,
     undecodable,
     unserved,
@@ -116,12 +116,12 @@ class HttpApp:
                 body = await self._read(headers, receive, hold)
                 hold.arrived()
                 await self._take(signal, encoding, body, headers.get("content-encoding", ""), hold)
-        except Failure as failure:
+        except RequestFailure as failure:
             self._intake.count(failure, TRANSPORT)
             return self._failed(failure, encoding)
         return Answer(HTTPStatus.OK, CONTENT_TYPES[encoding], _SUCCESS[encoding], {})
 
-    def _failed(self, failure: Failure, encoding: Encoding) -> Answer:
+    def _failed(self, failure: RequestFailure, encoding: Encoding) -> Answer:
         headers = {"retry-after": str(failure.retry_after)} if failure.retry_after is not None else {}
         if failure.status == HTTPStatus.UNAUTHORIZED and self._authenticator and self._authenticator.challenge:
             headers["www-authenticate"] = self._authenticator.challenge
@@ -148,10 +148,10 @@ class HttpApp:
 
     @contextmanager
     def _arriving(self) -> Iterator[Hold]:
-        """The room of one request. If the request must leave, its `Failure` is raised here."""
-        task, evicted = asyncio.current_task(), list[Failure]()
+        """The room of one request. If the request must leave, its `RequestFailure` is raised here."""
+        task, evicted = asyncio.current_task(), list[RequestFailure]()
 
-        def evict(failure: Failure) -> None:
+        def evict(failure: RequestFailure) -> None:
             evicted.append(failure)
             if task:
                 task.cancel()
@@ -167,7 +167,7 @@ class HttpApp:
             hold.give_back()
 
     async def _read(self, headers: Mapping[str, str], receive: Receive, hold: Hold) -> bytes:
-        """The body as sent. Raises `Failure` as soon as it is too large, or if there is no room."""
+        """The body as sent. Raises `RequestFailure` as soon as it is too large, or if there is no room."""
         compression = headers.get("content-encoding", "").lower()
         if compression.replace("identity", "") not in self._compressions:
             known = ", ".join(sorted(filter(None, self._compressions))) or "none"

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from otel_zernel_receivers.otlp.failures import Failure, too_large, undecodable
+from otel_zernel_receivers.otlp.failures import RequestFailure, too_large, undecodable
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
 from otel_zernel_receivers.otlp.http2.wire import (
     DATA,
@@ -53,7 +53,7 @@ class CallConnection(Protocol):
 
 
 class Method(Protocol):
-    """Answers the calls of one method. Every function may raise `Failure`, which ends the call."""
+    """Answers the calls of one method. Every function may raise `RequestFailure`, which ends the call."""
 
     streams: bool
     """Whether `received` is called for each message. Else there is one message, and it is complete."""
@@ -122,7 +122,7 @@ class Call:
     # What the client sends
 
     def feed(self, data: bytes) -> None:
-        """More bytes of the body. Raises `Failure`."""
+        """More bytes of the body. Raises `RequestFailure`."""
         self.hold.add(len(data))
         self._parts.append(data)
         self._size += len(data)
@@ -134,7 +134,7 @@ class Call:
             raise undecodable("the request has several messages")
 
     def end(self) -> None:
-        """The client has sent everything. Raises `Failure`."""
+        """The client has sent everything. Raises `RequestFailure`."""
         self.half_closed = True
         self.hold.arrived()
         if not self.method.streams:
@@ -185,7 +185,7 @@ class Call:
             return
         self._answer(message_of(message) if message is not None else b"", _OK)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: RequestFailure) -> None:
         """Ends the call with an error. Without an earlier message, that is one frame."""
         if self.closed:
             return
@@ -247,13 +247,13 @@ class Call:
         return b"" if self.half_closed else _stop(self.id)
 
 
-def refusal(stream: int, failure: Failure, *, half_closed: bool) -> bytes:
+def refusal(stream: int, failure: RequestFailure, *, half_closed: bool) -> bytes:
     """The frames that end a call before any answer."""
     end = frame(HEADERS, END_STREAM | END_HEADERS, stream, response_headers() + _status(failure))
     return end if half_closed else end + _stop(stream)
 
 
-def _status(failure: Failure) -> bytes:
+def _status(failure: RequestFailure) -> bytes:
     details = failure.as_status().SerializeToString() if failure.retry_after is not None else b""
     return trailers(failure.code, str(failure), details)
 

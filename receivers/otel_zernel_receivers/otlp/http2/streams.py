@@ -6,7 +6,7 @@ It bounds floods of pings, settings, resets, empty frames and CONTINUATION frame
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from otel_zernel_receivers.otlp.failures import Failure
+from otel_zernel_receivers.otlp.failures import RequestFailure
 from otel_zernel_receivers.otlp.http2 import limits as bounds
 from otel_zernel_receivers.otlp.http2.call import Call, Method, refusal
 from otel_zernel_receivers.otlp.http2.headers import HeaderBlocks, unpadded
@@ -39,7 +39,7 @@ from otel_zernel_receivers.otlp.http2.wire import (
 from otel_zernel_receivers.otlp.intake import Room
 
 Route = Callable[[Mapping[str, str]], Method]
-"""Finds the method of a call by its headers. Raises `Failure`."""
+"""Finds the method of a call by its headers. Raises `RequestFailure`."""
 
 _OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
 _OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
@@ -133,7 +133,7 @@ class Streams:
         if call and not call.closed:
             try:
                 call.feed(data)
-            except Failure as failure:
+            except RequestFailure as failure:
                 call.fail(failure)
 
     def end_body(self) -> None:
@@ -160,7 +160,7 @@ class Streams:
         if not call.closed:
             try:
                 call.end()
-            except Failure as failure:
+            except RequestFailure as failure:
                 call.fail(failure)
 
     # Headers
@@ -196,7 +196,7 @@ class Streams:
             return
         try:
             method = self._route(headers)
-        except Failure as failure:
+        except RequestFailure as failure:
             self.write(refusal(stream, failure, half_closed=ends))
             return
         call = Call(stream, headers, method, self)
@@ -204,7 +204,7 @@ class Streams:
         try:
             call.hold.add(bounds.CALL)
             method.begin(call)
-        except Failure as failure:
+        except RequestFailure as failure:
             call.half_closed = ends
             call.fail(failure)
         if ends:
