@@ -22,7 +22,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from otel_zernel.batch import Batch, count_log_records, count_points, count_spans
+from otel_zernel.batch import SIGNALS, Batch, count_log_records, count_points, count_spans
 from otel_zernel.batch.thin import count_encoded
 from otel_zernel.errors import DecodeError
 
@@ -103,3 +103,19 @@ def test_a_mistake_that_the_thin_parse_does_not_see_is_found_when_the_message_is
     assert batch.point_count == 6
     with pytest.raises(DecodeError):
         _ = batch.metrics
+
+
+def test_a_message_of_empty_containers_is_refused_before_they_are_looked_at() -> None:
+    for signal in SIGNALS:
+        assert count_encoded(signal, b"\n\x00" * 100_000) == 0
+        with pytest.raises(DecodeError, match="more than 100000 resources"):
+            count_encoded(signal, b"\n\x00" * 100_001)
+
+
+def test_empty_metrics_are_bounded_and_points_are_not() -> None:
+    many = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[Metric()] * 100_000)])])
+    with pytest.raises(DecodeError, match="more than 100000 resources"):
+        count_encoded("metrics", many.SerializeToString())
+    points = Metric(gauge=Gauge(data_points=[NumberDataPoint()] * 200_000))
+    one = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[points])])])
+    assert count_encoded("metrics", one.SerializeToString()) == 200_000

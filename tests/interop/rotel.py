@@ -70,23 +70,34 @@ def spans_of(traces: TracesData) -> Counter[bytes]:
 
 @asynccontextmanager
 async def running(program: Path, folder: Path, grpc_port: int, http_port: int) -> AsyncIterator[Rotel]:
-    """A rotel that listens on these ports. Its log is in the folder."""
+    """A rotel that listens on these ports and forwards to a sink. Its log is in the folder."""
     sink = GrpcSink()
+    async with (
+        sink.serve() as port,
+        forwarding(program, folder, grpc_port, http_port, f"http://localhost:{port}", "grpc"),
+    ):
+        yield Rotel(f"127.0.0.1:{grpc_port}", f"127.0.0.1:{http_port}", sink)
+
+
+@asynccontextmanager
+async def forwarding(
+    program: Path, folder: Path, grpc_port: int, http_port: int, endpoint: str, protocol: str
+) -> AsyncIterator[None]:
+    """A rotel that listens on these ports and forwards by `grpc` or `http`. Its log is in the folder."""
     grpc, http = f"127.0.0.1:{grpc_port}", f"127.0.0.1:{http_port}"
-    async with sink.serve() as port:
-        arguments = ["--otlp-grpc-endpoint", grpc, "--otlp-http-endpoint", http, "--batch-timeout", "50ms"]
-        arguments += ["--exporter", "otlp", "--otlp-exporter-endpoint", f"http://localhost:{port}"]
-        with (folder / "rotel.log").open("w") as log:
-            process = await asyncio.create_subprocess_exec(program, "start", *arguments, stdout=log, stderr=log)
-        try:
-            async with asyncio.timeout(20):
-                await listening(grpc, process, folder / "rotel.log")
-                await listening(http, process, folder / "rotel.log")
-            yield Rotel(grpc, http, sink)
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+    arguments = ["--otlp-grpc-endpoint", grpc, "--otlp-http-endpoint", http, "--batch-timeout", "50ms"]
+    arguments += ["--exporter", "otlp", "--otlp-exporter-endpoint", endpoint, "--otlp-exporter-protocol", protocol]
+    with (folder / "rotel.log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(program, "start", *arguments, stdout=log, stderr=log)
+    try:
+        async with asyncio.timeout(20):
+            await listening(grpc, process, folder / "rotel.log")
+            await listening(http, process, folder / "rotel.log")
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
 
 
 async def listening(address: str, process: Process, log: Path) -> None:

@@ -1,0 +1,217 @@
+"""The configuration of the otlp receiver. Keys and defaults are those of the OpenTelemetry Collector."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from otel_zernel.authentication import AuthConfig
+from otel_zernel.component import ComponentConfig
+from otel_zernel.net.tls_config import ServerTlsConfig
+from otel_zernel.types import Address, Duration, PositiveDuration, Secret, Section, parse_address
+
+Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
+Compression = Literal["", "gzip", "zstd", "zlib", "deflate"]
+COMPRESSIONS: tuple[Compression, ...] = ("", "gzip", "zstd", "zlib", "deflate")
+Path = Annotated[str, AfterValidator(lambda path: _absolute(path))]
+Count = Annotated[int, Field(ge=1)]
+
+
+def _absolute(path: str) -> str:
+    if not re.fullmatch(r"/[!-~]*", path) or "?" in path or "#" in path:
+        raise ValueError(f"{path!r} is not a URL path; write /v1/metrics")
+    return path
+
+
+class KeepaliveServerParameters(Section):
+    """When the server pings and closes connections. 0 means never."""
+
+    max_connection_idle: Duration = 0.0
+    """Close a connection without requests after this time."""
+    max_connection_age: Duration = 0.0
+    """Close any connection after this time, so that clients spread over new gateways."""
+    max_connection_age_grace: Duration = 0.0
+    """Time for running requests after that."""
+    time: PositiveDuration = 7200.0
+    """Ping a client that is silent for this time."""
+    timeout: PositiveDuration = 20.0
+    """Close the connection if the ping is not answered in this time."""
+
+
+class KeepaliveEnforcementPolicy(Section):
+    """Clients that ping more often are disconnected."""
+
+    min_time: PositiveDuration = 300.0
+    """The shortest time between two pings of a client."""
+    permit_without_stream: bool = False
+    """Allow pings while no request runs."""
+
+
+class ServerKeepaliveConfig(Section):
+    """Pings in both directions."""
+
+    server_parameters: KeepaliveServerParameters = KeepaliveServerParameters()
+    enforcement_policy: KeepaliveEnforcementPolicy = KeepaliveEnforcementPolicy()
+
+
+class ProtocolConfig(Section):
+    """The options that both protocols share."""
+
+    endpoint: str
+    """`host:port`, or the path of a socket with `transport: unix`."""
+    transport: Transport = "tcp"
+    """tcp, tcp4 (IPv4 only), tcp6 (IPv6 only) or unix."""
+    auth: AuthConfig | None = None
+    """The extension that decides which requests may enter."""
+    include_metadata: bool = False
+    """Only false: batches carry no metadata of their clients."""
+    middlewares: list[Any] = Field(default_factory=list)
+    """Only empty: there are no middleware extensions. `memory_limiter` is a processor."""
+
+    @model_validator(mode="after")
+    def _endpoint_is_an_address(self) -> Self:
+        if self.transport == "unix":
+            if not self.endpoint.startswith(("/", "@")) and not self.endpoint.startswith("."):
+                raise ValueError(f"endpoint: {self.endpoint!r} is not the path of a socket; write /run/otlp.sock")
+        else:
+            parse_address(self.endpoint)
+        return self
+
+    @field_validator("include_metadata")
+    @classmethod
+    def _metadata_is_not_kept(cls, value: bool) -> bool:
+        if value:
+            raise ValueError("not supported: batches carry no metadata of their clients; remove the key")
+        return value
+
+    @field_validator("middlewares")
+    @classmethod
+    def _there_are_no_middlewares(cls, value: list[Any]) -> list[Any]:
+        if value:
+            raise ValueError("there are no middleware extensions; use processors, for example memory_limiter")
+        return value
+
+    @property
+    def address(self) -> Address:
+        """The endpoint as host and port. Not for `transport: unix`."""
+        return parse_address(self.endpoint)
+
+
+class GrpcConfig(ProtocolConfig):
+    """OTLP over gRPC."""
+
+    endpoint: str = "localhost:4317"
+    tls: ServerTlsConfig | None = None
+    """The certificate of the server. Without it, the server speaks plaintext."""
+    max_recv_msg_size_mib: Annotated[int, Field(ge=0, le=1024)] = 0
+    """The largest message in MiB, as sent and as decompressed; 0 for gRPC's default of 4 MiB."""
+    max_concurrent_streams: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """Running requests of one connection; clients wait beyond. 0 for 1,000."""
+    read_buffer_size: Annotated[int, Field(ge=0)] = 524288
+    """Without effect."""
+    write_buffer_size: Annotated[int, Field(ge=0)] = 32768
+    """Without effect."""
+    keepalive: ServerKeepaliveConfig = ServerKeepaliveConfig()
+
+
+class CorsConfig(Section):
+    """Which web pages may send telemetry."""
+
+    allowed_origins: list[str] = Field(default_factory=list)
+    """`https://app.example.com`, with `*` for any characters. Empty switches CORS off."""
+    allowed_headers: list[str] = Field(default_factory=list)
+    """Request headers that pages may set besides Accept, Content-Type, Content-Length, Content-Language, Origin and
+    X-Requested-With. `*` allows all."""
+    exposed_headers: list[str] = Field(default_factory=list)
+    """Response headers that pages may read."""
+    max_age: Annotated[int, Field(ge=0)] = 0
+    """Seconds for which browsers may remember the answer; 0 for their default of 5 s."""
+
+
+class HttpAuthConfig(AuthConfig):
+    """The `auth` section of the HTTP server."""
+
+    request_params: list[str] = Field(default_factory=list)
+    """Parameters of the URL that the extension sees as headers."""
+
+
+def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
+    for name, value in headers.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+            raise ValueError(f"{name!r} is not a valid header name")
+        if not re.fullmatch(r"[\x20-\x7e]*", value.get_secret_value()):
+            raise ValueError(f"the value of {name!r} has characters outside printable ASCII; remove or encode them")
+    return headers
+
+
+class HttpConfig(ProtocolConfig):
+    """OTLP over HTTP, as protobuf and as JSON."""
+
+    endpoint: str = "localhost:4318"
+    tls: ServerTlsConfig | None = None
+    """The certificate of the server. Without it, the server speaks plaintext."""
+    auth: HttpAuthConfig | None = None
+    metrics_url_path: Path = "/v1/metrics"
+    traces_url_path: Path = "/v1/traces"
+    logs_url_path: Path = "/v1/logs"
+    max_request_body_size: Annotated[int, Field(ge=0)] = 20 << 20
+    """The largest body in bytes, as sent and again as decompressed; 0 for 20 MiB."""
+    compression_algorithms: tuple[Compression, ...] = COMPRESSIONS
+    """The accepted values of Content-Encoding. An empty text stands for requests without compression."""
+    cors: CorsConfig | None = None
+    response_headers: Annotated[dict[str, Secret], AfterValidator(_check_headers)] = Field(default_factory=dict)
+    """Headers of every answer. Values are never printed."""
+    keep_alives_enabled: bool = True
+    """Whether a connection stays open after a request."""
+    read_header_timeout: PositiveDuration = 10.0
+    """For the headers of a request."""
+    read_timeout: PositiveDuration = 60.0
+    """For the body of a request."""
+    write_timeout: PositiveDuration = 30.0
+    """For a client that does not read its answer."""
+    idle_timeout: PositiveDuration = 75.0
+    """For a connection without requests."""
+
+    @field_validator("compression_algorithms", mode="before")
+    @classmethod
+    def _compression_is_possible(cls, value: Any) -> Any:
+        for one in value if isinstance(value, list | tuple) else ():
+            if one not in COMPRESSIONS:
+                raise ValueError(f"{one!r} is not supported; use some of {', '.join(filter(None, COMPRESSIONS))}")
+        return value
+
+    @model_validator(mode="after")
+    def _paths_differ(self) -> Self:
+        if len({self.metrics_url_path, self.traces_url_path, self.logs_url_path}) < 3:
+            raise ValueError("metrics_url_path, traces_url_path and logs_url_path must differ")
+        return self
+
+
+class ProtocolsConfig(Section):
+    """The protocols to serve. A protocol that is not listed is not served."""
+
+    grpc: GrpcConfig | None = None
+    http: HttpConfig | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_means_defaults(cls, protocols: Any) -> Any:
+        if protocols is None:
+            return {}
+        if not isinstance(protocols, dict):
+            return protocols
+        return {name: {} if options is None else options for name, options in protocols.items()}
+
+    @model_validator(mode="after")
+    def _at_least_one(self) -> Self:
+        if self.grpc is None and self.http is None:
+            raise ValueError("list at least one protocol: grpc, http or both")
+        return self
+
+
+class OtlpReceiverConfig(ComponentConfig):
+    """The protocols, and the memory for requests on their way into the pipelines."""
+
+    protocols: ProtocolsConfig = Field({}, validate_default=True)
+    max_in_flight_mib: Count = 256
+    """Received requests that the pipelines have not yet accepted, in MiB. Beyond, senders are asked to try again."""

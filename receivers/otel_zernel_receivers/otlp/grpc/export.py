@@ -1,0 +1,90 @@
+"""The `Export` methods over gRPC: credentials first, then the message as far as there is room."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
+from otel_zernel.batch import Signal
+from otel_zernel_receivers.otlp.decompression import decompress
+from otel_zernel_receivers.otlp.failures import RequestFailure, unauthenticated, unexpected, unserved, unsupported
+from otel_zernel_receivers.otlp.grpc.services import unused
+from otel_zernel_receivers.otlp.http2 import Call
+from otel_zernel_receivers.otlp.intake import OtlpIntake
+from otel_zernel_receivers.otlp.threads import in_thread_if_large
+
+TRANSPORT: Final = "grpc"
+COMPRESSIONS: Final = ("gzip", "deflate", "zstd")
+
+
+class ExportMethod:
+    """Answers the calls of one signal."""
+
+    streams = False
+
+    def __init__(
+        self, signal: Signal, intake: OtlpIntake, authenticator: ServerAuthenticator | None, max_message: int
+    ) -> None:
+        self._signal: Signal = signal
+        self._intake = intake
+        self._authenticator = authenticator
+        self._max_message = max_message
+
+    def begin(self, call: Call) -> None:
+        if self._authenticator:
+            call.task = asyncio.create_task(self._authenticate(call, self._authenticator), name="otlp authentication")
+        elif self._signal not in self._intake.signals:
+            raise unserved(unused(self._signal))
+
+    def received(self, call: Call, message: bytes) -> None:
+        call.task = asyncio.create_task(self._answer(call, message, call.task), name="otlp request")
+
+    def ended(self, call: Call) -> None:
+        """`received` has begun the answer."""
+
+    async def _authenticate(self, call: Call, authenticator: ServerAuthenticator) -> None:
+        try:
+            await check(authenticator, call.headers)
+        except RequestFailure as failure:
+            self._refuse(call, failure)
+
+    async def _answer(self, call: Call, message: bytes, authentication: "asyncio.Task[None] | None") -> None:
+        try:
+            if authentication:
+                await authentication
+            if not call.closed:
+                await self._take(call, message)
+                call.succeed(b"")
+        except RequestFailure as failure:
+            self._refuse(call, failure)
+        except Exception:
+            self._refuse(call, unexpected())
+            raise
+
+    async def _take(self, call: Call, message: bytes) -> None:
+        if self._signal not in self._intake.signals:
+            raise unserved(unused(self._signal))
+        if call.encoding and call.encoding != "identity":
+            message = await self._decompressed(call, message)
+        await self._intake.take(self._signal, message, TRANSPORT)
+
+    async def _decompressed(self, call: Call, message: bytes) -> bytes:
+        if call.encoding not in COMPRESSIONS:
+            known = ", ".join(COMPRESSIONS)
+            raise unsupported(f"grpc-encoding {call.encoding:.100} is not supported; use {known}")
+        size, limit = len(message) * 4, self._max_message
+        message = await in_thread_if_large(size, decompress, call.encoding, message, limit, "max_recv_msg_size_mib")
+        call.hold.add(len(message))
+        return message
+
+    def _refuse(self, call: Call, failure: RequestFailure) -> None:
+        self._intake.count(failure, TRANSPORT)
+        call.fail(failure)
+
+
+async def check(authenticator: ServerAuthenticator, headers: Mapping[str, str]) -> None:
+    """Raises `RequestFailure` if a request has no valid credentials."""
+    try:
+        await authenticator.authenticate(headers)
+    except Unauthenticated as error:
+        raise unauthenticated(str(error)) from error

@@ -1,0 +1,69 @@
+"""The gRPC server of the receiver: its methods, and its options in terms of HTTP/2."""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from otel_zernel.authentication import ServerAuthenticator
+from otel_zernel.component import Context
+from otel_zernel_receivers.otlp.config import GrpcConfig
+from otel_zernel_receivers.otlp.failures import unserved
+from otel_zernel_receivers.otlp.grpc.export import ExportMethod
+from otel_zernel_receivers.otlp.grpc.health import NAME, HealthService
+from otel_zernel_receivers.otlp.grpc.reflection import ReflectionService
+from otel_zernel_receivers.otlp.grpc.services import METHOD, SERVICES
+from otel_zernel_receivers.otlp.http2 import Http2Limits, Http2Server, Method, serve_http2
+from otel_zernel_receivers.otlp.intake import OtlpIntake
+
+
+@asynccontextmanager
+async def serve_grpc(
+    config: GrpcConfig,
+    listener: socket.socket,
+    tls: Callable[[], ssl.SSLContext] | None,
+    intake: OtlpIntake,
+    context: Context,
+    authenticator: ServerAuthenticator | None,
+) -> AsyncIterator[None]:
+    """Serves on a listening socket, and closes it at the end. Running calls then have 0.8 s to finish."""
+    limits = limits_of(config)
+    health = HealthService(name for signal, name in SERVICES.items() if signal in intake.signals)
+    methods: dict[str, Method] = {
+        **health.methods(),
+        **ReflectionService((*SERVICES.values(), NAME)).methods(),
+        **{
+            f"/{name}/{METHOD}": ExportMethod(signal, intake, authenticator, limits.message)
+            for signal, name in SERVICES.items()
+        },
+    }
+    server = Http2Server(_route(methods), intake.room, limits, context.clock.monotonic, context.logger, tls)
+    async with serve_http2(server, listener, health.stop):
+        yield
+
+
+def _route(methods: Mapping[str, Method]) -> Callable[[Mapping[str, str]], Method]:
+    def find(headers: Mapping[str, str]) -> Method:
+        path = headers.get(":path", "")
+        if method := methods.get(path):
+            return method
+        raise unserved(f"there is no method {path:.100}")
+
+    return find
+
+
+def limits_of(config: GrpcConfig) -> Http2Limits:
+    """The limits that the options describe."""
+    server, policy = config.keepalive.server_parameters, config.keepalive.enforcement_policy
+    usual = Http2Limits()
+    return Http2Limits(
+        message=config.max_recv_msg_size_mib << 20 or usual.message,
+        streams=config.max_concurrent_streams or usual.streams,
+        ping_after=server.time,
+        ping_time=server.timeout,
+        idle_time=server.max_connection_idle,
+        age=server.max_connection_age,
+        age_grace=server.max_connection_age_grace,
+        least_ping_interval=policy.min_time,
+        pings_without_calls=policy.permit_without_stream,
+    )

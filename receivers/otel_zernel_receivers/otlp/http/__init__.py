@@ -1,0 +1,1 @@
+"""OTLP over HTTP: the application that answers requests."""

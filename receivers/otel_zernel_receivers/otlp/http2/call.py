@@ -1,0 +1,263 @@
+"""One call: a stream of HTTP/2 whose messages are those of gRPC."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from otel_zernel_receivers.otlp.failures import RequestFailure, too_large, undecodable
+from otel_zernel_receivers.otlp.http2.limits import Http2Limits
+from otel_zernel_receivers.otlp.http2.wire import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FRAME_HEAD,
+    HEADERS,
+    LEAST_FRAME,
+    RST_STREAM,
+    UINT32,
+    ErrorCode,
+    frame,
+    message_of,
+    read_prefix,
+    response_headers,
+    trailers,
+)
+from otel_zernel_receivers.otlp.intake import Hold, Room
+
+_PREFIX = 5
+"""Bytes before a message: its compression flag and its length."""
+_OK = trailers(0, "")
+_FRAMES = (
+    frame(HEADERS, END_HEADERS, 0, response_headers()),
+    frame(DATA, 0, 0, message_of(b"")),
+    frame(HEADERS, END_STREAM | END_HEADERS, 0, _OK),
+)
+_SUCCESS = b"".join(one[:5] + b"\xff" * 4 + one[FRAME_HEAD:] for one in _FRAMES).split(b"\xff" * 4)
+"""The usual answer, an empty message and success: the id of the stream belongs between the pieces."""
+
+
+class CallConnection(Protocol):
+    """The connection's streams, as its calls see them."""
+
+    write: Callable[[bytes], None]
+    """Sends frames."""
+    limits: Http2Limits
+    room: Room
+    now: Callable[[], float]
+    send_window: int
+    initial_send_window: int
+
+    def forget(self, call: "Call") -> None:
+        """The call is answered."""
+
+
+class Method(Protocol):
+    """Answers the calls of one method. Every function may raise `RequestFailure`, which ends the call."""
+
+    streams: bool
+    """Whether `received` is called for each message. Else there is one message, and it is complete."""
+
+    def begin(self, call: "Call") -> None:
+        """The headers have arrived, and nothing else was read."""
+
+    def received(self, call: "Call", message: bytes) -> None:
+        """A message has arrived; it is decompressed only if `call.encoding` is empty."""
+
+    def ended(self, call: "Call") -> None:
+        """The client sends no more messages."""
+
+
+class Call:
+    """A running call. The connection feeds it; its method answers."""
+
+    __slots__ = (
+        "_answers",
+        "_begun",
+        "_connection",
+        "_is_compressed",
+        "_needed",
+        "_parts",
+        "_size",
+        "closed",
+        "encoding",
+        "half_closed",
+        "headers",
+        "hold",
+        "id",
+        "method",
+        "send_window",
+        "started",
+        "task",
+        "waits",
+    )
+
+    def __init__(self, id_: int, headers: Mapping[str, str], method: Method, connection: "CallConnection") -> None:
+        self.id = id_
+        self.headers = headers
+        self.method = method
+        self.hold: Hold = connection.room.take(self.fail)
+        self.started = connection.now()
+        self.encoding = ""
+        """The compression of the message that is being delivered."""
+        self.task: asyncio.Task[None] | None = None
+        """Work for the call. It is cancelled if the client gives up."""
+        self.send_window = connection.initial_send_window
+        self.half_closed = False
+        """Whether the client sends no more."""
+        self.closed = False
+        self.waits = False
+        """Whether an answer waits for the client's window."""
+        self._connection = connection
+        self._answers: deque[tuple[bytes, bytes | None]] = deque()
+        """What waits for the client's window: data, and the trailers behind them."""
+        self._begun = False
+        self._parts: list[bytes | memoryview] = []
+        self._size = 0
+        self._needed = 0
+        """Length of the message that is arriving; meaningful once its prefix was read."""
+        self._is_compressed = -1
+        """1 or 0; -1 until the prefix was read."""
+
+    # What the client sends
+
+    def feed(self, data: bytes) -> None:
+        """More bytes of the body. Raises `RequestFailure`."""
+        self.hold.add(len(data))
+        self._parts.append(data)
+        self._size += len(data)
+        self._read_prefix()
+        if self.method.streams:
+            while self._is_compressed >= 0 and self._size >= self._needed:
+                self._deliver_one()
+        elif self._is_compressed >= 0 and self._size > self._needed:
+            raise undecodable("the request has several messages")
+
+    def end(self) -> None:
+        """The client has sent everything. Raises `RequestFailure`."""
+        self.half_closed = True
+        self.hold.arrived()
+        if not self.method.streams:
+            if self._is_compressed < 0 or self._size < self._needed:
+                raise undecodable("the request ends before its message does")
+            message = b"".join(self._parts)
+            self._parts = []
+            self.encoding = self.headers.get("grpc-encoding", "identity") if self._is_compressed else ""
+            self.method.received(self, message)
+        self.method.ended(self)
+
+    def _read_prefix(self) -> None:
+        if self._is_compressed >= 0 or self._size < _PREFIX:
+            return
+        whole = b"".join(self._parts)
+        self._is_compressed, self._needed = read_prefix(whole)
+        limit = self._connection.limits.message
+        if self._needed > limit:
+            raise too_large(f"the message has {self._needed} bytes; max_recv_msg_size_mib allows {limit}")
+        self._parts, self._size = [memoryview(whole)[_PREFIX:]], self._size - _PREFIX
+
+    def _deliver_one(self) -> None:
+        """Delivers the first of several messages."""
+        whole = b"".join(self._parts)
+        message, rest = whole[: self._needed], whole[self._needed :]
+        self._parts, self._size, self._is_compressed = [rest], len(rest), -1
+        self.hold.shrink(_PREFIX + len(message))
+        self.method.received(self, message)
+        self._read_prefix()
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether the client still sends a single message."""
+        return not (self.half_closed or self.closed or self.method.streams)
+
+    # What the method answers
+
+    def send(self, message: bytes) -> None:
+        """Answers with a message."""
+        self._answer(message_of(message), None)
+
+    def succeed(self, message: bytes | None = None) -> None:
+        """Ends the call with success, after one more message if it is given."""
+        if message == b"" and self._may_answer_at_once():
+            self._connection.send_window -= _PREFIX
+            self._connection.write(UINT32.pack(self.id).join(_SUCCESS))
+            self.close()
+            return
+        self._answer(message_of(message) if message is not None else b"", _OK)
+
+    def fail(self, failure: RequestFailure) -> None:
+        """Ends the call with an error. Without an earlier message, that is one frame."""
+        if self.closed:
+            return
+        if self._begun:
+            self._answer(b"", _status(failure))
+        else:
+            self._begun = True
+            self._connection.write(refusal(self.id, failure, half_closed=self.half_closed))
+            self.close()
+
+    def give_up(self) -> None:
+        """The client waits for no answer."""
+        if self.task:
+            self.task.cancel()
+        self.close()
+
+    def close(self) -> None:
+        """Forgets the call. Its answers are complete, or nobody waits for them."""
+        if not self.closed:
+            self.closed = True
+            self._parts = []
+            self._answers.clear()
+            self._connection.forget(self)
+
+    def flush(self) -> None:
+        """Writes as much as the client's window allows."""
+        self.waits = False
+        while self._answers and not self.closed:
+            data, end = self._answers.popleft()
+            while data:
+                size = min(len(data), LEAST_FRAME, self.send_window, self._connection.send_window)
+                if size <= 0:
+                    self._answers.appendleft((data, end))
+                    self.waits = True
+                    return
+                self._connection.write(frame(DATA, 0, self.id, data[:size]))
+                self._connection.send_window -= size
+                self.send_window -= size
+                data = data[size:]
+            if end is not None:
+                self._connection.write(frame(HEADERS, END_STREAM | END_HEADERS, self.id, end) + self._reset())
+                self.close()
+
+    def _may_answer_at_once(self) -> bool:
+        """Whether nothing was sent, and the client's windows allow an empty message."""
+        windows = min(self.send_window, self._connection.send_window)
+        return self.half_closed and not (self._begun or self.closed) and windows >= _PREFIX
+
+    def _answer(self, data: bytes, end: bytes | None) -> None:
+        if self.closed:
+            return
+        if not self._begun:
+            self._begun = True
+            self._connection.write(frame(HEADERS, END_HEADERS, self.id, response_headers()))
+        self._answers.append((data, end))
+        self.flush()
+
+    def _reset(self) -> bytes:
+        return b"" if self.half_closed else _stop(self.id)
+
+
+def refusal(stream: int, failure: RequestFailure, *, half_closed: bool) -> bytes:
+    """The frames that end a call before any answer."""
+    end = frame(HEADERS, END_STREAM | END_HEADERS, stream, response_headers() + _status(failure))
+    return end if half_closed else end + _stop(stream)
+
+
+def _status(failure: RequestFailure) -> bytes:
+    details = failure.as_status().SerializeToString() if failure.retry_after is not None else b""
+    return trailers(failure.code, str(failure), details)
+
+
+def _stop(stream: int) -> bytes:
+    """After an early answer: the client need not send the rest."""
+    return frame(RST_STREAM, 0, stream, UINT32.pack(ErrorCode.NO_ERROR))

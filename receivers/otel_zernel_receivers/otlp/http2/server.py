@@ -1,0 +1,141 @@
+"""Listens for HTTP/2: bounds the number of connections, and ends them at its own end."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from otel_zernel.component import Logger
+from otel_zernel_receivers.otlp.http2.connection import Http2Connection
+from otel_zernel_receivers.otlp.http2.limits import Http2Limits
+from otel_zernel_receivers.otlp.http2.streams import Route
+from otel_zernel_receivers.otlp.intake import Room
+
+_SWEEP: Final = 0.25
+"""Seconds between two checks of the connections' deadlines."""
+GRACE: Final = 0.8
+"""Seconds in which calls may finish at the end. A receiver ends within 1 s."""
+_LAST_WORDS: Final = 0.1
+"""Seconds in which the last answers are sent."""
+_OUT_OF_FILES: Final = 0.1
+"""Seconds until the next attempt if the system has no file descriptor for a new connection."""
+
+
+class Http2Server:
+    """Accepts connections on a listening socket while it is entered."""
+
+    def __init__(
+        self,
+        route: Route,
+        room: Room,
+        limits: Http2Limits,
+        now: Callable[[], float],
+        logger: Logger,
+        tls: Callable[[], ssl.SSLContext] | None,
+    ) -> None:
+        self._route = route
+        self._room = room
+        self._limits = limits
+        self._now = now
+        self._logger = logger
+        self._tls = tls
+        self._most = min(limits.connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self._connections: set[Http2Connection] = set()
+        self._opening: dict[asyncio.Task[None], None] = {}
+        """The connections whose TLS handshake is not finished, the oldest first."""
+
+    async def accept(self, listener: socket.socket) -> None:
+        """Accepts connections until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                self._logger.warning("Cannot accept a connection; trying again: %s", error.strerror)
+                self._make_room()
+                await asyncio.sleep(_OUT_OF_FILES)
+                continue
+            if len(self._connections) + len(self._opening) >= self._most and not self._make_room():
+                client.close()
+                continue
+            opening = asyncio.create_task(self._open(client), name="http2 connection")
+            self._opening[opening] = None
+            opening.add_done_callback(lambda task: self._opening.pop(task, None))
+
+    async def sweep(self) -> None:
+        """Ends what takes too long, until cancelled."""
+        while True:
+            await asyncio.sleep(_SWEEP)
+            now = self._now()
+            for connection in list(self._connections):
+                connection.sweep(now, _SWEEP)
+
+    async def end(self) -> None:
+        """Lets running calls finish, refuses the rest, and closes every connection."""
+        for opening in self._opening:
+            opening.cancel()
+        for connection in list(self._connections):
+            connection.go_away()
+        await self._until_closed(GRACE)
+        for connection in list(self._connections):
+            connection.refuse_all()
+        await self._until_closed(_LAST_WORDS)
+        for connection in list(self._connections):
+            connection.abort()
+
+    async def _until_closed(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._connections:  # noqa: ASYNC110  # a connection ends in a callback of the transport
+                    await asyncio.sleep(0.005)
+
+    async def _open(self, client: socket.socket) -> None:
+        if client.family != socket.AF_UNIX:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls: dict[str, Any] = {}
+        if self._tls:
+            context = self._tls()
+            context.set_alpn_protocols(["h2"])
+            tls = {"ssl": context, "ssl_handshake_timeout": self._limits.head_time, "ssl_shutdown_timeout": 1.0}
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(self._make, client, **tls)
+        except OSError as error:  # also ssl.SSLError and TimeoutError
+            self._logger.debug("A connection failed before its first request: %s", error)
+        except asyncio.CancelledError:
+            client.close()
+            raise
+
+    def _make(self) -> Http2Connection:
+        connection = Http2Connection(self._route, self._room, self._limits, self._now, self._connections.discard)
+        self._connections.add(connection)
+        return connection
+
+    def _make_room(self) -> bool:
+        """Closes the connection that is idle longest, or that has not finished its handshake longest."""
+        idle = [connection for connection in self._connections if connection.is_idle]
+        if idle:
+            min(idle, key=lambda connection: connection.idle_since).abort()
+        elif opening := next(iter(self._opening), None):
+            opening.cancel()
+        return bool(idle)
+
+
+@asynccontextmanager
+async def serve_http2(
+    server: Http2Server, listener: socket.socket, stopping: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Serves on a listening socket. At the end, `stopping` is called before the last answers."""
+    tasks = [asyncio.create_task(work, name="http2 server") for work in (server.accept(listener), server.sweep())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        listener.close()
+        stopping()
+        await server.end()

@@ -1,0 +1,280 @@
+"""The streams of one connection: opens calls, keeps the windows, and counts what a client sends in excess. RFC 9113.
+
+It bounds floods of pings, settings, resets, empty frames and CONTINUATION frames, and header bombs.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from otel_zernel_receivers.otlp.failures import RequestFailure
+from otel_zernel_receivers.otlp.http2 import limits as bounds
+from otel_zernel_receivers.otlp.http2.call import Call, Method, refusal
+from otel_zernel_receivers.otlp.http2.headers import HeaderBlocks, unpadded
+from otel_zernel_receivers.otlp.http2.limits import Http2Limits
+from otel_zernel_receivers.otlp.http2.pings import Pings
+from otel_zernel_receivers.otlp.http2.wire import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    DEFAULT_WINDOW,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    LARGEST_WINDOW,
+    PING,
+    PRIORITY,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTING,
+    SETTINGS,
+    UINT32,
+    WINDOW_UPDATE,
+    ConnectionBroken,
+    ErrorCode,
+    Headers,
+    frame,
+    window_update,
+)
+from otel_zernel_receivers.otlp.intake import Room
+
+Route = Callable[[Mapping[str, str]], Method]
+"""Finds the method of a call by its headers. Raises `RequestFailure`."""
+
+_OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
+_OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
+_SIZES: Final = {RST_STREAM: 4, PRIORITY: 5, PING: 8, WINDOW_UPDATE: 4}
+"""Bytes of the frames of fixed size."""
+
+
+class Streams:
+    """Handles the frames of one connection. `write` sends frames; `emptied` is called when the last call ends."""
+
+    def __init__(
+        self,
+        route: Route,
+        room: Room,
+        limits: Http2Limits,
+        now: Callable[[], float],
+        write: Callable[[bytes], None],
+        emptied: Callable[[], None],
+    ) -> None:
+        self.limits = limits
+        self.room = room
+        self.now = now
+        self.write = write
+        self.calls: dict[int, Call] = {}
+        self.pings = Pings(limits, now)
+        self.send_window = DEFAULT_WINDOW
+        self.initial_send_window = DEFAULT_WINDOW
+        """The window of new streams."""
+        self.last = 0
+        """The newest stream of the client."""
+        self.head_deadline: float | None = now() + limits.head_time
+        """For the first settings, and for a header block."""
+        self.accepts = True
+        """Whether new calls are answered. They are ignored after GOAWAY."""
+        self._route = route
+        self._emptied = emptied
+        self._blocks = HeaderBlocks()
+        self._body_of: Call | None = None
+        """The call whose data is arriving; None if it is forgotten."""
+        self._body_ends = False
+        self._unacknowledged = 0
+        """Bytes of data that the connection's window lacks."""
+        self._nuisances = 0.0
+        self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
+            DATA: self._padded_data,
+            HEADERS: self._begin_block,
+            CONTINUATION: self._extend_block,
+            RST_STREAM: self._reset,
+            SETTINGS: self._settings,
+            PUSH_PROMISE: self._promise,
+            PING: self._ping,
+            WINDOW_UPDATE: self._window,
+        }
+
+    # Frames
+
+    def check(self, kind: int, flags: int, stream: int) -> None:
+        if self._blocks.stream:
+            if kind != CONTINUATION or stream != self._blocks.stream:
+                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
+        elif self.head_deadline is not None:
+            if kind != SETTINGS or flags & ACK:
+                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+            self.head_deadline = None
+        if kind in (_OF_CONNECTION if stream else _OF_STREAM):
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a frame is on a wrong stream")
+
+    def handle(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if len(payload) != _SIZES.get(kind, len(payload)):
+            raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of kind {kind} has {len(payload)} bytes")
+        if kind not in (DATA, HEADERS):
+            self._annoy()
+        if handler := self._handlers.get(kind):
+            handler(flags, stream, payload)
+
+    # Bodies
+
+    def begin_body(self, stream: int, length: int, *, ends: bool) -> None:
+        if stream > self.last:
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "data on a stream that is not open")
+        call = self.calls.get(stream)
+        if call and call.half_closed:
+            raise ConnectionBroken(ErrorCode.STREAM_CLOSED, "data after the end of a request")
+        if not length and not ends:
+            self._annoy()
+        self._body_of, self._body_ends = call, ends
+
+    def read_body(self, data: bytes) -> None:
+        self._consume(len(data))
+        call = self._body_of
+        if call and not call.closed:
+            try:
+                call.feed(data)
+            except RequestFailure as failure:
+                call.fail(failure)
+
+    def end_body(self) -> None:
+        call, self._body_of = self._body_of, None
+        if call and self._body_ends:
+            self._end(call)
+
+    def _padded_data(self, flags: int, stream: int, payload: bytes) -> None:
+        content = unpadded(payload)
+        self._consume(len(payload) - len(content))
+        self.begin_body(stream, len(content), ends=bool(flags & END_STREAM))
+        self.read_body(content)
+        self.end_body()
+
+    def _consume(self, size: int) -> None:
+        """Gives the connection's window back. `Room` bounds the memory."""
+        self._unacknowledged += size
+        if self._unacknowledged > bounds.CONNECTION_WINDOW // 2:
+            self.write(window_update(0, self._unacknowledged))
+            self._unacknowledged = 0
+
+    def _end(self, call: Call) -> None:
+        self._nuisances = max(0.0, self._nuisances - bounds.FORGIVEN_A_REQUEST)
+        if not call.closed:
+            try:
+                call.end()
+            except RequestFailure as failure:
+                call.fail(failure)
+
+    # Headers
+
+    def _begin_block(self, flags: int, stream: int, payload: bytes) -> None:
+        self._finish_block(stream, self._blocks.begin(flags, stream, payload))
+
+    def _extend_block(self, flags: int, stream: int, payload: bytes) -> None:
+        self._finish_block(stream, self._blocks.extend(flags, payload))
+
+    def _finish_block(self, stream: int, headers: Headers | None) -> None:
+        if headers is None:
+            self.head_deadline = self.head_deadline or self.now() + self.limits.head_time
+            return
+        self.head_deadline = None
+        if call := self.calls.get(stream):
+            if call.half_closed or not self._blocks.ends:
+                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "headers inside of a request")
+            self._end(call)
+        elif stream <= self.last:
+            self._annoy()  # trailers of a call that was answered early
+        elif not stream % 2:
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a client has odd streams")
+        else:
+            self.last = stream
+            if self.accepts:
+                self._open(stream, headers, ends=self._blocks.ends)
+
+    def _open(self, stream: int, headers: Headers, *, ends: bool) -> None:
+        if len(self.calls) >= self.limits.streams:
+            self._annoy()
+            self.write(frame(RST_STREAM, 0, stream, UINT32.pack(ErrorCode.REFUSED_STREAM)))
+            return
+        try:
+            method = self._route(headers)
+        except RequestFailure as failure:
+            self.write(refusal(stream, failure, half_closed=ends))
+            return
+        call = Call(stream, headers, method, self)
+        self.calls[stream] = call
+        try:
+            call.hold.add(bounds.CALL)
+            method.begin(call)
+        except RequestFailure as failure:
+            call.half_closed = ends
+            call.fail(failure)
+        if ends:
+            self._end(call)
+
+    # Control
+
+    def _reset(self, _: int, stream: int, __: bytes) -> None:
+        if stream > self.last:
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a reset of a stream that is not open")
+        if call := self.calls.get(stream):
+            call.give_up()
+
+    def _settings(self, flags: int, _: int, payload: bytes) -> None:
+        if len(payload) % SETTING.size or (flags & ACK and payload):
+            raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS has a wrong size")
+        if flags & ACK:
+            return
+        windows = [value for name, value in SETTING.iter_unpack(payload) if name == INITIAL_WINDOW_SIZE]
+        if windows:
+            self._resize_windows(windows[-1])
+        self.write(frame(SETTINGS, ACK, 0))
+
+    def _resize_windows(self, size: int) -> None:
+        if size > LARGEST_WINDOW:
+            raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "a window is too large")
+        change, self.initial_send_window = size - self.initial_send_window, size
+        for call in self.calls.values():
+            call.send_window += change
+        self._flush()
+
+    def _promise(self, _: int, __: int, ___: bytes) -> None:
+        raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
+
+    def _window(self, _: int, stream: int, payload: bytes) -> None:
+        change = int.from_bytes(payload) & LARGEST_WINDOW
+        if not change or stream > self.last:
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a window update is not valid")
+        if not stream:
+            self.send_window += change
+            if self.send_window > LARGEST_WINDOW:
+                raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "the window is too large")
+            self._flush()
+        elif call := self.calls.get(stream):
+            call.send_window += change
+            call.flush()
+
+    def _flush(self) -> None:
+        for call in [call for call in self.calls.values() if call.waits]:
+            call.flush()
+
+    def _ping(self, flags: int, _: int, payload: bytes) -> None:
+        if not flags & ACK:
+            self.pings.check(has_calls=bool(self.calls))
+            self.write(frame(PING, ACK, 0, payload))
+
+    def _annoy(self) -> None:
+        self._nuisances += 1
+        if self._nuisances > bounds.NUISANCES:
+            raise ConnectionBroken(ErrorCode.ENHANCE_YOUR_CALM, "too many control frames")
+
+    # The ends of calls
+
+    def forget(self, call: Call) -> None:
+        """The call is answered."""
+        self.pings.answered()
+        call.hold.give_back()
+        if self.calls.pop(call.id, None) and not self.calls:
+            self._emptied()
+
+    def forgive(self, nuisances: float) -> None:
+        """Time has passed."""
+        self._nuisances = max(0.0, self._nuisances - nuisances)

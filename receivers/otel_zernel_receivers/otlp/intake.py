@@ -1,0 +1,124 @@
+"""The path of a request that both transports share: from its bytes into the pipelines."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from otel_zernel.batch import Batch, Signal
+from otel_zernel.component import Context, Emit
+from otel_zernel.errors import DecodeError, Refused, Rejected
+from otel_zernel_receivers.otlp.failures import RequestFailure, busy, overloaded, rejected, undecodable
+
+_FIELDS: dict[Signal, str] = {"metrics": "metrics", "traces": "spans", "logs": "logs"}
+"""The parameters of `Batch.from_bytes`."""
+
+
+SLOW_AFTER: Final = 1.0
+"""Seconds after which a request that still arrives may be refused to make room for others."""
+
+
+class Room:
+    """The bytes of all requests that are being received and handed over, with a limit.
+
+    If there is no room, the requests that arrive slowly are refused, the oldest first: stalled senders cannot keep out
+    the others.
+    """
+
+    def __init__(self, limit: int, now: Callable[[], float]) -> None:
+        """`limit` is in bytes, and `now` a monotonic clock in s."""
+        self.limit = limit
+        self.used = 0
+        self._now = now
+        self._arriving: OrderedDict[Hold, float] = OrderedDict()
+        """The requests that may be refused, by their start, the oldest first."""
+
+    def take(self, evict: Callable[[RequestFailure], None]) -> "Hold":
+        """The share of a new request, which is empty. `evict` refuses the request if it is slow."""
+        hold = Hold(self, evict)
+        self._arriving[hold] = self._now()
+        return hold
+
+    def arrived(self, hold: "Hold") -> None:
+        """The request is complete, and no longer slow."""
+        self._arriving.pop(hold, None)
+
+    def need(self, size: int) -> None:
+        """Raises a `RequestFailure` if there is no room for `size` bytes more."""
+        while self.used + size > self.limit and self._arriving:
+            oldest, start = next(iter(self._arriving.items()))
+            if self._now() - start < SLOW_AFTER:
+                break
+            oldest.give_back()
+            oldest.evict(overloaded("the request arrives slowly, and the receiver needs its room; send again later"))
+        if self.used + size > self.limit:
+            limit = self.limit >> 20
+            raise overloaded(f"the receiver holds max_in_flight_mib ({limit} MiB) of requests; send again later")
+
+
+class Hold:
+    """The bytes of one request."""
+
+    __slots__ = ("_room", "evict", "size")
+
+    def __init__(self, room: Room, evict: Callable[[RequestFailure], None]) -> None:
+        self._room = room
+        self.evict = evict
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """Takes room for `size` bytes more. Raises a `RequestFailure` if there is none."""
+        self._room.need(size)
+        self._room.used += size
+        self.size += size
+
+    def arrived(self) -> None:
+        """The request is complete: it keeps its room until `give_back`."""
+        self._room.arrived(self)
+
+    def shrink(self, size: int) -> None:
+        """Frees room for `size` bytes."""
+        self._room.used -= size
+        self.size -= size
+
+    def give_back(self) -> None:
+        """Frees everything. Safe to call twice."""
+        self.arrived()
+        self.shrink(self.size)
+
+
+class OtlpIntake:
+    """Hands requests over to the pipelines, and counts those that are not accepted."""
+
+    def __init__(self, emit: Emit, context: Context, limit: int) -> None:
+        self.signals = context.signals
+        """The signals that the pipelines use."""
+        self.room = Room(limit, context.clock.monotonic)
+        self._emit = emit
+        self._refused = context.meter.create_counter(
+            "zernel.otlp.refused_requests",
+            "{request}",
+            "Requests that the otlp receiver did not accept, by transport and reason.",
+        )
+
+    async def take(self, signal: Signal, body: bytes, transport: str) -> None:
+        """Returns when the pipelines have accepted an encoded export request. Raises `RequestFailure`."""
+        try:
+            batch = Batch.from_bytes(**{_FIELDS[signal]: body})
+        except DecodeError as error:
+            raise undecodable(f"the request is not a valid OTLP message: {error}") from error
+        await self.accept(batch, transport)
+
+    async def accept(self, batch: Batch, transport: str) -> None:
+        """Returns when the pipelines have accepted the batch. An empty one needs none. Raises `RequestFailure`."""
+        if not batch.item_count:
+            return
+        try:
+            await self._emit(batch, transport=transport)
+        except Refused as error:
+            raise busy(error) from error
+        except Rejected as error:
+            raise rejected(f"the collector cannot accept this request: {error}") from error
+
+    def count(self, failure: RequestFailure, transport: str) -> None:
+        """Counts a request that is not accepted."""
+        self._refused.add(1, {"reason": failure.reason, "transport": transport})

@@ -1,0 +1,88 @@
+"""The otlp receiver."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from otel_zernel.authentication import server_authenticator
+from otel_zernel.component import Context, Emit, Receiver
+from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.serving import serve
+from otel_zernel.net.tls import ServerTls
+from otel_zernel.net.tls_config import ServerTlsConfig
+from otel_zernel.types import Address
+from otel_zernel_receivers.otlp.config import GrpcConfig, HttpConfig, OtlpReceiverConfig
+from otel_zernel_receivers.otlp.intake import OtlpIntake
+from otel_zernel_receivers.otlp.places import listening, resolve
+
+CONNECTIONS = 4096
+"""Open connections of each server."""
+
+
+class OtlpReceiver(Receiver):
+    """Receives metrics, spans and log records over OTLP, by gRPC and HTTP."""
+
+    Config = OtlpReceiverConfig
+    stability = "beta"
+    config: OtlpReceiverConfig
+
+    def __init__(self, config: OtlpReceiverConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.addresses: dict[str, Address | Path] = {}
+        """Where each protocol listens, with the actual port, while the receiver runs."""
+
+    async def run(self, emit: Emit) -> None:
+        """Serves until cancelled. Running requests then have 0.8 s to finish."""
+        intake = OtlpIntake(emit, self.context, self.config.max_in_flight_mib << 20)
+        async with AsyncExitStack() as stack:
+            if grpc := self.config.protocols.grpc:
+                self.addresses["grpc"] = await stack.enter_async_context(self._grpc(grpc, intake))
+            if http := self.config.protocols.http:
+                self.addresses["http"] = await stack.enter_async_context(self._http(http, intake))
+            places = " and ".join(f"{name} on {place}" for name, place in self.addresses.items())
+            self.context.logger.info("Listening for OTLP over %s", places)
+            await asyncio.Event().wait()
+
+    @asynccontextmanager
+    async def _grpc(self, config: GrpcConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:
+        from otel_zernel_receivers.otlp.grpc.server import serve_grpc
+
+        section = f"{self.context.path}::protocols::grpc"
+        place = await resolve(config, f"{section}::endpoint")
+        authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
+        async with AsyncExitStack() as stack:
+            tls = await self._tls(config.tls, section, stack)
+            listener = stack.enter_context(listening(place, f"{section}::endpoint"))
+            server = serve_grpc(config, listener, tls.context if tls else None, intake, self.context, authenticator)
+            await stack.enter_async_context(server)
+            yield Address(*listener.getsockname()[:2]) if isinstance(place, Address) else place
+
+    @asynccontextmanager
+    async def _http(self, config: HttpConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:
+        from otel_zernel_receivers.otlp.http.app import HttpApp
+
+        section = f"{self.context.path}::protocols::http"
+        place: Any = await resolve(config, f"{section}::endpoint")
+        authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
+        app = HttpApp(config, intake, authenticator)
+        async with AsyncExitStack() as stack:
+            tls = await self._tls(config.tls, section, stack)
+            server = serve(app, place, f"{section}::endpoint", tls=tls.context if tls else None, limits=_limits(config))
+            yield await stack.enter_async_context(server)
+
+    async def _tls(self, config: ServerTlsConfig | None, section: str, stack: AsyncExitStack) -> ServerTls | None:
+        if config is None:
+            return None
+        return await stack.enter_async_context(ServerTls(config, f"{section}::tls", self.context))
+
+
+def _limits(config: HttpConfig) -> ServerLimits:
+    return ServerLimits(
+        head_time=config.read_header_timeout,
+        body_time=config.read_timeout,
+        write_time=config.write_timeout,
+        idle_time=config.idle_timeout,
+        connections=CONNECTIONS,
+    )

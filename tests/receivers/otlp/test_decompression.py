@@ -1,0 +1,96 @@
+"""Decompression stops at its limit: 10 GB of zeros take no more memory than the limit."""
+
+import gzip
+import resource
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_zernel_receivers.otlp.decompression import decompress
+from otel_zernel_receivers.otlp.failures import RequestFailure
+
+LIMIT = 20 << 20
+BOMB = 10 << 30
+"""Bytes after decompression."""
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zlib": zlib.compress,
+    "deflate": zlib.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+}
+
+
+@pytest.mark.parametrize("encoding", COMPRESS)
+@settings(max_examples=50)
+@given(body=st.binary(max_size=2000))
+def test_every_encoding_is_undone(encoding: str, body: bytes) -> None:
+    assert decompress(encoding, COMPRESS[encoding](body), 2000, "limit") == body
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_several_members_are_one_body(encoding: str) -> None:
+    pieces = COMPRESS[encoding](b"one ") + COMPRESS[encoding](b"two")
+    assert decompress(encoding, pieces, 7, "limit") == b"one two"
+    with pytest.raises(RequestFailure, match="larger than limit"):
+        decompress(encoding, pieces, 6, "limit")
+
+
+@pytest.mark.parametrize("encoding", COMPRESS)
+@settings(max_examples=100)
+@given(data=st.data())
+def test_damaged_bodies_are_undecodable_or_too_large(encoding: str, data: st.DataObject) -> None:
+    whole = bytearray(COMPRESS[encoding](b"0123456789" * 20))
+    position = data.draw(st.integers(0, len(whole) - 1))
+    whole[position] ^= data.draw(st.integers(1, 255))
+    cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        assert len(decompress(encoding, cut, 500, "limit")) <= 500
+    except RequestFailure as failure:
+        assert failure.reason in ("undecodable", "too_large")  # noqa: PT017
+
+
+def zeros(compressor: Any, flush: Callable[[], bytes]) -> Iterator[bytes]:
+    """One GiB of zeros, compressed."""
+    for _ in range(1 << 6):
+        yield compressor.compress(bytes(1 << 24))
+    yield flush()
+
+
+def bomb(encoding: str) -> bytes:
+    """10 GiB of zeros. The members or frames of gzip and zstd are of 1 GiB; zlib has one stream of 1 GiB."""
+    if encoding == "zstd":
+        compressor = zstandard.ZstdCompressor(level=1).compressobj()
+        return b"".join(zeros(compressor, compressor.flush)) * (BOMB >> 30)
+    window = 31 if encoding == "gzip" else 15
+    stream = zlib.compressobj(1, wbits=window)
+    return b"".join(zeros(stream, stream.flush)) * (BOMB >> 30 if encoding == "gzip" else 1)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zlib", "zstd"])
+def test_a_bomb_is_too_large_and_takes_no_memory(encoding: str) -> None:
+    body = bomb(encoding)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(RequestFailure, match="larger than limit"):
+        decompress(encoding, body, LIMIT, "limit")
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+    assert grown < 4 * LIMIT
+
+
+def test_a_zstd_frame_that_names_its_size_is_limited_too() -> None:
+    body = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(64 << 20))
+    assert zstandard.frame_content_size(body) == 64 << 20
+    with pytest.raises(RequestFailure, match="larger than limit"):
+        decompress("zstd", body, LIMIT, "limit")
+
+
+def test_a_zstd_window_beyond_8_mib_is_refused() -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=27)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    body = compressor.compress(bytes(1000)) + compressor.flush()
+    with pytest.raises(RequestFailure, match="not valid zstd"):
+        decompress("zstd", body, LIMIT, "limit")

@@ -1,0 +1,300 @@
+"""OTLP over HTTP: what is accepted arrives as it was sent, and every other request gets the documented answer."""
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import zstandard
+from google.rpc.code_pb2 import Code
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+
+from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.errors import CannotStart, Refused, Rejected
+from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel_receivers.otlp import OtlpReceiver
+from tests.receivers.otlp.serving import REQUESTS, Recording, gauge, receiving
+
+PROTO, JSON = {"content-type": "application/x-protobuf"}, {"content-type": "application/json"}
+REQUEST = gauge().SerializeToString()
+TO_JSON: Mapping[Signal, Callable[[Any], bytes]] = {"metrics": metrics_json, "traces": spans_json, "logs": logs_json}
+COMPRESS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "zlib": zlib.compress,
+    "deflate": zlib.compress,
+}
+
+
+def http(**options: Any) -> dict[str, Any]:
+    return {"http": {"endpoint": "localhost:0", **options}}
+
+
+@asynccontextmanager
+async def client_of(receiver: OtlpReceiver, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://{receiver.addresses['http']}", **options) as client:
+        yield client
+
+
+async def answer(body: bytes = REQUEST, headers: Any = PROTO, **options: Any) -> httpx.Response:
+    """The answer of a new receiver to one request for metrics."""
+    async with receiving(options.pop("emit", Recording()), http(**options)) as receiver, client_of(receiver) as client:
+        return await client.post("/v1/metrics", content=body, headers=headers)
+
+
+def status_of(response: httpx.Response) -> tuple[int, int, str]:
+    """The status of HTTP, and the code and the message of the `google.rpc.Status` in the body."""
+    if response.headers["content-type"] == "application/json":
+        status = json.loads(response.content)
+        return response.status_code, status["code"], status["message"]
+    assert response.headers["content-type"] == "application/x-protobuf"
+    message = Status.FromString(response.content)
+    return response.status_code, message.code, message.message
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+@pytest.mark.parametrize("compression", ["", *COMPRESS])
+async def test_the_received_bytes_are_forwarded(signal: Signal, compression: str) -> None:
+    downstream, request = Recording(), REQUESTS[signal].SerializeToString()
+    body = COMPRESS[compression](request) if compression else request
+    async with receiving(downstream, http()) as receiver, client_of(receiver) as client:
+        response = await client.post(f"/v1/{signal}", content=body, headers={**PROTO, "content-encoding": compression})
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-type"] == "application/x-protobuf"
+    assert [batch.bytes_of(signal) for batch in downstream.batches] == [request]
+    assert downstream.transports == ["http"]
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+@pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=utf-8"])
+async def test_json_means_the_same_as_protobuf(signal: Signal, content_type: str) -> None:
+    downstream, request = Recording(), REQUESTS[signal]
+    async with receiving(downstream, http()) as receiver, client_of(receiver) as client:
+        body = TO_JSON[signal](request)
+        response = await client.post(f"/v1/{signal}", content=body, headers={"content-type": content_type})
+    assert (response.status_code, response.content) == (200, b"{}")
+    assert response.headers["content-type"] == "application/json"
+    assert [batch.message(signal) for batch in downstream.batches] == [request]
+
+
+async def test_a_large_body_of_json_arrives_complete() -> None:
+    downstream, request = Recording(), gauge(2000)
+    async with receiving(downstream, http()) as receiver, client_of(receiver) as client:
+        body = gzip.compress(metrics_json(request))
+        response = await client.post("/v1/metrics", content=body, headers={**JSON, "content-encoding": "gzip"})
+    assert response.status_code == 200
+    assert downstream.batches[0].metrics == request
+
+
+@pytest.mark.parametrize(("body", "headers"), [(b"", PROTO), (b"{}", JSON), (b'{"resourceMetrics":[]}', JSON)])
+async def test_an_empty_request_is_a_success_and_goes_nowhere(body: bytes, headers: Mapping[str, str]) -> None:
+    downstream = Recording()
+    assert (await answer(body, headers, emit=downstream)).status_code == 200
+    assert downstream.batches == []
+
+
+@pytest.mark.parametrize("headers", [PROTO, JSON])
+@pytest.mark.parametrize(("after", "seconds"), [(None, "1"), (0.2, "1"), (7.5, "8")])
+async def test_a_refused_request_is_503_and_says_when_to_try_again(
+    headers: Mapping[str, str], after: float | None, seconds: str
+) -> None:
+    async def refuse(batch: Batch, *, transport: str = "") -> None:
+        raise Refused("sending queue is full: otlp", after)
+
+    response = await answer(REQUEST if headers is PROTO else metrics_json(gauge()), headers, emit=refuse)
+    assert status_of(response) == (503, Code.UNAVAILABLE, "sending queue is full: otlp")
+    assert response.headers["retry-after"] == seconds
+    if headers is PROTO:
+        info = RetryInfo()
+        assert Status.FromString(response.content).details[0].Unpack(info)
+        assert str(info.retry_delay.seconds) == seconds
+    else:
+        assert json.loads(response.content)["details"][0]["retryDelay"] == f"{seconds}s"
+
+
+async def test_a_rejected_request_is_500_and_must_not_be_repeated() -> None:
+    async def reject(batch: Batch, *, transport: str = "") -> None:
+        raise Rejected("an exporter without a queue dropped the batch")
+
+    response = await answer(emit=reject)
+    assert status_of(response)[:2] == (500, Code.INTERNAL)
+    assert "retry-after" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b"\xff\xff\xff", PROTO),
+        (b"{", JSON),
+        (b'{"resourceMetrics": 3}', JSON),
+        (b"not gzip", {**PROTO, "content-encoding": "gzip"}),
+        (gzip.compress(REQUEST)[:-9], {**PROTO, "content-encoding": "gzip"}),
+        (b"not zstd", {**PROTO, "content-encoding": "zstd"}),
+        (b"not zlib", {**PROTO, "content-encoding": "deflate"}),
+    ],
+)
+async def test_an_undecodable_request_is_400(body: bytes, headers: Mapping[str, str]) -> None:
+    response = await answer(body, headers)
+    assert status_of(response)[:2] == (400, Code.INTERNAL)
+    assert response.headers["content-type"] == headers["content-type"]
+
+
+@pytest.mark.parametrize("compression", ["br", "snappy", "gzip, gzip", "x" * 2000])
+async def test_an_unknown_encoding_is_400_and_the_answer_lists_the_known_ones(compression: str) -> None:
+    response = await answer(REQUEST, {**PROTO, "content-encoding": compression})
+    assert status_of(response)[:2] == (400, Code.UNIMPLEMENTED)
+    assert "use deflate, gzip, zlib, zstd" in status_of(response)[2]
+
+
+async def test_a_compression_that_is_switched_off_is_400() -> None:
+    body = gzip.compress(REQUEST)
+    response = await answer(body, {**PROTO, "content-encoding": "gzip"}, compression_algorithms=["", "zstd"])
+    assert status_of(response)[:2] == (400, Code.UNIMPLEMENTED)
+
+
+@pytest.mark.parametrize("compression", ["", *COMPRESS])
+async def test_a_body_over_the_limit_is_413_as_sent_and_as_decompressed(compression: str) -> None:
+    limit = 5000
+    for size, accepted in ((limit, True), (limit + 1, False)):
+        metrics = gauge()
+        metrics.resource_metrics[0].schema_url = "x" * (size - metrics.ByteSize() - 3)
+        body = metrics.SerializeToString()
+        assert len(body) == size
+        sent = COMPRESS[compression](body) if compression else body
+        response = await answer(sent, {**PROTO, "content-encoding": compression}, max_request_body_size=limit)
+        assert response.status_code == (200 if accepted else 413), size
+    assert status_of(response)[1:] == (
+        Code.RESOURCE_EXHAUSTED,
+        "the body is larger than max_request_body_size (5000 bytes)",
+    )
+
+
+async def test_a_chunked_body_over_the_limit_is_413() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield bytes(1000)
+
+    async with receiving(Recording(), http(max_request_body_size=5000)) as receiver, client_of(receiver) as client:
+        response = await client.post("/v1/metrics", content=endless(), headers=PROTO)
+    assert response.status_code == 413
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS"])
+async def test_another_method_is_405_in_plain_text(method: str) -> None:
+    async with receiving(Recording(), http()) as receiver, client_of(receiver) as client:
+        response = await client.request(method, "/v1/metrics")
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+    assert response.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("content_type", ["", "text/plain", "application/protobuf", "x" * 2000])
+async def test_another_content_type_is_415_in_plain_text(content_type: str) -> None:
+    response = await answer(headers={"content-type": content_type})
+    assert response.status_code == 415
+    assert response.headers["content-type"].startswith("text/plain")
+
+
+async def test_an_unknown_path_is_404_and_names_the_known_ones() -> None:
+    async with receiving(Recording(), http(metrics_url_path="/in")) as receiver, client_of(receiver) as client:
+        response = await client.post("/v1/metrics", content=REQUEST, headers=PROTO)
+        assert (await client.post("/in", content=REQUEST, headers=PROTO)).status_code == 200
+    assert status_of(response)[0] == 404
+    assert "OTLP is at /in, /v1/traces, /v1/logs" in status_of(response)[2]
+
+
+async def test_a_signal_that_no_pipeline_uses_is_404() -> None:
+    async with receiving(Recording(), http(), signals=frozenset({"traces"})) as receiver, client_of(receiver) as client:
+        response = await client.post("/v1/metrics", content=REQUEST, headers=JSON)
+    assert status_of(response) == (
+        404,
+        Code.UNIMPLEMENTED,
+        "no pipeline with this otlp receiver uses metrics; add the receiver to a metrics pipeline",
+    )
+
+
+async def test_requests_beyond_the_room_are_503_until_there_is_room_again() -> None:
+    open_, downstream = asyncio.Event(), Recording()
+
+    async def slow(batch: Batch, *, transport: str = "") -> None:
+        await open_.wait()
+        await downstream(batch, transport=transport)
+
+    body = gauge(2000).SerializeToString()
+    async with receiving(slow, http(), max_in_flight_mib=1) as receiver, client_of(receiver) as client:
+        posts = [asyncio.create_task(client.post("/v1/metrics", content=body, headers=PROTO)) for _ in range(3)]
+        done, _ = await asyncio.wait(posts, return_when=asyncio.FIRST_COMPLETED)
+        assert status_of(next(iter(done)).result())[0] == 503
+        open_.set()
+        statuses = [response.status_code for response in await asyncio.gather(*posts)]
+        assert (await client.post("/v1/metrics", content=body, headers=PROTO)).status_code == 200
+    assert len(downstream.batches) == 1 + statuses.count(200) >= 2
+
+
+async def test_configured_headers_are_in_every_answer() -> None:
+    options = {"response_headers": {"X-Gateway": "one"}, "keep_alives_enabled": False}
+    for body in (REQUEST, b"\xff"):
+        response = await answer(body, **options)
+        assert (response.headers["x-gateway"], response.headers["connection"]) == ("one", "close")
+
+
+async def test_a_second_server_on_the_port_is_an_error_that_names_the_key() -> None:
+    async with receiving(Recording(), http()) as receiver:
+        place = str(receiver.addresses["http"])
+        with pytest.raises(CannotStart, match=r"protocols::http::endpoint: .* another program has this port"):
+            async with receiving(Recording(), http(endpoint=place)):
+                pass
+
+
+async def test_a_unix_socket_serves_and_disappears(tmp_path: Path) -> None:
+    path, downstream = tmp_path / "otlp.sock", Recording()
+    async with receiving(downstream, http(endpoint=str(path), transport="unix")):
+        transport = httpx.AsyncHTTPTransport(uds=str(path))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.post("/v1/metrics", content=REQUEST, headers=PROTO)).status_code == 200
+    assert downstream.point_count == 3
+    assert not path.exists()
+
+
+async def test_ipv6_serves_where_the_machine_has_it() -> None:
+    downstream = Recording()
+    try:
+        protocols = http(endpoint="[::1]:0", transport="tcp6")
+        async with receiving(downstream, protocols) as receiver, client_of(receiver) as client:
+            assert (await client.post("/v1/metrics", content=REQUEST, headers=PROTO)).status_code == 200
+    except CannotStart as error:
+        pytest.skip(f"this machine has no IPv6: {error}")
+    assert downstream.point_count == 3
+
+
+async def test_a_name_that_does_not_resolve_is_an_error_that_names_the_key() -> None:
+    with pytest.raises(CannotStart, match=r"protocols::http::endpoint: cannot resolve nowhere.invalid"):
+        async with receiving(Recording(), http(endpoint="nowhere.invalid:4318")):
+            pass
+
+
+async def test_an_unfinished_request_when_the_receiver_stops_is_not_answered_with_success() -> None:
+    entered, accepted = asyncio.Event(), []
+
+    async def slow(batch: Batch, *, transport: str = "") -> None:
+        entered.set()
+        await asyncio.sleep(0.2 if batch.point_count == 1 else 30)
+        accepted.append(batch.point_count)
+
+    async with receiving(slow, http()) as receiver:
+        client = httpx.AsyncClient(base_url=f"http://{receiver.addresses['http']}")
+        bodies = (gauge(count).SerializeToString() for count in (1, 2))
+        short, long = (asyncio.create_task(client.post("/v1/metrics", content=body, headers=PROTO)) for body in bodies)
+        await entered.wait()
+        await asyncio.sleep(0.1)
+    assert (await short).status_code == 200
+    outcome = (await asyncio.gather(long, return_exceptions=True))[0]
+    assert isinstance(outcome, httpx.HTTPError) or outcome.status_code >= 500  # type: ignore[union-attr]
+    assert accepted == [1]
+    await client.aclose()

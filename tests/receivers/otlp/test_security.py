@@ -1,0 +1,224 @@
+"""TLS, certificates of clients, and credentials: nobody without them gets anything parsed."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from otel_zernel.batch import SIGNALS
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import make_context, until
+from otel_zernel.types import Address
+from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
+from otel_zernel_receivers.otlp import OtlpReceiver
+from tests.exporters.otlp.certificates import Authority, CertificateFiles
+from tests.receivers.otlp.serving import Recording, call, gauge, receiving
+
+REQUEST = gauge().SerializeToString()
+PROTO = {"content-type": "application/x-protobuf"}
+TOKEN = "correct-horse"
+
+
+def port_of(receiver: OtlpReceiver, protocol: str) -> int:
+    place = receiver.addresses[protocol]
+    assert isinstance(place, Address)
+    return place.port
+
+
+def both(**options: Any) -> dict[str, Any]:
+    return {name: {"endpoint": "localhost:0", **options} for name in ("grpc", "http")}
+
+
+def tls(files: CertificateFiles, **more: Any) -> dict[str, Any]:
+    return {"tls": {"cert_file": files.cert_file, "key_file": files.key_file, **more}}
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def content(file: str) -> bytes:
+    return Path(file).read_bytes()
+
+
+def replace(old: CertificateFiles, new: CertificateFiles) -> None:
+    for name in ("key_file", "cert_file"):
+        Path(getattr(old, name)).write_bytes(content(getattr(new, name)))
+
+
+async def send_grpc(receiver: OtlpReceiver, ca_file: str, client: CertificateFiles | None = None) -> None:
+    pair = [content(name) for name in (client.key_file, client.cert_file)] if client else [None, None]
+    credentials = grpc.ssl_channel_credentials(content(ca_file), pair[0], pair[1])
+    async with grpc.aio.secure_channel(f"localhost:{port_of(receiver, 'grpc')}", credentials) as channel:
+        await call(channel)(REQUEST, timeout=5)
+
+
+async def send_http(receiver: OtlpReceiver, ca_file: str, client: CertificateFiles | None = None) -> None:
+    context = ssl.create_default_context(cafile=ca_file)
+    if client:
+        context.load_cert_chain(client.cert_file, client.key_file)
+    async with httpx.AsyncClient(verify=context) as sender:
+        url = f"https://localhost:{port_of(receiver, 'http')}/v1/metrics"
+        (await sender.post(url, content=REQUEST, headers=PROTO)).raise_for_status()
+
+
+async def test_both_protocols_serve_over_tls(authority: Authority) -> None:
+    downstream = Recording()
+    async with receiving(downstream, both(**tls(authority.issue("localhost")))) as receiver:
+        await send_grpc(receiver, authority.ca_file)
+        await send_http(receiver, authority.ca_file)
+    assert downstream.transports == ["grpc", "http"]
+
+
+async def test_with_client_ca_file_only_clients_with_a_certificate_may_send(authority: Authority) -> None:
+    downstream, client = Recording(), authority.issue("client")
+    options = tls(authority.issue("localhost"), client_ca_file=authority.ca_file)
+    async with receiving(downstream, both(**options)) as receiver:
+        await send_grpc(receiver, authority.ca_file, client)
+        await send_http(receiver, authority.ca_file, client)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await send_grpc(receiver, authority.ca_file)
+        with pytest.raises(httpx.TransportError):
+            await send_http(receiver, authority.ca_file)
+    assert downstream.point_count == 6
+
+
+async def test_a_new_certificate_serves_new_connections_of_both_protocols(authority: Authority, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    other, downstream = Authority(new), Recording()
+    files = authority.issue("localhost")
+    async with receiving(downstream, both(**tls(files, reload_interval="20ms"))) as receiver:
+        replace(files, other.issue("localhost"))
+        for send in (send_grpc, send_http):
+            await _insist(lambda send=send: send(receiver, other.ca_file))
+    assert sorted(set(downstream.transports)) == ["grpc", "http"]
+
+
+async def _insist(send: Any) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await send()
+            except (grpc.aio.AioRpcError, httpx.TransportError):
+                await asyncio.sleep(0.02)
+            else:
+                return
+
+
+async def test_a_minimum_version_applies_to_grpc_too(authority: Authority) -> None:
+    options = {"grpc": {"endpoint": "localhost:0", **tls(authority.issue("localhost"), min_version="1.3")}}
+    async with receiving(Recording(), options) as receiver:
+        context = ssl.create_default_context(cafile=authority.ca_file)
+        context.set_alpn_protocols(["h2"])
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises(OSError):  # noqa: PT011  # ssl.SSLError, or a reset
+            await asyncio.open_connection("localhost", port_of(receiver, "grpc"), ssl=context)
+
+
+async def test_a_missing_certificate_is_an_error_that_names_the_file() -> None:
+    options = both(tls={"cert_file": "/nowhere.pem", "key_file": "/nowhere.key"})
+    with pytest.raises(CannotStart, match=r"protocols::grpc::tls::cert_file: cannot read /nowhere.pem"):
+        async with receiving(Recording(), options):
+            pass
+
+
+class Guarded:
+    """A receiver that wants a token."""
+
+    def __init__(self) -> None:
+        config = BearerTokenAuthExtension.Config.model_validate({"token": TOKEN})
+        self.extension = BearerTokenAuthExtension(config, make_context("extensions", "bearertokenauth"))
+        self.downstream = Recording()
+
+    def serve(self, **options: Any) -> Any:
+        protocols = both(auth={"authenticator": "bearertokenauth"})
+        return receiving(self.downstream, protocols, extensions={"bearertokenauth": self.extension}, **options)
+
+
+@pytest.mark.parametrize("credentials", ["", "Bearer wrong", f"Basic {TOKEN}"])
+async def test_a_request_without_valid_credentials_is_refused_before_it_is_decoded(credentials: str) -> None:
+    guarded = Guarded()
+    async with guarded.extension, guarded.serve(signals=frozenset({"metrics"})) as receiver:
+        headers = {**PROTO, "authorization": credentials}
+        async with httpx.AsyncClient(base_url=f"http://{receiver.addresses['http']}") as client:
+            for path in ("/v1/metrics", "/v1/traces", "/nowhere"):
+                answer = await client.post(path, content=b"\xff damaged", headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"][:6]) == (401, "Bearer")
+        async with grpc.aio.insecure_channel(str(receiver.addresses["grpc"])) as channel:
+            for signal in SIGNALS:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call(channel, signal)(b"\xff damaged", metadata=[("authorization", credentials)])
+                assert refused.value.code() == grpc.StatusCode.UNAUTHENTICATED
+                assert TOKEN not in str(refused.value)
+    assert guarded.downstream.batches == []
+
+
+async def test_a_request_with_the_token_is_accepted() -> None:
+    guarded = Guarded()
+    async with guarded.extension, guarded.serve() as receiver:
+        authorized = {**PROTO, "authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(base_url=f"http://{receiver.addresses['http']}") as client:
+            answer = await client.post("/v1/metrics", content=REQUEST, headers=authorized)
+            assert answer.status_code == 200
+        async with grpc.aio.insecure_channel(str(receiver.addresses["grpc"])) as channel:
+            await call(channel)(REQUEST, metadata=[("authorization", authorized["authorization"])])
+    assert guarded.downstream.point_count == 6
+
+
+async def test_health_needs_no_credentials() -> None:
+    guarded = Guarded()
+    async with guarded.extension, guarded.serve() as receiver:
+        channel = grpc.aio.insecure_channel(str(receiver.addresses["grpc"]))
+        answer = await HealthStub(channel).Check(HealthCheckRequest())
+        await channel.close(None)
+    assert answer.status == HealthCheckResponse.SERVING
+
+
+async def test_a_parameter_of_the_url_can_carry_the_credentials() -> None:
+    guarded = Guarded()
+    auth = {"authenticator": "bearertokenauth", "request_params": ["Authorization"]}
+    protocols = {"http": {"endpoint": "localhost:0", "auth": auth}}
+    extensions = {"bearertokenauth": guarded.extension}
+    async with guarded.extension, receiving(guarded.downstream, protocols, extensions=extensions) as receiver:
+        url = f"http://{receiver.addresses['http']}/v1/metrics"
+        async with httpx.AsyncClient() as client:
+            good = await client.post(url, params={"Authorization": f"Bearer {TOKEN}"}, content=REQUEST, headers=PROTO)
+            bad = await client.post(url, params={"Authorization": "Bearer x"}, content=REQUEST, headers=PROTO)
+    assert (good.status_code, bad.status_code) == (200, 401)
+
+
+async def test_an_authenticator_that_is_not_enabled_is_an_error() -> None:
+    with pytest.raises(CannotStart, match="extension bearertokenauth is not enabled"):
+        async with receiving(Recording(), both(auth={"authenticator": "bearertokenauth"})):
+            pass
+
+
+async def test_refused_requests_are_counted_by_reason() -> None:
+    counted: list[tuple[int, Any]] = []
+
+    class Counter:
+        def add(self, amount: int, attributes: Any) -> None:
+            counted.append((amount, attributes))
+
+    class Meter:
+        def create_counter(self, name: str, *_: Any) -> Counter:
+            assert name == "zernel.otlp.refused_requests"
+            return Counter()
+
+    async with receiving(Recording(), meter=Meter()) as receiver:  # type: ignore[arg-type]  # only counters
+        url = f"http://{receiver.addresses['http']}/v1/metrics"
+        async with httpx.AsyncClient() as client:
+            await client.post(url, content=b"\xff", headers=PROTO)
+        async with grpc.aio.insecure_channel(str(receiver.addresses["grpc"])) as channel:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call(channel)(b"\xff")
+        await until(lambda: len(counted) == 2)
+    assert counted == [(1, {"reason": "undecodable", "transport": name}) for name in ("http", "grpc")]
