@@ -49,7 +49,8 @@ def test_validate_lists_every_mistake_with_path_file_and_line(
 def test_a_mistake_in_a_url_is_printed_without_its_token(capsys: pytest.CaptureFixture[str]) -> None:
     main(["validate", "--config", f"yaml:{GOOD}", "--set", "exporters.otlp_http.endpoint=htps://host?token=hunter2"])
     printed = capsys.readouterr().err
-    assert "'htps://host?token=[REDACTED]" in printed
+    assert "'htps://host?" in printed
+    assert "[REDACTED]" in printed
     assert "hunter2" not in printed
 
 
