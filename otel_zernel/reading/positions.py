@@ -52,10 +52,11 @@ async def open_values(context: Context, storage: str | None) -> KeyValues | None
 class Positions:
     """The positions in all files, by the identity of the file; stored if there is a storage."""
 
-    def __init__(self, problems: Problems, values: KeyValues | None = None) -> None:
+    def __init__(self, problems: Problems, values: KeyValues | None = None, kept: dict[str, Any] | None = None) -> None:
+        """`kept` is that of the component's context: without a storage, the positions outlive a reload."""
         self._problems = problems
         self._values = values
-        self._known: dict[str, Position] = {}
+        self._known: dict[str, Position] = {} if kept is None else kept.setdefault("positions", {})
         """The one that changed last is at the end."""
         self._removed: list[str] = []
 

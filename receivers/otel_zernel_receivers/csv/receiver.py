@@ -71,7 +71,8 @@ class CsvReceiver(Receiver):
         self._stop.clear()
         insist = Insist(emit, self.context.clock)
         problems = Problems(self.context.logger)
-        positions = Positions(problems, await open_values(self.context, self.config.storage))
+        values = await open_values(self.context, self.config.storage)
+        positions = Positions(problems, values, self.context.kept)
         await positions.load()
         follower = self._follower(positions, problems)
         try:

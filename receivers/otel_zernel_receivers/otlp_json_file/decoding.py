@@ -13,11 +13,11 @@ from otel_zernel.errors import DecodeError
 from otel_zernel.otlp.json import parse_logs_json, parse_metrics_json, parse_spans_json
 
 # Keys of JSON objects are always field names in OTLP, and quotes inside strings are escaped.
-_SIGNAL_KEY = re.compile(rb'"resource_?(metrics|spans|logs)"\s*:', re.IGNORECASE)
+_SIGNAL_KEY = re.compile(rb'"resource(Metrics|Spans|Logs)"\s*:')
 _PARSERS: Final[Mapping[bytes, tuple[str, Callable[[bytes], SignalData]]]] = {
-    b"metrics": ("metrics", parse_metrics_json),
-    b"spans": ("spans", parse_spans_json),
-    b"logs": ("logs", parse_logs_json),
+    b"Metrics": ("metrics", parse_metrics_json),
+    b"Spans": ("spans", parse_spans_json),
+    b"Logs": ("logs", parse_logs_json),
 }
 _KEYWORDS: Final[Mapping[Signal, str]] = {"metrics": "metrics", "traces": "spans", "logs": "logs"}
 LEVELS: Final[Mapping[Signal, tuple[str, str, str]]] = {
@@ -34,7 +34,7 @@ def decode_protobuf(data: bytes, signal: Signal | None) -> Batch:
 
 def decode_json(text: bytes) -> Batch:
     """The batch in a JSON document. Raises `DecodeError`."""
-    signals = {found.lower() for found in _SIGNAL_KEY.findall(text)}
+    signals = set(_SIGNAL_KEY.findall(text))
     if not signals:
         raise DecodeError("not OTLP: it has neither resourceMetrics nor resourceSpans nor resourceLogs")
     messages: dict[str, Any] = {_PARSERS[one][0]: _PARSERS[one][1](text) for one in signals}

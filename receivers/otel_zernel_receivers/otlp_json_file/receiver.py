@@ -56,7 +56,8 @@ class OtlpJsonFileReceiver(Receiver):
         self._stop.clear()
         insist = Insist(emit, self.context.clock)
         problems = Problems(self.context.logger)
-        positions = Positions(problems, await open_values(self.context, self.config.storage))
+        values = await open_values(self.context, self.config.storage)
+        positions = Positions(problems, values, self.context.kept)
         await positions.load()
         follower = self._follower(positions, problems)
         with ThreadPoolExecutor(1, self.context.id) as thread, closing(self._batches(follower, problems)) as batches:

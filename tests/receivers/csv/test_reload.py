@@ -1,9 +1,13 @@
-"""SIGHUP to a real collector: with a storage, no row of a followed file is read twice."""
+"""SIGHUP to a real collector: no row of a followed file is read twice, with or without a storage."""
 
 import asyncio
 import json
 import signal
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 from otel_zernel.testing import until
 from tests.interop.test_collector import collector
@@ -12,11 +16,12 @@ LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}
 RELOADS = 8
 
 
-async def test_reloads_repeat_no_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("storage", [{"storage": "file_storage"}, {}], ids=["stored", "in memory"])
+async def test_reloads_repeat_no_row(tmp_path: Path, storage: dict[str, str]) -> None:
     path, out = tmp_path / "a.csv", tmp_path / "out.json"
     path.write_text("t,m,v\n" + rows(0, 1000))
-    settings = {
-        "receivers": {"csv": {"files": [str(path)], "layout": LAYOUT, "follow": True, "storage": "file_storage"}},
+    settings: dict[str, Any] = {
+        "receivers": {"csv": {"files": [str(path)], "layout": LAYOUT, "follow": True, **storage}},
         "exporters": {"file": {"path": str(out), "append": True}},
         "extensions": {"file_storage": {"directory": str(tmp_path / "storage"), "create_directory": True}},
         "service": {
@@ -29,6 +34,8 @@ async def test_reloads_repeat_no_row(tmp_path: Path) -> None:
         for number in range(RELOADS):
             end = 1000 + number
             await until(lambda end=end: len(values(out)) >= end, within=30)  # type: ignore[misc]
+            settings["receivers"]["csv"]["batch_size"] = end  # a changed receiver is restarted
+            (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
             process.send_signal(signal.SIGHUP)
             await until(lambda number=number: reloads(tmp_path) > number, within=30)  # type: ignore[misc]
             with path.open("a") as file:
