@@ -15,7 +15,12 @@ GAP = "…"
 
 _ROOTS = ("otel_zernel", "receivers", "processors", "exporters", "extensions")
 _LOG_CALLS = {"warning": "warning", "error": "error", "exception": "error", "log": "warning"}
-_CALLS = {"_warn": (0, "warning"), "_fail": (0, "command line"), "FileNotFoundError": (0, "start")}
+_CALLS = {
+    "_warn": (0, "warning"),
+    "warn": (1, "warning"),
+    "_fail": (0, "command line"),
+    "FileNotFoundError": (0, "start"),
+}
 """Calls that get a message: its position among the arguments, and where a user reads it."""
 _PLACES = {
     "CannotStart": "start",

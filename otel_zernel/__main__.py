@@ -1,7 +1,17 @@
-"""`python -m otel_zernel` is the same command as `otel-zernel`."""
+"""The command `otel-zernel`, also `python -m otel_zernel`."""
 
+import signal
 import sys
 
-from otel_zernel.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Runs the command line. A SIGHUP that arrives before the collector handles it waits, and then reloads."""
+    if sys.argv[1:2] == ["run"] or (sys.argv[1:2] and sys.argv[1].startswith(("--config", "--set"))):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    from otel_zernel.cli import main as run_command  # imports much, which takes time
+
+    return run_command()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

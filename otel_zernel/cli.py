@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from otel_zernel import __version__
+from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, read_settings, validate
 from otel_zernel.config.show import show
+from otel_zernel.config.watch import ReadFiles
 from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.storage import JournalView
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run the collector until SIGTERM or Ctrl-C stops it")
     _add_config(run)
+    run.add_argument("--watch", action="store_true", help="reload when a configuration file changes, as SIGHUP does")
     run.add_argument("--exit-when-done", action="store_true", help="exit when every receiver has read all its input")
 
     _add_config(commands.add_parser("validate", help="check the configuration, and print only its mistakes"))
@@ -121,14 +124,16 @@ def _add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> No
     )
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    return read_settings(options.config, options.set, os.environ, Registry.installed())
+def _settings(options: argparse.Namespace, read: ReadText = read_text) -> Settings:
+    return read_settings(options.config, options.set, os.environ, Registry.installed(), read)
 
 
 def _run(options: argparse.Namespace) -> int:
     from otel_zernel.engine.process import run
 
-    return run(lambda: _settings(options), exit_when_done=options.exit_when_done)
+    files = ReadFiles()
+    watched = files if options.watch else None
+    return run(lambda: _settings(options, files), exit_when_done=options.exit_when_done, watched=watched)
 
 
 def _validate(options: argparse.Namespace) -> int:

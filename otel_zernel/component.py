@@ -31,8 +31,9 @@ class Emit(Protocol):
         """Returns when the batch is safe: every exporter's queue that holds back its source has accepted it.
 
         A durable queue, and one with `block_on_overflow`, hold back their source. Any other queue that is full drops
-        the batch, counts it, and delays nobody. The batch belongs to the pipelines once it is accepted: the receiver
-        must not read, edit or emit it again. If the call is cancelled, the batch may be accepted or not.
+        the batch, counts it, and delays nobody; only local exporters delay their sources, while they work. The batch
+        belongs to the pipelines once it is accepted: the receiver must not read, edit or emit it again. If the call is
+        cancelled, the batch may be accepted or not.
         `transport` names the server that received it (`grpc`, `http`) in the receiver's own metrics.
         Raises `Refused` if a queue that holds back has no room, if a processor refuses it, or if no queue accepted it:
         emit the same batch again later. Raises `Rejected` if it will never be accepted; it is counted as lost.
@@ -52,7 +53,8 @@ class Context:
     """`type` or `type/name`, as configured."""
     logger: Logger
     meter: Meter
-    """For the component's metrics about itself."""
+    """For the component's metrics about itself. No observable instruments: after a reload, the SDK would still call
+    those of the former instance."""
     clock: Clock
     health: Health
     drop: Callable[[int, str], None]
@@ -62,6 +64,9 @@ class Context:
     that their pipeline carries."""
     extensions: Mapping[str, "Extension"] = field(default_factory=dict)
     """The extensions in `service::extensions`, by id. They are entered before every other component."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """Values that the component wants to keep over a reload that restarts it: the next instance in its place finds
+    them. They end with the process."""
 
     @property
     def path(self) -> str:
@@ -199,6 +204,8 @@ PAUSE: Final[Batch] = _Pause()
 class Processor(Component, ABC):
     """Turns batches into other batches: no I/O, no waiting. Only one call is active at a time."""
 
+    belongs_first: ClassVar[bool] = False
+    """Whether it should be the first processor of its pipeline. Another place is a warning."""
     interval: float | None = None
     """Seconds between calls of `tick`; None for no calls."""
 

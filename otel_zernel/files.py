@@ -1,6 +1,20 @@
-"""Writing to files without a buffer."""
+"""Writing to files without a buffer, and the permissions of files that are created."""
 
+import contextlib
+import os
 from io import FileIO
+from pathlib import Path
+
+OWNER_AND_GROUP = "0640"
+"""The default permissions of new files: telemetry may name users, hosts and commands."""
+
+
+def open_appending(path: Path, permissions: str) -> FileIO:
+    """Opens a file for writing at its end, and creates it with `permissions` if it is missing.
+
+    An existing file keeps its permissions. Raises `OSError`.
+    """
+    return FileIO(path, "ab", opener=lambda name, flags: os.open(name, flags, int(permissions, 8)))
 
 
 def write_whole(file: FileIO, content: bytes) -> None:
@@ -11,3 +25,17 @@ def write_whole(file: FileIO, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) or 0 :]
+
+
+def append_whole(file: FileIO, content: bytes) -> None:
+    """Appends all of the content, or leaves the file unchanged and raises `OSError`.
+
+    A pipe or a device cannot be left unchanged: it may have a part then.
+    """
+    end = os.fstat(file.fileno()).st_size
+    try:
+        write_whole(file, content)
+    except OSError:
+        with contextlib.suppress(OSError):  # a pipe and a device have no length
+            file.truncate(end)
+        raise

@@ -98,6 +98,15 @@ class ExtensionId:
     contract: type
 
 
+def _permissions(text: str) -> str:
+    if not text.isascii() or not text.isdigit() or "8" in text or "9" in text or int(text, 8) > 0o777:
+        raise ValueError(f'{text!r} are not file permissions; write them in octal and quoted, like "0755"')
+    return text
+
+
+Permissions = Annotated[str, AfterValidator(_permissions)]
+"""Permissions of a file or a directory: octal digits, quoted in YAML. The umask of the process applies too."""
+
 Ratio = Annotated[float, Field(ge=0, le=1)]
 Secret = SecretStr
 """A string that is never printed."""

@@ -96,7 +96,10 @@ class Batch:
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The signals that the batch carries, in the order of `SIGNALS`."""
-        return tuple(signal for signal in SIGNALS if signal in self._contents)
+        contents = self._contents
+        if len(contents) < 2:  # the usual case, several times for each batch
+            return tuple(contents)
+        return tuple(signal for signal in SIGNALS if signal in contents)
 
     @property
     def has_metrics(self) -> bool:

@@ -11,7 +11,7 @@ longer text, a reference is replaced by text. The result is expanded again. Keys
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -31,6 +31,10 @@ _REFERENCE = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):(?!-))?(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+ReadText = Callable[[str], str]
+"""Returns the text of a file. Raises `CannotExpand`."""
+
+
 class CannotExpand(Exception):
     """A reference has no value. The message is for the user."""
 
@@ -40,6 +44,7 @@ class Expansion:
     """Expands one configuration, and records what its references became."""
 
     environ: Mapping[str, str]
+    read: ReadText = field(default_factory=lambda: read_text)
     originals: dict[Path, str] = field(default_factory=dict)
     """The text of every value that came from a reference and was read as YAML."""
     references: set[Path] = field(default_factory=set)
@@ -107,7 +112,7 @@ class Expansion:
             name, found = self._variable(rest, path, via)
         elif scheme == "file":
             name = self._text(rest, path, (*via, "its path"))
-            found = read_text(name).removesuffix("\n").removesuffix("\r")
+            found = self.read(name).removesuffix("\n").removesuffix("\r")
         else:
             name, found = rest, rest
         step = f"{scheme or 'env'}:{name}"

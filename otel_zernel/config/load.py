@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from otel_zernel.config.expand import CannotExpand, Expansion, read_text, value_of
+from otel_zernel.config.expand import CannotExpand, Expansion, ReadText, read_text, value_of
 from otel_zernel.config.yaml12 import Path, read_yaml
 from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.text import joined, quoted
@@ -48,13 +48,17 @@ class Layer:
         return Layer(tree, self.sources | sources, kept | above.originals)
 
 
-def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str]) -> LoadedConfig:
+def load(
+    uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str], read: ReadText = read_text
+) -> LoadedConfig:
     """Merges all `--config` (`uris`), then all `--set` (`overrides`), and expands the references in the result.
 
     A URI is a path, `file:PATH`, `env:NAME` or `yaml:TEXT`. An override is `a.b.c=v` or `a::b::c=v`. Later values win:
-    mappings are merged, lists are replaced, and null resets a value. Raises `ConfigError` with every mistake.
+    mappings are merged, lists are replaced, and null resets a value. `read` reads every file.
+
+    Raises `ConfigError` with every mistake.
     """
-    layers, problems = _each(lambda uri: _read(uri, environ), uris)
+    layers, problems = _each(lambda uri: _read(uri, environ, read), uris)
     set_layers, set_problems = _each(_override, overrides)
     if problems or set_problems:
         raise ConfigError(problems + set_problems)
@@ -62,7 +66,7 @@ def load(uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, st
     present = paths(merged.tree)
     sources = {path: source for path, source in merged.sources.items() if path in present}
     originals = {path: text for path, text in merged.originals.items() if path in present}
-    expansion = Expansion(environ)
+    expansion = Expansion(environ, read)
     tree = expansion.expand(merged.tree)
     if expansion.failed:
         raise ConfigError(
@@ -117,7 +121,7 @@ def _each(read: Callable[[str], Layer], texts: Sequence[str]) -> tuple[list[Laye
     return layers, problems
 
 
-def _read(uri: str, environ: Mapping[str, str]) -> Layer:
+def _read(uri: str, environ: Mapping[str, str], read: ReadText) -> Layer:
     """Reads one `--config`. A URI without a scheme is a path."""
     match = re.match(r"(file|env|yaml):", uri)
     scheme, rest = (match[1], uri[match.end() :]) if match else ("file", uri)
@@ -129,7 +133,7 @@ def _read(uri: str, environ: Mapping[str, str]) -> Layer:
             raise ConfigError([Problem("", message, f"--config {uri}")])
         return _layer(environ[rest], uri)
     try:
-        return _layer(read_text(rest), rest)
+        return _layer(read(rest), rest)
     except CannotExpand as error:
         raise ConfigError([Problem("", str(error))]) from error
 

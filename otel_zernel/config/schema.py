@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, Field
 
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
-from otel_zernel.component import ComponentConfig, Kind
+from otel_zernel.component import ComponentConfig, Kind, Processor
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
+from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.exposure import exposure_warnings
 from otel_zernel.config.extension_ids import unusable_extensions
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
@@ -88,13 +89,17 @@ class ServiceSection(Section):
 
 
 def read_settings(
-    uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str], registry: Registry
+    uris: Sequence[str],
+    overrides: Sequence[str],
+    environ: Mapping[str, str],
+    registry: Registry,
+    read: ReadText = read_text,
 ) -> Settings:
     """`load`, then `validate`. Raises `ConfigError` with every mistake.
 
     Also warns of files whose secrets every user of the machine may read.
     """
-    loaded = load(uris, overrides, environ)
+    loaded = load(uris, overrides, environ, read)
     settings = validate(loaded, registry, environ)
     sections: dict[Path, Any] = {("service", "telemetry"): settings.telemetry}
     for kind in KINDS:
@@ -125,6 +130,7 @@ class _Validation:
         self._classes: dict[tuple[Kind, str], ComponentClass] = {}
         self._used: dict[tuple[Kind, str], None] = {}
         self.mistakes: list[Mistake] = []
+        self._warnings: list[str] = []
 
     def in_order(self) -> list[Mistake]:
         """The mistakes in the order of the files."""
@@ -156,7 +162,7 @@ class _Validation:
             extensions_enabled=extensions,
             telemetry=service.telemetry,
             shutdown_timeout=service.shutdown_timeout,
-            warnings=self._loaded.warnings,
+            warnings=(*self._loaded.warnings, *self._warnings),
         )
 
     def _add_mistake(self, path: Path, message: str, location: Path = ()) -> None:
@@ -231,7 +237,14 @@ class _Validation:
             )
         self._check_has_components(tree, path)
         self._check_signals(pipeline, path)
+        self._check_order(pipeline, path)
         return pipeline
+
+    def _check_order(self, pipeline: PipelineSettings, path: Path) -> None:
+        for id_ in pipeline.processors[1:]:
+            cls = self._classes.get(("processors", id_))
+            if cls and issubclass(cls, Processor) and cls.belongs_first:
+                self._warnings.append(f"{joined(path)}: processor {quoted(id_)} should be the first processor")
 
     def _check_has_components(self, tree: Mapping[str, Any], path: Path) -> None:
         for kind in ("receivers", "exporters"):

@@ -1,104 +1,190 @@
-"""The components that a configuration uses, constructed and connected. Nothing is started here."""
+"""The components of a configuration, constructed and connected. Nothing is started here."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache, partial
-from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
-from opentelemetry.metrics import MeterProvider
-
-from otel_zernel.batch import ALL_SIGNALS, Signal
 from otel_zernel.clock import Clock
-from otel_zernel.component import (
-    Context,
-    Emit,
-    Exporter,
-    Extension,
-    Kind,
-    Processor,
-    Receiver,
-    Scraper,
-)
-from otel_zernel.config.schema import ComponentSettings, PipelineSettings, Settings
+from otel_zernel.component import Context, Emit, Exporter, Extension, Kind, Processor, Receiver, Scraper
+from otel_zernel.config.schema import PipelineSettings, Settings
 from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.difference import Definition, Definitions, Place
 from otel_zernel.engine.lifetime import starting
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
 from otel_zernel.engine.queues import memory_share
 from otel_zernel.engine.receivers import SupervisedReceiver
 from otel_zernel.engine.scraping import ScrapeLoop
 from otel_zernel.health import Health
-from otel_zernel.telemetry import Instruments
+from otel_zernel.telemetry import ExporterMetrics, Instruments
 from otel_zernel.telemetry.logs import component_logger
+from otel_zernel.telemetry.metering import Measuring
+
+Instance = Extension | Exporter | Stage | SupervisedReceiver
+"""One constructed component, with its surroundings if it has some."""
+
+
+class UsedExtensions(Mapping[str, Extension]):
+    """The extensions, as one component sees them. Records the ids of those that it has looked up."""
+
+    def __init__(self, extensions: Mapping[str, Extension]) -> None:
+        self._extensions = extensions
+        self.used: set[str] = set()
+
+    def __getitem__(self, id_: str) -> Extension:
+        self.used.add(id_)
+        return self._extensions[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._extensions)
+
+    def __len__(self) -> int:
+        return len(self._extensions)
 
 
 class Graph:
-    """The components of `settings`: extensions, deliveries (exporters), pipelines (processors), receivers."""
+    """The running components: extensions, deliveries (exporters), pipelines of stages (processors), receivers.
 
-    def __init__(self, settings: Settings, meters: MeterProvider, instruments: Instruments, clock: Clock) -> None:
+    A reload replaces some of them, and connects the others anew.
+    """
+
+    def __init__(self, clock: Clock) -> None:
         self.health = Health()
-        self._settings = settings
-        self._meters = meters
-        self._instruments = instruments
-        self._clock = clock
-        self._locks = locks_of(settings.pipelines.values())
+        self.running: dict[Place, Definition] = {}
+        """The definitions of the instances that are in use."""
         self.extensions: dict[str, Extension] = {}
-        for id_ in settings.extensions_enabled:
-            self.extensions[id_] = self._build("extensions", settings.extensions[id_])
-        exporters = _used(settings, lambda pipeline: pipeline.exporters)
-        self._memory_share = memory_share(len(exporters))
-        self.deliveries = {id_: self._delivery(settings.exporters[id_]) for id_ in exporters}
-        self.pipelines = {id_: self._pipeline(pipeline) for id_, pipeline in settings.pipelines.items()}
-        receivers = _used(settings, lambda pipeline: pipeline.receivers)
-        self.receivers = [self._receiver(settings.receivers[id_]) for id_ in receivers]
+        self.deliveries: dict[str, Delivery] = {}
+        """By the id of the exporter. A delivery and its queue stay when a reload replaces the exporter."""
+        self.stages: dict[Place, Stage] = {}
+        self.pipelines: dict[str, Pipeline] = {}
+        self.receivers: dict[str, SupervisedReceiver] = {}
+        self._clock = clock
+        self._memory_share = memory_share(1)
+        self._uses: dict[Place, UsedExtensions] = {}
+        self._kept: dict[Place, dict[str, Any]] = {}
 
-    def _context(self, kind: Kind, id_: str, signals: frozenset[Signal] = ALL_SIGNALS) -> Context:
-        return Context(
-            kind=kind,
-            id=id_,
-            logger=component_logger(kind, id_),
-            meter=self._meters.get_meter(f"otel_zernel.{kind}.{id_}"),
+    @property
+    def uses(self) -> dict[Place, set[str]]:
+        """The ids of the extensions that each running instance has looked up."""
+        return {place: seen.used for place, seen in self._uses.items()}
+
+    def build(self, wanted: Definitions, measuring: Measuring) -> dict[Place, Instance]:
+        """Constructs instances, and changes nothing. Raises `CannotStart` if a constructor fails."""
+        return {place: self._instance(place, definition, measuring) for place, definition in wanted.items()}
+
+    def share_memory(self, wanted: Definitions) -> None:
+        """Sets how much memory the queues of the exporters to come may take. The others keep their limit."""
+        self._memory_share = memory_share(sum(place.kind == "exporters" for place in wanted))
+
+    def adopt(self, place: Place, definition: Definition, instance: Instance, measuring: Measuring) -> None:
+        """Puts an instance into its place, which must be empty. An exporter continues with the queue of its id."""
+        self.running[place] = definition
+        self.health.report(place.path, None)
+        self._uses[place] = _context(instance).extensions  # type: ignore[assignment]  # `_instance` made it
+        if isinstance(instance, Extension):
+            self.extensions[place.id] = instance
+        elif isinstance(instance, Stage):
+            self.stages[place] = instance
+        elif isinstance(instance, SupervisedReceiver):
+            self.receivers[place.id] = instance
+        else:
+            self._adopt_exporter(place.id, instance, measuring.instruments.exporter(place.id))
+
+    def _adopt_exporter(self, id_: str, exporter: Exporter, metrics: ExporterMetrics) -> None:
+        if delivery := self.deliveries.get(id_):
+            delivery.replace(exporter, metrics, self._memory_share)
+        else:
+            self.deliveries[id_] = Delivery(exporter, metrics, max_bytes=self._memory_share)
+
+    def release(self, place: Place) -> None:
+        """Empties a place, and clears the component's problem. The delivery of an exporter stays."""
+        self.running.pop(place, None)
+        self._uses.pop(place, None)
+        self.stages.pop(place, None)
+        if place.kind == "extensions":
+            self.extensions.pop(place.id, None)
+        elif place.kind == "receivers":
+            self.receivers.pop(place.id, None)
+        self.health.report(place.path, None)
+
+    def with_lifetime(self, place: Place) -> Extension | Delivery | None:
+        """The object to enter before the instance in this place works, and to leave afterwards."""
+        if place.kind == "extensions":
+            return self.extensions[place.id]
+        return self.deliveries[place.id] if place.kind == "exporters" else None
+
+    def connect(self, settings: Settings) -> None:
+        """Makes pipelines of the stages and deliveries, and sends the batches of the receivers into them.
+
+        Must be called while `held`.
+        """
+        locks = locks_of(settings.pipelines.values())
+        self.pipelines = {one.id: self._pipeline(one, locks[one.id]) for one in settings.pipelines.values()}
+        for id_, receiver in self.receivers.items():
+            pipelines = [self.pipelines[one.id] for one in settings.pipelines.values() if id_ in one.receivers]
+            receiver.fan_out.connect(pipelines)
+        for delivery in self.deliveries.values():
+            delivery.wake()
+
+    def take_unconnected(self) -> dict[str, Delivery]:
+        """The deliveries without a pipeline, by id. They leave the graph."""
+        connected = {delivery for pipeline in self.pipelines.values() for delivery in pipeline.deliveries}
+        unconnected = {id_: delivery for id_, delivery in self.deliveries.items() if delivery not in connected}
+        for id_ in unconnected:
+            del self.deliveries[id_]
+        return unconnected
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """No batch moves through the pipelines inside."""
+        async with AsyncExitStack() as stack:
+            for lock in dict.fromkeys(pipeline.lock for pipeline in self.pipelines.values()):
+                await stack.enter_async_context(lock)
+            yield
+
+    def _instance(self, place: Place, definition: Definition, measuring: Measuring) -> Instance:
+        context = Context(
+            kind=place.kind,
+            id=place.id,
+            logger=component_logger(place.kind, place.id),
+            meter=measuring.meters.get_meter(f"otel_zernel.{place.kind}.{place.id}"),
             clock=self._clock,
             health=self.health,
-            drop=self._instruments.dropper(kind, id_),
-            signals=signals,
-            extensions=MappingProxyType(self.extensions),
+            drop=measuring.instruments.dropper(place.kind, place.id),
+            signals=definition.signals,
+            extensions=UsedExtensions(self.extensions),
+            kept=self._kept.setdefault(place, {}),
         )
-
-    def _build(self, kind: Kind, component: ComponentSettings, signals: frozenset[Signal] = ALL_SIGNALS) -> Any:
-        context = self._context(kind, component.id, signals)
+        if place.kind == "receivers":
+            return _receiver(definition, context, measuring.instruments)
         with starting(context.path):
-            return component.cls(component.config, context)
+            built = definition.cls(definition.config, context)
+        if isinstance(built, Processor):
+            return Stage(built, measuring.instruments.processor(place.id, place.pipeline))
+        assert isinstance(built, Extension | Exporter)  # noqa: S101  # the registry promises it
+        return built
 
-    def _delivery(self, component: ComponentSettings) -> Delivery:
-        exporter: Exporter = self._build("exporters", component)
-        return Delivery(exporter, self._instruments.exporter(component.id), max_bytes=self._memory_share)
-
-    def _pipeline(self, pipeline: PipelineSettings) -> Pipeline:
-        stages = [self._stage(id_, pipeline) for id_ in pipeline.processors]
+    def _pipeline(self, pipeline: PipelineSettings, lock: asyncio.Lock) -> Pipeline:
+        stages = [self.stages[Place("processors", id_, pipeline.id)] for id_ in pipeline.processors]
         deliveries = [self.deliveries[id_] for id_ in pipeline.exporters]
-        return Pipeline(pipeline.id, stages, deliveries, pipeline.signals, self._locks[pipeline.id])
+        return Pipeline(pipeline.id, stages, deliveries, pipeline.signals, lock)
 
-    def _stage(self, id_: str, pipeline: PipelineSettings) -> Stage:
-        processor: Processor = self._build("processors", self._settings.processors[id_], pipeline.signals)
-        return Stage(processor, self._instruments.processor(id_, pipeline.id))
 
-    def _receiver(self, component: ComponentSettings) -> SupervisedReceiver:
-        id_ = component.id
-        pipelines = [self.pipelines[one.id] for one in self._settings.pipelines.values() if id_ in one.receivers]
-        used = frozenset(chain.from_iterable(pipeline.used_signals for pipeline in pipelines))
-        context = self._context("receivers", id_, used)
+def _context(instance: Instance) -> Context:
+    return instance.processor.context if isinstance(instance, Stage) else instance.context
 
-        async def run(emit: Emit) -> None:
-            built = component.cls(component.config, context)
-            if isinstance(built, Scraper):
-                await ScrapeLoop(built, self._instruments.scraper(id_)).run(emit)
-            elif isinstance(built, Receiver):
-                await built.run(emit)
 
-        fan_out = FanOut(pipelines, lru_cache(maxsize=None)(partial(self._instruments.receiver, id_)))
-        return SupervisedReceiver(run, fan_out, context, partial(self._instruments.restarted, id_))
+def _receiver(definition: Definition, context: Context, instruments: Instruments) -> SupervisedReceiver:
+    async def run(emit: Emit) -> None:
+        built = definition.cls(definition.config, context)
+        if isinstance(built, Scraper):
+            await ScrapeLoop(built, instruments.scraper(context.id)).run(emit)
+        elif isinstance(built, Receiver):
+            await built.run(emit)
+
+    fan_out = FanOut((), lru_cache(maxsize=None)(partial(instruments.receiver, context.id)))
+    return SupervisedReceiver(run, fan_out, context, partial(instruments.restarted, context.id))
 
 
 def locks_of(pipelines: Iterable[PipelineSettings]) -> dict[str, asyncio.Lock]:
@@ -114,7 +200,3 @@ def locks_of(pipelines: Iterable[PipelineSettings]) -> dict[str, asyncio.Lock]:
         groups.append((members.union(*(one for one, _ in connected)), ends.union(*(other for _, other in connected))))
     locks = [(members, asyncio.Lock()) for members, _ in groups]
     return {id_: lock for members, lock in locks for id_ in members}
-
-
-def _used(settings: Settings, ids: Callable[[PipelineSettings], tuple[str, ...]]) -> list[str]:
-    return list(dict.fromkeys(id_ for pipeline in settings.pipelines.values() for id_ in ids(pipeline)))

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Generic, TypeVar
 
 from otel_zernel.errors import CannotStart
 
@@ -12,6 +12,8 @@ LONGEST_END = 1.0
 """Seconds that a cancelled task may need to end, as `Receiver.run` promises."""
 LONGEST_CLOSING = 3.0
 """Seconds that a component may need to close its resources."""
+
+Key = TypeVar("Key")
 
 _logger = logging.getLogger("otel_zernel.engine.service")
 
@@ -30,24 +32,70 @@ def starting(path: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def opened(
-    component: AbstractAsyncContextManager[Any], path: str, longest: float = LONGEST_CLOSING
+    component: AbstractAsyncContextManager[Any],
+    path: str,
+    longest: float = LONGEST_CLOSING,
+    longest_start: float | None = None,
 ) -> AsyncIterator[None]:
-    """Enters the component. Raises `CannotStart` if that fails.
+    """Enters the component. Raises `CannotStart` if that fails, or takes longer than `longest_start` s.
 
     Errors while leaving are logged. After `longest` s the component is abandoned.
     """
-    with starting(path):
-        await component.__aenter__()
     try:
+        with starting(path):
+            await _entered(component, path, longest_start)
         yield
     finally:
-        try:
-            async with asyncio.timeout(longest):
-                await component.__aexit__(None, None, None)
-        except TimeoutError:
-            _logger.error("%s did not close within %g s; continuing without it", path, longest)
-        except Exception as error:
-            _logger.exception("%s failed to close: %s: %s", path, type(error).__name__, error)
+        await _leave(component, path, longest)
+
+
+async def _entered(component: AbstractAsyncContextManager[Any], path: str, longest: float | None) -> None:
+    limit = asyncio.timeout(longest)
+    try:
+        async with limit:
+            await component.__aenter__()
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise CannotStart(f"{path}: did not start within {longest:g} s") from error
+
+
+async def _leave(component: AbstractAsyncContextManager[Any], path: str, longest: float) -> None:
+    """Leaves the component, which may not be entered. It is then left because its start may have opened something."""
+    try:
+        async with asyncio.timeout(longest):
+            await component.__aexit__(None, None, None)
+    except TimeoutError:
+        _logger.error("%s did not close within %g s; continuing without it", path, longest)
+    except Exception as error:
+        _logger.exception("%s failed to close: %s: %s", path, type(error).__name__, error)
+
+
+class Lifetimes(Generic[Key]):
+    """Components that are entered and left one by one. Those that are still entered at its end are left, last first."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[Key, AsyncExitStack] = {}
+
+    async def __aenter__(self) -> "Lifetimes[Key]":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for key in reversed(list(self._stacks)):
+            await self.close(key)
+
+    async def open(
+        self, key: Key, component: AbstractAsyncContextManager[Any], path: str, longest_start: float | None = None
+    ) -> None:
+        """Enters a component. Raises `CannotStart`, with the component left again."""
+        stack = AsyncExitStack()
+        await stack.enter_async_context(opened(component, path, longest_start=longest_start))
+        self._stacks[key] = stack
+
+    async def close(self, key: Key) -> None:
+        """Leaves the component with this key. Does nothing if none is entered."""
+        if stack := self._stacks.pop(key, None):
+            await stack.aclose()
 
 
 async def cancel_and_wait(tasks: Collection[asyncio.Task[Any]], longest: float = LONGEST_END) -> None:

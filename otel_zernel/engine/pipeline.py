@@ -1,7 +1,7 @@
 """The path of a batch: from a receiver's `emit` through the processors of its pipelines into the exporters' queues."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from weakref import WeakKeyDictionary
@@ -14,12 +14,14 @@ from otel_zernel.errors import DecodeError, Refused, Rejected
 from otel_zernel.telemetry import ProcessorMetrics, ReceiverMetrics
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Stage:
     """A processor in a pipeline. If it fails on a batch, the batch is dropped and counted, and the pipeline goes on."""
 
     processor: Processor
     metrics: ProcessorMetrics
+    due: float | None = None
+    """The monotonic time of the next tick. A stage that a reload keeps keeps its schedule."""
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         count = batch.item_count
@@ -69,6 +71,7 @@ class Pipeline:
         self.deliveries = tuple(deliveries)
         self._stages = tuple(stages)
         self._signals = signals
+        self._emitting: set[asyncio.Task[None]] = set()
 
     @property
     def used_signals(self) -> frozenset[Signal]:
@@ -105,13 +108,27 @@ class Pipeline:
         for position, stage in enumerate(self._stages):
             await self._emit(stage.flush(), position + 1, frozenset())
 
+    async def flush_held(self, leaving: Container[Stage]) -> Passage:
+        """Queues the batches that these stages still hold. The caller holds `lock`, and completes the result."""
+        passage = Passage()
+        with passage:
+            for position, stage in enumerate(self._stages):
+                if stage in leaving:
+                    await self._run(stage.flush(), position + 1, passage)
+        return passage
+
     async def _tick(self, stage: Stage, position: int) -> None:
         clock, interval = stage.processor.context.clock, stage.processor.interval or 0.0
-        due = clock.monotonic() + interval
         while True:
-            await clock.sleep(max(0.0, due - clock.monotonic()))
-            due = max(due + interval, clock.monotonic())
-            await self._emit(stage.tick(), position + 1, await self._full())
+            if stage.due is None:
+                stage.due = clock.monotonic() + interval
+            await clock.sleep(max(0.0, stage.due - clock.monotonic()))
+            full = await self._full()
+            stage.due = max(stage.due + interval, clock.monotonic())
+            emitting = asyncio.create_task(self._emit(stage.tick(), position + 1, full), name=f"tick of {self.name}")
+            self._emitting.add(emitting)
+            emitting.add_done_callback(self._emitting.discard)
+            await asyncio.shield(emitting)  # a reload ends this loop, and must not lose the output of a tick
 
     async def _emit(self, batches: Iterable[Batch], position: int, full: frozenset[Delivery]) -> None:
         passage = Passage(full)
@@ -171,16 +188,23 @@ class FanOut:
 
     def __init__(self, pipelines: Sequence[Pipeline], metrics: Callable[[str], ReceiverMetrics]) -> None:
         """`metrics` returns the receiver's metrics for one transport."""
+        self.connect(pipelines)
+        self._metrics = metrics
+        self._refused: WeakKeyDictionary[Batch, set[Delivery]] = WeakKeyDictionary()
+        """The refused batches that their sources still have, with the queues that have counted them."""
+        self.accepted = ItemCount()
+
+    def connect(self, pipelines: Sequence[Pipeline]) -> None:
+        """Sends the next batches into these pipelines. Must be called while the locks of the former ones are held.
+
+        A batch that waits for room in a former queue goes into the new pipelines after `Delivery.wake`.
+        """
         self._pipelines = tuple(pipelines)
         self._takers = {
             signal: tuple(dict.fromkeys(one for pipeline in pipelines for one in pipeline.takers(signal)))
             for signal in SIGNALS
         }
         """The exporters that may get data from a batch of this signal."""
-        self._metrics = metrics
-        self._refused: WeakKeyDictionary[Batch, set[Delivery]] = WeakKeyDictionary()
-        """The refused batches that their sources still have, with the queues that have counted them."""
-        self.accepted = ItemCount()
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         await self._emit(batch, transport, paced=False)
@@ -196,7 +220,10 @@ class FanOut:
 
     async def _admit(self, batch: Batch, metrics: ReceiverMetrics, *, paced: bool) -> Passage:
         while True:
-            async with self._pipelines[0].lock:
+            lock = self._pipelines[0].lock
+            async with lock:
+                if lock is not self._pipelines[0].lock:  # a reload has connected other pipelines
+                    continue
                 full = self._full(batch)
                 busy = self._busy(batch, full, metrics, paced=paced) if full else None
                 if not busy:

@@ -1,4 +1,4 @@
-"""The process around a service: its event loop, signals, logs, and the reload on SIGHUP."""
+"""The process around a service: its event loop, signals, logs, and the requests to reload."""
 
 import asyncio
 import gc
@@ -10,8 +10,11 @@ from collections.abc import Callable
 
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
+from otel_zernel.config.telemetry import LogSettings
+from otel_zernel.config.watch import FileWatch, ReadFiles
 from otel_zernel.engine.service import Service, log_undelivered
-from otel_zernel.errors import CannotStart, ConfigError
+from otel_zernel.engine.watching import watch
+from otel_zernel.errors import ConfigError
 from otel_zernel.telemetry.logs import SamplingFilter, set_up
 
 _logger = logging.getLogger("otel_zernel.engine.service")
@@ -26,9 +29,10 @@ _SETTLED = 10.0
 """Seconds after the start of a service. Its components have imported and created their long-lived objects by then."""
 
 
-def run(read_settings: ReadSettings, *, exit_when_done: bool = False) -> int:
+def run(read_settings: ReadSettings, *, exit_when_done: bool = False, watched: ReadFiles | None = None) -> int:
     """Runs the collector until it stops. Returns the exit status.
 
+    With `watched`, a change of these files reloads the configuration, as SIGHUP does.
     Raises `ConfigError` or `CannotStart` if it cannot start.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the exporter logs the errors that gRPC's C core would print
@@ -36,7 +40,7 @@ def run(read_settings: ReadSettings, *, exit_when_done: bool = False) -> int:
     process = CollectorProcess(read_settings, exit_when_done, SystemClock())
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            status = runner.run(process.run(settings))
+            status = runner.run(process.run(settings, watched))
             process.force_end_after(1.0, status)
             return status
     finally:
@@ -52,50 +56,46 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class CollectorProcess:
-    """Runs one service after another: each reload creates a new one."""
+    """Runs one service, and hands each valid new configuration to it."""
 
     def __init__(self, read_settings: ReadSettings, exit_when_done: bool, clock: Clock) -> None:
         self._read_settings = read_settings
         self._exit_when_done = exit_when_done
         self._clock = clock
         self._service: Service | None = None
-        self._shutdown_timeout = 0.0
+        self._settings: Settings | None = None
+        """The settings in use."""
         self._stop = asyncio.Event()
         self._stopping = False
         self._stop_signal_at = 0.0
         """Time of the first stop signal, on the monotonic clock."""
-        self._next: Settings | None = None
-        """The configuration to reload."""
+        self._requested = asyncio.Event()
+        """Set by each request to reload. Several requests before the files are read are one."""
+        self._settled: asyncio.Task[None] | None = None
         self._forced_end: threading.Timer | None = None
 
-    async def run(self, settings: Settings) -> int:
+    async def run(self, settings: Settings, watched: ReadFiles | None = None) -> int:
         """Runs until a stop signal, or until the work is done. Returns the exit status.
 
-        Raises `CannotStart` if the first service cannot start.
+        Raises `CannotStart` if a component cannot start.
         """
         self._handle_signals()
-        previous: Settings | None = None
-        while True:
-            self._set_up_logs(settings)
-            self._service, self._shutdown_timeout = Service(settings, self._clock), settings.shutdown_timeout
-            _freeze_all()
-            settling = asyncio.create_task(self._freeze_when_settled(), name="settling")
-            try:
-                outcome = await self._service.run(self._stop, exit_when_done=self._exit_when_done)
-            except CannotStart as error:
-                if previous is None:
-                    raise
-                _logger.error("Reload failed; returning to the previous configuration: %s", error)
-                settings, previous = previous, None
-                continue
-            finally:
-                settling.cancel()
-            if self._stopping or self._next is None:
-                self._service = None
-                _logger.info("Stopped.")
-                return 0 if outcome.complete or not self._exit_when_done else 1
-            settings, previous, self._next = self._next, settings, None
-            self._stop.clear()
+        self._service = service = Service(settings, self._clock, self._use)
+        _freeze_all()
+        self._use(settings)
+        tasks = [asyncio.create_task(self._reload_when_requested(service), name="reloading")]
+        if watched:
+            changed = FileWatch(watched, self._clock.time_ns).changed
+            tasks.append(asyncio.create_task(watch(changed, self._on_changed_files, self._clock), name="watching"))
+        try:
+            outcome = await service.run(self._stop, exit_when_done=self._exit_when_done)
+        finally:
+            for task in (*tasks, self._settled):
+                if task:
+                    task.cancel()
+        self._service = None
+        _logger.info("Stopped.")
+        return 0 if outcome.complete or not self._exit_when_done else 1
 
     def force_end_after(self, seconds: float, status: int) -> None:
         """Ends the process by force if a component, or one of its threads, still blocks the end after `seconds`."""
@@ -120,6 +120,7 @@ class CollectorProcess:
         loop.add_signal_handler(signal.SIGTERM, self._on_stop, signal.SIGTERM)
         loop.add_signal_handler(signal.SIGINT, self._on_stop, signal.SIGINT)
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # `__main__` has blocked it until here
 
     def _on_stop(self, received: signal.Signals) -> None:
         now = self._clock.monotonic()
@@ -132,38 +133,59 @@ class CollectorProcess:
         _logger.info("Received %s, shutting down. Send it again to stop at once.", received.name)
         self._stopping, self._stop_signal_at = True, now
         self._stop.set()
-        self.force_end_after(self._shutdown_timeout + GRACE, 1)
+        self.force_end_after((self._settings.shutdown_timeout if self._settings else 0.0) + GRACE, 1)
 
     def _on_reload(self) -> None:
-        """Validates the new configuration before the running service is stopped."""
-        try:
-            self._next = self._read_settings()
-        except ConfigError as error:
-            problems = str(error).replace("\n", "; ")
-            _logger.error("Reload refused; the running configuration stays in use: %s", problems)
-            return
-        _logger.info("Received SIGHUP, the new configuration is valid: reloading.")
-        self._stop.set()
+        _logger.info("Received SIGHUP, reading the configuration.")
+        self._requested.set()
 
-    async def _freeze_when_settled(self) -> None:
+    def _on_changed_files(self, paths: list[str]) -> None:
+        _logger.info("The configuration changed: %s.", ", ".join(paths))
+        self._requested.set()
+
+    async def _reload_when_requested(self, service: Service) -> None:
+        """Validates the newest configuration after each request, and gives it to the service if it is valid."""
+        while True:
+            await self._requested.wait()
+            self._requested.clear()
+            try:
+                settings = await asyncio.to_thread(self._read_settings)
+            except ConfigError as error:
+                problems = str(error).replace("\n", "; ")
+                _logger.error("Reload refused; the running configuration stays in use: %s", problems)
+            except Exception as error:
+                _logger.exception("Cannot read the configuration: %s: %s", type(error).__name__, error)
+            else:
+                await service.reload(settings)
+
+    def _use(self, settings: Settings) -> None:
+        """Applies the settings of the process: they are in use from now on."""
+        if self._settings is None or settings.telemetry.logs != self._settings.telemetry.logs:
+            self._set_up_logs(settings.telemetry.logs)
+        for warning in settings.warnings:
+            _logger.warning("%s", warning)
+        is_first, self._settings = self._settings is None, settings
+        if self._settled:
+            self._settled.cancel()
+        self._settled = asyncio.create_task(self._freeze_when_settled(is_first), name="settling")
+
+    async def _freeze_when_settled(self, is_first: bool) -> None:
         await self._clock.sleep(_SETTLED)
-        _freeze_newer()
+        _freeze_newer() if is_first else _freeze_all()
 
-    def _set_up_logs(self, settings: Settings) -> None:
-        logs = settings.telemetry.logs
+    def _set_up_logs(self, logs: LogSettings) -> None:
         limits, now = logs.sampling, self._clock.monotonic
         sampling = SamplingFilter(limits.tick, limits.initial, limits.thereafter, now) if limits.enabled else None
         set_up(logs.level, logs.encoding, sampling)
-        for warning in settings.warnings:
-            _logger.warning("%s", warning)
 
 
 def _freeze_all() -> None:
-    """Excludes all living objects from garbage collection. To be called while no service runs.
+    """Excludes all living objects from garbage collection, and collects those that a reload has replaced.
 
-    These are about 60,000 modules, classes and settings. A full collection of them blocked the event loop for 25 ms.
+    These are about 60,000 modules, classes and settings. A full collection of them blocked the event loop for 25 ms: it
+    happens once after a reload, instead of again and again.
     """
-    gc.unfreeze()  # the objects of an earlier service
+    gc.unfreeze()  # the replaced components
     _freeze_newer()
 
 

@@ -24,10 +24,11 @@ class SupervisedReceiver:
     context: Context
     count_restart: Callable[[], None]
 
-    async def run(self) -> None:
+    async def run(self, *, persistent: bool = False) -> None:
         """Returns when the receiver has finished.
 
-        Raises the receiver's `CannotStart` if none of its batches was accepted yet.
+        Raises the receiver's `CannotStart` if none of its batches was accepted yet. A `persistent` receiver is
+        restarted instead: it ran before, so its requirements may be met again.
         """
         clock, wait = self.context.clock, FIRST_WAIT
         recovery: asyncio.Task[None] | None = None
@@ -36,9 +37,11 @@ class SupervisedReceiver:
             try:
                 await self.run_once(self.fan_out)
             except CannotStart as error:
-                if not self.fan_out.accepted.total:
+                if not persistent and not self.fan_out.accepted.total:
                     raise
-                return self._report(f"stopped: {error}")
+                if not persistent:
+                    return self._report(f"stopped: {error}")
+                self._report(f"cannot start, tries again in {wait:g} s: {error}")
             except (Exception, asyncio.CancelledError) as error:  # a receiver's bug costs a restart, not the process
                 if was_cancelled(error):
                     raise

@@ -1,19 +1,20 @@
-"""One running configuration: start, supervision, shutdown. Downstream starts first and stops last."""
+"""One running collector: start, supervision, reloads, shutdown. Downstream starts first and stops last."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
+from otel_zernel.engine.difference import Place, definitions
 from otel_zernel.engine.graph import Graph
-from otel_zernel.engine.lifetime import cancel_and_wait, opened
+from otel_zernel.engine.lifetime import Lifetimes, cancel_and_wait
+from otel_zernel.engine.transition import Transition
+from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
-from otel_zernel.telemetry import Instruments
-from otel_zernel.telemetry.readers import metering
+from otel_zernel.telemetry.metering import Metering
 
 _logger = logging.getLogger("otel_zernel.engine.service")
 
@@ -35,13 +36,46 @@ class Outcome:
         return self.undelivered == self.lost == self.failed_receivers == 0
 
 
-class Service:
-    """Runs a validated configuration until it is stopped."""
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The times of a reload, in seconds."""
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self._settings = settings
+    start: float = 10.0
+    """A component may need this time to start. The data of the others waits meanwhile."""
+    retry: float = 10.0
+    """After this time, a component that could not return after a failed reload is started again."""
+
+
+@dataclass(slots=True)
+class _Fallback:
+    """The configuration to return to while receivers of its successor have not proven that they work."""
+
+    settings: Settings
+    unproven: set[str] = field(default_factory=set)
+    """The ids of the receivers that the reload started."""
+
+
+class Service:
+    """Runs a validated configuration, and those that `reload` gives it, until it is stopped."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        on_change: Callable[[Settings], None] = lambda _: None,
+        patience: Patience | None = None,
+    ) -> None:
+        """`on_change` is called with the settings in use after each change."""
+        self.settings = settings
+        self.graph = Graph(clock or SystemClock())
         self._clock = clock or SystemClock()
-        self.graph: Graph | None = None
+        self._on_change = on_change
+        self._patience = patience or Patience()
+        self._changed = asyncio.Event()
+        """Set when `_supervise` has something to do."""
+        self._work = Work(self._changed.set)
+        self._wanted: tuple[Settings, asyncio.Future[bool]] | None = None
+        self._fallback: _Fallback | None = None
 
     async def run(self, stop: asyncio.Event, *, exit_when_done: bool = False) -> Outcome:
         """Runs until `stop` is set. With `exit_when_done`, also ends when all receivers have finished and all queues
@@ -49,65 +83,132 @@ class Service:
 
         Raises `CannotStart` with one line for each component that cannot start.
         """
-        async with AsyncExitStack() as stack:
-            meters = await stack.enter_async_context(metering(self._settings.telemetry, self._clock))
-            instruments = Instruments(meters.get_meter("otel_zernel"))
-            instruments.watch_process(self._clock)
-            self.graph = graph = Graph(self._settings, meters, instruments, self._clock)
-            for extension in graph.extensions.values():
-                await stack.enter_async_context(opened(extension, extension.context.path))
-            for delivery in graph.deliveries.values():
-                await stack.enter_async_context(opened(delivery, delivery.exporter.context.path))
-            return await self._work(graph, stop, exit_when_done)
+        async with Metering(self._clock) as metering, Lifetimes[Place]() as lifetimes:
+            transition = Transition(self.graph, self._work, lifetimes, metering, self._patience.start)
+            try:
+                await transition.start(self.settings)
+                self._start_work()
+                self.graph.health.available(self._clock.time_ns())
+                _logger.info("Everything is ready. Begin running and processing data.")
+                await self._supervise(transition, stop, exit_when_done)
+            except CannotStart:
+                log_undelivered(self)
+                raise
+            finally:
+                self.graph.health.unavailable()
+                if self._wanted:
+                    self._wanted[1].set_result(False)
+                await self._work.stop()
+            return await self._shut_down(stop, transition.lost)
+
+    async def reload(self, settings: Settings) -> bool:
+        """Changes to other settings. The result is whether they are in use. If they cannot start, nothing changes."""
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._wanted = (settings, answer)
+        self._changed.set()
+        return await answer
 
     def undelivered(self) -> dict[str, ItemCount]:
         """The items that each exporter has not delivered, by its id. Empty if all is delivered."""
-        if self.graph is None:
-            return {}
         waiting = {id_: delivery.undelivered() for id_, delivery in self.graph.deliveries.items()}
         return {id_: count for id_, count in waiting.items() if count.total}
 
-    async def _work(self, graph: Graph, stop: asyncio.Event, exit_when_done: bool) -> Outcome:
-        receivers = [asyncio.create_task(receiver.run(), name=receiver.context.path) for receiver in graph.receivers]
-        finished = asyncio.create_task(_finished(receivers))
-        ticks = [
-            asyncio.create_task(pipeline.run_ticks(), name=f"service::pipelines::{id_}")
-            for id_, pipeline in graph.pipelines.items()
-        ]
-        graph.health.available(self._clock.time_ns())
-        _logger.info("Everything is ready. Begin running and processing data.")
+    async def _supervise(self, transition: Transition, stop: asyncio.Event, exit_when_done: bool) -> None:
+        """Returns when `stop` is set, or when the work is done. Raises `CannotStart`."""
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self._changed.set())
+        is_idle = False
         try:
-            await _until(finished, stop)
-            if not exit_when_done and not stop.is_set():
-                _logger.info("Every receiver has finished; the collector stays up until it is stopped.")
-                await stop.wait()
-        except CannotStart:
-            log_undelivered(self)
-            raise
+            while not stop.is_set():
+                if failed := self._work.failed():
+                    await self._on_failed(failed, transition, stop)
+                elif self._wanted:
+                    (settings, answer), self._wanted = self._wanted, None
+                    answer.set_result(await self._change(settings, transition, stop))
+                elif self._work.is_finished and exit_when_done:
+                    return
+                else:
+                    if self._work.is_finished and not is_idle:
+                        _logger.info("Every receiver has finished; the collector stays up until it is stopped.")
+                    is_idle = self._work.is_finished
+                    await self._wait_for_change()
         finally:
-            graph.health.unavailable()
-            await cancel_and_wait([finished, *receivers])
-            await cancel_and_wait(ticks)
-        return await self._shut_down(graph, stop)
+            stopping.cancel()
 
-    async def _shut_down(self, graph: Graph, stop: asyncio.Event) -> Outcome:
+    async def _wait_for_change(self) -> None:
+        """Returns when there may be something to do. Components that could not return are then tried again."""
+        complete = self.graph.running.keys() == definitions(self.settings).keys()
+        retrying = None if complete else asyncio.create_task(self._retry_later())
+        await self._changed.wait()
+        self._changed.clear()
+        if retrying:
+            retrying.cancel()
+
+    async def _retry_later(self) -> None:
+        await self._clock.sleep(self._patience.retry)
+        self._wanted = self._wanted or (self.settings, asyncio.get_running_loop().create_future())
+        self._changed.set()
+
+    async def _change(
+        self, settings: Settings, transition: Transition, stop: asyncio.Event, *, back: bool = False
+    ) -> bool:
+        """Reloads. The result is whether `settings` are in use; if not, the previous ones are.
+
+        Receivers that ran before, when the configuration was in use (`back`), are persistent.
+        """
+        previous, self._fallback = self.settings, None
+        before = dict(self.graph.receivers)
+        started = self._clock.monotonic()
+        try:
+            await transition.reload(settings, previous, stop)
+        except CannotStart:
+            self._start_work(persistent=True)
+            _logger.info("The previous configuration runs again.")
+            return False
+        self.settings = settings
+        self._start_work(persistent=back)
+        if not back:
+            unproven = {id_ for id_, receiver in self.graph.receivers.items() if before.get(id_) is not receiver}
+            self._fallback = _Fallback(previous, unproven)
+        self._on_change(settings)
+        _logger.info("Reloaded the configuration in %.2f s.", self._clock.monotonic() - started)
+        return True
+
+    async def _on_failed(self, failed: dict[str, CannotStart], transition: Transition, stop: asyncio.Event) -> None:
+        """Returns to the previous configuration if a reload started the receivers that cannot start.
+
+        Raises `CannotStart` with one line for each if they were started with the collector.
+        """
+        fallback, messages = self._fallback, list(map(str, failed.values()))
+        if fallback is None or not fallback.unproven.issuperset(failed):
+            raise CannotStart("\n".join(messages))
+        _logger.error("Reload failed; returning to the previous configuration: %s", "; ".join(messages))
+        await self._work.stop_receivers(failed)
+        await self._change(fallback.settings, transition, stop, back=True)
+
+    def _start_work(self, *, persistent: bool = False) -> None:
+        self._work.start_receivers(self.graph.receivers, persistent=persistent)
+        self._work.start_ticks(self.graph.pipelines.values())
+
+    async def _shut_down(self, stop: asyncio.Event, lost_before: int) -> Outcome:
         """Delivers the remaining batches. If `stop` is set, or as soon as it is, `shutdown_timeout` limits the time."""
-        timeout = self._settings.shutdown_timeout
+        timeout = self.settings.shutdown_timeout
         limit = f" for at most {timeout:g} s" if stop.is_set() else ""
         _logger.info("Stopping: delivering the queued batches%s.", limit)
-        draining = asyncio.create_task(_drain(graph), name="draining")
+        draining = asyncio.create_task(_drain(self.graph), name="draining")
         await _until(draining, stop)
         await asyncio.wait({draining}, timeout=timeout)
         await cancel_and_wait([draining])
         log_undelivered(self)
-        for receiver in graph.receivers:
+        for receiver in self.graph.receivers.values():
             _logger.info("Receiver %s: accepted %s.", receiver.context.id, receiver.fan_out.accepted)
-        for id_, delivery in graph.deliveries.items():
+        for id_, delivery in self.graph.deliveries.items():
             if delivery.lost:
                 _logger.error("Exporter %s dropped %d items since its start.", id_, delivery.lost)
         waiting = sum(count.total for count in self.undelivered().values())
-        lost = sum(delivery.lost for delivery in graph.deliveries.values())
-        failed = sum(receiver.context.path in graph.health.problems for receiver in graph.receivers)
+        lost = lost_before + sum(delivery.lost for delivery in self.graph.deliveries.values())
+        problems = self.graph.health.problems
+        failed = sum(receiver.context.path in problems for receiver in self.graph.receivers.values())
         return Outcome(waiting, lost, failed)
 
 
@@ -118,13 +219,6 @@ def log_undelivered(service: Service) -> None:
     for id_, delivery in service.graph.deliveries.items() if service.graph else ():
         if (stored := delivery.stored()).total:
             _logger.info("Exporter %s keeps %s on the disk; they are delivered after the next start.", id_, stored)
-
-
-async def _finished(receivers: Sequence[asyncio.Task[None]]) -> None:
-    """Returns when all receivers have finished. Raises one `CannotStart` for all that cannot start."""
-    done, _ = await asyncio.wait(receivers, return_when=asyncio.FIRST_EXCEPTION)
-    if failed := [error for task in done if (error := task.exception())]:
-        raise CannotStart("\n".join(map(str, failed)))
 
 
 async def _drain(graph: Graph) -> None:

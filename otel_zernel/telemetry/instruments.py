@@ -158,11 +158,11 @@ class Instruments:
         sent, failed, refused = (self._items(f"exporter_{outcome}", attributes) for outcome in _EXPORTER_OUTCOMES)
         return ExporterMetrics(sent, failed, refused, watch_queue)
 
-    def watch_process(self, clock: Clock) -> None:
-        """Reports the uptime (s), the CPU time (s) and the resident memory (By) of this process."""
+    def watch_process(self, clock: Clock, start: float) -> None:
+        """Reports the uptime (s) since the monotonic time `start`, the CPU time (s) and the resident memory (By)."""
         import psutil
 
-        process, start = psutil.Process(), clock.monotonic()
+        process = psutil.Process()
         self._observable_counter("otelcol_process_uptime", "s", lambda: clock.monotonic() - start)
         self._observable_counter("otelcol_process_cpu_seconds", "s", lambda: sum(process.cpu_times()[:2]))
         self._gauge("otelcol_process_memory_rss", "By").add(lambda: process.memory_info().rss, {})

@@ -3,60 +3,43 @@
 The SDK and its exporters cost memory, so they are imported only if they are configured.
 """
 
+import asyncio
 import logging
-import threading
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
-
-from otel_zernel import __version__
 from otel_zernel.clock import Clock
-from otel_zernel.config.telemetry import OtlpPush, PeriodicReader, PrometheusPull, TelemetrySettings
+from otel_zernel.config.telemetry import MetricReader, OtlpPush, PeriodicReader, PrometheusPull
 from otel_zernel.exposition import Format, Options, Page, metrics_app
 from otel_zernel.net.serving import serve
 from otel_zernel.types import Address
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricReader
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricsData
+
+Collect = Callable[[], "MetricsData | None"]
+"""The present values of all instruments. None if there are none."""
+
+_LAST_PUSH = 2.0
+"""Seconds that the last push may take when a reader ends."""
 
 _logger = logging.getLogger("otel_zernel.telemetry")
 
 
 @asynccontextmanager
-async def metering(settings: TelemetrySettings, clock: Clock) -> AsyncIterator[MeterProvider]:
-    """A meter provider with the configured readers. The readers work until the context exits.
-
-    Raises `CannotStart` if the address of a page cannot be used.
-    """
-    readers = settings.metrics.readers if settings.metrics.level != "none" else []
-    if not readers:
-        yield NoOpMeterProvider()
-        return
-
-    from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
-    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-    from opentelemetry.sdk.resources import Resource
-
-    identity = {"service.name": "otel-zernel", "service.version": __version__, "service.instance.id": str(uuid4())}
-    pages = [(one.pull.exporter.prometheus, InMemoryMetricReader()) for one in readers if one.pull]
-    pushed: list[MetricReader] = [_periodic(one.periodic) for one in readers if one.periodic]
-    provider = SdkMeterProvider(
-        metric_readers=[*(reader for _, reader in pages), *pushed],
-        resource=Resource.create({**identity, **settings.resource}),
-        shutdown_on_exit=False,
-    )
-    async with AsyncExitStack() as stack:
-        stack.callback(provider.shutdown, timeout_millis=2_000)
-        for page, reader in pages:
-            await stack.enter_async_context(_served(page, reader, clock))
-        yield provider
+async def reading(settings: MetricReader, collect: Collect, clock: Clock) -> AsyncIterator[None]:
+    """One reader, which works until the context exits. Raises `CannotStart` if a page's address cannot be used."""
+    if settings.pull:
+        async with _served(settings.pull.exporter.prometheus, collect, clock):
+            yield
+    elif settings.periodic:
+        async with _pushed(settings.periodic, collect, clock):
+            yield
 
 
 @asynccontextmanager
-async def _served(page: PrometheusPull, reader: "InMemoryMetricReader", clock: Clock) -> AsyncIterator[Address]:
+async def _served(page: PrometheusPull, collect: Collect, clock: Clock) -> AsyncIterator[Address]:
     from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -64,16 +47,13 @@ async def _served(page: PrometheusPull, reader: "InMemoryMetricReader", clock: C
     options = Options(
         translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
     )
-    exposed = Page(options, warn=_logger.warning)
-    turn = threading.Lock()
 
     def render(format_: Format) -> bytes:
-        with turn:  # else a page could show an older collection after a newer one
-            now = clock.monotonic()
-            if collected := reader.get_metrics_data():
-                metrics = MetricsData.FromString(encode_metrics(collected).SerializeToString())
-                exposed.update(metrics, now, clock.time_ns())
-            return exposed.render(format_, now)
+        now = clock.monotonic()
+        exposed = Page(options, warn=_logger.warning)  # a new one: the queue of a removed exporter is not shown again
+        if collected := collect():
+            exposed.update(MetricsData.FromString(encode_metrics(collected).SerializeToString()), now)
+        return exposed.render(format_, now)
 
     setting = "service::telemetry::metrics::readers"
     async with serve(metrics_app(render), Address(page.host, page.port), setting) as address:
@@ -81,11 +61,32 @@ async def _served(page: PrometheusPull, reader: "InMemoryMetricReader", clock: C
         yield address
 
 
-def _periodic(settings: PeriodicReader) -> "MetricReader":
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-
+@asynccontextmanager
+async def _pushed(settings: PeriodicReader, collect: Collect, clock: Clock) -> AsyncIterator[None]:
     exporter = _otlp_exporter(settings.exporter.otlp)
-    return PeriodicExportingMetricReader(exporter, settings.interval * 1000, settings.timeout * 1000)
+
+    async def push(longest: float) -> None:
+        if collected := collect():
+            await asyncio.to_thread(exporter.export, collected, longest * 1000)
+
+    async def push_regularly() -> None:
+        while True:
+            await clock.sleep(settings.interval)
+            try:
+                await push(settings.timeout)
+            except Exception as error:
+                _logger.exception("Cannot push the collector's own metrics: %s: %s", type(error).__name__, error)
+
+    pushing = asyncio.create_task(push_regularly(), name="service::telemetry::metrics::readers")
+    try:
+        yield
+    finally:
+        pushing.cancel()
+        await asyncio.wait([pushing])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_PUSH):
+                await push(_LAST_PUSH)
+        await asyncio.to_thread(exporter.shutdown)
 
 
 def _otlp_exporter(settings: OtlpPush) -> "MetricExporter":

@@ -11,17 +11,18 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.engine.scraping import ScrapeLoop
-from otel_zernel.errors import ConfigError
+from otel_zernel.errors import ConfigError, Permanent
+from otel_zernel.otlp.json import spans_json
 from otel_zernel.registry import KINDS, Registry
 from otel_zernel.telemetry import ScraperMetrics
 from otel_zernel.testing import Downstream, make_context
-from tests.core.parts import batch_of
+from tests.core.parts import batch_of, every_signal
 
 REGISTRY = Registry.installed()
 COMPONENTS: list[tuple[Kind, str]] = [(kind, type_) for kind in KINDS for type_ in REGISTRY.aliases(kind)]
@@ -45,6 +46,8 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     """The component with the settings of its sample. Paths and addresses are replaced by ones that work here."""
     busy = folder / "busy.csv"
     busy.write_text(BUSY_ROWS)
+    recorded = folder / "recorded.jsonl"
+    recorded.write_bytes(spans_json(every_signal().spans) + b"\n")
     if (kind, type_) == ("exporters", "csv"):
         return build(kind, type_, path=str(folder / "out.csv"))
     if (kind, type_) == ("receivers", "otlp"):
@@ -52,6 +55,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     changes: dict[str, dict[str, Any]] = {
         "csv": {"files": [str(busy)], "layout": "wide", "loop": True, "interval": 0, "follow": False, "rejects": None},
         "file": {"path": str(folder / "out.jsonl")},
+        "otlp_json_file": {"include": [str(recorded)], "loop": True},
         "prometheus": {"endpoint": "localhost:0"},
         "health_check": {"endpoint": "localhost:0"},
         "file_storage": {"directory": str(folder)},
@@ -162,6 +166,48 @@ def test_a_processor_accepts_an_empty_batch(type_: str) -> None:
     processor = build("processors", type_)
     assert isinstance(processor, Processor)
     assert sum(batch.item_count for batch in processor.process(Batch())) == 0
+
+
+def accepting(kind: Kind, signal: Signal) -> list[str]:
+    return [type_ for type_ in REGISTRY.aliases(kind) if signal in REGISTRY.load(kind, type_).signals]
+
+
+@pytest.mark.parametrize("type_", accepting("processors", "logs"))
+def test_a_processor_that_accepts_logs_handles_them_and_makes_none_up(type_: str) -> None:
+    processor = build("processors", type_)
+    assert isinstance(processor, Processor)
+    for given in (every_signal().only({"logs"}), every_signal()):
+        came = [*processor.process(given), *processor.flush()]
+        assert sum(batch.log_record_count for batch in came) <= 1
+
+
+@pytest.mark.parametrize("type_", accepting("exporters", "logs"))
+async def test_an_exporter_that_accepts_logs_handles_them_and_never_changes_them(type_: str, tmp_path: Path) -> None:
+    exporter = working("exporters", type_, tmp_path)
+    assert isinstance(exporter, Exporter)
+    for batch in (every_signal().only({"logs"}), every_signal()):
+        before = batch.logs_bytes()
+        async with exporter:
+            try:
+                await exporter.export(batch)
+            except Exception as error:  # noqa: BLE001  # no server listens for exporters that send
+                assert type(error).__name__ == "Retryable"  # noqa: PT017
+        assert batch.logs_bytes() == before
+
+
+@pytest.mark.parametrize("type_", ["debug", "file", "csv"])
+@pytest.mark.parametrize("verbosity", ["basic", "detailed"])
+async def test_damaged_attributes_cost_a_batch_and_one_sentence(type_: str, verbosity: str, tmp_path: Path) -> None:
+    """The check on receipt does not look inside attributes: here, a key that is not UTF-8."""
+    resource = b"\x0a\x07\x0a\x05\x0a\x03\x0a\x01\xff"
+    changes = {"debug": {"verbosity": verbosity}}.get(type_, {"path": str(tmp_path / "out")})
+    exporter = build("exporters", type_, **changes)
+    assert isinstance(exporter, Exporter)
+    point = batch_of(1.0).metrics_bytes()
+    batch = Batch.from_bytes(metrics=point + b"\x0a" + bytes([len(resource)]) + resource)
+    async with exporter:
+        with pytest.raises(Permanent, match="the batch is not valid OTLP"):
+            await exporter.export(batch)
 
 
 @pytest.mark.parametrize("type_", REGISTRY.aliases("exporters"))

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from pydantic import Field
 
 from otel_zernel.batch import Batch
@@ -27,6 +29,17 @@ def batch_of(*values: float, name: str = "test.value") -> Batch:
         for position in range(len(values))
     ]
     return Batch.encoded(metrics=KnownSeries(series).encode(np.array(values), 1_000), point_count=len(values))
+
+
+def every_signal() -> Batch:
+    """A batch with one gauge point, one span and one log record, from received bytes."""
+    traces, logs = TracesData(), LogsData()
+    traces.resource_spans.add().scope_spans.add().spans.add(name="step", trace_id=b"\x01" * 16, span_id=b"\x02" * 8)
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(time_unix_nano=1_000, severity_number=9)
+    record.body.string_value = "started"
+    return Batch.from_bytes(
+        metrics=batch_of(1.0).metrics_bytes(), spans=traces.SerializeToString(), logs=logs.SerializeToString()
+    )
 
 
 def values_of(batches: Iterable[Batch]) -> list[float]:

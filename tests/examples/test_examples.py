@@ -54,3 +54,17 @@ def test_the_quickstart_shows_the_percentiles_of_each_gpu_and_the_throttled_one_
     assert unit_of_median == {f"zernel.gpu.index={gpu}": "ms" for gpu in range(8)}
     medians = {line.split()[0]: float(line.split()[6]) for line in waits}
     assert min(medians, key=lambda gpu: medians[gpu]) == "zernel.gpu.index=5"
+
+
+def test_the_example_with_less_data_drops_renames_and_shortens() -> None:
+    command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", "examples/less_data.yaml"]
+    command += ["--set", "service.telemetry.metrics.level=none"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
+    lines = done.stdout.splitlines()
+    metrics = {line.split()[0] for line in lines if line and line[0].isalpha()}
+    assert {"gpu.power", "gpu.utilization"} <= metrics
+    assert not any(name.startswith(("zernel.cuda", "zernel.distributed", "hw.power")) for name in metrics)
+    assert any(line.endswith("host.name=train-node-01 deployment.environment.name=test") for line in lines)
+    utilization = done.stdout.partition("gpu.utilization")[2].splitlines()[1]
+    assert utilization.split()[:2] == ["hw.gpu.task=general", "gpu=0"]

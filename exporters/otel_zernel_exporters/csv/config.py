@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from otel_zernel.component import ComponentConfig
+from otel_zernel.files import OWNER_AND_GROUP
+from otel_zernel.types import Permissions
 
 
 class CsvExporterConfig(ComponentConfig):
@@ -12,3 +14,5 @@ class CsvExporterConfig(ComponentConfig):
     """The path of the file. Its directory must exist."""
     append: bool = False
     """Append to an existing file. Else it is emptied at start."""
+    file_permissions: Permissions = OWNER_AND_GROUP
+    """The permissions of the file if it is created, in octal. The umask applies too."""

@@ -1,14 +1,16 @@
 """The csv exporter: writes the rows of a batch in a thread, completely or not at all."""
 
 import asyncio
+import os
+import stat
 from io import FileIO
 from types import TracebackType
 from typing import Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel.files import write_whole
+from otel_zernel.errors import CannotStart, DecodeError, Permanent, Retryable
+from otel_zernel.files import append_whole, open_appending
 from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import HEADER, CsvRows
 
@@ -45,28 +47,24 @@ class CsvExporter(Exporter):
             await asyncio.to_thread(self._write, batch)
         except OSError as error:
             raise Retryable(f"cannot write {self.config.path}: {error.strerror}") from error
+        except DecodeError as error:
+            raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     def _open(self) -> FileIO:
-        file = FileIO(self.config.path, "a" if self.config.append else "w")
-        if not file.tell():
-            _append(file, HEADER.encode())
+        opened: set[str] = self.context.kept.setdefault("opened", set())  # a reload must not empty the file again
+        append = self.config.append or str(self.config.path) in opened
+        file = open_appending(self.config.path, self.config.file_permissions)
+        opened.add(str(self.config.path))
+        if not append and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(0)
+        if not os.fstat(file.fileno()).st_size:
+            append_whole(file, HEADER.encode())
         return file
 
     def _write(self, batch: Batch) -> None:
         assert self._file is not None  # noqa: S101  # entered before the first batch
         rows = CsvRows(batch.metrics)
         if rows.text:
-            _append(self._file, rows.text.encode())
+            append_whole(self._file, rows.text.encode())
         for reason, count in rows.lost.items():  # after the write: a failed batch is retried
             self.context.drop(count, reason)
-
-
-def _append(file: FileIO, content: bytes) -> None:
-    """Appends the whole content, or leaves the file unchanged."""
-    end = file.tell()
-    try:
-        write_whole(file, content)
-    except OSError:
-        file.truncate(end)
-        file.seek(end)
-        raise

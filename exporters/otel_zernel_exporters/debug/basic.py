@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from otel_zernel.batch import count_points, count_spans
+from otel_zernel.batch import count_log_records, count_points, count_spans
 
 
 def render_metrics(metrics: MetricsData) -> Iterator[str]:
@@ -20,3 +21,8 @@ def render_metrics(metrics: MetricsData) -> Iterator[str]:
 def render_spans(traces: TracesData) -> Iterator[str]:
     """`Traces {"resource spans": 1, "spans": 10}`"""
     yield f'Traces {{"resource spans": {len(traces.resource_spans)}, "spans": {count_spans(traces)}}}'
+
+
+def render_logs(logs: LogsData) -> Iterator[str]:
+    """`Logs {"resource logs": 1, "log records": 10}`"""
+    yield f'Logs {{"resource logs": {len(logs.resource_logs)}, "log records": {count_log_records(logs)}}}'

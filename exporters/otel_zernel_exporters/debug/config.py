@@ -13,7 +13,8 @@ class DebugConfig(ComponentConfig):
     """What to print. The OpenTelemetry Collector has the same options except `metrics` and `output`."""
 
     verbosity: Verbosity = "basic"
-    """`basic`: one line of counts for each batch. `normal`: one line for each series. `detailed`: every field."""
+    """`basic`: one line of counts for each batch. `normal`: one line for each series, span and log record.
+    `detailed`: every field."""
     metrics: tuple[str, ...] = ("*",)
     """Names of the metrics to print, as globs."""
     sampling_initial: Annotated[int, Field(ge=0)] = 2

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
     Exemplar,
@@ -67,6 +68,20 @@ def render_spans(traces: TracesData) -> Iterator[str]:
             for span_number, span in enumerate(scope.spans):
                 yield f"Span #{span_number}"
                 yield from _span(span)
+
+
+def render_logs(logs: LogsData) -> Iterator[str]:
+    """The lines of a batch's log records."""
+    for number, resource in enumerate(logs.resource_logs):
+        yield f"ResourceLog #{number}"
+        yield from _resource(resource)
+        for scope_number, scope in enumerate(resource.scope_logs):
+            yield f"ScopeLogs #{scope_number}"
+            yield f"ScopeLogs SchemaURL: {scope.schema_url}"
+            yield from _scope(scope.scope)
+            for record_number, record in enumerate(scope.log_records):
+                yield f"LogRecord #{record_number}"
+                yield from _log_record(record)
 
 
 def _resource(message: Any) -> Iterator[str]:
@@ -229,6 +244,20 @@ def _links(links: Iterable[Span.Link]) -> Iterator[str]:
         yield f"     -> TraceState: {link.trace_state}"
         yield f"     -> DroppedAttributesCount: {link.dropped_attributes_count}"
         yield from _attributes("     -> Attributes::", link.attributes, " " * 10)
+
+
+def _log_record(record: LogRecord) -> Iterator[str]:
+    yield f"ObservedTimestamp: {_time(record.observed_time_unix_nano)}"
+    yield f"Timestamp: {_time(record.time_unix_nano)}"
+    yield f"SeverityText: {record.severity_text}"
+    yield f"SeverityNumber: {_name(SeverityNumber, record.severity_number)}({record.severity_number})"
+    if record.event_name:
+        yield f"EventName: {record.event_name}"
+    yield f"Body: {_value(record.body)}"
+    yield from _attributes("Attributes:", record.attributes)
+    yield f"Trace ID: {record.trace_id.hex()}"
+    yield f"Span ID: {record.span_id.hex()}"
+    yield f"Flags: {record.flags}"
 
 
 def _name(enum: Any, value: int) -> str:

@@ -12,6 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
+from otel_zernel.errors import DecodeError, Permanent
 from otel_zernel_exporters.debug import basic, detailed, normal
 from otel_zernel_exporters.debug.config import DebugConfig
 from otel_zernel_exporters.debug.sampling import BatchSampler
@@ -43,7 +44,10 @@ class DebugExporter(Exporter):
 
     async def export(self, batch: Batch) -> None:
         if self._sampler.admits(self.context.clock.monotonic()):
-            await asyncio.to_thread(self._write, batch)
+            try:
+                await asyncio.to_thread(self._write, batch)
+            except DecodeError as error:
+                raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     def _write(self, batch: Batch) -> None:
         stream = self._stream
@@ -69,6 +73,8 @@ class DebugExporter(Exporter):
             yield from layout.render_metrics(metrics)
         if batch.span_count:
             yield from layout.render_spans(batch.spans)
+        if batch.log_record_count:
+            yield from layout.render_logs(batch.logs)
 
     def _chosen(self, metrics: MetricsData) -> MetricsData:
         """The metrics that match the configuration, as a copy unless all match."""

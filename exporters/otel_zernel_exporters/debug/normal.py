@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, NumberDataPoint, SummaryDataPoint
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
 from otel_zernel.otlp.staleness import has_no_value
-from otel_zernel_exporters.debug.attributes import texts, utc
+from otel_zernel_exporters.debug.attributes import text, texts, utc
 from otel_zernel_exporters.debug.quantity import digits, readable
 
 LONG = 20
@@ -149,11 +150,11 @@ def _labels(labels: Labels) -> str:
     return " ".join(f"{key}={_quoted(value)}" for key, value in labels.items())
 
 
-def _quoted(text: str) -> str:
+def _quoted(word: str) -> str:
     """The text unchanged if it is one word, else in quotes. Unprintable characters are escaped."""
-    if not text.isprintable():
-        return json.dumps(text)
-    return text if text and " " not in text else json.dumps(text, ensure_ascii=False)
+    if not word.isprintable():
+        return json.dumps(word)
+    return word if word and " " not in word else json.dumps(word, ensure_ascii=False)
 
 
 def render_spans(traces: TracesData) -> Iterator[str]:
@@ -179,3 +180,39 @@ def _span(span: Span, about: Labels, first_ns: int, width: int) -> str:
     ids = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
     own = {key: value for key, value in (texts(span.attributes) | ids).items() if value and about.get(key) != value}
     return f"  {after:>{CELL}}  {duration:>{CELL}}  {_quoted(span.name):<{width}}{failed}  {_labels(own)}"
+
+
+def render_logs(logs: LogsData) -> Iterator[str]:
+    """For each resource its attributes, then a line for each log record.
+
+    A line has the time relative to the first record, the severity, the body, and the attributes.
+    """
+    for resource in logs.resource_logs:
+        records = [record for scope in resource.scope_logs for record in scope.log_records]
+        if records:
+            first = min(map(_log_time, records))
+            width = max(len(_severity(record)) for record in records)
+            about = texts(resource.resource.attributes)
+            yield _heading(first, about)
+            yield from (_log_record(record, about, first, width) for record in records)
+            yield ""
+
+
+def _log_time(record: LogRecord) -> int:
+    """When the event happened. If the source did not say that, when it was first seen. In ns."""
+    return record.time_unix_nano or record.observed_time_unix_nano
+
+
+def _log_record(record: LogRecord, about: Labels, first_ns: int, width: int) -> str:
+    after = "+" + readable((_log_time(record) - first_ns) / 1e9, "s")
+    ids = {"event": record.event_name, "trace_id": record.trace_id.hex(), "span_id": record.span_id.hex()}
+    own = {key: value for key, value in (texts(record.attributes) | ids).items() if value and about.get(key) != value}
+    return f"  {after:>{CELL}}  {_severity(record):<{width}}  {_quoted(text(record.body))}  {_labels(own)}".rstrip()
+
+
+def _severity(record: LogRecord) -> str:
+    """The severity in the words of the source, else the name of its number. Empty if there is neither."""
+    if record.severity_text or not record.severity_number:
+        return _quoted(record.severity_text) if record.severity_text else ""
+    known = SeverityNumber.DESCRIPTOR.values_by_number.get(record.severity_number)
+    return known.name.removeprefix("SEVERITY_NUMBER_") if known else str(record.severity_number)

@@ -3,16 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.types import PositiveDuration
-
-
-def _permissions(text: str) -> str:
-    if not text.isascii() or not text.isdigit() or not 0 <= int(text, 8) <= 0o777:
-        raise ValueError(f'{text!r} are not file permissions; write them in octal and quoted, like "0755"')
-    return text
+from otel_zernel.files import OWNER_AND_GROUP
+from otel_zernel.types import Permissions, PositiveDuration
 
 
 class RotationConfig(ComponentConfig):
@@ -32,7 +27,8 @@ class RotationConfig(ComponentConfig):
 
 
 class FileConfig(ComponentConfig):
-    """Where and how to write. Names and defaults are those of the OpenTelemetry Collector."""
+    """Where and how to write. Names and defaults are those of the OpenTelemetry Collector, which has no
+    `file_permissions`."""
 
     path: Path
     """The file to write."""
@@ -48,5 +44,7 @@ class FileConfig(ComponentConfig):
     """Seconds between syncs to the disk, which protect from a power failure. Readers see the data immediately."""
     create_directory: bool = False
     """Create the directory of the file if it is missing."""
-    directory_permissions: Annotated[str, AfterValidator(_permissions)] = "0755"
-    """The permissions of a directory that is created, in octal."""
+    directory_permissions: Permissions = "0755"
+    """The permissions of a directory that is created, in octal. The umask applies too."""
+    file_permissions: Permissions = OWNER_AND_GROUP
+    """The permissions of a file that is created, in octal. The umask applies too."""

@@ -8,15 +8,15 @@ from typing import Self
 
 import zstandard
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import SIGNALS, Batch
 from otel_zernel.component import Context, Exporter
-from otel_zernel.errors import CannotStart, Retryable
-from otel_zernel.otlp.json import metrics_json, spans_json
+from otel_zernel.errors import CannotStart, DecodeError, Permanent, Retryable
+from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
 from otel_zernel_exporters.file.config import FileConfig
 from otel_zernel_exporters.file.record_file import RecordFile
 
 LINE_ITEMS = 1000
-"""The maximum number of points or spans in a line: many log readers reject lines over 1 MiB."""
+"""The maximum number of points, spans or log records in a line: many log readers reject lines over 1 MiB."""
 
 
 class FileExporter(Exporter):
@@ -30,7 +30,7 @@ class FileExporter(Exporter):
 
     def __init__(self, config: FileConfig, context: Context) -> None:
         super().__init__(config, context)
-        self._file = RecordFile(config.path, config.rotation, context.clock.time_ns)
+        self._file = RecordFile(config.path, config.rotation, config.file_permissions, context.clock.time_ns)
         self._syncing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -60,12 +60,17 @@ class FileExporter(Exporter):
             await asyncio.to_thread(self._write, batch)
         except OSError as error:
             raise Retryable(f"cannot write {self.config.path}: {error.strerror}") from error
+        except DecodeError as error:
+            raise Permanent(f"the batch is not valid OTLP: {error}") from error
 
     def _open(self) -> None:
         if self.config.create_directory:
             mode = int(self.config.directory_permissions, 8)
             self.config.path.parent.mkdir(mode, parents=True, exist_ok=True)
-        self._file.open(append=self.config.append or self.config.rotation is not None)
+        opened: set[str] = self.context.kept.setdefault("opened", set())  # a reload must not empty the file again
+        append = self.config.append or self.config.rotation is not None or str(self.config.path) in opened
+        self._file.open(append=append)
+        opened.add(str(self.config.path))
 
     def _write(self, batch: Batch) -> None:
         # One write for the whole batch: after a failure the file has no part of it, so a retry writes nothing twice.
@@ -75,13 +80,15 @@ class FileExporter(Exporter):
 
     def _encode(self, batch: Batch) -> Iterator[bytes]:
         if self.config.format == "proto":
-            yield from filter(None, (batch.metrics_bytes(), batch.spans_bytes()))
+            yield from filter(None, map(batch.bytes_of, SIGNALS))
             return
         for piece in batch.split(LINE_ITEMS):
             if piece.point_count:
                 yield metrics_json(piece.metrics)
             if piece.span_count:
                 yield spans_json(piece.spans)
+            if piece.log_record_count:
+                yield logs_json(piece.logs)
 
     def _frame(self, message: bytes) -> bytes:
         """JSON ends with a newline; binary data begins with its length, 4 bytes big-endian, as in otelcol's files."""

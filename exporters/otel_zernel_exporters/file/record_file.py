@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 from threading import Lock
 
-from otel_zernel.files import write_whole
+from otel_zernel.files import append_whole, open_appending
 from otel_zernel_exporters.file.config import RotationConfig
 
 _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
@@ -18,12 +18,15 @@ _STAMP = "%Y-%m-%dT%H-%M-%S.%f"
 class RecordFile:
     """Appends records to a file. Every method blocks, is thread-safe and raises `OSError`.
 
-    `now_ns` is the wall clock for the names of old files.
+    `permissions` are those of new files, in octal. `now_ns` is the wall clock for the names of old files.
     """
 
-    def __init__(self, path: Path, rotation: RotationConfig | None, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path, rotation: RotationConfig | None, permissions: str, now_ns: Callable[[], int]
+    ) -> None:
         self._path = path
         self._rotation = rotation
+        self._permissions = permissions
         self._now_ns = now_ns
         self._lock = Lock()
         self._file: FileIO | None = None
@@ -43,12 +46,7 @@ class RecordFile:
                 self._rotate()
             file = self._file or self._open(append=True)
             self._unsynced = True
-            try:
-                write_whole(file, record)
-            except OSError:
-                with contextlib.suppress(OSError):  # a pipe cannot be truncated
-                    file.truncate(self._size)
-                raise
+            append_whole(file, record)
             self._size += len(record)
 
     def sync(self) -> None:
@@ -62,7 +60,7 @@ class RecordFile:
             self._close()
 
     def _open(self, *, append: bool) -> FileIO:
-        self._file = FileIO(self._path, "ab")
+        self._file = open_appending(self._path, self._permissions)
         self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         if self._regular and not append:
             self._file.truncate(0)

@@ -1,33 +1,33 @@
 """The configuration of the two OTLP exporters."""
 
 import re
-from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from otel_zernel.batch import Signal
+from otel_zernel.authentication import AuthConfig
+from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.types import Duration, PositiveDuration, Secret
-from otel_zernel_exporters.otlp.environment import SIGNAL_ENDPOINTS, fill_in
-
-# RFC 9110 tokens and printable ASCII: both transports can carry these.
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
+from otel_zernel_exporters.otlp.addresses import is_loopback
+from otel_zernel_exporters.otlp.credentials import PRINTABLE
+from otel_zernel_exporters.otlp.environment import HEADER_NAME, SIGNAL_ENDPOINTS, fill_in
+from otel_zernel_exporters.otlp.redaction import shown
+from otel_zernel_exporters.otlp.tls_config import TlsConfig
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:/@\s\[\]]+):\d{1,5}")
 _URL = re.compile(rf"(?P<scheme>https?)://(?P<place>{_HOST_AND_PORT.pattern})/?")
-_TARGET = re.compile(
-    r"(dns|ipv4|ipv6|unix|unix-abstract|vsock):\D"
-)  # https://grpc.github.io/grpc/core/md_doc_naming.html
+# https://grpc.github.io/grpc/core/md_doc_naming.html
+_TARGET = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock):\D|ipv4:\d+\.")
 
 
 def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
+        if not HEADER_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a valid header name")
-        if not _HEADER_VALUE.fullmatch(value.get_secret_value()):
+        if not PRINTABLE.fullmatch(value.get_secret_value()):
             raise ValueError(f"the value of {name!r} has characters outside printable ASCII; remove or encode them")
     return headers
 
@@ -35,36 +35,13 @@ def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
 Headers = Annotated[dict[str, Secret], AfterValidator(_check_headers)]
 
 
-class TlsConfig(ComponentConfig):
-    """TLS of the connection. The keys are those of the OpenTelemetry Collector."""
-
-    insecure: bool = False
-    """Use plaintext. For gRPC only: for HTTP the scheme of the endpoint decides."""
-    ca_file: str | None = None
-    """PEM file of the authorities that may sign the server's certificate. By default those of the system."""
-    cert_file: str | None = None
-    """PEM file of the client's certificate, for mutual TLS."""
-    key_file: str | None = None
-    """PEM file of the client's private key."""
-    insecure_skip_verify: bool = False
-    """Accept any server certificate. For HTTP only."""
-    server_name_override: str | None = None
-    """The name in the server's certificate, if it differs from the host of the endpoint."""
-    reload_interval: Duration = 0.0
-    """Seconds between checks of the files for changes; 0 for never."""
-
-    @model_validator(mode="after")
-    def _certificate_and_key_go_together(self) -> Self:
-        if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file belong together: set both or neither")
-        return self
-
-
 class OtlpConfig(RemoteExporterConfig):
     """The options that both transports share."""
 
     headers: Headers = Field(default_factory=dict)
     """Headers of every request. Values are never printed."""
+    auth: AuthConfig | None = None
+    """The extension that adds credentials to each request."""
     tls: TlsConfig = TlsConfig()
 
 
@@ -86,6 +63,8 @@ class OtlpGrpcConfig(OtlpConfig):
     """`host:port`, `http://host:port` (plaintext), `https://host:port`, or a gRPC target such as `dns:///host:port`."""
     compression: Literal["gzip", "deflate", "none"] = "gzip"
     keepalive: KeepaliveConfig | None = None
+    balancer_name: Literal["round_robin", "pick_first"] = "round_robin"
+    """How requests are spread over the addresses of the endpoint."""
 
     @model_validator(mode="before")
     @classmethod
@@ -106,7 +85,7 @@ class OtlpGrpcConfig(OtlpConfig):
             raise ValueError("required: set the server to send to, for example localhost:4317")
         if not _URL.fullmatch(endpoint) and not _HOST_AND_PORT.fullmatch(endpoint) and not _TARGET.match(endpoint):
             raise ValueError(
-                f"{endpoint!r} is not a gRPC endpoint; write host:4317, http://host:4317 or https://host:4317"
+                f"{shown(endpoint)!r} is not a gRPC endpoint; write host:4317, http://host:4317 or https://host:4317"
             )
         return endpoint
 
@@ -126,6 +105,11 @@ class OtlpGrpcConfig(OtlpConfig):
                 "insecure_skip_verify: gRPC for Python always verifies; set ca_file to the server's certificate "
                 "(and server_name_override to its name), or use otlp_http"
             )
+        if not tls.insecure and (tls.min_version != "1.2" or tls.max_version == "1.2"):
+            raise ValueError(
+                "min_version and max_version: gRPC for Python always accepts TLS 1.2 and 1.3; remove the keys, or use "
+                "otlp_http"
+            )
         return tls
 
     @property
@@ -135,10 +119,31 @@ class OtlpGrpcConfig(OtlpConfig):
         return url["scheme"] == "http" if url else self.tls.insecure
 
     @property
+    def is_unprotected(self) -> bool:
+        """Whether others on the network can read the requests."""
+        host = self.host_and_port
+        return self.plaintext and not self.target.startswith("unix") and not (host and is_loopback(host[0]))
+
+    @property
     def target(self) -> str:
         """The endpoint as a gRPC target."""
         url = _URL.fullmatch(self.endpoint)
         return url["place"] if url else self.endpoint
+
+    @property
+    def host_and_port(self) -> tuple[str, int] | None:
+        """The host that the system resolves; None for any other gRPC target."""
+        place = self.target.removeprefix("dns:///").removeprefix("dns:")
+        if not _HOST_AND_PORT.fullmatch(place):
+            return None
+        host, _, port = place.rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def listed_addresses(self) -> list[str]:
+        """The targets of `ipv4:` and `ipv6:` with several addresses; empty for any other target."""
+        scheme, _, rest = self.target.partition(":")
+        return [f"{scheme}:{one}" for one in rest.split(",")] if scheme in {"ipv4", "ipv6"} else []
 
 
 class OtlpHttpConfig(OtlpConfig):
@@ -175,12 +180,21 @@ class OtlpHttpConfig(OtlpConfig):
             return endpoint
         url = urlsplit(endpoint)
         if url.scheme not in {"http", "https"} or not url.hostname or url.port == 0:  # port: ValueError if too large
-            raise ValueError(f"{endpoint!r} is not a URL; write http://host:4318 or https://host:4318")
+            raise ValueError(f"{shown(endpoint)!r} is not a URL; write http://host:4318 or https://host:4318")
         if url.username or url.password:
             raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
         return endpoint
 
+    @property
+    def is_unprotected(self) -> bool:
+        """Whether others on the network can read the requests."""
+        urls = [urlsplit(self.url(signal)) for signal in SIGNALS]
+        return any(url.scheme == "http" and not is_loopback(url.hostname or "") for url in urls)
+
     def url(self, signal: Signal) -> str:
         """The URL for a signal; empty if none is configured."""
         own: str = getattr(self, f"{signal}_endpoint")
-        return own or (f"{self.endpoint.rstrip('/')}/v1/{signal}" if self.endpoint else "")
+        if own or not self.endpoint:
+            return own
+        url = urlsplit(self.endpoint)
+        return urlunsplit(url._replace(path=f"{url.path.rstrip('/')}/v1/{signal}"))

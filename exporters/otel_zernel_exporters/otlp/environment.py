@@ -3,6 +3,7 @@
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -10,6 +11,8 @@ from urllib.parse import unquote
 from pydantic import ValidationInfo
 
 PREFIX = "OTEL_EXPORTER_OTLP_"
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110."""
 
 _KEYS = {"ENDPOINT": "endpoint", "COMPRESSION": "compression", "HEADERS": "headers", "TIMEOUT": "timeout"}
 _TLS_KEYS = {
@@ -47,17 +50,21 @@ def _found(environ: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, obj
 
 def _value(name: str, text: str) -> object:
     if name == "HEADERS":
-        return dict(_header(part) for part in text.split(",") if part.strip())
+        return dict(_header(place, part) for place, part in enumerate(text.split(","), 1) if part.strip())
     if name == "TIMEOUT":
         return _milliseconds(text)
     return text
 
 
-def _header(text: str) -> tuple[str, str]:
+def _header(place: int, text: str) -> tuple[str, str]:
+    """The errors name the place only: a part of a secret may stand where the name should be."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"{PREFIX}HEADERS: {name.strip()!r} has no value; write name=value,name=value")
-    return unquote(name).strip(), unquote(value).strip()
+        raise ValueError(f"{PREFIX}HEADERS: part {place} has no value; write name=value,name=value")
+    name = unquote(name).strip()
+    if not HEADER_NAME.fullmatch(name):
+        raise ValueError(f"{PREFIX}HEADERS: part {place} has no valid header name; write name=value,name=value")
+    return name, unquote(value).strip()
 
 
 def _milliseconds(text: str) -> str:

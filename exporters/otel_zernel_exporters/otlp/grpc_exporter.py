@@ -1,30 +1,27 @@
 """The exporter for OTLP over gRPC."""
 
-import asyncio
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
-
-from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Permanent, Retryable
+from otel_zernel_exporters.otlp.addresses import Resolve, resolve
+from otel_zernel_exporters.otlp.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
-from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
+from otel_zernel_exporters.otlp.credentials import Credentials
+from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
 from otel_zernel_exporters.otlp.tls import Pem, TlsFiles
+from otel_zernel_exporters.otlp.waits import retry_info
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
+    from grpc import ChannelCredentials
     from grpc.aio import AioRpcError, Channel
 
 # https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED too, if the server sends RetryInfo.
 _RETRYABLE = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
-
-_LONGEST_GRACE = 3600.0
-"""Seconds in which requests on a replaced channel must finish, if `timeout` is 0."""
+_UNAUTHENTICATED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 
 
 class OtlpGrpcExporter(Exporter):
@@ -35,110 +32,105 @@ class OtlpGrpcExporter(Exporter):
     delivery = "remote"
     config: OtlpGrpcConfig
 
-    def __init__(self, config: OtlpGrpcConfig, context: Context) -> None:
+    def __init__(self, config: OtlpGrpcConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
         self._tls = None if config.plaintext else TlsFiles(config.tls, context)
-        self._metadata = tuple(_metadata(name, value.get_secret_value()) for name, value in config.headers.items())
-        self._channel: Channel | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._credentials = Credentials(config.auth, context)
+        self._metadata = {name.lower(): value.get_secret_value() for name, value in config.headers.items()}
+        self._resolve = resolve
+        self._channels: Channels | None = None
 
     async def __aenter__(self) -> Self:
-        self._channel = _open(self.config, await self._tls.read() if self._tls else None)
+        self._credentials.open(unprotected=self.config.is_unprotected)
+        self._channels = Channels(self.config, self.context.clock, self._resolve)
+        if self._tls:
+            self._channels.secure(_security(await self._tls.read()))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await asyncio.gather(*self._closing)
-        if self._channel:
-            await self._channel.close(grace=None)
-            self._channel = None
+        if self._channels:
+            await self._channels.close()
+            self._channels = None
 
     async def export(self, batch: Batch) -> None:
+        if self._channels is None:
+            raise Permanent("the exporter is not open")
         if self._tls and (pem := await self._tls.changed()):
-            self._reconnect(pem)
+            self._channels.secure(_security(pem))
         for signal in signals_of(batch):
-            count_partial_success(await self._send(signal, batch), signal, batch, self.context)
+            await self._send(signal, batch, self._channels)
 
-    def _reconnect(self, pem: Pem) -> None:
-        old, self._channel = self._channel, _open(self.config, pem)
-        if old:
-            closing = asyncio.create_task(old.close(grace=self.config.timeout or _LONGEST_GRACE))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-
-    async def _send(self, signal: OtlpSignal, batch: Batch) -> Any:
+    async def _send(self, signal: OtlpSignal, batch: Batch, channels: Channels) -> None:
+        """Sends to the next address of the endpoint; to another one if no connection is possible."""
         from grpc.aio import AioRpcError
 
-        if self._channel is None:
-            raise Permanent("the exporter is not open")
-        call = self._channel.unary_unary(signal.method, None, signal.response.FromString)
+        failed: AioRpcError | None = None
+        for target in await self._targets(channels):
+            channel = channels.get(target)
+            try:
+                await self._call(channel, signal, batch)
+            except AioRpcError as error:
+                failed = error
+                if is_stuck(channel, error):
+                    channels.discard(target, channel)
+                if not is_unconnected(channel, error):
+                    break
+                channels.fail(target)
+            else:
+                return
+        if failed:
+            raise self._failure(failed) from failed
+
+    async def _call(self, channel: "Channel", signal: OtlpSignal, batch: Batch) -> None:
+        """One request. Raises `AioRpcError`."""
+        from grpc.aio import AioRpcError
+
+        metadata = _metadata({**self._metadata, **self._credentials.headers()})
+        call = channel.unary_unary(signal.method, None, None)
         try:
-            return await call(signal.encode(batch), timeout=self.config.timeout or None, metadata=self._metadata)
+            answer = await call(signal.encode(batch), timeout=self.config.timeout or None, metadata=metadata)
         except AioRpcError as error:
-            raise _failure(error, self.config.endpoint) from error
+            if not is_too_long(error):
+                raise
+            self.context.logger.warning("The server accepted the %s, but its response is too long", signal.items)
+        else:
+            read_response(answer, signal, batch, self.context)
+
+    async def _targets(self, channels: Channels) -> Sequence[str]:
+        try:
+            return await channels.in_turn()
+        except OSError as error:
+            raise Retryable(f"{self.config.endpoint}: cannot resolve the host: {error.strerror}") from error
+
+    def _failure(self, error: "AioRpcError") -> Retryable | Permanent:
+        code, details = error.code().name, (error.details() or "")[:500]
+        sentence = f"{self.config.endpoint}: {code}: {details}{self._advice(code, details)}"
+        after = _retry_after(error)
+        if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and after is not None):
+            return Retryable(sentence, after)
+        return Permanent(sentence)
+
+    def _advice(self, code: str, details: str) -> str:
+        if "WRONG_VERSION_NUMBER" in details:
+            return " (does the server expect plaintext? set tls::insecure: true)"
+        if code == "RESOURCE_EXHAUSTED":
+            return " (if the request was too large, set sending_queue::batch::max_size)"
+        return self._credentials.advice if code in _UNAUTHENTICATED else ""
 
 
-def _metadata(name: str, value: str) -> tuple[str, str | bytes]:
-    return name.lower(), value.encode() if name.lower().endswith("-bin") else value
+def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str | bytes], ...]:
+    return tuple((name, value.encode() if name.endswith("-bin") else value) for name, value in headers.items())
 
 
-def _open(config: OtlpGrpcConfig, pem: Pem | None) -> "Channel":
+def _security(pem: Pem) -> "ChannelCredentials":
     import grpc
 
-    compression = {
-        "gzip": grpc.Compression.Gzip,
-        "deflate": grpc.Compression.Deflate,
-        "none": grpc.Compression.NoCompression,
-    }[config.compression]
-    if pem is None:
-        return grpc.aio.insecure_channel(config.target, _options(config), compression)
-    credentials = grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate)
-    return grpc.aio.secure_channel(config.target, credentials, _options(config), compression)
-
-
-def _options(config: OtlpGrpcConfig) -> list[tuple[str, str | int]]:
-    """https://grpc.github.io/grpc/core/group__grpc__arg__keys.html"""
-    options: list[tuple[str, str | int]] = [
-        ("grpc.primary_user_agent", f"otel-zernel/{__version__}"),
-        # retry_on_failure decides how long to wait: the channel must not wait longer than one attempt.
-        ("grpc.max_reconnect_backoff_ms", 5000),
-    ]
-    if config.tls.server_name_override:
-        options.append(("grpc.ssl_target_name_override", config.tls.server_name_override))
-    if keepalive := config.keepalive:
-        options += [
-            ("grpc.keepalive_time_ms", round(keepalive.time * 1000)),
-            ("grpc.keepalive_timeout_ms", round(keepalive.timeout * 1000)),
-            ("grpc.keepalive_permit_without_calls", int(keepalive.permit_without_stream)),
-            ("grpc.http2.max_pings_without_data", 0),
-        ]
-    return options
-
-
-def _failure(error: "AioRpcError", endpoint: str) -> Retryable | Permanent:
-    code, details = error.code().name, (error.details() or "")[:500]
-    sentence = f"{endpoint}: {code}: {details}{_advice(code, details)}"
-    after = _retry_after(error)
-    if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and after is not None):
-        return Retryable(sentence, after)
-    return Permanent(sentence)
-
-
-def _advice(code: str, details: str) -> str:
-    if "WRONG_VERSION_NUMBER" in details:
-        return " (does the server expect plaintext? set tls::insecure: true)"
-    if code == "RESOURCE_EXHAUSTED":
-        return " (if the request was too large, set sending_queue::batch::max_size)"
-    return ""
+    return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate)
 
 
 def _retry_after(error: "AioRpcError") -> float | None:
     """Seconds of the error's `RetryInfo`; None without one."""
     metadata: Any = error.trailing_metadata()  # the stubs declare the tuple of the synchronous API
-    info = RetryInfo()
-    with suppress(DecodeError):
-        status = Status.FromString(metadata.get("grpc-status-details-bin", b""))
-        if any(detail.Unpack(info) for detail in status.details):
-            return float(info.retry_delay.ToNanoseconds()) / 1e9
-    return None
+    return retry_info(metadata.get("grpc-status-details-bin", b""))

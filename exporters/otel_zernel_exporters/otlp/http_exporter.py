@@ -2,38 +2,35 @@
 
 import asyncio
 import gzip
-import json
+import os
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
-from email.utils import parsedate_to_datetime
-from ssl import SSLContext
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from ssl import SSLContext, SSLError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.request import getproxies_environment
 
 import zstandard
-from google.protobuf import json_format
-from google.protobuf.message import DecodeError
-from google.rpc.status_pb2 import Status
 
 from otel_zernel import __version__
-from otel_zernel.batch import Batch
+from otel_zernel.batch import SIGNALS, Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Permanent, Retryable
+from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address, resolve
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
-from otel_zernel_exporters.otlp.signals import OtlpSignal, Response, count_partial_success, signals_of
-from otel_zernel_exporters.otlp.tls import TlsFiles, client_context, load_certificate
+from otel_zernel_exporters.otlp.credentials import Credentials
+from otel_zernel_exporters.otlp.http_answer import CONTENT_TYPES, HttpAnswer, hide_location
+from otel_zernel_exporters.otlp.redaction import shown, without_query
+from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
+from otel_zernel_exporters.otlp.tls import Pem, TlsFiles, client_context, reload
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
 
 _MIB = 1 << 20
-_LONGEST_ANSWER = 64 * 1024
-"""Bytes of a response body that are read; the rest is ignored."""
-
-_DAY = 86_400.0
-_RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
-_CONTENT_TYPES = {"proto": "application/x-protobuf", "json": "application/json"}
+_CONNECT_TIMEOUT = 3.0
+"""Seconds for a connection if the host has another address to try."""
 
 # The fastest levels: on OTLP, gzip's default takes 2.6 times as long as its level 1 and saves another 9 %.
 _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -52,21 +49,24 @@ class OtlpHttpExporter(Exporter):
     delivery = "remote"
     config: OtlpHttpConfig
 
-    def __init__(self, config: OtlpHttpConfig, context: Context) -> None:
+    def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)
         self._setting = f"{context.path}::tls"
         self._tls = TlsFiles(config.tls, context)
+        self._credentials = Credentials(config.auth, context)
+        self._resolve = resolve
+        self._addresses: dict[str, Addresses] = {}
+        """By URL, for hosts that are names. Empty if a proxy connects to them."""
         self._ssl: SSLContext | None = None
         self._client: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        import httpx
-
-        await self._tls.read()
-        self._ssl = await asyncio.to_thread(client_context, self.config.tls, self._setting)
-        # The delivery applies the timeout. Proxies come from HTTPS_PROXY, HTTP_PROXY, NO_PROXY (trust_env).
-        no_limit = httpx.Timeout(None)
-        self._client = httpx.AsyncClient(headers=self._headers(), verify=self._ssl, timeout=no_limit, trust_env=True)
+        self._credentials.open(unprotected=self.config.is_unprotected)
+        pem = await self._tls.read()
+        self._ssl = await asyncio.to_thread(client_context, pem, self.config.tls, self._setting)
+        self._client = self._connect(self._ssl)
+        if not getproxies_environment().keys() & {"http", "https", "all"}:
+            self._addresses = {url: found for url in self._urls() if (found := self._addresses_of(url))}
         return self
 
     async def __aexit__(
@@ -77,47 +77,103 @@ class OtlpHttpExporter(Exporter):
             self._client = None
 
     async def export(self, batch: Batch) -> None:
-        if self._ssl and await self._tls.changed():
-            await asyncio.to_thread(self._reload, self._ssl)
+        if self._ssl and (pem := await self._tls.changed()):
+            await asyncio.to_thread(self._reload, self._ssl, pem)
         for signal in signals_of(batch):
             await self._send(signal, batch)
 
-    def _reload(self, context: SSLContext) -> None:
+    def _connect(self, security: SSLContext) -> "httpx.AsyncClient":
+        import httpx
+
+        return httpx.AsyncClient(
+            headers=self._headers(),
+            verify=security,
+            timeout=httpx.Timeout(None),  # the delivery applies the timeout
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # a server could fill the memory with cookies
+            event_hooks={"response": [hide_location]},
+            trust_env=True,  # proxies from HTTPS_PROXY, HTTP_PROXY and NO_PROXY
+        )
+
+    def _reload(self, security: SSLContext, pem: Pem) -> None:
         """New connections present the new certificate and trust the new authorities; open ones do not change."""
         try:
-            if self.config.tls.ca_file:
-                context.load_verify_locations(self.config.tls.ca_file)
-            load_certificate(context, self.config.tls, self._setting)
-        except (CannotStart, OSError) as error:  # the files changed again after the check
+            reload(security, pem, self.config.tls, self._setting)
+        except (CannotStart, OSError) as error:
             self.context.logger.warning("Cannot load the changed TLS files, the old ones stay in use: %s", error)
+
+    def _urls(self) -> set[str]:
+        return {url for signal in SIGNALS if (url := self.config.url(signal))}
+
+    def _addresses_of(self, text: str) -> Addresses | None:
+        import httpx
+
+        url = httpx.URL(text)
+        host, port = url.raw_host.decode(), url.port or {"http": 80, "https": 443}[url.scheme]
+        return None if is_address(host) else Addresses(host, port, self.context.clock, self._resolve)
 
     def _headers(self) -> dict[str, str]:
         headers = {"user-agent": f"otel-zernel/{__version__}"}
         headers |= {name.lower(): value.get_secret_value() for name, value in self.config.headers.items()}
-        headers["content-type"] = _CONTENT_TYPES[self.config.encoding]
+        headers["content-type"] = CONTENT_TYPES[self.config.encoding]
         headers["accept-encoding"] = "identity"  # responses are short, and read without decoding
         if self.config.compression != "none":
             headers["content-encoding"] = self.config.compression
         return headers
 
     async def _send(self, signal: OtlpSignal, batch: Batch) -> None:
+        url = self.config.url(signal.name)
+        if not url:
+            raise Permanent(f"no endpoint for {signal.name}: set endpoint or {signal.name}_endpoint")
+        body = await self._body(signal, batch)
+        answer = await self._post(url, body)
+        if not answer.is_success:
+            raise answer.failure(url, self.context.clock.time_ns(), self._credentials.advice)
+        if response := answer.response(signal, self.context):
+            count_partial_success(response, signal, batch, self.context)
+
+    async def _post(self, url: str, body: bytes) -> HttpAnswer:
+        """Posts to the next address of the host; to another one if no connection is possible. Raises `Retryable`."""
         import httpx
 
-        url = self.config.url(signal.name)
-        if not url or self._client is None:
-            raise Permanent(f"no endpoint for {signal.name}: set endpoint or {signal.name}_endpoint")
-        name = self.config.tls.server_name_override
-        extensions = {"sni_hostname": name} if name else {}
-        body = await self._body(signal, batch)
+        addresses = self._addresses.get(url)
         try:
-            async with self._client.stream("POST", url, content=body, extensions=extensions) as answer:
-                text = await _read(answer)
-        except httpx.TransportError as error:
-            raise Retryable(f"{url}: {str(error) or type(error).__name__}{_advice(error)}") from error
-        if not answer.is_success:
-            raise self._failure(url, answer, text)
-        if response := _decode(answer, text, signal):
-            count_partial_success(response, signal, batch, self.context)
+            places = await addresses.in_turn() if addresses else [None]
+        except OSError as error:
+            raise Retryable(f"{shown(url)}: cannot resolve the host: {error.strerror}") from error
+        failed: httpx.TransportError | None = None
+        for place in places:
+            try:
+                return await self._post_to(place, url, body, _CONNECT_TIMEOUT if len(places) > 1 else None)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failed = error
+                if addresses and place:
+                    addresses.fail(place)
+            except httpx.TransportError as error:
+                raise Retryable(f"no answer from {shown(url)}: {_reason(error, url)}{_advice(error)}") from error
+        raise Retryable(f"no answer from {shown(url)}: {_reason(failed, url)}{_advice(failed)}") from failed
+
+    async def _post_to(self, place: str | None, url: str, body: bytes, connect_timeout: float | None) -> HttpAnswer:
+        """Posts to one address of the host; without one, httpx resolves the host. Raises `httpx.TransportError`."""
+        import httpx
+
+        client, target = self._open_client(), httpx.URL(url)
+        headers, name = dict(self._credentials.headers()), self.config.tls.server_name_override
+        if place:
+            headers.setdefault("host", client.headers.get("host", target.netloc.decode()))
+            name = name or target.raw_host.decode()
+            target = target.copy_with(host=place)
+        extensions = {"sni_hostname": name} if name else {}
+        timeout = httpx.Timeout(None, connect=connect_timeout)
+        async with client.stream(
+            "POST", target, content=body, headers=headers, extensions=extensions, timeout=timeout
+        ) as response:
+            return await HttpAnswer.receive(response)
+
+    def _open_client(self) -> "httpx.AsyncClient":
+        if self._client is None:
+            raise Permanent("the exporter is not open")
+        return self._client
 
     async def _body(self, signal: OtlpSignal, batch: Batch) -> bytes:
         slow = self.config.encoding == "json" or len(signal.encode(batch)) > _MIB
@@ -127,60 +183,16 @@ class OtlpHttpExporter(Exporter):
         encode = signal.encode_json if self.config.encoding == "json" else signal.encode
         return _COMPRESS[self.config.compression](encode(batch))
 
-    def _failure(self, url: str, answer: "httpx.Response", text: bytes) -> Retryable | Permanent:
-        sentence = f"{url}: {answer.status_code} {answer.reason_phrase}: {_message(answer, text)}".rstrip(": ")
-        if answer.is_redirect:
-            return Permanent(
-                f"{sentence}; redirects are not followed; set the endpoint to {answer.headers['location']}"
-            )
-        if answer.status_code in _RETRYABLE:
-            return Retryable(sentence, _retry_after(answer, self.context.clock.time_ns()))
-        return Permanent(sentence)
+
+def _reason(error: Exception | None, url: str) -> str:
+    """The words of the system for a failed connection (`Connection refused`), else those of httpx."""
+    cause: BaseException | None = error
+    while cause and (deeper := cause.__cause__ or cause.__context__):
+        cause = deeper
+    if isinstance(cause, OSError) and not isinstance(cause, SSLError) and cause.errno:
+        return os.strerror(cause.errno)
+    return without_query(str(error), url) or type(error).__name__
 
 
-async def _read(answer: "httpx.Response") -> bytes:
-    body = b""
-    async for chunk in answer.aiter_raw():
-        body += chunk
-        if len(body) >= _LONGEST_ANSWER:
-            break
-    return body[:_LONGEST_ANSWER]
-
-
-def _advice(error: Exception) -> str:
+def _advice(error: Exception | None) -> str:
     return " (does the server expect plaintext? use http://)" if "WRONG_VERSION_NUMBER" in str(error) else ""
-
-
-def _content_type(answer: "httpx.Response") -> str:
-    return str(answer.headers.get("content-type", "")).partition(";")[0].strip().lower()
-
-
-def _decode(answer: "httpx.Response", text: bytes, signal: OtlpSignal) -> Response | None:
-    """The OTLP response to a successful request; None for another body, which some proxies send."""
-    with suppress(DecodeError, json_format.ParseError, ValueError):
-        if _content_type(answer) == _CONTENT_TYPES["json"]:
-            return json_format.Parse(text, signal.response(), ignore_unknown_fields=True)
-        if _content_type(answer) == _CONTENT_TYPES["proto"]:
-            return signal.response.FromString(text)
-    return None
-
-
-def _message(answer: "httpx.Response", text: bytes) -> str:
-    """The error message of the server: that of its rpc Status, else the first 500 characters of the body."""
-    message = text.decode(errors="replace")
-    with suppress(DecodeError, ValueError, AttributeError):
-        if _content_type(answer) == _CONTENT_TYPES["json"]:
-            message = str(json.loads(text).get("message", message))
-        if _content_type(answer) == _CONTENT_TYPES["proto"]:
-            message = Status.FromString(text).message
-    return " ".join(message.split())[:500]
-
-
-def _retry_after(answer: "httpx.Response", now_ns: int) -> float | None:
-    """Seconds of `Retry-After`, a number of seconds or a date (RFC 9110, 10.2.3); None without one."""
-    value = str(answer.headers.get("retry-after", "")).strip()
-    if value.isdecimal():
-        return min(float(value), _DAY)
-    with suppress(ValueError):
-        return max(0.0, parsedate_to_datetime(value).timestamp() - now_ns / 1e9)
-    return None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -31,7 +32,7 @@ class OtlpSignal:
     encode_json: Callable[[Batch], bytes]
     """Encodes the signal as OTLP/JSON."""
     count: Callable[[Batch], int]
-    """Counts the data points or spans of a batch."""
+    """Counts the data points, spans or log records of a batch."""
     response: type[Response]
     rejected: Callable[[Any], int]
     """The number of rejected items in a response."""
@@ -86,3 +87,15 @@ def count_partial_success(response: Response, signal: OtlpSignal, batch: Batch, 
         context.logger.warning("The server rejected %d %s: %s", rejected, signal.items, message)
     elif message:
         context.logger.warning("The server accepted all %s, with a message: %s", signal.items, message)
+
+
+def read_response(encoded: bytes, signal: OtlpSignal, batch: Batch, context: Context) -> None:
+    """Reads the response to a request that the server accepted. An invalid one changes nothing about that."""
+    try:
+        response = signal.response.FromString(encoded)
+    except DecodeError as error:
+        context.logger.warning(
+            "The server accepted the %s, but its response is not valid OTLP: %s", signal.items, error
+        )
+        return
+    count_partial_success(response, signal, batch, context)

@@ -1,18 +1,32 @@
-"""Reads and checks the files of a `tls` block, and reads them again when they change."""
+"""Reads and checks the certificates of a `tls` block, and reads the files again when they change."""
 
 import asyncio
+import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel_exporters.otlp.config import TlsConfig
+from otel_zernel_exporters.otlp.tls_config import TlsConfig
+
+# Where Linux distributions keep all trusted authorities in one file; the list of Go's crypto/x509.
+_SYSTEM_AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """The contents of the files; None for a file that is not configured."""
+    """Certificates in PEM; None for one that is not configured."""
 
     ca: bytes | None = None
     certificate: bytes | None = None
@@ -20,7 +34,7 @@ class Pem:
 
 
 class TlsFiles:
-    """The TLS files of one exporter. Call `read` once, then `changed` before each request."""
+    """The certificates of one exporter. Call `read` once, then `changed` before each request."""
 
     def __init__(self, config: TlsConfig, context: Context) -> None:
         self._config = config
@@ -30,13 +44,13 @@ class TlsFiles:
         self._checked_at = 0.0
 
     async def read(self) -> Pem:
-        """The contents of the files, checked. Raises `CannotStart`, which names an unusable file."""
+        """The certificates, checked. Raises `CannotStart`, which names an unusable one."""
         self._checked_at = self._context.clock.monotonic()
         self._pem = await asyncio.to_thread(read_pem, self._config, self._setting)
         return self._pem
 
     async def changed(self) -> Pem | None:
-        """The contents of the files if they changed, else None. Checks every `reload_interval`.
+        """The certificates if the files changed, else None. Checks every `reload_interval`.
 
         While the new files are unusable, the old contents stay in use.
         """
@@ -52,46 +66,97 @@ class TlsFiles:
 
 
 def read_pem(config: TlsConfig, setting: str) -> Pem:
-    """The contents of the files. Raises `CannotStart`, which names a missing or unusable file."""
+    """The certificates. Raises `CannotStart`, which names a missing or unusable file."""
+    key_pem = config.key_pem.get_secret_value() if config.key_pem else None
     pem = Pem(
-        _content(config.ca_file, f"{setting}::ca_file"),
-        _content(config.cert_file, f"{setting}::cert_file"),
-        _content(config.key_file, f"{setting}::key_file"),
+        _content(config.ca_file, config.ca_pem, f"{setting}::ca_file"),
+        _content(config.cert_file, config.cert_pem, f"{setting}::cert_file"),
+        _content(config.key_file, key_pem, f"{setting}::key_file"),
     )
-    client_context(config, setting)
-    return pem
+    client_context(pem, config, setting)
+    if not config.include_system_ca_certs_pool:
+        return pem
+    system = _system_authorities(f"{setting}::include_system_ca_certs_pool")
+    return Pem(system + b"\n" + (pem.ca or b""), pem.certificate, pem.key)
 
 
-def _content(file: str | None, setting: str) -> bytes | None:
+def _content(file: str | None, text: str | None, setting: str) -> bytes | None:
+    if text is not None:
+        return text.encode()
     try:
         return Path(file).read_bytes() if file else None
     except OSError as error:
         raise CannotStart(f"{setting}: cannot read {file}: {error.strerror}") from error
 
 
-def client_context(config: TlsConfig, setting: str) -> ssl.SSLContext:
+def _system_authorities(setting: str) -> bytes:
+    configured = ssl.get_default_verify_paths().cafile
+    for file in filter(None, (configured, *_SYSTEM_AUTHORITIES)):
+        if Path(file).is_file():
+            return Path(file).read_bytes()
+    raise CannotStart(f"{setting}: this system has no file of trusted authorities; install ca-certificates")
+
+
+def client_context(pem: Pem, config: TlsConfig, setting: str) -> ssl.SSLContext:
     """The client's TLS context for connections of Python. Raises `CannotStart`, which names an unusable file."""
-    try:
-        context = ssl.create_default_context(cafile=config.ca_file)
-    except ssl.SSLError as error:
-        raise CannotStart(f"{setting}::ca_file: {config.ca_file} contains no PEM certificate") from error
-    load_certificate(context, config, setting)
+    context = _trusting(pem, config, setting)
+    context.minimum_version = _VERSIONS[config.min_version]
+    if config.max_version:
+        context.maximum_version = _VERSIONS[config.max_version]
+    _load_client_certificate(context, pem, config, setting)
     if config.insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def load_certificate(context: ssl.SSLContext, config: TlsConfig, setting: str) -> None:
-    """Loads the client's certificate, if one is configured. New connections present it."""
-    if config.cert_file is None:
+def reload(context: ssl.SSLContext, pem: Pem, config: TlsConfig, setting: str) -> None:
+    """Gives a context changed certificates. New connections use them. Raises `CannotStart` as `client_context` does."""
+    if pem.ca is not None:
+        context.load_verify_locations(cadata=_text(pem.ca))
+    _load_client_certificate(context, pem, config, setting)
+
+
+def _trusting(pem: Pem, config: TlsConfig, setting: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cadata=None if pem.ca is None else _text(pem.ca))
+    except ssl.SSLError as error:
+        key, place = _named("ca", config)
+        raise CannotStart(f"{setting}::{key}: {place} contains no PEM certificate") from error
+
+
+def _text(pem: bytes) -> str:
+    """Comments between certificates may have any encoding."""
+    return pem.decode("ascii", "ignore")
+
+
+def _load_client_certificate(context: ssl.SSLContext, pem: Pem, config: TlsConfig, setting: str) -> None:
+    if pem.certificate is None or pem.key is None:
         return
     try:
-        context.load_cert_chain(
-            config.cert_file, config.key_file, password=""
-        )  # without a password OpenSSL would prompt for one
+        with _as_file(pem.certificate) as certificate, _as_file(pem.key) as key:
+            context.load_cert_chain(certificate, key, password="")  # without a password OpenSSL would prompt for one
     except ssl.SSLError as error:
+        (name, place), (_, key_place) = _named("cert", config), _named("key", config)
         raise CannotStart(
-            f"{setting}::cert_file: {config.cert_file} and {config.key_file} are not a PEM certificate and its key"
+            f"{setting}::{name}: {place} and {key_place} are not a PEM certificate and its key"
             f" without a password ({error.reason})"
         ) from error
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """The path of a file in memory: Python's `ssl` reads keys only from files, and a key must not reach the disk."""
+    file = os.memfd_create("tls")
+    try:
+        with open(file, "wb", closefd=False) as writer:
+            writer.write(content)
+        yield f"/proc/self/fd/{file}"
+    finally:
+        os.close(file)
+
+
+def _named(part: str, config: TlsConfig) -> tuple[str, str]:
+    """The configured key of a part (`ca`, `cert`, `key`), and the words for its content in a message."""
+    file: str | None = getattr(config, f"{part}_file")
+    return (f"{part}_file", file) if file else (f"{part}_pem", f"{part}_pem")

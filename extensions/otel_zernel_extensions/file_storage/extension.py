@@ -1,11 +1,13 @@
 """The file_storage extension: a folder for each queue, and one for the values of each component."""
 
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from otel_zernel.component import Context
+from otel_zernel.component import Context, Finding
 from otel_zernel.errors import CannotStart
 from otel_zernel.storage import Journal, JournalView, KeyValues, Storage, StorageFailed
 from otel_zernel.threads import run_in_thread
@@ -80,6 +82,18 @@ class FileStorageExtension(Storage):
             raise StorageFailed(f"cannot read {directory}: {error.strerror}") from error
         for folder in folders:
             yield FileJournalView(component_name(folder.stem), folder)
+
+    @classmethod
+    def examine(cls, config: Any = None) -> Iterator[Finding]:
+        directory = (config or FileStorageConfig()).directory
+        if not directory.is_dir():
+            if config and not config.create_directory:
+                yield Finding("directory", f"{directory} does not exist; create it, or set create_directory", ok=False)
+            return
+        if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+            yield Finding("directory", f"{directory} is not writable; change its owner or permissions", ok=False)
+        free = shutil.disk_usage(directory).free
+        yield Finding("space", f"{free / (1 << 30):.1f} GiB are free in {directory}")
 
     def _find_directory(self) -> None:
         directory = self._directory

@@ -9,7 +9,7 @@ from otel_zernel.component import Context
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery.dissection import Dissection
 from otel_zernel.engine.delivery.losses import Losses
-from otel_zernel.engine.delivery.sending import Failure, Sender
+from otel_zernel.engine.delivery.sending import Failure, Interrupted, Sender
 from otel_zernel.engine.lifetime import cancel_and_wait
 from otel_zernel.engine.queues import Queue, Request, grouped, join_and_split, joined
 from otel_zernel.errors import DecodeError
@@ -38,6 +38,9 @@ class Consumers:
         self._flush: asyncio.Timeout | None = None
         self._draining = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._sending: set[asyncio.Task[None] | None] = set()
+        """The consumers that have leased a request."""
+        self._settling = False
 
     def start(self, queue: Queue, count: int) -> None:
         """Starts so many consumers of the queue."""
@@ -45,8 +48,23 @@ class Consumers:
         name = self._context.path
         self._tasks = [asyncio.create_task(self._consume(queue), name=name) for _ in range(count)]
 
+    async def settle(self) -> None:
+        """Returns when the consumers have ended, each after its requests or their first failure."""
+        self._settling = True
+        for task in self._tasks:
+            if task not in self._sending:
+                task.cancel()
+        await self._sender.settle()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def wake(self) -> None:
+        """Ends every `wait_for_move`."""
+        self._moved.set()
+
     async def stop(self) -> None:
         """Ends the consumers. Requests in flight return to the queue."""
+        self._sender.cut()
         await cancel_and_wait(self._tasks)
 
     async def drain(self, queue: Queue) -> None:
@@ -93,14 +111,19 @@ class Consumers:
             self._moved.set()
 
     async def _consume(self, queue: Queue) -> None:
-        while True:
+        task = asyncio.current_task()
+        while not self._settling:
             async with self._gathering:
                 requests = deque(await self._next_requests(queue))
+            self._sending.add(task)
             try:
                 while requests:
                     await self.deliver(requests[0])
                     requests.popleft()
+            except Interrupted:
+                return
             finally:
+                self._sending.discard(task)
                 self._give_back(requests)
 
     async def _next_requests(self, queue: Queue) -> list[Request]:

@@ -12,7 +12,7 @@ from otel_zernel.delivery_config import LOCAL, RemoteExporterConfig
 from otel_zernel.engine.delivery.consumers import Consumers
 from otel_zernel.engine.delivery.losses import Losses
 from otel_zernel.engine.delivery.progress import LONGEST_PAUSE
-from otel_zernel.engine.delivery.sending import Sender
+from otel_zernel.engine.delivery.sending import Interrupted, Sender
 from otel_zernel.engine.queues import DurableQueue, MemoryQueue, Queue, Request, open_durable
 from otel_zernel.telemetry import ExporterMetrics
 
@@ -30,6 +30,17 @@ class Delivery:
 
         `max_bytes` limits the batches in the memory of a remote exporter's queue, if the configuration does not.
         """
+        self._lost_before = 0
+        """The items that the former exporters of this queue lost."""
+        self._dismissed = False
+        self._entered = asyncio.Event()
+        """Set while batches without a queue entry can be sent."""
+        self._stack = AsyncExitStack()
+        self._assume(exporter, metrics, max_bytes)
+        self.queue = queue or self._memory_queue()
+
+    def _assume(self, exporter: Exporter, metrics: ExporterMetrics, max_bytes: int | None) -> None:
+        """Sets everything that belongs to this exporter and its configuration."""
         self._local = exporter.delivery == "local"
         config: RemoteExporterConfig = LOCAL if self._local else exporter.config
         sending_queue = config.sending_queue
@@ -43,32 +54,76 @@ class Delivery:
         self._losses = Losses(exporter.context, metrics)
         self._sender = Sender(exporter, config)
         self._consumers = Consumers(sending_queue, exporter.context, self._sender, self._losses, metrics)
-        self._stack = AsyncExitStack()
-        self.queue = queue or MemoryQueue(sending_queue, exporter.context.clock, self._max_bytes)
+
+    def _memory_queue(self) -> MemoryQueue:
+        return MemoryQueue(self._config, self.exporter.context.clock, self._max_bytes)
 
     async def __aenter__(self) -> Self:
         try:
             if self.durable:
-                self.queue = await open_durable(self.exporter.context, self._config, self._max_bytes)
+                former, self.queue = (
+                    self.queue,
+                    await open_durable(self.exporter.context, self._config, self._max_bytes),
+                )
+                self.queue.take_over(former)
             self._stack.push_async_callback(self.queue.close)
             self._stack.callback(self._metrics.watch_queue(self.queue))
-            await self._stack.enter_async_context(self.exporter)
+            self._stack.push_async_exit(self.exporter)  # left even if it cannot start: it may have opened something
+            await self.exporter.__aenter__()
         except BaseException:
             await self._stack.aclose()
             raise
-        self._consumers.start(self.queue, 0 if self.direct else self._config.num_consumers)
+        self._consumers.start(self.queue, 0 if self.direct and not self.queue else self._config.num_consumers)
+        self._entered.set()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._entered.clear()
         await self._consumers.stop()
         await self._stack.aclose()
+
+    async def settle(self) -> None:
+        """Prepares to leave the exporter in a reload: returns when its running attempts have ended.
+
+        The queue keeps the batches that they did not deliver, and accepts others.
+        """
+        self._entered.clear()
+        await self._consumers.settle()
+
+    def replace(self, exporter: Exporter, metrics: ExporterMetrics, max_bytes: int | None) -> None:
+        """Another exporter continues with the queue, once this delivery is entered again. It must not be entered now.
+
+        Batches on the disk stay there if the new queue is in memory, until the exporter has this storage again.
+        """
+        config, limit = self._config, self._max_bytes
+        self._lost_before = self.lost
+        self._assume(exporter, metrics, max_bytes)
+        former = self.queue
+        if isinstance(former, DurableQueue):
+            self.queue = self._memory_queue()
+        elif config != self._config or limit != self._max_bytes:
+            self.queue = self._memory_queue()
+            self.queue.take_over(former)
+
+    def dismiss(self) -> ItemCount:
+        """Ends this delivery, because a reload removed its exporter. The result is counted as lost."""
+        lost = self.undelivered()
+        self._dismissed = True
+        self._entered.set()
+        self._consumers.wake()
+        self._losses.removed(lost)
+        return lost
+
+    def wake(self) -> None:
+        """Ends every `wait_for_room`, because the pipelines may have changed."""
+        self._consumers.wake()
 
     @property
     def lost(self) -> int:
         """The number of items that were dropped or given up."""
-        return self._losses.items
+        return self._lost_before + self._losses.items
 
     def has_room(self, batch: Batch) -> bool:
         """Whether the batch fits into the queue."""
@@ -132,9 +187,18 @@ class Delivery:
 
         A batch whose task is cancelled is counted as lost.
         """
-        sending = asyncio.create_task(self._consumers.deliver(Request(batch)), name=self.exporter.context.path)
+        sending = asyncio.create_task(self._send(batch), name=self.exporter.context.path)
         sending.add_done_callback(lambda done: self.abandon(batch) if done.cancelled() else None)
         return sending
+
+    async def _send(self, batch: Batch) -> bool:
+        while True:
+            await self._entered.wait()
+            if self._dismissed:
+                self._losses.abandoned(batch)
+                return False
+            with suppress(Interrupted):
+                return await self._consumers.deliver(Request(batch))
 
     def abandon(self, batch: Batch) -> None:
         """Counts a batch without a queue entry that was not delivered before the collector stopped."""

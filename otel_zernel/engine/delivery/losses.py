@@ -55,16 +55,21 @@ class Losses:
         self._logger.error("Dropped %s: %s", batch.counts, error)
 
     def abandoned(self, batch: Batch) -> None:
-        """The collector stops while a batch without a queue is being sent."""
+        """The collector stops, or a reload removes the exporter, while a batch without a queue is being sent."""
         self.items += batch.item_count
         self._metrics.send_failed(batch)
-        self._logger.error("Dropped %s: the collector stopped before they were delivered", batch.counts)
+        self._logger.error("Dropped %s: the exporter was stopped before they were delivered", batch.counts)
 
     def expired(self, counts: ItemCount) -> None:
         """A batch became older than `max_age`."""
         self._lost_in_queue(counts, "expired")
         if due := self._expiry.add(counts.total):
             self._logger.error("Dropped %d items that waited longer than max_age", due)
+
+    def removed(self, counts: ItemCount) -> None:
+        """A reload removed the exporter before the batches were delivered."""
+        if counts.total:
+            self._lost_in_queue(counts, "exporter_removed")
 
     def undecodable(self, counts: ItemCount, error: Exception) -> None:
         """A batch is not valid OTLP."""

@@ -33,6 +33,10 @@ def longest_retry(config: RemoteExporterConfig) -> float:
     return retry.max_elapsed_time or float("inf")
 
 
+class Interrupted(Exception):
+    """A reload replaces the exporter: its successor sends the batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A batch that was not delivered."""
@@ -55,6 +59,10 @@ class Sender:
         self._logger = exporter.context.logger
         self._clock = exporter.context.clock
         self._draining = asyncio.Event()
+        self._settling = False
+        self._attempts: set[asyncio.Timeout] = set()
+        """The running calls of `export`."""
+        self._attempt_ended = asyncio.Event()
         consumers = config.sending_queue.num_consumers if config.sending_queue.enabled else 1
         self.progress = Progress(consumers, self._clock.monotonic)
 
@@ -62,8 +70,25 @@ class Sender:
         """Ends the running waits early, for one more attempt before the shutdown timeout."""
         self._draining.set()
 
+    async def settle(self) -> None:
+        """Lets the running attempts end. A batch that fails from now on raises `Interrupted`, and is not lost."""
+        self._settling = True
+        self._draining.set()
+        while self._attempts:
+            self._attempt_ended.clear()
+            await self._attempt_ended.wait()
+
+    def cut(self) -> None:
+        """Ends the attempts that still run after `settle`."""
+        for attempt in self._attempts if self._settling else ():
+            if not attempt.expired():
+                attempt.reschedule(0)
+
     async def send(self, batch: Batch, expires_ns: float = float("inf")) -> Failure | None:
-        """Returns None when the batch is delivered. `expires_ns` is the wall-clock time after which it is given up."""
+        """Returns None when the batch is delivered. `expires_ns` is the wall-clock time after which it is given up.
+
+        Raises `Interrupted` if it is not delivered when a reload replaces the exporter.
+        """
         self.progress.begun()
         try:
             failure = await self._send(batch, expires_ns)
@@ -81,6 +106,7 @@ class Sender:
             except Permanent as error:
                 return Failure(error, rejected=True)
             except Retryable as error:
+                self._raise_if_settling()
                 self.progress.failed()
                 wait = max(delay, min(error.after or 0.0, LONGEST_DELAY))
                 if not self._retry.enabled or self._clock.monotonic() + wait > give_up_at:
@@ -89,9 +115,14 @@ class Sender:
                     return Failure(error, expired=True)
                 self._logger.warning("Export failed; retrying in %.1f s: %s", wait, error)
                 await self._pause(wait)
+                self._raise_if_settling()
             else:
                 return None
         raise AssertionError("backoff never ends")
+
+    def _raise_if_settling(self) -> None:
+        if self._settling:
+            raise Interrupted
 
     async def _pause(self, seconds: float) -> None:
         """Sleeps. The start of draining ends the sleep early."""
@@ -106,7 +137,8 @@ class Sender:
 
     async def _attempt(self, batch: Batch) -> None:
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._timeout) as attempt:
+                self._attempts.add(attempt)
                 await self._exporter.export(batch)
         except TimeoutError as error:
             limit = f"no answer within {self._timeout:g} s" if self._timeout else "the exporter timed out"
@@ -118,3 +150,6 @@ class Sender:
                 raise
             self._logger.exception("The exporter raised an unexpected exception; dropping the batch")
             raise Permanent(f"{type(error).__name__}: {error}") from error
+        finally:
+            self._attempts.discard(attempt)
+            self._attempt_ended.set()

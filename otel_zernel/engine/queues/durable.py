@@ -5,12 +5,11 @@ from collections import deque
 from functools import partial
 
 from otel_zernel.batch import Batch, ItemCount
-from otel_zernel.clock import Clock
-from otel_zernel.component import Context, Logger
+from otel_zernel.component import Context
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues.queue import Entry, Lease, Queue, counts_of, total
 from otel_zernel.errors import CannotStart
-from otel_zernel.storage import Damage, Journal, Record, Storage, StorageFailed
+from otel_zernel.storage import Damage, DataLost, Journal, Record, Storage, StorageFailed, TooLarge
 
 CACHE = 64 << 20
 """Bytes of the newest batches that are also held in memory, at most. The others are read from the disk."""
@@ -25,14 +24,14 @@ class DurableQueue(Queue):
     soon as the disk works again; their sources wait for either. Meanwhile the queue has no room.
     """
 
-    def __init__(
-        self, config: SendingQueueConfig, journal: Journal, clock: Clock, logger: Logger, max_bytes: int
-    ) -> None:
-        """`max_bytes` limits the batches that are held in memory although they are stored."""
-        super().__init__(config, clock)
+    def __init__(self, config: SendingQueueConfig, journal: Journal, context: Context, max_bytes: int) -> None:
+        """`context` is the exporter's. `max_bytes` limits the batches that are held in memory although they are
+        stored."""
+        super().__init__(config, context.clock)
         self._config = config
         self._journal = journal
-        self._logger = logger
+        self._logger = context.logger
+        self._report = context.report
         self._max_bytes = max_bytes
         self._cached: deque[Entry] = deque()
         """The newest entries, oldest first. Those that wait in memory are among them."""
@@ -41,7 +40,8 @@ class DurableQueue(Queue):
         """The entries that the disk did not take, oldest first."""
         self._unsafe: dict[Entry, asyncio.Future[None]] = {}
         """Entries that are neither stored nor settled, and the futures that their sources wait for."""
-        self._retrying: asyncio.Task[None] | None = None
+        self._storing_again: asyncio.Task[None] | None = None
+        self._reading_again: asyncio.Task[None] | None = None
         for record in journal.records():
             entry = self._entry_of(record)
             self.size += entry.size
@@ -87,8 +87,8 @@ class DurableQueue(Queue):
 
     async def close(self) -> None:
         """Finishes the appends and closes the journal. The sources of batches that are not stored stop waiting."""
-        if self._retrying:
-            self._retrying.cancel()
+        for task in filter(None, (self._storing_again, self._reading_again)):
+            task.cancel()
         await self._journal.close()
         await asyncio.sleep(0)  # the callbacks of the last appends
         for safe in self._unsafe.values():
@@ -104,7 +104,7 @@ class DurableQueue(Queue):
         if appending.cancelled():  # the event loop ends
             return
         if error := appending.exception():
-            self._keep_unstored(entry, batch, error)
+            self._not_stored(entry, batch, error)
         else:
             self._store(entry, appending.result())
         self._append(entry)
@@ -121,15 +121,19 @@ class DurableQueue(Queue):
         if safe and not safe.done():
             safe.set_result(None)
 
-    def _keep_unstored(self, entry: Entry, batch: Batch, error: BaseException) -> None:
+    def _not_stored(self, entry: Entry, batch: Batch, error: BaseException) -> None:
+        if isinstance(error, TooLarge):  # another attempt would fail too: it is safe only when it is delivered
+            self._logger.warning("A batch cannot be stored; its source waits until it is delivered: %s", error)
+            return
         self._unstored[entry] = batch
-        if self._retrying is None:
+        if self._storing_again is None:
             self._logger.error(
                 "The queue's storage failed; new batches are refused until it works again: %s",
                 error,
                 exc_info=_bug(error),
             )
-            self._retrying = asyncio.create_task(self._store_again(), name="storing again")
+            self._report("the queue's storage failed")
+            self._storing_again = asyncio.create_task(self._store_again(), name="storing again")
 
     async def _store_again(self) -> None:
         """Stores what the disk did not take, oldest first, until nothing is left of it."""
@@ -137,7 +141,8 @@ class DurableQueue(Queue):
             await self._clock.sleep(RETRY)
             while self._unstored and await self._try_again(next(iter(self._unstored))):
                 pass
-        self._retrying = None
+        self._storing_again = None
+        self._report(None)
         self._logger.info("The queue's storage works again.")
         self._changed()
 
@@ -146,7 +151,8 @@ class DurableQueue(Queue):
         (signal,) = batch.signals
         try:
             record = await self._journal.append(signal, batch.bytes_of(signal), batch.item_count)
-        except StorageFailed:
+        except Exception as error:  # noqa: BLE001  # a storage's bug is no reason to stop trying
+            self._logger.debug("The batch is still not stored: %s", error)
             return False
         if self._unstored.pop(entry, None) is None:  # delivered meanwhile
             self._journal.remove(record)
@@ -154,25 +160,43 @@ class DurableQueue(Queue):
             self._store(entry, record)
         return True
 
-    def _data(self, entry: Entry) -> Batch | None:
-        """The batch of an entry that is leased, from memory or from the disk."""
-        batch = entry.batch or self._read(entry)
-        if batch is not None:
-            self._leased.add(entry)
+    def lease(self) -> Lease | None:
+        lease = super().lease()
+        if lease:
+            self._leased.add(lease.entry)
         while self._cached and self._cached[0].batch is None:
             self._cached.popleft()
-        return batch
+        return lease
 
-    def _read(self, entry: Entry) -> Batch | None:
+    def _load_oldest(self) -> bool:
+        """Reads the oldest entry from the disk, if it is not in memory. Entries whose data are gone are counted."""
+        while self._waiting and not self._reading_again:
+            entry = self._waiting[0]
+            if entry.batch or self._load(entry):
+                return True
+        return False
+
+    def _load(self, entry: Entry) -> bool:
         record = entry.record
         assert record is not None  # noqa: S101  # an entry without a record has its batch
         try:
-            return Batch.of_signal(record.signal, self._journal.read(record), record.items)
-        except StorageFailed as error:
-            self._settle(entry)
+            entry.batch = Batch.of_signal(record.signal, self._journal.read(record), record.items)
+        except DataLost as error:
+            self._settle(self._pop())
             if self._owner:
                 self._owner.unreadable(entry.counts, error)
-            return None
+            return False
+        except StorageFailed as error:
+            self._logger.error("The queue's storage cannot be read now; trying again in %g s: %s", RETRY, error)
+            self._reading_again = asyncio.create_task(self._read_again(), name="reading again")
+            return False
+        self.bytes += entry.bytes
+        return True
+
+    async def _read_again(self) -> None:
+        await self._clock.sleep(RETRY)
+        self._reading_again = None
+        self._changed()
 
     def _settle(self, entry: Entry) -> None:
         self._unstored.pop(entry, None)
@@ -198,7 +222,7 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
     journal = await storage.journal(context.path)
     for damage in journal.damage:
         _report(damage, context)
-    queue = DurableQueue(config, journal, context.clock, context.logger, min(max_bytes or CACHE, CACHE))
+    queue = DurableQueue(config, journal, context, min(max_bytes or CACHE, CACHE))
     if items := queue.waiting().total:
         context.logger.info("The queue on the disk has %d items of an earlier run; they are delivered first.", items)
     return queue

@@ -37,9 +37,16 @@ class MemoryQueue(Queue):
         return not self._holds_too_much and super().has_room(batch)
 
     def put(self, batch: Batch) -> None:
+        self._add(batch, self._clock.time_ns())
+
+    def take_over(self, former: Queue) -> None:
+        for lease in iter(former.lease, None):
+            self._add(lease.batch, lease.entry.time_ns)
+
+    def _add(self, batch: Batch, time_ns: int) -> None:
         held = batch if self.max_bytes is None else _compact(batch)
         held_bytes = 0 if self.max_bytes is None else held.byte_size
-        entry = Entry(batch.counts, self._size_of(held), self._clock.time_ns(), held, held_bytes)
+        entry = Entry(batch.counts, self._size_of(held), time_ns, held, held_bytes)
         self.size += entry.size
         self._append(entry)
         self._changed()
@@ -55,8 +62,6 @@ class MemoryQueue(Queue):
 
 def _compact(batch: Batch) -> Batch:
     """The batch without its parsed messages."""
-    if len(batch.signals) == 1:
-        (signal,) = batch.signals
-        return Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal))
-    parts = [Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in batch.signals]
-    return Batch.join(parts)
+    return Batch.join(
+        Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in batch.signals
+    )

@@ -135,16 +135,20 @@ class Queue(ABC):
         The result is done when the batch is safe: on the disk, or delivered. None if the queue is in memory.
         """
 
+    def take_over(self, former: "Queue") -> None:
+        """Adds the entries of a queue that is not used any more, even if they do not fit."""
+        for lease in iter(former.lease, None):
+            self.put(lease.batch)
+
     def lease(self) -> Lease | None:
         """Leases the oldest entry. None if no entry is available."""
-        while self._waiting:
-            entry = self._pop()
-            if self._is_expired(entry):
-                self._lose_expired(entry)
-            elif (batch := self._data(entry)) is not None:
-                entry.batch = None  # the lease holds it
-                return Lease(self, entry, batch)
-        return None
+        if self._max_age_ns:
+            self._expire()
+        if not self._load_oldest():
+            return None
+        entry = self._pop()
+        batch, entry.batch = entry.batch, None  # the lease holds it
+        return Lease(self, entry, batch) if batch else None
 
     def remove(self, lease: Lease) -> None:
         """Removes a leased entry for good."""
@@ -193,9 +197,9 @@ class Queue(ABC):
         self.bytes -= entry.bytes if entry.batch else 0
         return entry
 
-    def _data(self, entry: Entry) -> Batch | None:
-        """The data of an entry. None if it cannot be read; then the entry is lost and counted."""
-        return entry.batch
+    def _load_oldest(self) -> bool:
+        """Makes sure that the oldest entry has its batch. Returns whether there is one."""
+        return bool(self._waiting)
 
     @abstractmethod
     def _settle(self, entry: Entry) -> None:

@@ -32,6 +32,7 @@ class DetectionSources:
     machine_id: Path = Path("/etc/machine-id")
     pid: Callable[[], int] = os.getpid
     executable: str = sys.executable
+    os_release: Path = Path("/etc/os-release")
 
 
 def detect_env(sources: DetectionSources, logger: Logger) -> Attributes:
@@ -63,6 +64,28 @@ def detect_host(sources: DetectionSources, logger: Logger) -> Attributes:
     return {key: value for key, value in found.items() if value}
 
 
+def detect_system(sources: DetectionSources, logger: Logger) -> Attributes:
+    """The machine, with the attributes of `host` and a description of its operating system."""
+    uname, release = sources.uname(), _os_release(sources.os_release)
+    found: Attributes = {
+        **detect_host(sources, logger),
+        "os.name": release.get("NAME", ""),
+        "os.version": release.get("VERSION_ID", ""),
+        "os.description": f"{release.get('PRETTY_NAME', uname.system)} ({uname.system} {uname.node} {uname.release} "
+        f"{uname.version} {uname.machine})",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _os_release(path: Path) -> dict[str, str]:
+    """The lines `NAME="value"` of os-release(5)."""
+    try:
+        lines = path.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip("\"'") for name, _, value in (line.partition("=") for line in lines)}
+
+
 def detect_process(sources: DetectionSources, logger: Logger) -> Attributes:
     """The collector's own process."""
     return {
@@ -76,6 +99,7 @@ def detect_process(sources: DetectionSources, logger: Logger) -> Attributes:
 
 DETECTORS: Mapping[str, Callable[[DetectionSources, Logger], Attributes]] = {
     "env": detect_env,
+    "system": detect_system,
     "host": detect_host,
     "process": detect_process,
 }

@@ -1,30 +1,31 @@
-"""The resource processor."""
+"""The resource and the resource_detection processors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
+from typing import ClassVar
 
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
+from otel_zernel.attributes import Act, AttributeAction, changes_by, compiled, write
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
-from otel_zernel.otlp.points import any_value
-from otel_zernel_processors.resource.config import Action, ResourceConfig
-from otel_zernel_processors.resource.detect import DETECTORS, DetectionSources
+from otel_zernel_processors.resource.config import DetectionConfig, ResourceConfig, ResourceDetectionConfig
+from otel_zernel_processors.resource.detect import DETECTORS, Attributes, DetectionSources
 
 _CACHED = 4096  # resources whose result is cached
+_OF_SYSTEM = frozenset({"host.name", "os.type"})  # as in the OpenTelemetry Collector
 
 
 class ResourceProcessor(Processor):
     """Adds, changes and removes resource attributes; detects those of host, process and environment."""
 
-    Config = ResourceConfig
+    Config: ClassVar[type[DetectionConfig]] = ResourceConfig
     stability = "beta"
 
-    def __init__(self, config: ResourceConfig, context: Context, sources: DetectionSources | None = None) -> None:
+    def __init__(self, config: DetectionConfig, context: Context, sources: DetectionSources | None = None) -> None:
         super().__init__(config, context)
         self._sources = sources or DetectionSources()
         self._change = lru_cache(_CACHED)(self._apply)
@@ -47,36 +48,36 @@ class ResourceProcessor(Processor):
     def _apply(self, encoded: bytes) -> Resource | None:
         """The resource after all actions; None if it does not change."""
         resource = Resource.FromString(encoded)
-        before = {pair.key: pair.value for pair in resource.attributes}
-        after = dict(before)
-        for action in self._actions:
-            _act(after, action)
-        if after == before:
+        changes = changes_by(self._act, None, resource)
+        if changes is None:
             return None
-        del resource.attributes[:]
-        resource.attributes.extend(KeyValue(key=key, value=value) for key, value in after.items())
+        write(resource, changes)
         return resource
 
     @cached_property
-    def _actions(self) -> list[Action]:
+    def _act(self) -> Act:
         """All actions. Detection runs at the first batch: constructors must not read the environment."""
-        return [*self._detected(), *self.config.attributes]
+        return compiled([*self._detected(), *self._actions()])
 
-    def _detected(self) -> Iterator[Action]:
-        found = {}
-        for name in reversed(self.config.detect):
-            found.update(DETECTORS[name](self._sources, self.context.logger))
+    def _actions(self) -> Sequence[AttributeAction]:
+        return self.config.attributes if isinstance(self.config, ResourceConfig) else ()
+
+    def _detected(self) -> Iterator[AttributeAction]:
+        found: Attributes = {}
+        for name in reversed(self.config.detectors):
+            detected = DETECTORS[name](self._sources, self.context.logger)
+            found.update(self._enabled(detected) if name == "system" else detected)
         for key, value in found.items():
-            yield Action(key=key, value=value, action="upsert" if self.config.override else "insert")
+            yield AttributeAction(key=key, value=value, action="upsert" if self.config.override else "insert")
+
+    def _enabled(self, detected: Attributes) -> Attributes:
+        """The attributes of the detector `system` that are wanted."""
+        switches = self.config.system.resource_attributes
+        wanted = {key: switches[key].enabled if key in switches else key in _OF_SYSTEM for key in detected}
+        return {key: value for key, value in detected.items() if wanted[key]}
 
 
-def _act(attributes: dict[str, AnyValue], action: Action) -> None:
-    present = action.key in attributes
-    if action.action == "delete":
-        attributes.pop(action.key, None)
-    elif (action.action == "insert" and present) or (action.action == "update" and not present):
-        return
-    elif action.value is not None:
-        attributes[action.key] = any_value(action.value)
-    elif action.from_attribute in attributes:
-        attributes[action.key] = attributes[action.from_attribute]
+class ResourceDetectionProcessor(ResourceProcessor):
+    """Adds attributes of host, process and environment to resources."""
+
+    Config = ResourceDetectionConfig

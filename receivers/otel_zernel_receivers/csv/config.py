@@ -8,11 +8,13 @@ from pydantic import Field, GetPydanticSchema, PlainSerializer, field_validator,
 from pydantic_core import core_schema
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.types import Duration
+from otel_zernel.files import OWNER_AND_GROUP
+from otel_zernel.reading.sources import STDIN
+from otel_zernel.storage import Storage
+from otel_zernel.types import Duration, ExtensionId, Permissions
 
 ColumnName = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
-STDIN = "-"
 
 
 class Shard(ComponentConfig):
@@ -113,6 +115,10 @@ class CsvReceiverConfig(ComponentConfig):
     """Read only every count-th row."""
     rejects: Path | None = None
     """A file to which bad rows are appended unchanged."""
+    rejects_permissions: Permissions = OWNER_AND_GROUP
+    """The permissions of `rejects` if it is created, in octal. The umask applies too."""
+    storage: Annotated[str | None, ExtensionId(Storage)] = None
+    """The id of a storage extension that keeps the positions in followed files over restarts."""
 
     @field_validator("delimiter")
     @classmethod
@@ -127,6 +133,8 @@ class CsvReceiverConfig(ComponentConfig):
             raise ValueError("loop and follow exclude each other; remove one")
         if STDIN in self.files and (self.loop or self.follow):
             raise ValueError('the standard input ("-") ends once; remove loop and follow')
+        if self.storage is not None and not self.follow:
+            raise ValueError("storage keeps the positions in followed files; set follow, or remove storage")
         if self.timestamps == "recorded" and isinstance(self.layout, Columns) and self.layout.timestamp is None:
             raise ValueError("layout needs a `timestamp` column; or set `timestamps: now`")
         return self

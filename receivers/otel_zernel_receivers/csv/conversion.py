@@ -1,7 +1,6 @@
 """Converts blocks of lines into batches of points. Bad rows are counted, logged and written to the rejects."""
 
 from collections import Counter
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from otel_zernel_receivers.csv.fast import parse_block
 from otel_zernel_receivers.csv.layouts.layout import CsvLayout
 from otel_zernel_receivers.csv.plain import parse_lines
 from otel_zernel_receivers.csv.reader import FileBlock
+from otel_zernel_receivers.csv.rejects import Rejects
 from otel_zernel_receivers.csv.rows import BadRow, ParsedRows
 
 _SMALL = 64 * 1024
@@ -26,9 +26,7 @@ It is fast enough there. A sidecar that follows a file reads only small blocks, 
 class BlockConverter:
     """Converts the blocks of one run of the receiver. Called by one thread at a time."""
 
-    def __init__(
-        self, config: CsvReceiverConfig, layout: CsvLayout, context: Context, rejects: BinaryIO | None
-    ) -> None:
+    def __init__(self, config: CsvReceiverConfig, layout: CsvLayout, context: Context, rejects: Rejects | None) -> None:
         self._config = config
         self._context = context
         self._rejects = rejects
@@ -68,8 +66,7 @@ class BlockConverter:
         for row in bad:
             self._context.logger.warning("%s:%d: bad row: %s", block.file, block.lines.first + row.line, row.reason)
         if self._rejects:
-            self._rejects.write(b"".join(row.raw + b"\n" for row in bad))
-            self._rejects.flush()
+            self._rejects.write([row.raw for row in bad])
 
     def _reading_times(self, count: int) -> NDArray[np.uint64]:
         """The current time for `count` rows, in ns, 1 ns apart and later than all times before."""

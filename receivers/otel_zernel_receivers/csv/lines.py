@@ -1,13 +1,12 @@
 """Cuts streams of bytes into blocks of whole lines."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-ReadBytes = Callable[[int], bytes | None]
-"""Reads about as many bytes as requested, or fewer. Empty at the end; None if more bytes may come later."""
+from otel_zernel.reading.sources import ReadBytes
 
 MAX_LINE = 128 * 1024
 """The maximum length of a line in bytes, without its line end. Python's csv does not accept longer fields.
@@ -28,6 +27,8 @@ class LineBlock:
     """The offset after each line and its line end; shape (lines,)."""
     first: int
     """The number of the first line in the stream, from 1."""
+    end: int = 0
+    """The offset in the stream after the last line."""
 
     def __iter__(self) -> Iterator[bytes]:
         start = 0
@@ -44,10 +45,12 @@ class LineBlock:
 class LineReader:
     """Cuts a stream into lines. To bound memory, only the first `MAX_LINE` + 1 bytes of a long line are kept."""
 
-    def __init__(self, read: ReadBytes) -> None:
+    def __init__(self, read: ReadBytes, number: int = 1, offset: int = 0) -> None:
+        """`number` and `offset` are those of the next line in the stream."""
         self._read = read
         self._head = b""
-        self._number = 1
+        self._number = number
+        self._offset = offset
         self._pending = _Pending()
 
     def peek_line(self) -> bytes | None:
@@ -64,8 +67,9 @@ class LineReader:
 
     def skip_line(self) -> None:
         """Skips the line that `peek_line` has returned."""
-        _, _, self._head = self._head.partition(b"\n")
+        line, newline, self._head = self._head.partition(b"\n")
         self._number += 1
+        self._offset += len(line) + len(newline)
 
     def blocks(self, size: int) -> Iterator[LineBlock | None]:
         """The remaining lines in blocks of `size` lines; None while there are no new lines.
@@ -89,6 +93,7 @@ class LineReader:
                 yield from self._flush()
                 yield None
         if self._pending.unfinished:
+            self._offset -= 1  # the line end that is added here is not in the stream
             yield from self._cut(b"\n", size)
         yield from self._flush()
 
@@ -108,9 +113,12 @@ class LineReader:
     def _flush(self) -> Iterator[LineBlock]:
         """All pending whole lines, as one block."""
         if self._pending.count:
+            self._offset += self._pending.skipped
             data, ends = self._pending.pop_lines()
-            yield LineBlock(data, ends, self._number)
+            self._offset += len(data)
+            block = LineBlock(data, ends, self._number, self._offset)
             self._number += len(ends)
+            yield block
 
 
 class _Pending:
@@ -124,21 +132,28 @@ class _Pending:
         """The length in bytes of the last line if it has no line end yet."""
         self._pieces: list[bytes] = []
         self._ends: list[NDArray[np.intp]] = []
+        self.skipped = 0
+        """The length in bytes of the parts of whole lines that were cut off."""
         self._skipping = False
         """Whether the rest of a line that is too long is being skipped."""
+        self._cut_off = 0
+        """The length in bytes of the part of the unfinished line that was cut off."""
 
     def truncate(self, data: bytes) -> bytes:
         """The next data, with lines cut to `MAX_LINE` + 1 bytes."""
         if self._skipping:
             end = data.find(b"\n")
+            self._cut_off += len(data) if end < 0 else end
             if end < 0:
                 return b""
             data, self._skipping = data[end:], False
+            self.skipped, self._cut_off = self.skipped + self._cut_off, 0
         newline = data.rfind(b"\n")
         unfinished = len(data) - newline - 1 + (self.unfinished if newline < 0 else 0)
         if unfinished <= MAX_LINE:
             return data
         self._skipping = True
+        self._cut_off = unfinished - MAX_LINE - 1
         return data[: len(data) - unfinished + MAX_LINE + 1]
 
     def add(self, piece: bytes, ends: NDArray[np.intp]) -> None:
@@ -153,7 +168,7 @@ class _Pending:
         """Removes and returns the whole lines and the offset after each. An unfinished line stays."""
         data, ends = b"".join(self._pieces), np.concatenate(self._ends)
         rest = data[int(ends[-1]) :]
-        self.size = self.count = self.unfinished = 0
+        self.size = self.count = self.unfinished = self.skipped = 0
         self._pieces, self._ends = [], []
         if rest:
             self.add(rest, ends[:0])

@@ -1,21 +1,53 @@
 """Reads files one after the other, as blocks of lines with a plan of their columns."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from otel_zernel_receivers.csv.config import STDIN
+from otel_zernel.reading.growing import GrowingFile
+from otel_zernel.reading.listing import list_files
+from otel_zernel.reading.sources import (
+    ByteSource,
+    ReadBytes,
+    Unreadable,
+    is_stream,
+    open_source,
+    reading_errors,
+)
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan, CsvLayout, find_columns
 from otel_zernel_receivers.csv.lines import LineBlock, LineReader
 from otel_zernel_receivers.csv.plain import split_line
-from otel_zernel_receivers.csv.sources import READ_ERRORS, ByteSource, expand, open_source
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Unreadable(Exception):
-    """A file cannot be read, or its header does not fit the layout. The message is a sentence for the user."""
+@dataclass(frozen=True, slots=True)
+class CsvHeader:
+    """The first line of a file."""
+
+    line: str
+    plan: ColumnPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is needed to go on in a file."""
+
+    header: str
+    line: int
+    """The number of the next line, from 1."""
+    index: int
+    """The index of the next line, counted from 0 after the header."""
+
+    @classmethod
+    def parse(cls, resume: Mapping[str, Any] | None) -> "_Place | None":
+        """The stored place; None if it is not one."""
+        match resume:
+            case {"header": str(header), "line": int(line), "index": int(index)}:
+                return cls(header, line, index)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +56,24 @@ class FileBlock:
 
     file: str
     lines: LineBlock
-    plan: ColumnPlan
+    header: CsvHeader
     index: int
     """The index of the first line, counted from 0 after the header."""
+
+    @property
+    def plan(self) -> ColumnPlan:
+        return self.header.plan
+
+    @property
+    def end(self) -> int:
+        """The offset in the file after the block."""
+        return self.lines.end
+
+    @property
+    def resume(self) -> Mapping[str, Any]:
+        """The header, and the number and index of the next line."""
+        count = len(self.lines.ends)
+        return asdict(_Place(self.header.line, self.lines.first + count, self.index + count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,68 +86,99 @@ class CsvFileReader:
     delimiter: str
     batch_size: int
     stop: threading.Event
-    """Ends the waiting for standard input."""
+    """Ends the waiting for a pipe or the standard input."""
 
     def expand(self, patterns: Sequence[str]) -> list[str]:
-        """The files that match the paths and globs."""
-        try:
-            return expand(patterns)
-        except FileNotFoundError as error:
-            raise Unreadable(str(error)) from None
+        """The files that match the paths and globs. A path may name a missing file."""
+        names: dict[str, None] = {}
+        for pattern in patterns:
+            listing = list_files([pattern])
+            if listing.problems:
+                raise next(iter(listing.problems.values()))
+            if not listing.files and any(character in pattern for character in "*?["):
+                raise Unreadable(f"no file matches {pattern}")
+            names.update(dict.fromkeys(listing.files or [pattern]))
+        return list(names)
 
     def check(self, name: str) -> None:
-        """Checks that a file has a valid header. Does not check the standard input, which can be read only once."""
-        if name != STDIN:
-            with closing(self._open(name)) as source, reading_errors(name):
-                self._find_plan(name, LineReader(source.read))
+        """Checks that a file has a valid header. Does not check a pipe, which can be read only once."""
+        with reading_errors(name):
+            if is_stream(name):
+                return
+        with closing(self._open(name)) as source, reading_errors(name):
+            self._find_header(name, LineReader(source.read))
+
+    def check_followed(self, name: str) -> None:
+        """Checks that a file can be followed. An unfinished header is valid."""
+        with reading_errors(name):
+            if is_stream(name):
+                raise Unreadable(f"cannot follow {name}: it is no regular file; remove follow")
+            with closing(GrowingFile(name)) as file:
+                self._find_header(name, LineReader(_uncompressed(file)))
 
     def read(self, name: str) -> Iterator[FileBlock | None]:
         """The blocks of a file; None while there are no new lines."""
         with closing(self._open(name)) as source:
-            yield from self.blocks(name, source)
+            yield from self._from_beginning(name, source.read)
 
-    def blocks(self, name: str, source: ByteSource, known: ColumnPlan | None = None) -> Iterator[FileBlock | None]:
-        """The blocks of an open file; None while there are no new lines.
+    def follow(self, file: GrowingFile, resume: Mapping[str, Any] | None) -> Iterator[FileBlock | None]:
+        """The blocks of a growing file from its offset; None while there are no new lines.
 
-        With a `known` plan, the header is optional.
+        `resume` is that of the block before the offset. In a file that was truncated since, the header is optional.
         """
-        lines = LineReader(source.read)
+        place = _Place.parse(resume)
+        header = self._parse_header(file.name, place.header) if place else None
+        if place and header and file.offset:
+            lines = LineReader(file.read, place.line, file.offset)
+            yield from self._blocks(file.name, lines, header, place.index)
+        else:
+            file.rewind()
+            yield from self._from_beginning(file.name, _uncompressed(file), header)
+
+    def _from_beginning(self, name: str, read: ReadBytes, known: CsvHeader | None = None) -> Iterator[FileBlock | None]:
+        lines = LineReader(read)
         with reading_errors(name):
-            while (plan := self._find_plan(name, lines, known)) is None:
+            while (header := self._find_header(name, lines, known)) is None:
                 yield None
-            index = 0
+            yield from self._blocks(name, lines, header)
+
+    def _blocks(self, name: str, lines: LineReader, header: CsvHeader, index: int = 0) -> Iterator[FileBlock | None]:
+        with reading_errors(name):
             for block in lines.blocks(self.batch_size):
-                yield FileBlock(name, block, plan, index) if block else None
+                yield FileBlock(name, block, header, index) if block else None
                 index += len(block.ends) if block else 0
 
     def _open(self, name: str) -> ByteSource:
         with reading_errors(name):
             return open_source(name, self.stop)
 
-    def _find_plan(self, name: str, lines: LineReader, known: ColumnPlan | None = None) -> ColumnPlan | None:
+    def _find_header(self, name: str, lines: LineReader, known: CsvHeader | None = None) -> CsvHeader | None:
         """Finds the columns in the header and skips it. None if the header is not complete yet."""
-        header = lines.peek_line()
-        if header is None:
+        line = lines.peek_line()
+        if line is None:
             return None
-        if not header.strip():
+        if not line.strip():
             raise Unreadable(f"{name} has no header: its first line is empty; add a line with the names of the columns")
         try:
-            names = split_line(header.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n"), self.delimiter)
-            plan = find_columns(self.layout, names, timed=self.timed)
-        except (LookupError, ValueError) as error:
+            header = self._parse_header(name, line)
+        except Unreadable:
             if known:
                 return known
+            raise
+        lines.skip_line()
+        return header
+
+    def _parse_header(self, name: str, line: bytes | str) -> CsvHeader:
+        raw = line.encode() if isinstance(line, str) else line
+        try:
+            names = split_line(raw.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n"), self.delimiter)
+            return CsvHeader(raw.decode(), find_columns(self.layout, names, timed=self.timed))
+        except (LookupError, ValueError) as error:
             problem = error.args[0] if isinstance(error, LookupError) else f"is not valid CSV ({error})"
             raise Unreadable(f"the header of {name} {problem}; check the options layout and delimiter") from None
-        lines.skip_line()
-        return plan
 
 
-@contextmanager
-def reading_errors(name: str) -> Iterator[None]:
-    """Converts the errors of opening and reading a file to `Unreadable`, with the name of the file."""
-    try:
-        yield
-    except READ_ERRORS as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise Unreadable(f"cannot read {name}: {reason}") from error
+def _uncompressed(file: GrowingFile) -> ReadBytes:
+    if file.compressed:
+        raise Unreadable(f"cannot follow {file.name}: it is compressed; follow the uncompressed file")
+    return file.read

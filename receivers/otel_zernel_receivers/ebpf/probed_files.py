@@ -1,25 +1,28 @@
 """The probes on files: put on files that processes begin to use, taken off files that no process uses."""
 
-import os
+import errno
+import resource
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from threading import Thread
 
 from otel_zernel.component import Context
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
-from otel_zernel_receivers.ebpf.budget.overhead import GROUP_KINDS, Group, group_of
+from otel_zernel_receivers.ebpf.budget.overhead import GROUP_KINDS, Group
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import COUNT, NUMBER
 from otel_zernel_receivers.ebpf.kernel.libbpf import Link, Object
-from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint, Mode, attach
-from otel_zernel_receivers.ebpf.probes.libraries import PROBES, find_attach_points
+from otel_zernel_receivers.ebpf.probed_file import ProbedFile
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.probes.marks import Mark, sentence
+from otel_zernel_receivers.ebpf.probes.search import Find, Search, Searched
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scan, UsedFile, as_text
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scan, as_text
 
 KEPT = 600.0
 """Seconds that probes stay on a file without users. A new process that uses it is counted from its first call on."""
@@ -28,57 +31,42 @@ REST = 2.0
 """Minimum time without probes, as a multiple of the time that the kernel takes to remove them. Some are still hit while
 it does."""
 
+RESERVED = 256
+"""Descriptors that probes leave to the rest of the collector: connections, files, /proc."""
+
+_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _NOT_YET = (1 << 64) - 1
 
 
-class ProbedFile:
-    """The probes of one file. The probes of a group can be taken off and put on again."""
-
-    def __init__(self, bpf: Object, mode: Mode, fd: int, places: Sequence[AttachPoint], off: Collection[Group]) -> None:
-        """Attaches all probes but those of the groups in `off`. Raises OSError; then nothing is attached."""
-        self._bpf, self._mode = bpf, mode
-        self._places = {
-            group: [place for place in places if group_of(place.probe) is group] for group in (None, *Group)
-        }
-        self._links: dict[Group, Link] = {}
-        with ExitStack() as stack:
-            self._fd = os.dup(fd)
-            stack.callback(os.close, self._fd)
-            stack.callback(self._close_links)
-            if others := self._places[None]:
-                stack.callback(self._attach(others).close)
-            for group in Group:
-                if group not in off:
-                    self.switch_on(group)
-            self._stack = stack.pop_all()
-
-    def switch_on(self, group: Group) -> None:
-        """Puts the group's probes on. Raises BpfError."""
-        if (places := self._places[group]) and group not in self._links:
-            self._links[group] = self._attach(places)
-
-    def detach_link(self, group: Group) -> Link | None:
-        """The link of the group's probes, for the caller to close; None if they are off or there are none."""
-        return self._links.pop(group, None)
-
-    def close(self) -> None:
-        """Takes all probes off."""
-        self._stack.close()
-
-    def _attach(self, places: Sequence[AttachPoint]) -> Link:
-        return attach(self._bpf, self._mode, f"/proc/self/fd/{self._fd}", places)
-
-    def _close_links(self) -> None:
-        while self._links:
-            self._links.popitem()[1].close()
+def most_descriptors() -> int:
+    """The number of descriptors that probes may have, by the open-file limit of the collector."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(soft - RESERVED, soft // 4)
 
 
 class ProbedFiles:
     """The files with probes. A file is probed once, even if many processes and containers share it."""
 
-    def __init__(self, bpf: Object, mode: Mode, context: Context, *, at_any_cost: bool) -> None:
+    def __init__(
+        self,
+        bpf: Object,
+        mode: Mode,
+        context: Context,
+        *,
+        at_any_cost: bool,
+        find: Find = find_attach_points,
+        most: int | None = None,
+    ) -> None:
+        """`most` is the number of descriptors that the probes may have, by default `most_descriptors()`."""
         self._bpf, self._mode, self._context = bpf, mode, context
-        self._at_any_cost = at_any_cost
+        self._search = Search(at_any_cost=at_any_cost, find=find)
+        self._most = most_descriptors() if most is None else most
+        self._sizes: dict[FileIdentity, int] = {}
+        """The descriptors that are reserved for each probed file."""
+        self._too_large: dict[FileIdentity, int] = {}
+        """The descriptors that the files without room need."""
+        self.without_room = 0
+        """Files of the last scan that are not probed, because the others need all descriptors."""
         self._files: dict[FileIdentity, ProbedFile | None] = {}
         self._missing: dict[FileIdentity, frozenset[Mark]] = {}
         self._leaving: set[FileIdentity] = set()
@@ -94,14 +82,42 @@ class ProbedFiles:
     def update(self, scan: Scan) -> None:
         """Probes the files that the scan found, and takes probes off files that were not found for `KEPT` seconds."""
         now = self._context.clock.monotonic()
-        for used in (used for process in scan.processes for used in process.files if used.library in PROBES):
-            self._used_at[used.identity] = now
-            if used.identity not in self._files and used.identity not in self._leaving:
+        used_files = [used for process in scan.processes for used in process.files if used.library in PROBES]
+        self._used_at.update({used.identity: now for used in used_files})
+        for used in used_files:
+            if self._is_new(used.identity) and not self._search.is_full:
                 # If its process has ended, the file is opened through another process, or after the next scan.
                 with suppress(OSError), open_located(used.file) as fd:
-                    self._files[used.identity] = self._attach(used, fd)
+                    self._search.begin(used, fd)
+        for searched in self._search.finished():
+            self._add(searched)
         for identity in [one for one, used_at in self._used_at.items() if used_at < now - KEPT]:
             self._detach(identity)
+        self._make_room({used.identity for used in used_files})
+
+    def _is_new(self, identity: FileIdentity) -> bool:
+        """Whether the file can be probed and is not yet. A file without room is searched again when there is room."""
+        if identity in self._files or identity in self._leaving or identity in self._search:
+            return False
+        return self._too_large.get(identity, 0) <= self._room
+
+    @property
+    def descriptors(self) -> int:
+        """The descriptors that the probed files need."""
+        return sum(self._sizes.values())
+
+    @property
+    def _room(self) -> int:
+        return self._most - self.descriptors
+
+    def _make_room(self, found: Collection[FileIdentity]) -> None:
+        """If files have no room, takes the probes off files that no process uses now, the longest unused ones first."""
+        self._too_large = {identity: size for identity, size in self._too_large.items() if identity in found}
+        self.without_room = len(self._too_large)
+        wanted = min(self._too_large.values(), default=0)
+        for identity in sorted(self._sizes.keys() - found, key=lambda one: self._used_at.get(one, 0.0)):
+            if self._room < wanted:
+                self._detach(identity)
 
     def missing_marks(self, scan: Scan) -> dict[int, frozenset[Mark]]:
         """The marks that are missing in the libraries of each process, by its pid in the collector's pid namespace."""
@@ -170,6 +186,7 @@ class ProbedFiles:
             self._detach(identity)
         for thread in self._closing:
             thread.join()
+        self._search.close()
 
     def _begin_closing(self, close: Callable[[], None]) -> None:
         """Runs `close` in a thread: the kernel takes 0.1 s for each link, and perf has some hundred links."""
@@ -180,37 +197,53 @@ class ProbedFiles:
         identities = sorted(self._files, key=lambda identity: identity not in self._drivers)
         return [file for identity in identities if (file := self._files[identity])]
 
-    def _attach(self, used: UsedFile, fd: int) -> ProbedFile | None:
-        """The probes of a file. None if it cannot be probed; it is not tried again, since the file will not change."""
-        logger, path, probes = self._context.logger, as_text(used.mapping.path), PROBES[used.library]
+    def _add(self, searched: Searched) -> None:
+        """Probes a file. One that cannot be probed is not tried again, since it will not change."""
+        used, logger, size = searched.used, self._context.logger, 0
+        identity, path = used.identity, as_text(used.mapping.path)
         try:
-            places = find_attach_points(fd, probes, at_any_cost=self._at_any_cost)
-            self._missing[used.identity] = frozenset(places.missing)
-            if places.single_stepped:
-                logger.warning(
-                    "Not probed in %s, because each call would take 10 us more: %s. Set `single_stepped` to probe them",
-                    path,
-                    ", ".join(sorted(set(places.single_stepped))),
-                )
-            if places.refused:
-                logger.warning(
-                    "Not probed in %s, because the kernel refuses a probe on their first instruction: %s",
-                    path,
-                    ", ".join(sorted(set(places.refused))),
-                )
-            if places.missing:
-                logger.warning("%s", sentence(path, places.missing, places.is_stripped))
-            if not places.probed:
-                return None
-            with self._record_attach_time():
-                file = ProbedFile(self._bpf, self._mode, fd, places.probed, self._off)
+            places = searched.result()
+            size = ProbedFile.descriptors(self._mode, places.probed) if places.probed else 0
+            if size > self._room:
+                self._too_large[identity] = size
+                return
+            self._too_large.pop(identity, None)
+            self._missing[identity] = frozenset(places.missing)
+            self._files[identity] = None
+            self._log_unprobed(path, places)
+            if places.probed:
+                with self._record_attach_time():
+                    self._files[identity] = ProbedFile(self._bpf, self._mode, searched.fd, places.probed, self._off)
+                self._sizes[identity] = size
         except (OSError, UnreadableElf) as error:
+            if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
+                self._files.pop(identity, None)
+                self._too_large[identity] = size
+                return
+            self._files[identity] = None
             logger.warning("Cannot probe %s, so its calls are not counted: %s", path, error)
-            return None
-        logger.info("Probing %d functions of %s", len(places.probed), path)
-        if used.library is MappedLibrary.CUDA:
-            self._drivers.add(used.identity)
-        return file
+            return
+        if places.probed:
+            logger.info("Probing %d functions of %s", len(places.probed), path)
+            if used.library is MappedLibrary.CUDA:
+                self._drivers.add(identity)
+
+    def _log_unprobed(self, path: str, places: AttachPoints) -> None:
+        logger = self._context.logger
+        if places.single_stepped:
+            logger.warning(
+                "Not probed in %s, because each call would take 10 us more: %s. Set `single_stepped` to probe them",
+                path,
+                ", ".join(sorted(set(places.single_stepped))),
+            )
+        if places.refused:
+            logger.warning(
+                "Not probed in %s, because the kernel refuses a probe on their first instruction: %s",
+                path,
+                ", ".join(sorted(set(places.refused))),
+            )
+        if places.missing:
+            logger.warning("%s", sentence(path, places.missing, places.is_stripped))
 
     @contextmanager
     def _record_attach_time(self) -> Iterator[None]:
@@ -226,6 +259,7 @@ class ProbedFiles:
         self._used_at.pop(identity, None)
         self._drivers.discard(identity)
         self._missing.pop(identity, None)
+        self._sizes.pop(identity, None)
         if file := self._files.pop(identity, None):
             self._leaving.add(identity)
             self._begin_closing(partial(self._leave, identity, file))

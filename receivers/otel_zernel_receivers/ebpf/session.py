@@ -1,5 +1,6 @@
 """A session: the BPF programs are loaded, and probes are on the libraries of the selected processes."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scanner, Selection
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
 
@@ -89,7 +90,7 @@ class Session:
         self._missing_marks = self._files.missing_marks(scan)
         self._frameworks.log(scan.processes)
         self._identities.note_scan(scan)
-        self._skipped.update(scan.skipped)
+        self._skipped.update(+(Counter(scan.skipped) + Counter({Reason.TOO_MANY_FILES: self._files.without_room})))
 
     @property
     def interval(self) -> float:

@@ -109,7 +109,7 @@ class OtlpIntake:
         await self.accept(batch, transport)
 
     async def accept(self, batch: Batch, transport: str) -> None:
-        """Returns when the pipelines have accepted the batch; an empty one needs none. Raises `RequestFailure`."""
+        """Returns when the pipelines have accepted the batch. An empty one needs none. Raises `RequestFailure`."""
         if not batch.item_count:
             return
         try:

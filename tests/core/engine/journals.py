@@ -6,18 +6,21 @@ from dataclasses import dataclass, field
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig, Context
-from otel_zernel.storage import Damage, Journal, KeyValues, Record, Storage, StorageFailed
+from otel_zernel.storage import Damage, DataLost, Journal, KeyValues, Record, Storage, StorageFailed, TooLarge
 from otel_zernel.testing import make_context
 
 
 @dataclass
 class Disk:
-    """The data of one journal. `full` makes appends fail, `broken` records cannot be read."""
+    """The data of one journal. `full` makes appends fail, `unreadable` reads; `broken` records are lost."""
 
     data: dict[int, tuple[Record, bytes]] = field(default_factory=dict)
     last: int = 0
     full: bool = False
     broken: set[int] = field(default_factory=set)
+    unreadable: bool = False
+    largest: int = 1 << 30
+    """The size in bytes of the largest batch that it takes."""
     gate: asyncio.Event | None = None
     """Appends wait for it."""
     reads: int = 0
@@ -38,6 +41,8 @@ class MemoryJournal(Journal):
         if self.disk.gate:
             await self.disk.gate.wait()
         await asyncio.sleep(0)
+        if len(data) > self.disk.largest:
+            raise TooLarge("larger than the storage allows")
         if self.disk.full:
             self._problem = "no space left on device"
             raise StorageFailed(self._problem)
@@ -50,7 +55,9 @@ class MemoryJournal(Journal):
     def read(self, record: Record) -> bytes:
         self.disk.reads += 1
         if record.sequence in self.disk.broken:
-            raise StorageFailed("wrong checksum")
+            raise DataLost("wrong checksum")
+        if self.disk.unreadable:
+            raise StorageFailed("too many open files")
         return self.disk.data[record.sequence][1]
 
     def remove(self, record: Record) -> None:

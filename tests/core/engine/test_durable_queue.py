@@ -162,6 +162,7 @@ async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers
         machine.disk.full = True
         first = asyncio.create_task(emit(batch_of(3.0)))  # finds the disk full: it waits until it is safe
         await until(lambda: delivery.queue.problem)
+        assert sink.context.health.problems == {NAME: "the queue's storage failed"}
         for _ in range(5):
             with pytest.raises(Refused, match="cannot store batches: no space left on device"):
                 await emit(batch_of(4.0))
@@ -169,6 +170,7 @@ async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers
         machine.disk.full = False
         await first  # stored by itself
         assert delivery.queue.problem is None
+        await until(lambda: not sink.context.health.problems)
         await emit(batch_of(4.0))
         sink.gate.set()
         await delivery.drain()
@@ -213,6 +215,40 @@ async def test_an_unreadable_batch_is_counted_and_the_next_is_delivered() -> Non
         await delivery.drain()
         assert values_of(it.sinks[0].batches) == [1.0, 1.0, 3.0, 3.0]
         assert (losses_of(it.sinks[0]), delivery.lost, machine.disk.data) == ({"unreadable": 2}, 2, {})
+
+
+async def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in (1.0, 2.0, 3.0):
+            await emit(batch_of(value))
+    machine.disk.unreadable = True
+    async with machine.run() as (it, delivery):
+        await until(lambda: machine.disk.reads)
+        await asyncio.sleep(0.01)
+        assert (machine.disk.reads, it.sinks[0].batches) == (1, [])
+        machine.disk.unreadable = False
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
+        assert (losses_of(it.sinks[0]), machine.disk.data) == ({}, {})
+
+
+async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_delivered() -> None:
+    machine = Machine()
+    machine.disk.largest = 1000
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        large = asyncio.create_task(emit(batch_of(*(float(value) for value in range(100)))))
+        await until(lambda: it.sinks[0].attempts)
+        await emit(batch_of(1.0))  # the others are stored
+        assert not large.done()
+        it.sinks[0].failures.clear()
+        await delivery.drain()
+        await large
+        assert machine.disk.data == {}
 
 
 async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:

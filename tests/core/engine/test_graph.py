@@ -12,7 +12,7 @@ from otel_zernel.engine.graph import locks_of
 from otel_zernel.engine.service import Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, make_context
-from tests.core.engine.wiring import PIPELINE, graph_of, settings_with, sink_of
+from tests.core.engine.wiring import PIPELINE, settings_with, sink_of
 from tests.core.parts import PARTS, Parts, Sink, Source, settings_of, values_of
 
 
@@ -93,7 +93,7 @@ async def test_a_component_finds_an_enabled_extension_by_its_id() -> None:
     assert (await service.run(asyncio.Event(), exit_when_done=True)).complete
     sink = sink_of(service)
     assert isinstance(sink, Storing)
-    assert sink.storage is graph_of(service).extensions["storage/disk"]
+    assert sink.storage is service.graph.extensions["storage/disk"]
 
 
 def test_an_extension_that_is_not_enabled_is_named_with_the_remedy() -> None:

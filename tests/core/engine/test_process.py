@@ -180,8 +180,7 @@ def test_sighup_loads_a_valid_configuration_and_refuses_an_invalid_one(config: P
         assert "stays" in read_until("Reload refused")
         config.write_text(good.replace("out.jsonl", "second.jsonl"))
         process.send_signal(signal.SIGHUP)
-        read_until("reloading")
-        read_until("Everything is ready")
+        read_until("Reloaded the configuration")
         wait_for((config.parent / "second.jsonl").exists)
         process.terminate()
         assert process.wait(10) == 0
@@ -196,7 +195,7 @@ def test_a_reload_that_cannot_start_returns_to_the_previous_configuration(config
         config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % port}, "))
         process.send_signal(signal.SIGHUP)
         assert f"cannot listen on localhost:{port}" in read_until("returning to the previous configuration")
-        read_until("Everything is ready")
+        read_until("The previous configuration runs again.")
         process.terminate()
         read_until("Stopped.")
         assert process.wait(10) == 0

@@ -12,7 +12,7 @@ from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, until
-from tests.core.engine.wiring import PIPELINE, graph_of, settings_with, sink_of
+from tests.core.engine.wiring import PIPELINE, settings_with, sink_of
 from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
 
 
@@ -36,7 +36,7 @@ async def running(text: str) -> AsyncIterator[tuple[Service, asyncio.Event, asyn
     service, stop = Service(settings_of(text), FakeClock()), asyncio.Event()
     task = asyncio.create_task(service.run(stop))
     try:
-        await until(lambda: task.done() or (service.graph and service.graph.health.up_since))
+        await until(lambda: task.done() or service.graph.health.up_since)
         yield service, stop, task
     finally:
         stop.set()
@@ -56,10 +56,10 @@ async def test_without_exit_when_done_it_stays_up_after_the_last_receiver() -> N
         await until(lambda: len(sink_of(service).batches) == 3)
         await asyncio.sleep(0.01)
         assert not task.done()
-        assert graph_of(service).health.up_since is not None
+        assert service.graph.health.up_since is not None
         stop.set()
         assert (await task).complete
-        assert graph_of(service).health.up_since is None
+        assert service.graph.health.up_since is None
 
 
 async def test_batches_that_processors_hold_are_flushed_at_the_end() -> None:
@@ -79,7 +79,7 @@ async def test_a_crashed_receiver_restarts_with_backoff_and_its_problem_is_logge
     assert values_of(sink_of(service).batches) == [2.0]
     waits = [record.getMessage() for record in caplog.records if "restarts in" in record.getMessage()]
     assert [wait.partition("restarts in ")[2].partition(" s")[0] for wait in waits] == ["1", "2", "4"]
-    assert graph_of(service).health.problems == {}
+    assert service.graph.health.problems == {}
 
 
 async def test_stopping_delivers_queued_batches_within_the_shutdown_timeout() -> None:
@@ -97,7 +97,7 @@ async def test_undelivered_items_are_logged_with_their_number(caplog: pytest.Log
     async with running(text) as (service, stop, task):
         await until(lambda: len(sink_of(service).batches) == 3)
         sink_of(service).gate = asyncio.Event()
-        graph_of(service).deliveries["sink"].put(batch_of(1.0, 2.0))
+        service.graph.deliveries["sink"].put(batch_of(1.0, 2.0))
         with caplog.at_level(logging.ERROR, "otel_zernel"):
             stop.set()
             outcome = await task
@@ -117,8 +117,10 @@ async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() 
     text = PIPELINE.replace("service: {", "service: {shutdown_timeout: 20ms, ")
     service, stop = Service(settings_with(Blocked, "exporters", "sink", text), FakeClock()), asyncio.Event()
     running = asyncio.create_task(service.run(stop, exit_when_done=True))
-    await until(lambda: service.graph and service.graph.receivers[0].fan_out.accepted.points == 3)
-    await until(lambda: graph_of(service).health.up_since is None)
+    await until(
+        lambda: "source" in service.graph.receivers and service.graph.receivers["source"].fan_out.accepted.points == 3
+    )
+    await until(lambda: service.graph.health.up_since is None)
     assert not running.done()
     stop.set()
     assert await running == Outcome(undelivered=3, lost=0)
@@ -138,7 +140,7 @@ async def test_a_receiver_that_ignores_cancellation_does_not_block_the_delivery_
 
     service, stop = Service(settings_with(Stubborn), FakeClock()), asyncio.Event()
     running = asyncio.create_task(service.run(stop))
-    await until(lambda: service.graph and sink_of(service).attempts)
+    await until(lambda: "sink" in service.graph.deliveries and sink_of(service).attempts)
     stop.set()
     outcome = await running
     released.set()

@@ -16,7 +16,6 @@ from otel_zernel.component import Component, ComponentConfig, Context, Extension
 from otel_zernel.config.schema import Settings
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.graph import Graph
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
 from otel_zernel.engine.queues import Lease, MemoryQueue, Queue, Request
 from otel_zernel.engine.service import Service
@@ -118,13 +117,8 @@ def requests_of(queue: Queue) -> list[Request]:
     return [Request(lease.batch, (lease,)) for lease in leases]
 
 
-def graph_of(service: Service) -> Graph:
-    assert service.graph is not None
-    return service.graph
-
-
 def sink_of(service: Service, id_: str = "sink") -> Sink:
-    exporter = graph_of(service).deliveries[id_].exporter
+    exporter = service.graph.deliveries[id_].exporter
     assert isinstance(exporter, Sink)
     return exporter
 

@@ -182,3 +182,10 @@ async def test_a_batch_that_a_full_disk_refuses_leaves_no_bytes_and_is_retried(t
 
 def test_every_field_can_be_written() -> None:
     assert all(one.scale > 0 for one in FIELDS.values())
+
+
+async def test_only_metrics_are_accepted_and_a_new_file_is_not_readable_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    await write(path)
+    assert CsvExporter.signals == {"metrics"}
+    assert path.stat().st_mode & 0o777 == 0o640

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData, SeverityNumber
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import Status, TracesData
 
@@ -66,6 +67,23 @@ def one_span() -> Batch:
     return Batch(spans=traces)
 
 
+def log_records() -> Batch:
+    logs = LogsData()
+    resource = logs.resource_logs.add(schema_url="https://example.org")
+    resource.resource.attributes.extend(key_values({"service.name": "trainer"}))
+    scope = resource.scope_logs.add()
+    scope.scope.name = "train.loop"
+    first = scope.log_records.add(time_unix_nano=NOON, observed_time_unix_nano=NOON + 5, severity_text="INFO")
+    first.severity_number = SeverityNumber.SEVERITY_NUMBER_INFO
+    first.body.string_value = "epoch 3 begins"
+    second = scope.log_records.add(observed_time_unix_nano=NOON + 120_000_000, trace_id=b"\x01" * 16, flags=1)
+    second.severity_number = SeverityNumber.SEVERITY_NUMBER_ERROR2
+    second.body.kvlist_value.values.extend(key_values({"oom": True}))
+    second.attributes.extend(key_values({"rank": 3, "service.name": "trainer"}))
+    second.span_id, second.event_name = b"\x02" * 8, "cuda.oom"
+    return Batch(logs=logs)
+
+
 @pytest.mark.parametrize(
     ("globs", "names"),
     [(["cuda.*"], ["cuda.launch.latency"]), (["hw.gpu.u*", "*usage"], ["hw.gpu.utilization", "hw.gpu.memory.usage"])],
@@ -77,9 +95,11 @@ async def test_only_configured_metrics_are_printed(globs: list[str], names: list
 
 
 async def test_basic_prints_the_counts_of_otelcol() -> None:
-    both = Batch(metrics=node().edit_metrics(), spans=one_span().edit_spans())
-    assert await shown(both, "basic") == (
-        'Metrics {"resource metrics": 2, "metrics": 6, "data points": 8}\nTraces {"resource spans": 1, "spans": 1}\n'
+    every = Batch(node().edit_metrics(), one_span().edit_spans(), log_records().edit_logs())
+    assert await shown(every, "basic") == (
+        'Metrics {"resource metrics": 2, "metrics": 6, "data points": 8}\n'
+        'Traces {"resource spans": 1, "spans": 1}\n'
+        'Logs {"resource logs": 1, "log records": 2}\n'
     )
 
 
@@ -151,6 +171,26 @@ async def test_normal_prints_a_span_in_one_line_below_its_resource() -> None:
         "   +20.0 ms    10.0 ms  load          batch=3 span_id=0505050505050505\n"
         "\n"
     )
+
+
+async def test_normal_prints_a_log_record_in_one_line_below_its_resource() -> None:
+    assert await shown(log_records(), "normal") == (
+        "2023-11-15T12:00:00Z service.name=trainer\n"
+        '       +0 s  INFO    "epoch 3 begins"\n'
+        '     +120 ms  ERROR2  "{\\"oom\\": true}"  rank=3 event=cuda.oom '
+        "trace_id=01010101010101010101010101010101 span_id=0202020202020202\n"
+        "\n"
+    ).replace("     +120 ms", "    +120 ms")
+
+
+async def test_normal_keeps_each_log_record_on_its_line() -> None:
+    logs = LogsData()
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(severity_text="a\nb", time_unix_nano=NOON)
+    record.body.string_value = "two\nlines \x1b[2J"
+    assert (await shown(Batch(logs=logs), "normal")).splitlines()[1:] == [
+        '       +0 s  "a\\nb"  "two\\nlines \\u001b[2J"',
+        "",
+    ]
 
 
 async def test_long_labels_come_last_in_a_heading() -> None:
@@ -250,9 +290,46 @@ async def test_detailed_shows_spans_with_events_and_links() -> None:
     assert [line for line in lines if line in expected] == expected
 
 
+async def test_detailed_shows_log_records_in_otelcols_layout() -> None:
+    assert await shown(log_records(), "detailed") == (
+        "ResourceLog #0\n"
+        "Resource SchemaURL: https://example.org\n"
+        "Resource attributes:\n"
+        "     -> service.name: Str(trainer)\n"
+        "ScopeLogs #0\n"
+        "ScopeLogs SchemaURL: \n"
+        "InstrumentationScope train.loop\n"
+        "LogRecord #0\n"
+        "ObservedTimestamp: 2023-11-15 12:00:00.000000005 +0000 UTC\n"
+        "Timestamp: 2023-11-15 12:00:00 +0000 UTC\n"
+        "SeverityText: INFO\n"
+        "SeverityNumber: Info(9)\n"
+        "Body: Str(epoch 3 begins)\n"
+        "Trace ID: \n"
+        "Span ID: \n"
+        "Flags: 0\n"
+        "LogRecord #1\n"
+        "ObservedTimestamp: 2023-11-15 12:00:00.12 +0000 UTC\n"
+        "Timestamp: 1970-01-01 00:00:00 +0000 UTC\n"
+        "SeverityText: \n"
+        "SeverityNumber: Error2(18)\n"
+        "EventName: cuda.oom\n"
+        'Body: Map({"oom": true})\n'
+        "Attributes:\n"
+        "     -> rank: Int(3)\n"
+        "     -> service.name: Str(trainer)\n"
+        "Trace ID: 01010101010101010101010101010101\n"
+        "Span ID: 0202020202020202\n"
+        "Flags: 1\n"
+    )
+
+
 @pytest.mark.parametrize("verbosity", ["basic", "normal", "detailed"])
 async def test_unknown_and_empty_values_are_printed(verbosity: str) -> None:
-    traces, metrics = TracesData(), MetricsData()
+    traces, metrics, logs = TracesData(), MetricsData(), LogsData()
+    records = logs.resource_logs.add().scope_logs.add().log_records
+    records.add(severity_number=99, time_unix_nano=2**64 - 1)
+    records.add()
     traces.resource_spans.add().scope_spans.add().spans.add(kind=99, end_time_unix_nano=2**64 - 1)
     scope = metrics.resource_metrics.add().scope_metrics.add()
     scope.metrics.add(name="without data")
@@ -263,11 +340,11 @@ async def test_unknown_and_empty_values_are_printed(verbosity: str) -> None:
     huge = scope.metrics.add(name="huge").exponential_histogram.data_points.add(scale=-(2**31))
     huge.positive.offset = 2**31 - 1
     huge.positive.bucket_counts.extend([1, 1])
-    assert await shown(Batch(metrics=metrics, spans=traces), verbosity)
+    assert await shown(Batch(metrics=metrics, spans=traces, logs=logs), verbosity)
 
 
 async def test_an_empty_batch_prints_nothing() -> None:
-    assert await shown(Batch(metrics=MetricsData(), spans=TracesData()), "normal") == ""
+    assert await shown(Batch(MetricsData(), TracesData(), LogsData()), "normal") == ""
 
 
 async def test_characters_that_the_terminal_does_not_support_are_escaped() -> None:

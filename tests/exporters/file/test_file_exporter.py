@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from pydantic import ValidationError
@@ -52,6 +53,13 @@ def spans_batch() -> Batch:
     return Batch(spans=traces)
 
 
+def logs_batch() -> Batch:
+    logs = LogsData()
+    record = logs.resource_logs.add().scope_logs.add().log_records.add(trace_id=bytes(range(16)), severity_number=9)
+    record.body.string_value = "started"
+    return Batch(logs=logs)
+
+
 def values(path: Path) -> list[int]:
     """The value of the single point in each line."""
     parsed = [parse_metrics_json(line) for line in path.read_bytes().splitlines()]
@@ -89,12 +97,55 @@ async def test_a_batch_is_one_line_of_otlp_json(tmp_path: Path) -> None:
     assert span == {"traceId": "000102030405060708090a0b0c0d0e0f", "spanId": "0101010101010101", "name": "step"}
 
 
-async def test_metrics_and_spans_of_one_batch_are_two_lines(tmp_path: Path) -> None:
+async def test_log_records_are_a_line_with_their_ids_in_hex(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
     async with file_exporter(path) as exporter:
-        await exporter.export(Batch(metrics=metrics_batch().edit_metrics(), spans=spans_batch().edit_spans()))
+        await exporter.export(logs_batch())
+    record = json.loads(path.read_text())["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]
+    assert record == {
+        "traceId": "000102030405060708090a0b0c0d0e0f",
+        "severityNumber": 9,
+        "body": {"stringValue": "started"},
+    }
+
+
+async def test_each_signal_of_one_batch_is_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    async with file_exporter(path) as exporter:
+        await exporter.export(
+            Batch(metrics_batch().edit_metrics(), spans_batch().edit_spans(), logs_batch().edit_logs())
+        )
         await exporter.export(Batch())
-    assert [set(json.loads(line)) for line in path.read_text().splitlines()] == [{"resourceMetrics"}, {"resourceSpans"}]
+    signals = [set(json.loads(line)) for line in path.read_text().splitlines()]
+    assert signals == [{"resourceMetrics"}, {"resourceSpans"}, {"resourceLogs"}]
+
+
+async def test_each_signal_of_one_batch_is_a_record_of_unchanged_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "out.bin"
+    every = Batch(metrics_batch().edit_metrics(), spans_batch().edit_spans(), logs_batch().edit_logs())
+    async with file_exporter(path, format="proto") as exporter:
+        await exporter.export(every)
+    expected = [every.metrics_bytes(), every.spans_bytes(), every.logs_bytes()]
+    assert path.read_bytes() == b"".join(struct.pack(">i", len(record)) + record for record in expected)
+
+
+@pytest.mark.parametrize(("settings", "mode"), [({}, 0o640), ({"file_permissions": "0600"}, 0o600)])
+async def test_a_new_file_has_the_configured_permissions_also_after_rotation(
+    tmp_path: Path, settings: dict[str, Any], mode: int
+) -> None:
+    path = tmp_path / "out.json"
+    async with file_exporter(path, rotation={"max_megabytes": 1}, **settings) as exporter:
+        for value in range(2):
+            await exporter.export(metrics_batch(value, "x" * MEBIBYTE))
+    assert [one.stat().st_mode & 0o777 for one in files(tmp_path, "*")] == [mode, mode]
+
+
+async def test_an_existing_file_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.touch(0o600)
+    async with file_exporter(path, file_permissions="0644"):
+        pass
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_large_batch_is_several_lines_with_every_point_once(tmp_path: Path) -> None:

@@ -57,13 +57,13 @@ class Authority:
         certificate = self._sign(self._name, self._key, constraints, _SIGNS_CERTIFICATES)
         self.ca_file = self._write("ca.pem", certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(self, name: str, file: str | None = None) -> CertificateFiles:
+    def issue(self, name: str, file: str | None = None, *, expired: bool = False) -> CertificateFiles:
         """A certificate for a host (and 127.0.0.1) or a client. The same `file` overwrites its older files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-        certificate = self._sign(subject, key, names, usage)
+        certificate = self._sign(subject, key, names, usage, expired=expired)
         private = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -73,12 +73,16 @@ class Authority:
         )
 
     def _sign(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        *extensions: x509.ExtensionType,
+        expired: bool = False,
     ) -> x509.Certificate:
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
-        builder = builder.not_valid_before(now - datetime.timedelta(days=1))
-        builder = builder.not_valid_after(now + datetime.timedelta(days=1))
+        builder = builder.not_valid_before(now - datetime.timedelta(days=2))
+        builder = builder.not_valid_after(now + datetime.timedelta(days=-1 if expired else 1))
         keys = (
             x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
             x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),

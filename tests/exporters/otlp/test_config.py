@@ -155,3 +155,88 @@ def test_the_error_of_an_invalid_variable_has_its_name(name: str, text: str) -> 
 def test_the_classes_know_their_configuration() -> None:
     assert OtlpGrpcExporter.Config is OtlpGrpcConfig
     assert OtlpHttpExporter.Config is OtlpHttpConfig
+
+
+def test_urls_with_a_query_keep_it_behind_the_signals_path() -> None:
+    config = OtlpHttpConfig(endpoint="https://vendor.example/otlp/?token=geheim")
+    assert config.url("logs") == "https://vendor.example/otlp/v1/logs?token=geheim"
+
+
+@pytest.mark.parametrize("endpoint", ["ftp://a:1/?token=geheim", "ftp://me:geheim@a:1", "http://:1?token=geheim"])
+def test_the_error_of_an_invalid_endpoint_does_not_print_its_token(endpoint: str) -> None:
+    for config in (OtlpHttpConfig, OtlpGrpcConfig):
+        text = mistakes(config, {"endpoint": endpoint})
+        assert "endpoint: Value error" in text
+        assert "geheim" not in text
+
+
+@pytest.mark.parametrize("text", ["Bearer geheim", "x-team=ml,geheim", "x-team=ml,Bearer geheim=1", "%67eheim%20x=1"])
+@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+def test_malformed_headers_of_the_environment_are_not_printed(
+    config: type[OtlpGrpcConfig | OtlpHttpConfig], text: str
+) -> None:
+    environ = {"OTEL_EXPORTER_OTLP_HEADERS": text, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1"}
+    with pytest.raises(ValidationError) as caught:
+        config.model_validate({}, context={"environ": environ})
+    messages = " ".join(one["msg"] for one in caught.value.errors())
+    assert "OTEL_EXPORTER_OTLP_HEADERS: part " in messages
+    assert "write name=value,name=value" in messages
+    assert "geheim" not in messages
+    assert "ml" not in messages
+
+
+def test_the_endpoint_for_logs_comes_from_the_environment() -> None:
+    environ = {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://loki/otlp/v1/logs"}
+    config = OtlpHttpConfig.model_validate({}, context={"environ": environ})
+    assert (config.url("logs"), config.url("metrics")) == ("http://loki/otlp/v1/logs", "")
+
+
+@pytest.mark.parametrize(
+    ("tls", "text"),
+    [
+        ({"ca_file": "a", "ca_pem": "b"}, "ca_file and ca_pem exclude each other"),
+        ({"cert_pem": "a"}, "cert_file and key_file belong together"),
+        ({"cert_pem": "a", "cert_file": "b", "key_pem": "c"}, "cert_file and cert_pem exclude each other"),
+        ({"min_version": "1.1"}, "TLS 1.1 is not secure and not supported; use 1.2 or 1.3"),
+        ({"max_version": 1.0}, "TLS 1.0 is not secure"),
+        ({"min_version": "1.3", "max_version": "1.2"}, "max_version 1.2 is older than min_version 1.3"),
+    ],
+)
+@pytest.mark.parametrize("config", [OtlpGrpcConfig, OtlpHttpConfig])
+def test_contradictions_in_tls_are_mistakes(
+    config: type[OtlpGrpcConfig | OtlpHttpConfig], tls: dict[str, Any], text: str
+) -> None:
+    assert text in mistakes(config, {"endpoint": "http://a:1", "tls": tls})
+
+
+def test_tls_versions_need_http() -> None:
+    for tls in ({"min_version": 1.3}, {"max_version": "1.2"}):
+        assert "gRPC for Python always accepts TLS 1.2 and 1.3" in mistakes(
+            OtlpGrpcConfig, {"endpoint": "a:1", "tls": tls}
+        )
+        OtlpHttpConfig.model_validate({"endpoint": "https://a", "tls": tls})
+
+
+def test_a_key_in_the_configuration_is_a_secret() -> None:
+    config = OtlpHttpConfig.model_validate({"endpoint": "https://a", "tls": {"cert_pem": "x", "key_pem": "geheim"}})
+    assert "geheim" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host", "listed"),
+    [
+        ("https://gateway:4317", ("gateway", 4317), []),
+        ("dns:///gateway:4317", ("gateway", 4317), []),
+        ("[::1]:4317", ("::1", 4317), []),
+        ("dns://10.0.0.2/gateway:4317", None, []),
+        ("unix:/run/otlp.sock", None, []),
+        ("ipv4:10.0.0.1:1,10.0.0.2:1", None, ["ipv4:10.0.0.1:1", "ipv4:10.0.0.2:1"]),
+        ("ipv6:[::1]:1,[::2]:1", None, ["ipv6:[::1]:1", "ipv6:[::2]:1"]),
+    ],
+)
+def test_a_grpc_endpoint_names_a_host_or_lists_addresses(
+    endpoint: str, host: tuple[str, int] | None, listed: list[str]
+) -> None:
+    config = OtlpGrpcConfig(endpoint=endpoint)
+    assert (config.host_and_port, config.listed_addresses) == (host, listed)
+    assert config.balancer_name == "round_robin"

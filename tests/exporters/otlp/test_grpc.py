@@ -12,6 +12,10 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsPartialSuccess,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsPartialSuccess,
     ExportMetricsServiceResponse,
@@ -26,7 +30,8 @@ from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
-from tests.exporters.otlp.peers import GrpcSink, metrics_batch, spans_batch
+from otel_zernel_exporters.otlp.waits import LONGEST_WAIT
+from tests.exporters.otlp.peers import GrpcSink, logs_batch, metrics_batch, spans_batch
 
 RETRYABLE = {"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"}
 PERMANENT = {code.name for code in grpc.StatusCode} - RETRYABLE - {"OK"}
@@ -112,6 +117,46 @@ async def test_retry_info_of_the_server_is_used(code: str, after: float) -> None
         with pytest.raises(Retryable) as caught:
             await exporter.export(metrics_batch())
     assert caught.value.after == after
+
+
+async def test_a_server_cannot_ask_for_an_endless_wait() -> None:
+    sink = GrpcSink()
+    sink.answers.append(failing("UNAVAILABLE", retry_after=1e11))
+    async with exporting(sink) as exporter:
+        with pytest.raises(Retryable) as caught:
+            await exporter.export(metrics_batch())
+    assert caught.value.after == LONGEST_WAIT
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"\xff\xff", "is not valid OTLP"),
+        (b"\x0a" + b"\xff" * 100, "is not valid OTLP"),
+        (bytes(100_000_000), "is too long"),
+    ],
+)
+async def test_an_unreadable_response_to_an_accepted_request_is_logged_and_not_a_failure(
+    answer: bytes, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink, own = GrpcSink(), context()
+    sink.answers.append(answer)
+    async with exporting(sink, own) as exporter:
+        await exporter.export(metrics_batch())
+    assert len(caplog.records) == 1
+    assert f"The server accepted the data points, but its response {text}" in caplog.text
+    assert not own.drop.counts  # type: ignore[attr-defined]  # a testing.Dropped
+
+
+async def test_log_records_arrive_and_their_rejections_are_counted() -> None:
+    sink, own = GrpcSink(), context()
+    rejecting = ExportLogsPartialSuccess(rejected_log_records=1, error_message="too old")
+    sink.answers.append(ExportLogsServiceResponse(partial_success=rejecting))
+    async with exporting(sink, own) as exporter:
+        await exporter.export(logs_batch())
+        await exporter.export(logs_batch())
+    assert sink.of("logs") == [logs_batch().logs_bytes()] * 2
+    assert own.drop.counts == {"partial_success": 1}  # type: ignore[attr-defined]  # a testing.Dropped
 
 
 async def test_a_permanent_failure_with_retry_info_is_still_permanent() -> None:

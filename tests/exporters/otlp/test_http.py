@@ -26,7 +26,8 @@ from otel_zernel.otlp.json import parse_metrics_json, parse_spans_json
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
-from tests.exporters.otlp.peers import HttpSink, metrics_batch, spans_batch
+from otel_zernel_exporters.otlp.waits import LONGEST_WAIT
+from tests.exporters.otlp.peers import HttpSink, logs_batch, metrics_batch, spans_batch
 
 PROTO = "application/x-protobuf"
 RETRYABLE = {429, 502, 503, 504}
@@ -146,7 +147,15 @@ async def test_retry_after_as_a_date_is_used(ahead: float, after: float) -> None
     assert caught.value.after == pytest.approx(after, abs=1)
 
 
-@pytest.mark.parametrize("nonsense", ["soon", "-5", "Mon, 99 Foo 2020"])
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        "soon",
+        "-5",
+        "Mon, 99 Foo 2020",
+        "Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
+    ],
+)
 async def test_an_invalid_retry_after_is_ignored(nonsense: str) -> None:
     async with exporting(answering(Response(None, 429, {"retry-after": nonsense}))) as exporter:
         with pytest.raises(Retryable) as caught:
@@ -184,6 +193,104 @@ async def test_only_the_beginning_of_an_endless_response_is_read() -> None:
 
     async with exporting(answering(StreamingResponse(endless(), 200))) as exporter:
         await asyncio.wait_for(exporter.export(metrics_batch()), 10)
+
+
+@pytest.mark.parametrize("value", ["99999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "9" * 5000])
+async def test_a_server_cannot_ask_for_an_endless_wait(value: str) -> None:
+    async with exporting(answering(Response(None, 503, {"retry-after": value}))) as exporter:
+        with pytest.raises(Retryable) as caught:
+            await exporter.export(metrics_batch())
+    assert caught.value.after == LONGEST_WAIT
+
+
+@pytest.mark.parametrize("status", [503, 200])
+@pytest.mark.parametrize("body", ["[" * 60_000, '{"a":' * 12_000, '{"message": ' + "9" * 60_000])
+async def test_a_deeply_nested_answer_is_only_a_message(status: int, body: str) -> None:
+    async with exporting(answering(Response(body, status, media_type="application/json"))) as exporter:
+        if status == 200:
+            await exporter.export(metrics_batch())
+        else:
+            with pytest.raises(Retryable, match="503 Service Unavailable: "):
+                await exporter.export(metrics_batch())
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
+@pytest.mark.parametrize("location", [None, "http://[", "http://a:99999/", "/elsewhere", "http://\xe9.example/"])
+async def test_every_redirect_drops_the_batch_with_a_reason(status: int, location: str | None) -> None:
+    headers = {"location": location} if location else {}
+    sink = answering(Response(None, status, headers))
+    async with exporting(sink) as exporter:
+        with pytest.raises(Permanent, match=rf"/v1/metrics: {status} .*redirects are not followed"):
+            await exporter.export(metrics_batch())
+    assert len(sink.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Response("no such path /v1/metrics?token=geheim", 404),
+        Response("busy: token=geheim", 503),
+        Response(None, 302, {"location": "https://me:geheim@a/?token=geheim"}),
+    ],
+)
+async def test_a_token_in_the_url_is_not_in_the_error(answer: Response) -> None:
+    sink = answering(answer)
+    async with sink.serve() as url:
+        config = OtlpHttpConfig(endpoint=f"{url}?token=geheim")
+        async with OtlpHttpExporter(config, context()) as exporter:
+            with pytest.raises((Retryable, Permanent), match=r"/v1/metrics\?\[REDACTED\]: ") as caught:
+                await exporter.export(metrics_batch())
+    assert "geheim" not in str(caught.value)
+    assert sink.requests[0].query == "token=geheim"
+
+
+async def test_a_token_in_the_url_of_a_missing_server_is_not_in_the_error(unused_tcp_port: int) -> None:
+    config = OtlpHttpConfig(endpoint=f"http://localhost:{unused_tcp_port}/?token=geheim")
+    async with OtlpHttpExporter(config, context()) as exporter:
+        with pytest.raises(Retryable) as caught:
+            await exporter.export(metrics_batch())
+    assert "geheim" not in str(caught.value)
+
+
+async def test_cookies_are_neither_kept_nor_sent() -> None:
+    sink = answering(*(Response(None, 200, {"set-cookie": f"cookie{n}=1; Path=/"}) for n in range(50)))
+    async with exporting(sink) as exporter:
+        for _ in range(51):
+            await exporter.export(metrics_batch())
+        assert exporter._client is not None
+        assert len(exporter._client.cookies) == 0
+    assert not any("cookie" in request.headers for request in sink.requests)
+
+
+async def test_an_invalid_response_to_an_accepted_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    own = context()
+    async with exporting(answering(Response(b"\xff", media_type=PROTO)), own) as exporter:
+        await exporter.export(metrics_batch())
+    assert "The server accepted the data points, but its response is not valid OTLP" in caplog.text
+    assert not own.drop.counts  # type: ignore[attr-defined]  # a testing.Dropped
+
+
+@pytest.mark.parametrize("encoding", ["proto", "json"])
+async def test_log_records_arrive(encoding: str) -> None:
+    sink = HttpSink()
+    async with exporting(sink, encoding=encoding, compression="none") as exporter:
+        await exporter.export(logs_batch())
+    (request,) = sink.requests
+    assert request.path == "/v1/logs"
+    if encoding == "proto":
+        assert request.body == logs_batch().logs_bytes()
+    else:
+        record = json.loads(request.body)["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]
+        assert record["body"] == {"stringValue": "loss is NaN"}
+
+
+async def test_the_endpoint_for_logs_is_used_unchanged() -> None:
+    sink = HttpSink()
+    async with sink.serve() as url:
+        config = OtlpHttpConfig.model_validate({"endpoint": "http://localhost:1", "logs_endpoint": f"{url}/loki"})
+        async with OtlpHttpExporter(config, context()) as exporter:
+            await exporter.export(logs_batch())
+    assert [request.path for request in sink.requests] == ["/loki"]
 
 
 async def test_a_redirect_is_not_followed() -> None:
@@ -235,7 +342,7 @@ async def test_any_2xx_is_success(answer: Response) -> None:
 async def test_a_missing_server_is_retryable(unused_tcp_port: int) -> None:
     config = OtlpHttpConfig(endpoint=f"http://localhost:{unused_tcp_port}")
     async with OtlpHttpExporter(config, context()) as exporter:
-        with pytest.raises(Retryable, match="/v1/metrics: "):
+        with pytest.raises(Retryable, match=r"no answer from .*/v1/metrics: Connection refused"):
             await exporter.export(metrics_batch())
 
 

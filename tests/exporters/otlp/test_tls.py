@@ -1,6 +1,7 @@
 """TLS of both exporters: trust, missing files and changed files."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,8 @@ class SecureServer:
     def __init__(self, transport: str, identity: CertificateFiles, client_ca: str | None = None) -> None:
         self.transport = transport
         self.clients: list[str] = []
+        self.version: ssl.TLSVersion | None = None
+        """The only version that it accepts."""
         self._identity = identity
         self._client_ca = client_ca
 
@@ -44,6 +47,8 @@ class SecureServer:
     @asynccontextmanager
     async def _serve_http(self) -> AsyncIterator[str]:
         context = self._identity.server_context(self._client_ca)
+        if self.version:
+            context.minimum_version = context.maximum_version = self.version
         async with await asyncio.start_server(self._answer, "localhost", 0, ssl=context) as server:
             yield f"https://localhost:{server.sockets[0].getsockname()[1]}"
 
@@ -201,3 +206,57 @@ async def test_an_incomplete_certificate_leaves_the_old_one_in_use(
         await exporter.export(metrics_batch())
     assert server.clients == ["first"]
     assert "The changed TLS files are unusable, the old ones stay in use" in caplog.text
+
+
+def text_of(file: str) -> str:
+    return Path(file).read_text()
+
+
+@both
+async def test_certificates_may_be_in_the_configuration(transport: str, authority: Authority) -> None:
+    client = authority.issue("trainer-7")
+    server = SecureServer(transport, authority.issue("localhost"), authority.ca_file)
+    files = {"ca_pem": authority.ca_file, "cert_pem": client.cert_file, "key_pem": client.key_file}
+    await send(server, **{key: text_of(file) for key, file in files.items()})
+    assert server.clients == ["trainer-7"]
+
+
+@both
+async def test_an_invalid_certificate_in_the_configuration_is_named_and_not_printed(
+    transport: str, authority: Authority
+) -> None:
+    client = authority.issue("client")
+    with pytest.raises(CannotStart, match=f"exporters::otlp_{transport}::tls::ca_pem: ca_pem contains no PEM"):
+        await make_exporter(transport, "https://localhost:1", {"ca_pem": "junk"}).__aenter__()
+    tls = {"cert_pem": text_of(client.cert_file), "key_pem": "geheim"}
+    with pytest.raises(CannotStart, match="tls::cert_pem: cert_pem and key_pem are not a PEM certificate") as caught:
+        await make_exporter(transport, "https://localhost:1", tls).__aenter__()
+    assert "geheim" not in str(caught.value)
+
+
+@both
+async def test_the_authorities_of_the_system_may_be_trusted_too(transport: str, authority: Authority) -> None:
+    server = SecureServer(transport, authority.issue("localhost"))
+    await send(server, ca_file=authority.ca_file, include_system_ca_certs_pool=True)
+    assert server.clients == [""]
+
+
+@pytest.mark.parametrize("limits", [{"min_version": "1.3"}, {"max_version": "1.2"}])
+async def test_http_uses_the_configured_tls_versions(limits: dict[str, str], authority: Authority) -> None:
+    identity = authority.issue("localhost")
+    for version, accepted in ((ssl.TLSVersion.TLSv1_2, "max_version"), (ssl.TLSVersion.TLSv1_3, "min_version")):
+        server = SecureServer("http", identity)
+        server.version = version
+        if accepted in limits:
+            await send(server, ca_file=authority.ca_file, **limits)
+        else:
+            with pytest.raises(Retryable):
+                await send(server, ca_file=authority.ca_file, **limits)
+
+
+@both
+async def test_an_expired_certificate_keeps_the_batch(transport: str, authority: Authority) -> None:
+    server = SecureServer(transport, authority.issue("localhost", expired=True))
+    with pytest.raises(Retryable, match=r"(?i)certificate.*(has expired|verify failed)"):
+        await send(server, ca_file=authority.ca_file)
+    assert server.clients == []

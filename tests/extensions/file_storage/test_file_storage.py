@@ -170,6 +170,19 @@ async def test_a_loss_is_in_the_damage_of_its_journal_alone(tmp_path: Path) -> N
     assert str(damage) == "lost 1 stored batch: 00000000000000000001.segment was changed on the disk"
 
 
+def test_doctor_finds_a_missing_directory_and_free_space(tmp_path: Path) -> None:
+    config = FileStorageExtension.Config.model_validate({"directory": str(tmp_path / "none")})
+    (missing,) = FileStorageExtension.examine(config)
+    assert (missing.ok, missing.text) == (
+        False,
+        f"{tmp_path}/none does not exist; create it, or set create_directory",
+    )
+    config = FileStorageExtension.Config.model_validate({"directory": str(tmp_path)})
+    (space,) = FileStorageExtension.examine(config)
+    assert space.ok is None
+    assert space.text.endswith(f"GiB are free in {tmp_path}")
+
+
 def test_a_name_that_is_too_long_for_a_file_is_one_sentence() -> None:
     with pytest.raises(CannotStart, match="the name is too long for a file"):
         file_name("exporters::otlp/" + "x" * 300)

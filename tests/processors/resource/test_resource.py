@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
 from otel_zernel.testing import make_context
-from otel_zernel_processors.resource import ResourceProcessor
+from otel_zernel_processors.resource import ResourceDetectionProcessor, ResourceProcessor
 from otel_zernel_processors.resource.detect import DetectionSources
 
 LINUX = platform.uname_result("Linux", "node-1", "6.1", "#1", "x86_64")
@@ -125,7 +126,7 @@ def test_a_copy_in_another_pipeline_is_not_changed() -> None:
 def test_spans_get_the_same_attributes() -> None:
     spans = TracesData()
     spans.resource_spans.add().scope_spans.add().spans.add(name="step")
-    [batch] = processor({"detect": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(Batch(spans=spans))
+    [batch] = processor({"detectors": ["env"]}, sources(OTEL_SERVICE_NAME="trainer")).process(Batch(spans=spans))
     [resource] = TracesData.FromString(batch.spans_bytes()).resource_spans
     assert resource.resource.attributes[0].value.string_value == "trainer"
     assert not batch.has_metrics
@@ -135,7 +136,7 @@ def test_env_reads_percent_encoded_attributes_and_the_service_name() -> None:
     detected_from = sources(
         OTEL_RESOURCE_ATTRIBUTES="k8s.pod.name=pod-1, a%20b=c%2Cd%3D ,,service.name=x", OTEL_SERVICE_NAME="trainer"
     )
-    assert after({"detect": ["env"]}, {}, detected_from) == {
+    assert after({"detectors": ["env"]}, {}, detected_from) == {
         "k8s.pod.name": "pod-1",
         "a b": "c,d=",
         "service.name": "trainer",
@@ -144,18 +145,59 @@ def test_env_reads_percent_encoded_attributes_and_the_service_name() -> None:
 
 def test_a_malformed_part_of_the_environment_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     detected_from = sources(OTEL_RESOURCE_ATTRIBUTES="good=1,bad,=worse")
-    assert after({"detect": ["env"]}, {}, detected_from) == {"good": "1"}
+    assert after({"detectors": ["env"]}, {}, detected_from) == {"good": "1"}
     assert [record.args for record in caplog.records] == [("bad",), ("=worse",)]
 
 
 def test_host_detects_the_machine_and_its_id_if_it_has_one(tmp_path: Path) -> None:
     expected = {"host.name": "node-1", "host.arch": "amd64", "os.type": "linux"}
-    assert after({"detect": ["host"]}, {}) == expected
-    assert after({"detect": ["host"]}, {}, sources(tmp_path)) == {**expected, "host.id": "0123abcd"}
+    assert after({"detectors": ["host"]}, {}) == expected
+    assert after({"detectors": ["host"]}, {}, sources(tmp_path)) == {**expected, "host.id": "0123abcd"}
+
+
+def test_system_adds_the_attributes_that_the_collector_adds_and_those_that_are_enabled(tmp_path: Path) -> None:
+    release = tmp_path / "os-release"
+    release.write_text('NAME="Debian GNU/Linux"\nVERSION_ID="12"\nPRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\n')
+    detected_from = replace(sources(tmp_path), os_release=release)
+    assert after({"detectors": ["system"]}, {}, detected_from) == {"host.name": "node-1", "os.type": "linux"}
+    names = ["host.id", "host.arch", "os.name", "os.version", "os.description"]
+    switches = {"os.type": {"enabled": False}, **{name: {"enabled": True} for name in names}}
+    options = {"detectors": ["system"], "system": {"resource_attributes": switches}}
+    assert after(options, {}, detected_from) == {
+        "host.name": "node-1",
+        "host.id": "0123abcd",
+        "host.arch": "amd64",
+        "os.name": "Debian GNU/Linux",
+        "os.version": "12",
+        "os.description": "Debian GNU/Linux 12 (bookworm) (Linux node-1 6.1 #1 x86_64)",
+    }
+
+
+def test_resource_detection_only_detects() -> None:
+    config = ResourceDetectionProcessor.Config.model_validate({"detectors": ["env", "system"], "timeout": "2s"})
+    one = ResourceDetectionProcessor(
+        config, make_context("processors", "resource_detection"), sources(None, OTEL_SERVICE_NAME="x")
+    )
+    [batch] = one.process(of_resources({"host.name": "own"}))
+    assert attributes_of(batch) == [{"service.name": "x", "host.name": "node-1", "os.type": "linux"}]
+    wrong: dict[str, Any]
+    for wrong in ({"refresh_interval": "1m"}, {"attributes": []}):
+        with pytest.raises(ValidationError):
+            ResourceDetectionProcessor.Config.model_validate(wrong)
+
+
+def test_resources_have_the_actions_of_other_attributes() -> None:
+    actions = [
+        {"key": "k8s.pod.name", "pattern": r"^(?P<job>.*)-(?P<rank>\d+)$", "action": "extract"},
+        {"key": "rank", "converted_type": "int", "action": "convert"},
+        {"pattern": "^secret", "action": "delete"},
+    ]
+    found = after({"attributes": actions}, {"k8s.pod.name": "llm-12", "secret.a": "x", "secret.b": "y"})
+    assert found == {"k8s.pod.name": "llm-12", "job": "llm", "rank": 12}
 
 
 def test_process_detects_the_collector() -> None:
-    found = after({"detect": ["process"]}, {})
+    found = after({"detectors": ["process"]}, {})
     assert found["process.pid"] == 42
     assert found["process.executable.name"] == "python3"
     assert found["process.runtime.version"] == platform.python_version()
@@ -163,9 +205,9 @@ def test_process_detects_the_collector() -> None:
 
 def test_detected_attributes_override_unless_disabled_and_the_first_detector_wins() -> None:
     detected_from = sources(OTEL_RESOURCE_ATTRIBUTES="host.name=from-env")
-    options = {"detect": ["env", "host"]}
+    options = {"detectors": ["env", "host"]}
     assert after(options, {"host.name": "own"}, detected_from)["host.name"] == "from-env"
-    assert after({**options, "detect": ["host", "env"]}, {}, detected_from)["host.name"] == "node-1"
+    assert after({**options, "detectors": ["host", "env"]}, {}, detected_from)["host.name"] == "node-1"
     assert after({**options, "override": False}, {"host.name": "own"}, detected_from)["host.name"] == "own"
 
 
@@ -176,7 +218,7 @@ def test_detection_runs_once_at_the_first_batch() -> None:
         looks.append(1)
         return LINUX
 
-    one = processor({"detect": ["host"]}, DetectionSources({}, uname, Path("/nonexistent")))
+    one = processor({"detectors": ["host"]}, DetectionSources({}, uname, Path("/nonexistent")))
     assert looks == []
     for name in "ab":
         list(one.process(of_resources({"name": name})))
@@ -187,10 +229,12 @@ def test_detection_runs_once_at_the_first_batch() -> None:
     ("options", "sentence"),
     [
         ({}, "nothing to do"),
-        ({"attributes": [{"key": "k"}]}, "k: the action upsert needs either a value or from_attribute"),
-        ({"attributes": [{"key": "k", "value": 1, "from_attribute": "x"}]}, "needs either"),
-        ({"attributes": [{"key": "k", "value": 1, "action": "delete"}]}, "k: the action delete must not have a value"),
-        ({"detect": ["gcp"]}, "'env', 'host' or 'process'"),
+        ({"attributes": [{"key": "k"}]}, "the action upsert needs value, from_attribute or default_value"),
+        ({"attributes": [{"key": "k", "value": 1, "from_attribute": "x"}]}, "needs either value or from_attribute"),
+        ({"attributes": [{"key": "k", "value": 1, "action": "delete"}]}, "the action delete has no value"),
+        ({"detectors": ["gcp"]}, 'detector "gcp" is not supported; supported: env, system, host, process'),
+        ({"detectors": ["system"], "system": {"hostname_sources": ["dns"]}}, r"only \[os\] is supported"),
+        ({"attributes": [{"key": "k", "from_context": "x"}]}, "batches carry no metadata of clients"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_a_reason(options: dict[str, Any], sentence: str) -> None:

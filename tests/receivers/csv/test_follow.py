@@ -1,15 +1,20 @@
 """Following files that grow, rotate and are truncated: no row is lost or doubled."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import Downstream, until
+from otel_zernel.reading.growing import GRACE
+from otel_zernel.testing import Downstream, FakeClock, make_context, until
 from tests.receivers.csv.running import points_of, receiver
 
 LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}
@@ -36,9 +41,9 @@ class Followed:
 
 
 @asynccontextmanager
-async def following(*files: Path) -> AsyncIterator[Followed]:
+async def following(*files: Path, context: Context | None = None, **options: Any) -> AsyncIterator[Followed]:
     followed = Followed()
-    follow = receiver(files=[str(path) for path in files], layout=LAYOUT, follow=True)
+    follow = receiver(context, files=[str(path) for path in files], layout=LAYOUT, follow=True, **options)
     running = asyncio.create_task(follow.run(followed))
     try:
         yield followed
@@ -135,6 +140,57 @@ async def test_files_that_do_not_exist_yet_are_logged_and_waited_for(
         (tmp_path / "b.log").write_text(HEADER + row(2))
         assert await followed.values(2) == [1, 2]
     assert caplog.messages == [f"{one} does not exist yet; waiting for it" for one in (path, glob)]
+
+
+async def test_a_folder_that_is_renamed_away_and_back_is_not_read_again(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "logs", FakeClock()
+    folder.mkdir()
+    (folder / "a.csv").write_text(HEADER + row(1))
+    async with following(folder / "*.csv", context=make_context(id_="csv", clock=clock)) as followed:
+        await followed.values(1)
+        folder.rename(tmp_path / "away")
+        gone = clock.monotonic()
+        await until(lambda: clock.monotonic() > gone + 4 * GRACE)
+        append(tmp_path / "away" / "a.csv", row(2))
+        (tmp_path / "away").rename(folder)
+        append(folder / "a.csv", row(3))
+        assert await followed.values(3) == [1, 2, 3]
+
+
+async def test_running_out_of_descriptors_repeats_no_row_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, clock = tmp_path / "a.csv", FakeClock()
+    path.write_text(HEADER + row(1))
+    async with following(tmp_path / "*.csv", context=make_context(id_="csv", clock=clock)) as followed:
+        await followed.values(1)
+        with path.open("a") as file, no_descriptors():
+            file.write(row(2))
+            file.flush()
+            began = clock.monotonic()
+            await until(lambda: clock.monotonic() > began + 4 * GRACE)
+        (tmp_path / "b.csv").write_text(HEADER + row(3))
+        assert await followed.values(3) == [1, 2, 3]
+    assert caplog.messages == [f"cannot list {tmp_path}: Too many open files"]
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """The process cannot open any file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open("/dev/null", os.O_RDONLY)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_pipe_cannot_be_followed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CannotStart, match="is no regular file; remove follow"):
+        await receiver(files=[str(tmp_path / "pipe")], layout=LAYOUT, follow=True).run(Downstream())
 
 
 async def test_a_file_that_cannot_be_followed_is_an_error_at_the_start(tmp_path: Path) -> None:

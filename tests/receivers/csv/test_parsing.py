@@ -2,11 +2,14 @@
 
 import csv
 import io
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from otel_zernel.reading.sources import ReadBytes
 from otel_zernel_receivers.csv.fast import parse_block
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.lines import MAX_LINE, LineBlock, LineReader
@@ -95,3 +98,40 @@ def test_an_overlong_line_is_read_in_bounded_memory() -> None:
     (block,) = [block for block in reader.blocks(10) if block]
     assert [len(line) for line in block] == [MAX_LINE + 2, 5]
     assert [row.reason for row in parse_lines(block, PLAN, ",")[1]] == ["line too long", "wrong column count"]
+
+
+LENGTHS = st.lists(st.integers(0, 20) | st.sampled_from([MAX_LINE - 1, MAX_LINE + 1, 3 * MAX_LINE]), max_size=8)
+
+
+@settings(max_examples=30)
+@given(LENGTHS, st.integers(1, 3), st.integers(50_000, 4 * MAX_LINE), st.booleans())
+def test_reading_from_the_end_of_a_block_yields_the_blocks_after_it(
+    lengths: list[int], size: int, piece: int, ended: bool
+) -> None:
+    data = b"\n".join(b"y" * length for length in lengths) + b"\n" * ended
+    blocks = list(_blocks(data, size, piece, LineReader))
+    for index, block in enumerate(blocks):
+        go_on = partial(LineReader, number=block.first + len(block.ends), offset=block.end)
+        rest = _blocks(data[block.end :], size, piece, go_on)
+        assert list(map(_plain_block, rest)) == list(map(_plain_block, blocks[index + 1 :]))
+    assert not blocks or blocks[-1].end == len(data)
+
+
+def _blocks(data: bytes, size: int, piece: int, reader: Callable[[ReadBytes], LineReader]) -> Iterator[LineBlock]:
+    stream = io.BytesIO(data)
+    return (block for block in reader(lambda _: stream.read(piece)).blocks(size) if block)
+
+
+def _plain_block(block: LineBlock) -> tuple[list[bytes], int, int]:
+    """The lines as far as they count: what is cut off a long line depends on the pieces of the stream."""
+    return [line[:MAX_LINE] for line in block], block.first, block.end
+
+
+def test_a_header_counts_for_the_offset() -> None:
+    stream = io.BytesIO(b"t,v\r\n1,2\n")
+    reader = LineReader(stream.read)
+    assert reader.peek_line() == b"t,v\r\n"
+    reader.skip_line()
+    (block,) = reader.blocks(10)
+    assert block
+    assert (block.data, block.first, block.end) == (b"1,2\n", 2, 9)

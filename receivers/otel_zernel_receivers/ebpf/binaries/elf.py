@@ -29,7 +29,7 @@ from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf, find
 from otel_zernel_receivers.ebpf.kernel.versions import Version
 
 _MAX_READ = 1 << 20
-_MAX_READS = 50_000
+_MAX_READS = 20_000
 """Reads of one file. Looking up all CUDA functions takes 1,000."""
 _MAX_SEGMENTS = 128
 _MAX_CHAIN = 1024  # symbols; linkers aim at a few per hash bucket

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from otel_zernel.component import Logger
 from otel_zernel_receivers.ebpf.kernel.capabilities import Capability, held
-from otel_zernel_receivers.ebpf.processes.scanner import Reason
+from otel_zernel_receivers.ebpf.processes.scanner import MOST_FILES, Reason
 
 
 def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capability]) -> str:
@@ -26,6 +26,10 @@ def skipped_sentence(reason: Reason, count: int, capabilities: Collection[Capabi
         Reason.UNREACHABLE_FILE: (
             f"Cannot open {files}, so their functions are not probed. For deleted and replaced files, give the "
             "collector CAP_CHECKPOINT_RESTORE"
+        ),
+        Reason.TOO_MANY_FILES: (
+            f"Cannot probe {files}, because there are too many. The limits are {MOST_FILES} files in a process, and "
+            "the open-file limit of the collector (LimitNOFILE in systemd)"
         ),
         Reason.OUTSIDE_PID_NAMESPACE: (
             f"Cannot watch {processes} outside of this pid namespace. Run the collector in the host's pid namespace"

@@ -57,6 +57,14 @@ def attach(bpf: Object, mode: Mode, path: str, places: Sequence[AttachPoint], pr
     return _together(_ATTACH[mode](bpf, program, path, places))
 
 
+def descriptor_count(mode: Mode, places: Sequence[AttachPoint]) -> int:
+    """The number of open files that `attach` needs."""
+    returning = sum(place.probe.has_return for place in places)
+    if mode is Mode.PERF:
+        return len(places) + returning
+    return 1 + bool(returning) if mode is Mode.MULTI else 1
+
+
 def _together(links: Iterable[Link]) -> Link:
     """Combines links into one. If creating one of them fails, all others are closed."""
     with ExitStack() as stack:

@@ -74,6 +74,13 @@ class Reason(StrEnum):
     """Processes in a pid namespace below the collector's, if that is not the machine's initial one. Programs in the
     kernel can identify processes of the collector's own namespace only."""
 
+    TOO_MANY_FILES = "too_many_files"
+    """Mapped files beyond the limits on probed files: per process, and on the descriptors of the collector."""
+
+
+MOST_FILES = 32
+"""Files of one process that are probed. A training job with PyTorch has about 10."""
+
 
 class ProcessId(NamedTuple):
     """A process on this machine. Pids are reused, so the start time (clock ticks since boot) is part of the id."""
@@ -197,7 +204,8 @@ class Scanner:
         if reason := self._unidentifiable(process):
             skipped[reason] += 1
             return None
-        files = [self._files.located(process.id, library, mapping) for library, mapping in probed]
+        skipped[Reason.TOO_MANY_FILES] += len(probed[MOST_FILES:])
+        files = [self._files.located(process.id, library, mapping) for library, mapping in probed[:MOST_FILES]]
         skipped[Reason.UNREACHABLE_FILE] += files.count(None)
         if folder.start_time() != process.id.start_time:
             return None  # its pid belongs to another process now

@@ -13,9 +13,9 @@ from otel_zernel_receivers.ebpf.processes.scanner import Reason
 
 def test_every_reason_has_a_sentence_with_the_number_of_items() -> None:
     assert all(skipped_sentence(reason, 3, set()).startswith("Cannot ") for reason in Reason)
-    assert all(
-        "3 processes" in skipped_sentence(reason, 3, set()) for reason in set(Reason) - {Reason.UNREACHABLE_FILE}
-    )
+    of_files = {Reason.UNREACHABLE_FILE, Reason.TOO_MANY_FILES}
+    assert all("3 processes" in skipped_sentence(reason, 3, set()) for reason in set(Reason) - of_files)
+    assert all("3 mapped files," in skipped_sentence(reason, 3, set()) for reason in of_files)
     assert "1 mapped file," in skipped_sentence(Reason.UNREACHABLE_FILE, 1, set())
 
 

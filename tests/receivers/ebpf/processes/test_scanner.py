@@ -9,7 +9,14 @@ import pytest
 
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity, identity_of
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, ProcessId, Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.scanner import (
+    MOST_FILES,
+    MappedLibrary,
+    ProcessId,
+    Reason,
+    Scanner,
+    Selection,
+)
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 
 CUDART = "/usr/lib/libcudart.so.12"
@@ -130,6 +137,15 @@ def test_an_unreachable_file_is_counted_and_its_process_is_kept(proc: FakeProc) 
     scan = Scanner(proc.root).scan()
     assert [process.files for process in scan.processes] == [()]
     assert scan.skipped == {Reason.UNREACHABLE_FILE: 1}
+
+
+def test_a_process_with_too_many_libraries_harms_only_itself(proc: FakeProc) -> None:
+    proc.add(7, [CUDART])
+    proc.add(8, [f"/tmp/libcudart-{number:08x}.so.12" for number in range(MOST_FILES + 8)])
+    proc.add(9, [CUDART])
+    scan = Scanner(proc.root).scan()
+    assert sorted(len(process.files) for process in scan.processes) == [1, 1, MOST_FILES]
+    assert scan.skipped == {Reason.TOO_MANY_FILES: 8}
 
 
 def test_a_replacement_of_a_located_file_is_not_opened(proc: FakeProc) -> None:

@@ -1,30 +1,48 @@
-"""Opens files, compressed or not, and the standard input."""
+"""Opens files, compressed or not, pipes and the standard input."""
 
-import glob
 import gzip
 import io
 import os
 import select
+import stat
 import threading
 import zlib
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 import zstandard
 
-from otel_zernel_receivers.csv.config import STDIN
-from otel_zernel_receivers.csv.lines import ReadBytes
+from otel_zernel.errors import ZernelError
+
+STDIN: Final = "-"
+"""The name of the standard input."""
+ReadBytes = Callable[[int], bytes | None]
+"""Reads about as many bytes as requested, or fewer. Empty at the end; None if more bytes may come later."""
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _PIECE = 4096
 """Compressed bytes of zstd per step. Decompressed, they are usually 100 kB and at most 128 MiB."""
 _POLL = 0.1
-"""Seconds that a read of the standard input waits for data."""
+"""Seconds that a read of a pipe waits for data."""
 
 READ_ERRORS = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 """The errors that opening and reading may raise."""
+
+
+class Unreadable(ZernelError):
+    """A file cannot be read, or has not the expected form. The message is a sentence for the user."""
+
+
+@contextmanager
+def reading_errors(name: str) -> Iterator[None]:
+    """Converts the errors of opening and reading a file to `Unreadable`, with the name of the file."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise Unreadable(f"cannot read {name}: {reason}") from error
 
 
 class ByteSource:
@@ -40,30 +58,19 @@ class ByteSource:
         self._stack.close()
 
 
-def expand(patterns: Iterable[str]) -> list[str]:
-    """The files that match paths and globs, without duplicates. The matches of a glob are sorted.
-
-    Raises `FileNotFoundError` for a glob without a match.
-    """
-    files: dict[str, None] = {}
-    for pattern in patterns:
-        found = [pattern]
-        if glob.has_magic(pattern) and not Path(pattern).exists():
-            found = sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())  # noqa: PTH207 # absolute patterns
-            if not found:
-                raise FileNotFoundError(f"no file matches {pattern}")
-        files.update(dict.fromkeys(found))
-    return list(files)
+def is_stream(name: str) -> bool:
+    """Whether this is the standard input, a pipe or a device, which can be read only once. Raises `OSError`."""
+    return name == STDIN or not stat.S_ISREG(Path(name).stat().st_mode)
 
 
 def open_source(name: str, stop: threading.Event) -> ByteSource:
-    """Opens a file or the standard input. The first bytes decide whether it is decompressed as gzip or zstd.
+    """Opens a file, a pipe or the standard input. The first bytes decide whether it is decompressed as gzip or zstd.
 
-    Raises one of `READ_ERRORS`. `stop` ends the waiting for more standard input.
+    Raises one of `READ_ERRORS`. A pipe may have no writer yet. `stop` ends the waiting for more of a pipe.
     """
-    if name == STDIN:
-        stdin = StandardInput(0, stop)
-        return _decompressing(cast("BinaryIO", stdin), stdin.magic()) or ByteSource(stdin.poll)
+    if is_stream(name):
+        pipe = Pipe(0 if name == STDIN else os.open(name, os.O_RDONLY | os.O_NONBLOCK), stop)
+        return _decompressing(cast("BinaryIO", pipe), pipe.magic()) or ByteSource(pipe.poll, pipe)
     file = Path(name).open("rb")  # noqa: SIM115  # the ByteSource closes it
     return _decompressing(file, magic_of(file)) or ByteSource(file.read, file)
 
@@ -116,8 +123,11 @@ class ZstdFrames:
         return data
 
 
-class StandardInput(io.RawIOBase):
-    """A file descriptor that is read with a short timeout, so that no thread blocks in it. It is never closed."""
+class Pipe(io.RawIOBase):
+    """A file descriptor that is read with a short timeout, so that no thread blocks in it.
+
+    The standard input is never closed. If a pipe has no writer yet, its first one is waited for.
+    """
 
     def __init__(self, descriptor: int, stop: threading.Event) -> None:
         self._descriptor = descriptor
@@ -137,9 +147,20 @@ class StandardInput(io.RawIOBase):
             return data
         return self._poll(size)
 
+    def close(self) -> None:
+        if self._descriptor and not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
     def _poll(self, size: int) -> bytes | None:
-        ready, _, _ = select.select([self._descriptor], [], [], _POLL)
-        return os.read(self._descriptor, size) if ready else None
+        poller = select.poll()  # `select` fails for descriptors from 1,024 on
+        poller.register(self._descriptor, select.POLLIN)
+        if not poller.poll(_POLL * 1000):
+            return None
+        try:
+            return os.read(self._descriptor, size)
+        except BlockingIOError:
+            return None
 
     def _wait(self, size: int) -> bytes:
         """At most `size` bytes, empty at the end or after `stop`."""

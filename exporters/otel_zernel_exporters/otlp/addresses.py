@@ -1,0 +1,79 @@
+"""The addresses behind a host name, in turn: requests are spread over all gateways of a service."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+from otel_zernel.clock import Clock
+
+RENEWAL = 30.0
+"""Seconds after which a name is resolved again, since gateways come and go."""
+
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+"""Gives the IP addresses of a host and port, at least one. Raises OSError."""
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """The IP addresses of a host by the resolver of the system, each once. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = dict.fromkeys(str(address[0]) for *_, address in found)
+    return [one for one in addresses if "%" not in one] or [host]  # a URL cannot carry the zone of a link-local address
+
+
+class Addresses:
+    """The addresses of one host. An address that failed comes last until the name is resolved again."""
+
+    def __init__(self, host: str, port: int, clock: Clock, resolve: Resolve = resolve) -> None:
+        self._host, self._port, self._clock, self._resolve = host, port, clock, resolve
+        self._known: list[str] = []
+        self._failed: set[str] = set()
+        self._turn = 0
+        self._renew_at = 0.0
+
+    async def in_turn(self) -> list[str]:
+        """All addresses, beginning with the next one in turn. Raises OSError if the name was never resolved."""
+        if not self._known or self._clock.monotonic() >= self._renew_at:
+            await self._renew()
+        self._turn += 1
+        start = self._turn % len(self._known)
+        rotated = self._known[start:] + self._known[:start]
+        return sorted(rotated, key=self._failed.__contains__)
+
+    @property
+    def known(self) -> Sequence[str]:
+        """All addresses of the last resolution."""
+        return self._known
+
+    def fail(self, address: str) -> None:
+        """Notes that no connection to the address was possible."""
+        self._failed.add(address)
+
+    async def _renew(self) -> None:
+        """Resolves the name. While that fails, the known addresses stay in use."""
+        self._renew_at = self._clock.monotonic() + RENEWAL  # others use the known addresses meanwhile
+        try:
+            found = sorted(await self._resolve(self._host, self._port))
+        except OSError:
+            if not self._known:
+                raise
+        else:
+            self._known, self._failed = found, set()
+
+
+def is_address(host: str) -> bool:
+    """Whether the host of a URL is an IP address."""
+    return _address(host) is not None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host of a URL is this machine."""
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None

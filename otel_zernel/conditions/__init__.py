@@ -1,0 +1,72 @@
+"""Conditions on metrics, data points, spans and log records: a part of OTTL, and include/exclude properties.
+
+Processors share this room. A condition is compiled once, when the configuration is read, into a function of an `Item`.
+"""
+
+from otel_zernel.conditions.compiling import Condition, Values, compile_condition
+from otel_zernel.conditions.config import (
+    AttributeMatch,
+    MatchProperties,
+    RegexpOptions,
+    SeverityMatch,
+    attributes_test,
+    inverted,
+    properties_test,
+    selection_test,
+    severity_test,
+    text_test,
+)
+from otel_zernel.conditions.errors import ConditionFailed, InvalidCondition, InvalidPattern
+from otel_zernel.conditions.fields import CONTEXTS_OF, Context, inferred_context, message_of
+from otel_zernel.conditions.item import Item
+from otel_zernel.conditions.layout import LAYOUTS, Layout
+from otel_zernel.conditions.patterns import Pattern, expand
+from otel_zernel.conditions.syntax import (
+    Call,
+    Constant,
+    FieldPath,
+    ValueList,
+    ValueNode,
+    parse_condition,
+    parse_statement,
+)
+from otel_zernel.conditions.values import Value, from_any_value, text_of, to_any_value
+
+__all__ = [
+    "CONTEXTS_OF",
+    "LAYOUTS",
+    "AttributeMatch",
+    "Call",
+    "Condition",
+    "ConditionFailed",
+    "Constant",
+    "Context",
+    "FieldPath",
+    "InvalidCondition",
+    "InvalidPattern",
+    "Item",
+    "Layout",
+    "MatchProperties",
+    "Pattern",
+    "RegexpOptions",
+    "SeverityMatch",
+    "Value",
+    "ValueList",
+    "ValueNode",
+    "Values",
+    "attributes_test",
+    "compile_condition",
+    "expand",
+    "from_any_value",
+    "inferred_context",
+    "inverted",
+    "message_of",
+    "parse_condition",
+    "parse_statement",
+    "properties_test",
+    "selection_test",
+    "severity_test",
+    "text_of",
+    "text_test",
+    "to_any_value",
+]

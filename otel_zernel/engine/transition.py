@@ -1,0 +1,200 @@
+"""The way from the components that run to those that a configuration wants: the start, a reload, and the way back."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from otel_zernel.config.schema import Settings
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.difference import Definition, Definitions, Difference, Place, definitions, difference
+from otel_zernel.engine.graph import Graph, Instance
+from otel_zernel.engine.lifetime import LONGEST_END, Lifetimes, cancel_and_wait
+from otel_zernel.engine.passage import Passage
+from otel_zernel.engine.work import Work
+from otel_zernel.errors import CannotStart
+from otel_zernel.telemetry.metering import Measuring, Metering
+
+_logger = logging.getLogger("otel_zernel.engine.service")
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """The changes of one reload, with the new instances, which are not started."""
+
+    settings: Settings
+    found: Difference
+    starting: Definitions
+    instances: Mapping[Place, Instance]
+    measuring: Measuring
+
+
+class Transition:
+    """Exchanges the components of a graph. Receivers are stopped here, and started by `Work` afterwards."""
+
+    def __init__(
+        self, graph: Graph, work: Work, lifetimes: Lifetimes[Place], metering: Metering, longest_start: float
+    ) -> None:
+        """`longest_start` is the time in seconds that a component may need to start in a reload."""
+        self._longest = longest_start
+        self._graph = graph
+        self._work = work
+        self._lifetimes = lifetimes
+        self._metering = metering
+        self._completing: set[asyncio.Task[bool]] = set()
+        self.lost = 0
+        """Items that removed exporters gave up."""
+
+    async def start(self, settings: Settings) -> None:
+        """Starts everything, downstream first. Raises `CannotStart`; some components then run."""
+        wanted = definitions(settings)
+        measuring = self._metering.measuring(settings.telemetry)
+        instances = self._graph.build(wanted, measuring)
+        self._graph.share_memory(wanted)
+        await self._metering.start(settings.telemetry)
+        for place in wanted:
+            await self._start(place, wanted[place], instances[place], measuring)
+        self._graph.connect(settings)
+
+    async def reload(self, settings: Settings, previous: Settings, stop: asyncio.Event) -> None:
+        """Exchanges the instances that differ. Raises `CannotStart` if that fails; those of `previous` then run.
+
+        The data of the others moves on while queues are drained, for at most `shutdown_timeout`, and no longer than
+        until `stop` is set. It waits while instances are exchanged.
+        """
+        exchange = self._exchange(settings)
+        _log(exchange.found)
+        await self._settle(exchange.found, settings.shutdown_timeout, stop)
+        await self._work.stop_receivers(place.id for place in exchange.found.leaving if place.kind == "receivers")
+        await self._work.stop_ticks()
+        try:
+            async with self._graph.held():
+                await self._make_or_return(exchange, previous)
+        finally:
+            self._dismiss_deliveries()
+
+    async def _make_or_return(self, exchange: "_Exchange", previous: Settings) -> None:
+        try:
+            await self._make(exchange)
+        except CannotStart as error:
+            _logger.error("Reload failed; returning to the previous configuration: %s", error)
+            await self._make(self._exchange(previous), forced=True)
+            raise
+
+    def _exchange(self, settings: Settings) -> "_Exchange":
+        """Constructs the new instances. Raises `CannotStart`; nothing has changed then."""
+        wanted = definitions(settings)
+        found = difference(self._graph.running, wanted, self._graph.uses)
+        starting = {place: wanted[place] for place in wanted if place in found.starting}
+        measuring = self._metering.measuring(settings.telemetry)
+        return _Exchange(settings, found, starting, self._graph.build(starting, measuring), measuring)
+
+    async def _make(self, exchange: "_Exchange", *, forced: bool = False) -> None:
+        """Exchanges the instances and connects them. Raises `CannotStart`, unless `forced`: it then does all it can."""
+        settings = exchange.settings
+        await self._leave(exchange.found, settings)
+        self._graph.share_memory(definitions(settings))
+        with _logged() if forced else nullcontext():
+            await self._metering.start(settings.telemetry)
+        for place, definition in exchange.starting.items():
+            with _logged() if forced else nullcontext():
+                await self._start(place, definition, exchange.instances[place], exchange.measuring, self._longest)
+        self._graph.connect(settings)
+
+    async def _settle(self, found: Difference, longest: float, stop: asyncio.Event) -> None:
+        """The exporters that stop finish their running attempts; those that are removed also deliver their queues."""
+        restarted = [self._delivery(place).settle() for place in found.restarted if place.kind == "exporters"]
+        removed = [self._delivery(place) for place in found.removed if place.kind == "exporters"]
+        for delivery in removed:
+            if waiting := delivery.undelivered().total:
+                path = delivery.exporter.context.path
+                _logger.info("Delivering %d queued items of %s before its removal.", waiting, path)
+        ending = [asyncio.create_task(one) for one in (*restarted, *(delivery.drain() for delivery in removed))]
+        await _finish(ending, longest, stop)
+
+    async def _leave(self, found: Difference, settings: Settings) -> None:
+        """Flushes and leaves the instances that stop, upstream first, so that their ports and files are free."""
+        leaving = {stage for place in found.leaving if (stage := self._graph.stages.get(place))}
+        for pipeline in self._graph.pipelines.values():
+            self._complete(await pipeline.flush_held(leaving))
+        exporters = [place for place in found.leaving if place.kind == "exporters"]
+        removed = [self._delivery(place) for place in exporters if place not in found.restarted]
+        await _finish([asyncio.create_task(delivery.drain()) for delivery in removed], LONGEST_END)
+        await asyncio.gather(*(self._lifetimes.close(place) for place in exporters))
+        for place in reversed([place for place in found.leaving if place.kind == "extensions"]):
+            await self._lifetimes.close(place)
+        for place in found.leaving:
+            self._graph.release(place)
+        await self._metering.stop(settings.telemetry)
+
+    async def _start(
+        self,
+        place: Place,
+        definition: Definition,
+        instance: Instance,
+        measuring: Measuring,
+        longest: float | None = None,
+    ) -> None:
+        """Puts an instance into its place, and enters it if it has a lifetime. Raises `CannotStart`."""
+        self._graph.adopt(place, definition, instance, measuring)
+        try:
+            if component := self._graph.with_lifetime(place):
+                await self._lifetimes.open(place, component, place.path, longest)
+        except CannotStart as error:
+            self._graph.release(place)
+            self._graph.health.report(place.path, str(error))
+            raise
+
+    def _delivery(self, place: Place) -> Delivery:
+        return self._graph.deliveries[place.id]
+
+    def _complete(self, passage: Passage) -> None:
+        """Does not wait for exporters without a queue: those that restart get the batch afterwards."""
+        completing = asyncio.create_task(passage.complete(), name="flushing")
+        self._completing.add(completing)
+        completing.add_done_callback(self._completing.discard)
+
+    def _dismiss_deliveries(self) -> None:
+        for id_, delivery in self._graph.take_unconnected().items():
+            if stored := delivery.stored().total:
+                _logger.warning("Exporter %s was removed; %d items stay in its storage.", id_, stored)
+            if lost := delivery.dismiss().total:
+                _logger.error("Exporter %s was removed and could not deliver %d items.", id_, lost)
+            self.lost += delivery.lost
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Logs a `CannotStart` inside instead of raising it."""
+    try:
+        yield
+    except CannotStart as error:
+        _logger.error("The previous configuration cannot start completely: %s", error)
+
+
+def _log(found: Difference) -> None:
+    """A line for each fate. The log samples by template, so each has its own."""
+    templates = {
+        "added": "Reload adds %s.",
+        "removed": "Reload removes %s.",
+        "restarted": "Reload restarts %s.",
+        "kept": "Reload keeps %s.",
+    }
+    for fate, names in found.lines():
+        _logger.info(templates[fate], names)
+
+
+async def _finish(tasks: Iterable[asyncio.Task[None]], longest: float, stop: asyncio.Event | None = None) -> None:
+    """Waits for the tasks, at most `longest` s, and no longer than until `stop` is set. Cancels the rest."""
+    ending = [*tasks]
+    if not ending:
+        return
+    ended = asyncio.ensure_future(asyncio.wait(ending))
+    stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
+    either: set[asyncio.Future[Any]] = {ended, stopping}
+    await asyncio.wait(either, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    stopping.cancel()
+    await cancel_and_wait(ending)

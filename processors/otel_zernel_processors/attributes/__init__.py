@@ -1,0 +1,5 @@
+"""Adds, changes, hashes, extracts and removes attributes of data points, spans and log records."""
+
+from otel_zernel_processors.attributes.processor import AttributesProcessor
+
+__all__ = ["AttributesProcessor"]

@@ -1,0 +1,5 @@
+"""Joins small batches into larger ones."""
+
+from otel_zernel_processors.batch.processor import BatchProcessor
+
+__all__ = ["BatchProcessor"]

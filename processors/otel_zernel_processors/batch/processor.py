@@ -1,0 +1,81 @@
+"""The batch processor."""
+
+from collections.abc import Iterable, Iterator
+
+from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel_processors.batch.config import BatchConfig
+
+_TICKS = 4  # looks within a timeout, so that a batch waits at most a quarter longer
+_SHORTEST_TICK = 0.01
+
+
+class PendingBatches:
+    """Batches of one signal that wait to be joined."""
+
+    def __init__(self) -> None:
+        self._batches: list[Batch] = []
+        self.items = 0
+        self.since = 0.0
+        """When the first of them came: seconds of the monotonic clock."""
+
+    def add(self, batch: Batch, now: float) -> None:
+        if not self._batches:
+            self.since = now
+        self._batches.append(batch)
+        self.items += batch.item_count
+
+    def take(self) -> Batch:
+        """All of them as one batch, joined byte to byte without parsing. Nothing waits any more."""
+        joined = Batch.join(self._batches)
+        self._batches, self.items = [], 0
+        return joined
+
+
+class BatchProcessor(Processor):
+    """Joins small batches of one signal into larger ones, and splits those that are too large."""
+
+    Config = BatchConfig
+    stability = "beta"
+
+    def __init__(self, config: BatchConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._pending: dict[Signal, PendingBatches] = {signal: PendingBatches() for signal in SIGNALS}
+        self._at_once = not config.timeout or not config.send_batch_size
+        self.interval = None if self._at_once else max(config.timeout / _TICKS, _SHORTEST_TICK)
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """The joined batches that are complete."""
+        for signal in filter(batch.count_of, batch.signals):
+            part = batch if len(batch.signals) == 1 else batch.only({signal})
+            pending = self._pending[signal]
+            pending.add(part, self.context.clock.monotonic())
+            if self._at_once or pending.items >= self.config.send_batch_size:
+                yield from self._send(signal, complete_only=not self._at_once)
+
+    def tick(self, now_ns: int) -> Iterator[Batch]:
+        """The batches that have waited for the timeout."""
+        now = self.context.clock.monotonic()
+        for signal, pending in self._pending.items():
+            if pending.items and now - pending.since >= self.config.timeout:
+                yield from self._send(signal)
+
+    def flush(self) -> Iterable[Batch]:
+        """Everything that still waits."""
+        for signal, pending in self._pending.items():
+            if pending.items:
+                yield from self._send(signal)
+
+    def _send(self, signal: Signal, complete_only: bool = False) -> Iterator[Batch]:
+        """Sends what waits. With `complete_only`, a rest that is smaller than `send_batch_size` goes on waiting."""
+        pending, now = self._pending[signal], self.context.clock.monotonic()
+        joined = pending.take()
+        if not self.config.send_batch_max_size:
+            yield joined
+            return
+        for piece in joined.split(self.config.send_batch_max_size):
+            if complete_only and piece.item_count < self.config.send_batch_size:
+                pending.add(piece, now)
+            else:
+                yield piece
+            yield PAUSE

@@ -1,0 +1,5 @@
+"""Drops metrics, data points, spans and log records that meet conditions."""
+
+from otel_zernel_processors.filter.processor import FilterProcessor
+
+__all__ = ["FilterProcessor"]

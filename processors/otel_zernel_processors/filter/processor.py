@@ -1,0 +1,52 @@
+"""The filter processor."""
+
+from collections.abc import Generator, Iterator, Mapping
+
+from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.component import Context, Processor
+from otel_zernel.conditions import LAYOUTS, ConditionFailed
+from otel_zernel_processors.filter.config import FilterConfig
+from otel_zernel_processors.filter.removals import RuleWalk, remove
+from otel_zernel_processors.filter.rules import Rules, rules_of
+
+_COUNTED: Mapping[Signal, str] = {"metrics": "datapoints", "traces": "spans", "logs": "logs"}
+
+
+class FilterProcessor(Processor):
+    """Drops metrics, data points, spans, span events and log records that meet conditions."""
+
+    Config = FilterConfig
+    stability = "beta"
+
+    def __init__(self, config: FilterConfig, context: Context) -> None:
+        super().__init__(config, context)
+        every = {signal: rules_of(config, signal, context) for signal in SIGNALS if signal in context.signals}
+        self._rules: dict[Signal, Rules] = {signal: rules for signal, rules in every.items() if rules}
+        self._filtered = {
+            signal: context.meter.create_counter(
+                f"otelcol_processor_filter_{noun}.filtered", "1", f"Dropped {noun}, because a condition holds for them."
+            )
+            for signal, noun in _COUNTED.items()
+        }
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """The batch without the items that are dropped. Nothing if nothing is left."""
+        try:
+            for signal, rules in self._rules.items():
+                if batch.count_of(signal):
+                    yield from self._filter(batch, signal, rules)
+        except ConditionFailed as failed:
+            count = batch.item_count
+            self.context.logger.error("Dropped %d items, because error_mode is propagate: %s", count, failed)
+            self.context.drop(count, "condition_error")
+            return
+        kept = [signal for signal in batch.signals if batch.count_of(signal)]
+        if kept:
+            yield batch if len(kept) == len(batch.signals) else batch.only(kept)
+
+    def _filter(self, batch: Batch, signal: Signal, rules: Rules) -> Generator[Batch, None, None]:
+        layout, before = LAYOUTS[signal], batch.count_of(signal)
+        removals = yield from RuleWalk(layout, rules).removals(batch.message(signal))
+        if removals:
+            remove(batch.edit(signal), layout, removals)
+            self._filtered[signal].add(before - batch.count_of(signal), {"filter": self.context.id})

@@ -1,0 +1,144 @@
+"""Finds what the rules drop, and removes it from a message."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import PAUSE
+from otel_zernel.conditions import Context, Item, Layout
+from otel_zernel_processors.filter.rules import Rules
+
+_ITEMS_UNTIL_PAUSE = 50
+_MOST_RUNS = 200  # from so many gaps on, copying the rest is faster than closing them
+
+
+class Removal(NamedTuple):
+    """A part of a message to remove: a resource, a scope of it, an item of that, or parts of the item.
+
+    The indexes stop where the removed part begins; the others are None.
+    """
+
+    resource: int
+    scope: int | None = None
+    item: int | None = None
+    parts: tuple[int, ...] = ()
+
+
+class RuleWalk:
+    """Walks through a message with the rules of its signal. Yields `PAUSE` between pieces of work."""
+
+    def __init__(self, layout: Layout, rules: Rules) -> None:
+        self._layout = layout
+        self._rules = rules
+        self._at = Item()
+        self._seen = 0
+
+    def removals(self, message: Any) -> Generator[Batch, None, list[Removal]]:
+        """The parts to remove, in the order of the message."""
+        found: list[Removal] = []
+        for number, resource in enumerate(self._layout.resources(message)):
+            self._at.resource = resource.resource
+            if self._drops("resource"):
+                found.append(Removal(number))
+                continue
+            for inner, scope in enumerate(self._layout.scopes(resource)):
+                self._at.scope = scope.scope
+                if self._drops("scope"):
+                    found.append(Removal(number, inner))
+                else:
+                    found += yield from self._items(number, inner, self._layout.items(scope))
+        return found
+
+    def _items(self, resource: int, scope: int, items: Sequence[Any]) -> Generator[Batch, None, list[Removal]]:
+        """The removals in one scope."""
+        found: list[Removal] = []
+        whole, part = self._layout.contexts
+        if whole not in self._rules and part not in self._rules:
+            return found
+        for number, item in enumerate(items):
+            self._layout.enter(self._at, item)
+            yield from self._pauses()
+            if self._drops(whole):
+                found.append(Removal(resource, scope, number))
+            elif part in self._rules:
+                parts = yield from self._parts(item, part)
+                if parts:
+                    found.append(Removal(resource, scope, number, tuple(parts)))
+        return found
+
+    def _parts(self, item: Any, context: Context | None) -> Generator[Batch, None, list[int]]:
+        found = []
+        for number, part in enumerate(self._layout.parts(item)):
+            self._layout.enter_part(self._at, part)
+            yield from self._pauses()
+            if context and self._drops(context):
+                found.append(number)
+        return found
+
+    def _drops(self, context: Context) -> bool:
+        tests = self._rules.get(context, ())
+        return any(test(self._at) for test in tests)
+
+    def _pauses(self) -> Iterator[Batch]:
+        self._seen += 1
+        if self._seen % _ITEMS_UNTIL_PAUSE == 0:
+            yield PAUSE
+
+
+def remove(message: Any, layout: Layout, removals: Sequence[Removal]) -> None:
+    """Removes the parts, and the metrics, scopes and resources that lose their last content."""
+    resources = layout.resources(message)
+    for index, in_resource in _from_the_last(removals, lambda removal: removal.resource):
+        scopes = layout.scopes(resources[index])
+        if in_resource[0].scope is not None:
+            _remove_in(scopes, layout, in_resource)
+        if in_resource[0].scope is None or not scopes:
+            del resources[index]
+
+
+def _remove_in(scopes: Any, layout: Layout, removals: Sequence[Removal]) -> None:
+    for index, in_scope in _from_the_last(removals, lambda removal: removal.scope):
+        items = layout.items(scopes[index])
+        if in_scope[0].item is not None:
+            gone = [one.item for one in in_scope if one.item is not None and _loses_all(items[one.item], layout, one)]
+            _delete(items, gone)
+        if in_scope[0].item is None or not items:
+            del scopes[index]
+
+
+def _loses_all(item: Any, layout: Layout, removal: Removal) -> bool:
+    """Removes the parts of an item. Returns whether the item itself goes: a span stays without events."""
+    if not removal.parts:
+        return True
+    parts = layout.parts(item)
+    _delete(parts, removal.parts)
+    return not parts and layout.contexts[0] == "metric"
+
+
+def _from_the_last(removals: Sequence[Removal], key: Callable[[Removal], Any]) -> Iterator[tuple[int, list[Removal]]]:
+    groups: list[tuple[int, list[Removal]]] = [(index, list(group)) for index, group in groupby(removals, key)]
+    return reversed(groups)
+
+
+def _delete(repeated: Any, indexes: Sequence[int]) -> None:
+    """Deletes elements of a repeated field. The indexes ascend."""
+    if len(indexes) == len(repeated):
+        del repeated[:]
+        return
+    runs = list(_runs(indexes))
+    if len(runs) > _MOST_RUNS:
+        gone = set(indexes)
+        kept = [one for number, one in enumerate(repeated) if number not in gone]
+        del repeated[:]
+        repeated.extend(kept)
+        return
+    for start, end in reversed(runs):
+        del repeated[start:end]
+
+
+def _runs(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The ranges of consecutive indexes: start, and end without the last."""
+    for _, group in groupby(enumerate(indexes), lambda pair: pair[1] - pair[0]):
+        numbers = [index for _, index in group]
+        yield numbers[0], numbers[-1] + 1

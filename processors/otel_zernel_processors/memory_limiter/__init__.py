@@ -1,0 +1,5 @@
+"""Refuses data while the collector uses too much memory."""
+
+from otel_zernel_processors.memory_limiter.processor import MemoryLimiterProcessor
+
+__all__ = ["MemoryLimiterProcessor"]

@@ -1,0 +1,137 @@
+"""The memory limiter."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+
+from opentelemetry.metrics import Counter
+
+from otel_zernel.batch import Batch, Signal
+from otel_zernel.component import Context, Processor
+from otel_zernel.errors import Refused
+from otel_zernel_processors.memory_limiter.config import MIB, UNLIMITED, MemoryLimiterConfig, MemoryLimits
+from otel_zernel_processors.memory_limiter.schedule import FreeingSchedule
+from otel_zernel_processors.memory_limiter.usage import MemorySources
+
+_SHORTEST_LOOK = 0.01
+"""Seconds between two looks under load. A source that sends 1 GB/s adds 10 MB meanwhile."""
+_COUNTED: Mapping[Signal, tuple[str, str]] = {
+    "metrics": ("metric_points", "{datapoints}"),
+    "traces": ("spans", "{spans}"),
+    "logs": ("log_records", "{records}"),
+}
+
+
+class MemoryLimiterProcessor(Processor):
+    """Refuses data while the process uses too much memory, after an attempt to free some."""
+
+    Config = MemoryLimiterConfig
+    stability = "beta"
+    belongs_first = True
+
+    def __init__(self, config: MemoryLimiterConfig, context: Context, sources: MemorySources | None = None) -> None:
+        super().__init__(config, context)
+        self.interval = config.check_interval
+        self._sources = sources or MemorySources()
+        self._looked: float | None = None
+        self._refusing = False
+        self._thread: threading.Thread | None = None
+        self._tried: FreeingSchedule | None = None
+        """The schedule whose attempt is not evaluated yet."""
+        soft = (config.min_gc_interval_when_soft_limited, config.max_gc_interval_when_soft_limited)
+        hard = (config.min_gc_interval_when_hard_limited, config.max_gc_interval_when_hard_limited)
+        self._soft, self._hard = (FreeingSchedule(*one, config.check_interval) for one in (soft, hard))
+        self._accepted, self._refused = self._counters("accepted"), self._counters("refused")
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        """The batch itself."""
+        self._count(self._accepted, batch)
+        return (batch,)
+
+    def admit(self, batch: Batch) -> None:
+        """Raises `Refused` above the limits. Looks at the memory first, at most every 10 ms: bursts grow quickly."""
+        now = self.context.clock.monotonic()
+        if self._looked is None or now - self._looked >= min(_SHORTEST_LOOK, self.config.check_interval):
+            self._look(now)
+        if self._refusing:
+            self._count(self._refused, batch)
+            raise Refused("memory usage is above the limit of memory_limiter", after=self.config.check_interval)
+
+    def tick(self, now_ns: int) -> Iterable[Batch]:
+        """Looks at the memory. Emits nothing."""
+        self._look(self.context.clock.monotonic())
+        return ()
+
+    @cached_property
+    def _limits(self) -> MemoryLimits:
+        """Read at the first look: constructors must not read files."""
+        logger = self.context.logger
+        available = None if self.config.limit_mib else self._sources.available()
+        limits: MemoryLimits | None = self.config.limits(available)
+        if limits is None:
+            logger.error("The memory of this machine is not readable, so limit_percentage has no effect; set limit_mib")
+            return UNLIMITED
+        logger.info("Memory limits: hard %d MiB, soft %d MiB", limits.hard // MIB, limits.soft // MIB)
+        return limits
+
+    def _look(self, now: float) -> None:
+        """Compares the memory with the limits. Frees some if that is due, and looks again when that is done."""
+        self._looked = now
+        used, is_freeing = self._sources.used(), self._is_freeing
+        if self._tried and not is_freeing:
+            self._tried.finish(used)
+            self._tried = None
+        if used < self._limits.soft:
+            self._resume(used)
+        elif used >= self._limits.hard:
+            self._refuse(used)
+            self._free(self._hard, now, used, full=True)
+        elif not is_freeing and not self._free(self._soft, now, used, full=False):
+            self._refuse(used)
+
+    @property
+    def _is_freeing(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _free(self, schedule: FreeingSchedule, now: float, used: int, full: bool) -> bool:
+        """Starts to free memory in a thread if that is due. Returns whether it did."""
+        if self._is_freeing or not schedule.is_due(now):
+            return False
+        schedule.start(now, used)
+        self._tried = schedule
+        self._thread = self._sources.start(lambda: self._sources.free(full))
+        return True
+
+    def _refuse(self, used: int) -> None:
+        if self._refusing:
+            return
+        self._refusing = True
+        problem = f"refusing data: {used // MIB} MiB of memory in use, above the soft limit of {self._soft_mib} MiB"
+        self.context.report(problem)
+        self.context.logger.warning(
+            "Refusing data: %d MiB of memory in use, above the soft limit of %d MiB", used // MIB, self._soft_mib
+        )
+
+    def _resume(self, used: int) -> None:
+        self._soft.relax()
+        self._hard.relax()
+        if not self._refusing:
+            return
+        self._refusing = False
+        self.context.report(None)
+        self.context.logger.info("Accepting data again: %d MiB of memory in use", used // MIB)
+
+    @property
+    def _soft_mib(self) -> int:
+        return self._limits.soft // MIB
+
+    def _counters(self, outcome: str) -> dict[Signal, Counter]:
+        create = self.context.meter.create_counter
+        return {
+            signal: create(f"otelcol_processor_{outcome}_{noun}", unit, f"Items that memory_limiter {outcome}.")
+            for signal, (noun, unit) in _COUNTED.items()
+        }
+
+    def _count(self, counters: Mapping[Signal, Counter], batch: Batch) -> None:
+        for signal in batch.signals:
+            counters[signal].add(batch.count_of(signal), {"processor": self.context.id})

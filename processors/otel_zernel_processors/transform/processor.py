@@ -1,0 +1,118 @@
+"""The transform processor."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from otel_zernel.batch import SIGNALS, Batch, Signal
+from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.conditions import LAYOUTS, ConditionFailed, Item, compile_condition
+from otel_zernel.text import one_line
+from otel_zernel_processors.transform.config import ErrorMode, StatementGroup, TransformConfig
+from otel_zernel_processors.transform.statements import CompiledStatement, compile_statement
+
+_ITEMS_UNTIL_PAUSE = 50
+
+
+@dataclass(slots=True)
+class GuardedStatement:
+    """A statement, the conditions of its group, and what happens if it fails."""
+
+    statement: CompiledStatement
+    conditions: Sequence[Callable[[Item], bool]]
+    mode: ErrorMode
+    services: Context
+    _warned: bool = field(default=False, init=False)
+
+    def changes(self, item: Item) -> bool:
+        """Whether the statement would change the item."""
+        return self._guard(lambda: self._selects(item) and self.statement.changes(item))
+
+    def apply(self, item: Item) -> None:
+        """Changes the item, whose messages are editable."""
+        self._guard(lambda: self._apply(item))
+
+    def _apply(self, item: Item) -> bool:
+        if self._selects(item):
+            self.statement.apply(item)
+        return True
+
+    def _selects(self, item: Item) -> bool:
+        return not self.conditions or any(holds(item) for holds in self.conditions)
+
+    def _guard(self, work: Callable[[], bool]) -> bool:
+        try:
+            return work()
+        except ConditionFailed as failed:
+            if self.mode == "propagate":
+                raise ConditionFailed(f"{one_line(self.statement.text)}: {failed}") from None
+            if self.mode == "ignore" and not self._warned:
+                self._warned = True
+                self.services.logger.warning(
+                    "A statement does not fit some items, and does not change them: %s: %s", self.statement.text, failed
+                )
+            return False
+
+
+class TransformProcessor(Processor):
+    """Changes metrics, spans and log records by statements."""
+
+    Config = TransformConfig
+    stability = "beta"
+
+    def __init__(self, config: TransformConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._statements = {signal: list(self._compile(signal)) for signal in SIGNALS if signal in context.signals}
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        """The batch, edited only if a statement changes an item. Yields `PAUSE` between pieces of work."""
+        try:
+            for signal, statements in self._statements.items():
+                if statements and batch.count_of(signal):
+                    yield from _run(batch, signal, statements)
+        except ConditionFailed as failed:
+            count = batch.item_count
+            self.context.logger.error("Dropped %d items, because error_mode is propagate: %s", count, failed)
+            self.context.drop(count, "statement_error")
+            return
+        yield batch
+
+    def _compile(self, signal: Signal) -> Iterator[GuardedStatement]:
+        for group in self.config.groups(signal):
+            yield from self._guarded(group, signal)
+
+    def _guarded(self, group: StatementGroup, signal: Signal) -> Iterator[GuardedStatement]:
+        for text in group.statements:
+            statement = compile_statement(text, group.context, signal)
+            conditions = [compile_condition(one, statement.context, signal).holds for one in group.conditions]
+            yield GuardedStatement(statement, conditions, group.error_mode or self.config.error_mode, self.context)
+
+
+def _run(batch: Batch, signal: Signal, statements: Sequence[GuardedStatement]) -> Generator[Batch, None, None]:
+    """Runs the statements. If none of them would change an item as it is, none changes one in any order."""
+    for number, statement in enumerate(statements):
+        found = yield from _would_change(batch.message(signal), signal, statement)
+        if found:
+            for one in statements[number:]:
+                yield from _apply(batch.edit(signal), signal, one)
+            return
+
+
+def _would_change(message: Any, signal: Signal, statement: GuardedStatement) -> Generator[Batch, None, bool]:
+    item = Item()
+    walk = LAYOUTS[signal].walk(message, statement.statement.context, item)
+    for number, _ in enumerate(walk):
+        if statement.changes(item):
+            return True
+        if number % _ITEMS_UNTIL_PAUSE == _ITEMS_UNTIL_PAUSE - 1:
+            yield PAUSE
+    return False
+
+
+def _apply(message: Any, signal: Signal, statement: GuardedStatement) -> Iterator[Batch]:
+    item = Item()
+    walk = LAYOUTS[signal].walk(message, statement.statement.context, item)
+    for number, _ in enumerate(walk):
+        statement.apply(item)
+        if number % _ITEMS_UNTIL_PAUSE == _ITEMS_UNTIL_PAUSE - 1:
+            yield PAUSE

@@ -1,0 +1,185 @@
+"""Cuts files of the file exporter into records: lines, or messages that are prefixed with their length."""
+
+import re
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import zstandard
+
+from otel_zernel.reading.sources import ReadBytes
+
+MAX_RECORD = 32 * 2**20
+"""The maximum size of a record in bytes, also decompressed. The file exporter writes 1,000 items in a line."""
+_CHUNK = 256 * 1024
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_PREFIX = 4
+_LOOK = 16
+"""The bytes from which a frame is recognised: its length, and the beginning of its message."""
+_FRAME = re.compile(rb"(?=([\x00-\x02].{3})(\x28\xb5\x2f\xfd|\{\"resource|\n))", re.DOTALL)
+"""A length, then zstd, JSON, or the first field of a message of protobuf."""
+
+Form = Literal["lines", "frames"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One record of a file, or its damage."""
+
+    data: bytes
+    """JSON or protobuf. Empty if the record is damaged."""
+    damage: str
+    """Why the record cannot be read: few fixed texts, for a counter. Empty if it is intact."""
+    start: int
+    """The offset of the record in the file."""
+    end: int
+    """The offset after the record."""
+    form: Form
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the data is JSON. Protobuf begins with a tag, which is no brace."""
+        return self.form == "lines" or self.data.startswith(b"{")
+
+    @property
+    def resume(self) -> Mapping[str, Any]:
+        return {"form": self.form}
+
+
+def find_frame(buffer: bytearray, start: int) -> int:
+    """The offset of the first bytes from `start` on that look like a frame.
+
+    If there are none, the offset of the last bytes, which are too few to decide.
+    """
+    end = max(start, len(buffer) - _LOOK + 1)
+    for found in _FRAME.finditer(buffer, start):
+        if found.start() >= end:
+            break
+        size = int.from_bytes(found[1], "big")
+        if size <= MAX_RECORD and (found[2] != b"\n" or _fits(buffer, found.start() + _PREFIX, size)):
+            return found.start()
+    return end
+
+
+def _fits(buffer: bytearray, start: int, size: int) -> bool:
+    """Whether the first field of a message of protobuf ends within the message, and another one follows."""
+    length = shift = 0
+    for position in range(start + 1, start + 6):
+        length |= (buffer[position] & 0x7F) << shift
+        shift += 7
+        if buffer[position] < 0x80:
+            break
+    end, message_end = position + 1 + length, start + size
+    return end == message_end or (end < message_end and end < len(buffer) and buffer[end] == ord("\n"))
+
+
+class RecordReader:
+    """Reads the records of one file. Holds one record and one chunk of 256 KiB in memory."""
+
+    def __init__(self, read: ReadBytes, offset: int = 0, form: Form | None = None) -> None:
+        """`form` is known if reading goes on at an `offset`."""
+        self._read = read
+        self._form = form
+        self._buffer = bytearray()
+        self._taken = 0
+        """The bytes at the beginning of the buffer that belong to earlier records."""
+        self._offset = offset
+        self._ended = False
+
+    def records(self) -> Iterator[FileRecord | None]:
+        """The records in order; None while there are no more bytes. Blank lines are left out."""
+        while self._form is None:
+            if self._size:
+                # A length below 32 MiB begins with 0, 1 or 2. No JSON does.
+                self._form = "frames" if self._buffer[self._taken] <= 2 else "lines"
+            elif not (yield from self._fill()):
+                return
+        yield from self._frames() if self._form == "frames" else self._lines()
+
+    @property
+    def _size(self) -> int:
+        return len(self._buffer) - self._taken
+
+    def _fill(self) -> Generator[None, None, bool]:
+        """Reads more bytes. Yields None while there are none. Returns False at the end of the file."""
+        if self._taken:
+            del self._buffer[: self._taken]
+            self._taken = 0
+        while (data := self._read(_CHUNK)) is None:
+            yield None
+        self._buffer += data
+        return bool(data)
+
+    def _take(self, size: int) -> bytes:
+        data = bytes(memoryview(self._buffer)[self._taken : self._taken + size])
+        self._taken += len(data)
+        self._offset += len(data)
+        return data
+
+    def _record(self, size: int, data: bytes = b"", damage: str = "") -> FileRecord:
+        """A record that ends at the offset and is `size` bytes long."""
+        return FileRecord(data, damage, self._offset - size, self._offset, self._form or "lines")
+
+    def _lines(self) -> Iterator[FileRecord | None]:
+        searched = 0
+        while True:
+            end = self._buffer.find(b"\n", self._taken + searched)
+            if end >= 0:
+                line = self._take(end + 1 - self._taken)
+                searched = 0
+                if line.strip():
+                    yield self._record(len(line), line)
+            elif self._size > MAX_RECORD:
+                yield from self._skip_line()
+                searched = 0
+            else:
+                searched = self._size
+                if not (yield from self._fill()):
+                    break
+        if (line := self._take(self._size)).strip():
+            yield self._record(len(line), line)
+
+    def _skip_line(self) -> Iterator[FileRecord | None]:
+        skipped = 0
+        while (end := self._buffer.find(b"\n", self._taken)) < 0:
+            skipped += len(self._take(self._size))
+            if not (yield from self._fill()):
+                break
+        skipped += len(self._take(end + 1 - self._taken if end >= 0 else self._size))
+        yield self._record(skipped, damage="too long")
+
+    def _frames(self) -> Iterator[FileRecord | None]:
+        while True:
+            size = int.from_bytes(self._buffer[self._taken : self._taken + _PREFIX], "big") + _PREFIX
+            if self._size >= _PREFIX and not _PREFIX < size <= MAX_RECORD + _PREFIX:
+                yield from self._skip_damage()
+            elif self._size >= _PREFIX and self._size >= size:
+                yield self._frame(self._take(size))
+            elif not (yield from self._fill()):
+                break
+        if self._size:
+            yield self._record(len(self._take(self._size)), damage="truncated")
+
+    def _frame(self, frame: bytes) -> FileRecord:
+        data = frame[_PREFIX:]
+        if not data.startswith(_ZSTD):
+            return self._record(len(frame), data)
+        try:
+            # `decompress(max_output_size=...)` ignores its limit if the frame names its size.
+            reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(data)
+            data = reader.read(MAX_RECORD + 1)
+        except zstandard.ZstdError:
+            return self._record(len(frame), damage="damaged compression")
+        return self._record(len(frame), *((b"", "too long") if len(data) > MAX_RECORD else (data, "")))
+
+    def _skip_damage(self) -> Iterator[FileRecord | None]:
+        """Skips to the next bytes that look like a record. A writer that died left a part of one before them."""
+        skipped = len(self._take(1))
+        while True:
+            start = find_frame(self._buffer, self._taken)
+            skipped += len(self._take(start - self._taken))
+            if self._size >= _LOOK or not (yield from self._fill()):
+                break
+        if self._size < _LOOK:
+            skipped += len(self._take(self._size))
+        yield self._record(skipped, damage="damaged length")

@@ -1,0 +1,99 @@
+"""The collector's own metrics outlive a change of their readers."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from urllib.request import urlopen
+
+import pytest
+
+from otel_zernel.clock import SystemClock
+from otel_zernel.config.telemetry import TelemetrySettings
+from otel_zernel.errors import CannotStart
+from otel_zernel.telemetry.metering import Metering, meters_of
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def settings(*ports: int, **more: object) -> TelemetrySettings:
+    readers = [{"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": port}}}} for port in ports]
+    return TelemetrySettings.model_validate({"metrics": {"readers": readers}, **more})
+
+
+async def page(port: int) -> str:
+    def get() -> str:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return str(answer.read(), "utf-8")
+
+    return await asyncio.to_thread(get)
+
+
+async def change(metering: Metering, wanted: TelemetrySettings) -> None:
+    await metering.stop(wanted)
+    await metering.start(wanted)
+
+
+async def test_a_counter_goes_on_when_its_page_moves_to_another_port() -> None:
+    one, other = free_port(), free_port()
+    async with Metering(SystemClock()) as metering:
+        await metering.start(settings(one))
+        metering.measuring(settings(one)).instruments.restarted("csv")
+        await change(metering, settings(other))
+        assert metering.measuring(settings(other)) is metering.measuring(settings(one))
+        metering.measuring(settings(other)).instruments.restarted("csv")
+        assert 'zernel_receiver_restarts{receiver="csv"} 2' in await page(other)
+        with pytest.raises(OSError, match="refused"):
+            await page(one)
+
+
+async def test_two_pages_swap_their_ports_and_one_that_stays_is_not_touched() -> None:
+    one, other, third = free_port(), free_port(), free_port()
+    async with Metering(SystemClock()) as metering:
+        await metering.start(settings(one, other))
+        await change(metering, settings(other, third))
+        assert "otelcol_process_uptime" in await page(other)
+        assert "otelcol_process_uptime" in await page(third)
+
+
+async def test_a_taken_port_leaves_the_others_running() -> None:
+    one = free_port()
+    async with Metering(SystemClock()) as metering:
+        await metering.start(settings(one))
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            with pytest.raises(CannotStart, match="another program has this port"):
+                await change(metering, settings(one, taken.getsockname()[1]))
+            assert "otelcol_process_uptime" in await page(one)
+
+
+async def test_the_queue_of_a_removed_exporter_vanishes_from_the_page() -> None:
+    class Queue:
+        size, capacity, bytes, oldest_age = 3, 10, 0, 0.0
+
+    port = free_port()
+    async with Metering(SystemClock()) as metering:
+        await metering.start(settings(port))
+        remove: Callable[[], None] = (
+            metering.measuring(settings(port)).instruments.exporter("gone").watch_queue(Queue())
+        )
+        assert 'otelcol_exporter_queue_size{exporter="gone"} 3' in await page(port)
+        remove()
+        assert "gone" not in await page(port)
+
+
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [
+        (settings(2), True),
+        (settings(1, 2), True),
+        (settings(1, logs={"level": "debug"}), True),
+        (settings(1, resource={"a": "b"}), False),
+        (settings(), False),
+    ],
+)
+def test_only_other_resource_attributes_and_no_metrics_at_all_need_another_provider(
+    other: TelemetrySettings, same: bool
+) -> None:
+    assert (meters_of(settings(1)) == meters_of(other)) is same

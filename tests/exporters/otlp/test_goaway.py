@@ -1,0 +1,160 @@
+"""gRPC servers that refuse every connection by GOAWAY cost little CPU and memory."""
+
+import asyncio
+import resource
+import struct
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from otel_zernel.errors import Retryable
+from otel_zernel.testing import make_context
+from otel_zernel_exporters.otlp import OtlpGrpcExporter
+from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from tests.exporters.otlp.peers import GrpcSink, metrics_batch, serve_raw
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, GOAWAY, HEADERS = 4, 7, 1
+
+
+def frame(kind: int, payload: bytes = b"") -> bytes:
+    """An HTTP/2 frame of the connection (RFC 9113, 4.1)."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, 0)) + bytes(4) + payload
+
+
+def goaway(last_stream: int = 0, code: int = 0) -> bytes:
+    return frame(GOAWAY, struct.pack(">II", last_stream, code))
+
+
+# Each is the moment of GOAWAY (bytes to read first, or the first HEADERS), the last accepted stream, and whether the
+# server then closes the connection.
+AT_ONCE, AFTER_PREFACE, AFTER_SETTINGS, AFTER_HEADERS = 0, len(PREFACE), len(PREFACE) + 9, -1
+VARIANTS = {
+    "at once, no stream, open": (AT_ONCE, 0, False),
+    "at once, no stream, closed": (AT_ONCE, 0, True),
+    "after the preface, no stream, open": (AFTER_PREFACE, 0, False),
+    "after the settings, every stream, open": (AFTER_SETTINGS, 2**31 - 1, False),
+    "after the settings, stream 1, closed": (AFTER_SETTINGS, 1, True),
+    "after the request, no stream, closed": (AFTER_HEADERS, 0, True),
+    "for ever": (AT_ONCE, 0, False),
+}
+
+
+@asynccontextmanager
+async def refusing(variant: str) -> AsyncIterator[tuple[int, list[int]]]:
+    """Serves one variant; yields the port, and a list with an entry for each connection."""
+    moment, last_stream, closes = VARIANTS[variant]
+    connections: list[int] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(1)
+        writer.write(frame(SETTINGS))
+        if moment == AFTER_HEADERS:
+            await reader.readexactly(len(PREFACE))
+            while (await next_frame(reader)) != HEADERS:
+                pass
+        else:
+            await reader.readexactly(moment)
+        writer.write(goaway(last_stream))
+        await writer.drain()
+        while variant == "for ever":
+            writer.write(frame(SETTINGS) + goaway(last_stream))
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        while not closes and await reader.read(1 << 16):
+            pass
+
+    async with serve_raw(refuse) as port:
+        yield port, connections
+
+
+async def next_frame(reader: asyncio.StreamReader) -> int:
+    """Reads a frame; returns its type."""
+    header = await reader.readexactly(9)
+    await reader.readexactly(int.from_bytes(header[:3], "big"))
+    return header[3]
+
+
+ATTEMPTS = 6
+
+
+async def main(endpoint: str) -> None:
+    """The exporter in a process of its own: prints its CPU time in ms, and the growth of its memory in KiB."""
+    config = OtlpGrpcConfig.model_validate({"endpoint": endpoint, "timeout": "0.5s"})
+    async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
+        outcomes = [type(await outcome(exporter))]
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        for _ in range(ATTEMPTS):
+            outcomes += map(type, await asyncio.gather(*(outcome(exporter) for _ in range(3))))
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    names = {kind.__name__ for kind in outcomes}
+    sys.stdout.write(f"{round(cpu * 1000)} {after.ru_maxrss - before.ru_maxrss} {names}")
+
+
+async def outcome(exporter: OtlpGrpcExporter) -> Exception:
+    try:
+        await exporter.export(metrics_batch(1000))
+    except Retryable as error:
+        return error
+    raise AssertionError("the server accepted nothing")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+async def test_a_server_that_refuses_every_connection_costs_little_and_loses_nothing(variant: str) -> None:
+    async with refusing(variant) as (port, connections):
+        arguments = ("-m", __name__, f"http://127.0.0.1:{port}")
+        child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
+        printed = (await asyncio.wait_for(child.communicate(), 60))[0].decode()
+    cpu, memory, outcomes = printed.split(maxsplit=2)
+    assert outcomes.strip() == "{'Retryable'}"
+    assert int(memory) < 30_000  # KiB; with the retries of gRPC it is 400 MB a second
+    assert int(cpu) < 1500  # ms for 18 requests that are refused
+    assert len(connections) < 60  # one for each attempt, and some that gRPC opens for requests that wait
+
+
+async def test_an_exporter_leaves_a_connection_on_which_the_server_accepts_nothing_more() -> None:
+    """GOAWAY while the channel connects: gRPC then regards the connection as usable, for ever."""
+    sink, connected = GrpcSink(), 0
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connected
+        connected += 1
+        if connected == 1:
+            writer.write(frame(SETTINGS) + goaway(1))
+            await reader.read(-1)
+        else:
+            await pass_on(reader, writer, sink_port)
+
+    async with sink.serve() as sink_port, serve_raw(relay) as port:
+        config = OtlpGrpcConfig(endpoint=f"http://127.0.0.1:{port}")
+        async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
+            for _ in range(10):
+                try:
+                    await exporter.export(metrics_batch())
+                    break
+                except Retryable:
+                    await asyncio.sleep(0.01)
+    assert sink.requests == [metrics_batch().metrics_bytes()]
+
+
+async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+    """Connects a connection with another server."""
+    there_reader, there_writer = await asyncio.open_connection("localhost", port)
+    try:
+        await asyncio.gather(copy(reader, there_writer), copy(there_reader, writer))
+    finally:
+        there_writer.close()
+        with suppress(OSError):
+            await there_writer.wait_closed()
+
+
+async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,65 @@
+"""A collector whose backend is dead stays below its limit."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[3]
+CONFIG = """
+receivers:
+  csv: {{files: [{data}], layout: wide, loop: true, interval: 0s, follow: false}}
+processors:
+  memory_limiter: {{check_interval: 100ms, limit_mib: {limit}, spike_limit_mib: {spike}}}
+exporters:
+  otlp: {{endpoint: "localhost:1", tls: {{insecure: true}}, sending_queue: {{queue_size: 1000000}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    metrics: {{receivers: [csv], processors: [memory_limiter], exporters: [otlp]}}
+"""
+ROWS = "timestamp,gpu_id,hostname,gpu_utilization\n" + "2026-01-01T00:00:00Z,0,node,50\n" * 5000
+SPIKE_MIB = 50
+PATIENCE = 60.0
+
+
+@contextmanager
+def collector(config: Path, log: Path) -> Iterator[psutil.Popen]:
+    command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
+    with log.open("w") as output, psutil.Popen(command, cwd=ROOT, stdout=output, stderr=output) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(text: str, log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+
+
+def memory_of_modules() -> int:
+    """MiB that a collector needs before it has data."""
+    code = "import otel_zernel.cli, otel_zernel_exporters.otlp, otel_zernel_receivers.csv, psutil; "
+    code += "print(psutil.Process().memory_info().rss >> 20)"
+    return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def test_a_dead_backend_does_not_fill_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(ROWS)
+    limit, log = memory_of_modules() + 3 * SPIKE_MIB, tmp_path / "log"
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG.format(data=tmp_path / "rows.csv", limit=limit, spike=SPIKE_MIB))
+    with collector(config, log) as process:
+        wait_for("Refusing data", log)
+        used = []
+        for _ in range(30):
+            used.append(process.memory_info().rss >> 20)
+            time.sleep(0.1)
+    assert max(used) < limit, used

@@ -1,0 +1,191 @@
+"""With a storage, followed files go on where the last run ended: no row is lost, at most one block is repeated."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import Downstream, make_context, until
+from tests.core.reading.stored import MemoryStorage, MemoryValues
+from tests.receivers.csv.running import points_of, receiver
+
+LAYOUT = {"timestamp": "t", "metric": "m", "value": "v"}
+HEADER = "t,m,v\n"
+
+
+def rows(first: int, end: int) -> str:
+    return "".join(f"1752871354,x,{value}\n" for value in range(first, end))
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def values_of(downstream: Downstream) -> list[int]:
+    return [int(value) for _, _, value in points_of(downstream)]
+
+
+class Runs:
+    """Runs of the receiver, one after the other, with one storage."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.storage = MemoryStorage()
+        self._config = {"files": [str(folder / "*.csv")], "layout": LAYOUT, "follow": True, "storage": "file_storage"}
+        self._config |= options
+
+    @property
+    def values(self) -> MemoryValues:
+        return self.storage.values["receivers::csv"]
+
+    def context(self) -> Context:
+        return make_context(id_="csv", extensions={"file_storage": self.storage})
+
+    async def run(self, count: int, downstream: Downstream | None = None) -> list[int]:
+        """Runs until `count` more rows were emitted and their positions stored. Returns the values of all rows."""
+        downstream = downstream or Downstream()
+        running = asyncio.create_task(receiver(self.context(), **self._config).run(downstream))
+        try:
+            await until(lambda: downstream.point_count >= count or running.done())
+            await asyncio.sleep(0.01)  # a row too many would come now
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        return values_of(downstream)
+
+
+async def test_a_restart_repeats_and_loses_no_row(tmp_path: Path) -> None:
+    path, runs = tmp_path / "a.csv", Runs(tmp_path, batch_size=3)
+    path.write_text(HEADER + rows(0, 10))
+    assert await runs.run(10) == list(range(10))
+    append(path, rows(10, 12) + "1752871354,x,1")
+    assert await runs.run(2) == [10, 11]
+    append(path, "2\n")
+    assert await runs.run(1) == [12]
+    assert await runs.run(0) == []
+
+
+async def test_160_restarts_repeat_no_row(tmp_path: Path) -> None:
+    path, runs = tmp_path / "a.csv", Runs(tmp_path)
+    path.write_text(HEADER)
+    came = []
+    for number in range(160):
+        append(path, rows(number, number + 1))
+        came += await runs.run(1)
+    assert came == list(range(160))
+
+
+async def test_a_rotation_while_the_collector_is_down_repeats_and_loses_no_row(tmp_path: Path) -> None:
+    path, runs = tmp_path / "a.csv", Runs(tmp_path)
+    path.write_text(HEADER + rows(0, 5))
+    await runs.run(5)
+    append(path, rows(5, 7))
+    path.rename(tmp_path / "a-1.csv")
+    path.write_text(HEADER + rows(7, 9))
+    assert sorted(await runs.run(4)) == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("header", [HEADER, ""], ids=["with a header", "without"])
+async def test_a_truncation_after_a_restart_needs_no_header(tmp_path: Path, header: str) -> None:
+    path, runs = tmp_path / "a.csv", Runs(tmp_path)
+    path.write_text(HEADER + rows(0, 5))
+    await runs.run(5)
+    downstream = Downstream()
+    running = asyncio.create_task(runs.run(1, downstream))
+    await asyncio.sleep(0.05)
+    path.write_text(header + rows(5, 6))
+    assert await running == [5]
+
+
+async def test_row_numbers_go_on_after_a_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, runs = tmp_path / "a.csv", Runs(tmp_path, shard={"index": 1, "count": 2})
+    path.write_text(HEADER + rows(0, 3))
+    assert await runs.run(1) == [1]
+    append(path, rows(3, 5) + "bad\n")
+    assert await runs.run(1) == [3]
+    await until(lambda: caplog.messages)
+    assert caplog.messages == [f"{path}:7: bad row: wrong column count"]
+
+
+class Killed(Exception):
+    """Ends a run at a chosen moment."""
+
+
+@pytest.mark.parametrize("moment", range(6))
+@pytest.mark.parametrize("accepted", [True, False], ids=["after emit", "before emit"])
+async def test_a_crash_repeats_at_most_one_block_and_loses_none(tmp_path: Path, moment: int, accepted: bool) -> None:
+    runs = Runs(tmp_path, batch_size=10)
+    for name, first in (("a", 0), ("b", 1000)):
+        (tmp_path / f"{name}.csv").write_text(HEADER + rows(first, first + 35))
+    before, after = Downstream(), Downstream()
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        dies = len(before.batches) == moment
+        if accepted or not dies:
+            await before(batch)
+        if dies:
+            raise Killed
+
+    with pytest.raises(Killed):
+        await receiver(runs.context(), **runs._config).run(emit)
+    missing = 70 - before.point_count
+    await runs.run(missing + 10 * accepted, after)
+    old, new = values_of(before), values_of(after)
+    repeated = [value for value in new if value in old]
+    assert {*old, *new} == {*range(35), *range(1000, 1035)}
+    assert len(repeated) <= (10 if accepted else 0)
+    assert len(new) == len(set(new))
+
+
+async def test_a_position_is_stored_only_after_its_rows_were_accepted(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    (tmp_path / "a.csv").write_text(HEADER + rows(0, 3))
+    stored = []
+
+    async def emit(batch: Batch, *, transport: str = "") -> None:
+        stored.append(dict(runs.values.stored))
+        raise Killed
+
+    with pytest.raises(Killed):
+        await receiver(runs.context(), **runs._config).run(emit)
+    assert stored == [{}]
+    assert not runs.values.stored
+
+
+async def test_a_failing_storage_stops_nothing_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = Runs(tmp_path, batch_size=2)
+    (tmp_path / "a.csv").write_text(HEADER + rows(0, 9))
+    runs.storage.values["receivers::csv"] = MemoryValues()
+    runs.values.fails = True
+    assert await runs.run(9) == list(range(9))
+    assert caplog.messages == ["cannot store positions in files, a restart will repeat rows: the disk is full"]
+
+
+async def test_the_position_in_a_removed_file_is_removed(tmp_path: Path) -> None:
+    path, runs = tmp_path / "a.csv", Runs(tmp_path)
+    path.write_text(HEADER + rows(0, 3))
+    await runs.run(3)
+    assert len(runs.values.stored) == 1
+    running = asyncio.create_task(runs.run(1))
+    await asyncio.sleep(0.05)
+    path.unlink()
+    await until(lambda: not runs.values.stored)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_unknown_storage_is_an_error_at_the_start(tmp_path: Path) -> None:
+    path = str(tmp_path / "*.csv")
+    with pytest.raises(CannotStart, match="extension file_storage is not enabled"):
+        await receiver(files=[path], layout=LAYOUT, follow=True, storage="file_storage").run(Downstream())
+
+
+def test_storage_without_follow_is_an_error() -> None:
+    with pytest.raises(ValueError, match="set follow, or remove storage"):
+        receiver(files=["a.csv"], storage="file_storage")

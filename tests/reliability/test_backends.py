@@ -1,0 +1,160 @@
+"""One collector sends to many odd backends at once: every point is sent, counted as lost, or still in a queue.
+
+Backends are down, slow, throttle, reset connections, answer half, garbage or 100 MB, redirect, or have an expired
+certificate. None of them delays the others, and the memory of the collector stays small.
+"""
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from otel_zernel.testing import until
+from tests.exporters.otlp.certificates import Authority
+from tests.reliability.odd_backends import NEVER, PERMANENT, Backends
+
+ROWS, BATCH = 400, 20
+LARGEST_MIB = 400
+"""Resident memory with 40 exporters. Without limits on answers, it is over 1 GiB."""
+
+SOME_LOST = {"exhausted_without_retry_info": 3 * BATCH}
+"""Points that a backend may refuse for good before it recovers."""
+
+
+def configuration(folder: Path, backends: Backends, port: int) -> str:
+    rows = (f"2026-01-01T00:00:{row % 60:02}Z,{row},node,{row % 101}\n" for row in range(ROWS))
+    (folder / "in.csv").write_text("timestamp,gpu_id,hostname,gpu_utilization\n" + "".join(rows))
+    return "yaml:" + json.dumps(
+        {
+            "receivers": {
+                "csv": {"files": [f"{folder}/in.csv"], "layout": "wide", "batch_size": BATCH, "follow": True},
+            },
+            "exporters": backends.exporters,
+            "service": {
+                "shutdown_timeout": "1s",
+                "telemetry": {
+                    "metrics": {
+                        "level": "normal",
+                        "readers": [{"pull": {"exporter": {"prometheus": {"host": "127.0.0.1", "port": port}}}}],
+                    }
+                },
+                "pipelines": {"metrics": {"receivers": ["csv"], "exporters": list(backends.exporters)}},
+            },
+        }
+    )
+
+
+class Collector:
+    """A running collector and its own metrics."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.process = process
+        self.largest = 0
+        """The largest resident memory that was seen, in MiB."""
+        self.counts: dict[str, Counter[str]] = {}
+        """Points by metric and exporter."""
+        self._page = f"http://127.0.0.1:{port}/metrics"
+
+    async def read(self) -> None:
+        """Reads the metrics and the memory."""
+        self.largest = max(self.largest, psutil.Process(self.process.pid).memory_info().rss >> 20)
+        async with httpx.AsyncClient(trust_env=False) as client:
+            page = (await client.get(self._page, timeout=30)).text
+        self.counts = {}
+        for name, labels, value in re.findall(r"^(otelcol_\w+|zernel_\w+)\{(.*)\} (\S+)$", page, re.MULTILINE):
+            if exporter := re.search(r'(?:exporter|otelcol_component_id|component)="(?:exporters::)?([^"]+)"', labels):
+                self.counts.setdefault(name, Counter())[exporter[1]] += round(float(value))
+
+    def of(self, exporter: str, outcome: str) -> int:
+        named = (count for name, count in self.counts.items() if name.startswith(f"otelcol_exporter_{outcome}_metric"))
+        return sum(count[exporter] for count in named)
+
+    def rejected(self, exporter: str) -> int:
+        """Points that the backend rejected in requests that it accepted."""
+        return sum(count[exporter] for name, count in self.counts.items() if "dropped_items" in name)
+
+    def settled(self, exporter: str) -> int:
+        """Points that were sent or given up."""
+        return self.of(exporter, "sent") + self.of(exporter, "send_failed")
+
+
+@asynccontextmanager
+async def running(config: str, port: int, log: Path) -> AsyncIterator[Collector]:
+    with log.open("wb") as stderr:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "otel_zernel", "run", "--config", config, stderr=stderr
+        )
+        try:
+            yield Collector(process, port)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def wait_until_settled(collector: Collector, exporters: set[str]) -> None:
+    while any(collector.settled(exporter) < ROWS for exporter in exporters):
+        await asyncio.sleep(0.5)
+        await collector.read()
+
+
+@pytest.mark.timeout(240)
+async def test_every_point_for_every_odd_backend_is_sent_or_counted_or_queued(
+    tmp_path: Path, unused_tcp_port_factory: pytest.FixtureRequest
+) -> None:
+    closed_port, port = unused_tcp_port_factory(), unused_tcp_port_factory()  # type: ignore[operator]
+    authority, backends = Authority(tmp_path), Backends()
+    expired = authority.issue("localhost", expired=True).server_context()
+    log = tmp_path / "log"
+    async with backends.serve(expired, authority.ca_file, closed_port):
+        settings = configuration(tmp_path, backends, port)
+        async with running(settings, port, log) as collector:
+            kept = "otlp_http/down_kept"
+            await until(lambda: "Everything is ready" in log.read_text(), within=60)
+            await collector.read()
+            await asyncio.wait_for(wait_until_settled(collector, backends.exporters.keys() - {kept}), 200)
+            collector.process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(collector.process.wait(), 30)
+    text = log.read_text()
+    sys.stdout.write(f"{report(collector, backends)}\nresident memory: {collector.largest} MiB at most\n")
+    for exporter in backends.exporters.keys() - {kept}:
+        check(exporter, collector, backends)
+    assert collector.settled(kept) == 0
+    for exporter in ("otlp_http/partial", "otlp_grpc/partial"):
+        assert collector.rejected(exporter) == ROWS // BATCH
+    assert f"{kept} could not deliver {ROWS} metric points" in text
+    assert collector.largest < LARGEST_MIB
+    assert "Traceback" not in text
+
+
+def check(exporter: str, collector: Collector, backends: Backends) -> None:
+    """The collector's counts are exact, and agree with those of the backend."""
+    name = exporter.partition("/")[2]
+    sent, failed = collector.of(exporter, "sent"), collector.of(exporter, "send_failed")
+    acknowledged = backends.tallies[exporter].acknowledged if exporter in backends.tallies else set()
+    assert sent + failed == ROWS, exporter
+    assert len(acknowledged) == sent, exporter
+    if name in PERMANENT | NEVER:
+        assert failed == ROWS, exporter
+    else:
+        assert failed <= SOME_LOST.get(name, 0), exporter
+
+
+def report(collector: Collector, backends: Backends) -> str:
+    lines = [f"{'exporter':45} {'sent':>6} {'lost':>6} {'received':>8} {'requests':>8}"]
+    for exporter in sorted(backends.exporters):
+        sent, failed = collector.of(exporter, "sent"), collector.of(exporter, "send_failed")
+        tally = backends.tallies.get(exporter)
+        lines.append(
+            f"{exporter:45} {sent:6} {failed:6} {tally.received if tally else 0:8} {tally.requests if tally else 0:8}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,509 @@
+"""Reloads of a real collector under load: nothing is lost, repeated or leaked, and mistakes change nothing."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from tests.receivers.ebpf.watching import require_ebpf
+
+HEADER = "timestamp,gpu_id,hostname,temperature\n"
+LONG = 60.0
+
+
+class Collector:
+    """A running collector, its folder and its log."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(folder / "config.yaml"), *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr
+        with self.process.stderr as log:
+            for line in log:
+                self.lines.append(line)  # each line at once
+
+    @property
+    def log(self) -> str:
+        return "".join(self.lines)
+
+    def configure(self, text: str) -> None:
+        """Writes the configuration as a new file, as editors and Kubernetes do."""
+        write_config(self.folder, text)
+
+    def logs(self, words: str, times: int = 1) -> None:
+        """Returns when the words are in the log so many times."""
+        wait_for(lambda: self.log.count(words) >= times or self.process.poll() is not None, words)
+        assert self.log.count(words) >= times, self.log
+
+    def reload(self) -> None:
+        """Sends SIGHUP, and returns when the reload is complete."""
+        before = self.log.count("Reloaded the configuration")
+        self.process.send_signal(signal.SIGHUP)
+        self.logs("Reloaded the configuration", before + 1)
+
+    def end(self) -> int:
+        self.process.terminate()
+        try:
+            return self.process.wait(LONG)
+        finally:
+            self.process.kill()
+            self._reading.join()
+
+    def resources(self) -> dict[str, int]:
+        """The open descriptors and the threads."""
+        proc = Path("/proc") / str(self.process.pid)
+        return {"descriptors": len(list((proc / "fd").iterdir())), "threads": len(list((proc / "task").iterdir()))}
+
+
+def write_config(folder: Path, text: str) -> None:
+    (folder / "config.new").write_text(text)
+    (folder / "config.new").replace(folder / "config.yaml")
+
+
+@contextmanager
+def collector(folder: Path, text: str, *arguments: str) -> Iterator[Collector]:
+    write_config(folder, text)
+    running = Collector(folder, *arguments)
+    try:
+        running.logs("Everything is ready")
+        yield running
+    finally:
+        running.end()
+
+
+def wait_for(condition: Callable[[], object], subject: object = "") -> None:
+    ends = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < ends, subject
+        time.sleep(0.03)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def status(port: int) -> int | None:
+    """The HTTP status of a page of the collector. None if nobody listens."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+            return int(page.status)
+    except URLError as error:
+        return getattr(error, "code", None)
+
+
+class Load:
+    """Appends rows to a CSV file until it is stopped. Each row has a value of its own."""
+
+    def __init__(self, path: Path, rows_per_write: int = 20) -> None:
+        path.write_text(HEADER)
+        self.count = 0
+        self._path = path
+        self._rows = rows_per_write
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def _write(self) -> None:
+        with self._path.open("a") as file:
+            while not self._stop.wait(0.005):
+                rows = range(self.count, self.count + self._rows)
+                file.writelines(f"{1767225600 + row / 1000:.3f},0,node,{row}\n" for row in rows)
+                file.flush()
+                self.count += self._rows
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def __enter__(self) -> "Load":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def values_of(message: ExportMetricsServiceRequest) -> list[float]:
+    return [
+        point.as_double
+        for resource in message.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.gauge.data_points
+    ]
+
+
+def written(path: Path) -> Counter[float]:
+    """The values in a file of OTLP JSON, and how often each is there."""
+    found: Counter[float] = Counter()
+    complete = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    for line in complete.splitlines():
+        for resource in json.loads(line)["resourceMetrics"]:
+            for metric in resource["scopeMetrics"][0]["metrics"]:
+                found.update(point["asDouble"] for point in metric["gauge"]["dataPoints"])
+    return found
+
+
+def has_written(path: Path, count: int) -> None:
+    """Returns when the file has so many values."""
+    wait_for(lambda: path.exists() and path.read_bytes().count(b'"asDouble"') >= count, f"{count} values")
+
+
+def config(
+    folder: Path,
+    *,
+    level: str = "info",
+    own: int,
+    health: int,
+    extra_exporter: bool = False,
+    processor: str = "",
+    flush: str = "20ms",
+    page: int = 0,
+) -> str:
+    exporters = ["file", "file/b"] if extra_exporter else ["file"]
+    exporters += ["prometheus"] if page else []
+    return f"""
+receivers:
+  csv: {{files: ["{folder}/in.csv"], layout: wide, follow: true, interval: 20ms}}
+processors:
+  resource: {{attributes: [{{key: a, value: "{processor}", action: upsert}}]}}
+exporters:
+  file: {{path: "{folder}/out.jsonl", flush_interval: {flush}}}
+  file/b: {{path: "{folder}/b.jsonl", flush_interval: {flush}}}
+  prometheus: {{endpoint: "127.0.0.1:{page or 1}"}}
+extensions:
+  health_check: {{endpoint: "127.0.0.1:{health}"}}
+service:
+  extensions: [health_check]
+  telemetry:
+    logs: {{level: {level}, sampling: {{enabled: false}}}}
+    metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {own}}}}}}}}}]}}
+  pipelines:
+    p:
+      receivers: [csv]
+      processors: [{"resource" if processor else ""}]
+      exporters: [{", ".join(exporters)}]
+"""
+
+
+def variants(folder: Path, one: int, other: int, page: int) -> list[str]:
+    """Configurations that differ in every kind of component, and exchange the ports of three of them."""
+    return [
+        config(folder, own=one, health=other, page=page),
+        config(folder, own=one, health=other, processor="x", page=page),
+        config(folder, own=other, health=one, processor="x", page=page, level="debug"),
+        config(folder, own=other, health=page, processor="y", page=one, flush="30ms"),
+        config(folder, own=one, health=page, processor="y", extra_exporter=True, page=other),
+        config(folder, own=one, health=page, processor="", flush="30ms"),
+        config(folder, own=one, health=other, processor="", extra_exporter=True, flush="40ms"),
+    ]
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.soak)])
+def test_reloads_under_load_lose_repeat_and_leak_nothing(tmp_path: Path, count: int) -> None:
+    texts = variants(tmp_path, *free_ports(3))
+    with Load(tmp_path / "in.csv") as load, collector(tmp_path, texts[0]) as running:
+        for text in (*texts, texts[0]):  # each way once, so that everything is imported and every thread is there
+            running.configure(text)
+            running.reload()
+        first = running.resources()
+        for number in range(count):
+            running.configure(texts[number % len(texts)])
+            running.reload()
+        running.configure(texts[0])
+        running.reload()
+        wait_for(lambda: running.resources()["descriptors"] <= first["descriptors"] + 2)
+        last = running.resources()
+        load.stop()
+        has_written(tmp_path / "out.jsonl", load.count)
+        assert "\terror\t" not in running.log
+        assert running.end() == 0, running.log
+    print(f"{count} reloads, {load.count} rows, from {first} to {last}")
+    found = written(tmp_path / "out.jsonl")
+    assert sorted(found) == [float(row) for row in range(load.count)]
+    assert set(found.values()) == {1}
+    assert set(written(tmp_path / "b.jsonl").values()) == {1}
+    assert last["threads"] <= first["threads"] + 2
+    assert "could not deliver" not in running.log
+
+
+class Backend(ThreadingHTTPServer):
+    """An OTLP backend that collects the values it receives."""
+
+    def __init__(self) -> None:
+        values: Counter[float] = Counter()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                values.update(values_of(ExportMetricsServiceRequest.FromString(body)))
+                self.send_response(200)
+                self.send_header("content-type", "application/x-protobuf")
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.values = values
+
+    def __enter__(self) -> "Backend":
+        threading.Thread(target=self.serve_forever).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+TO_BACKEND = """
+receivers: {csv: {files: ["%s/in.csv"], layout: wide, follow: true, interval: 20ms, batch_size: 50}}
+exporters:
+  otlp_http: {endpoint: "http://127.0.0.1:%d", compression: none, encoding: proto, sending_queue: {%s}}
+extensions: {file_storage: {directory: "%s/storage", create_directory: true}}
+service:
+  extensions: [file_storage]
+  telemetry: {metrics: {level: none}, logs: {sampling: {enabled: false}}}
+  pipelines: {p: {receivers: [csv], exporters: [otlp_http]}}
+"""
+
+
+def to_backend(folder: Path, port: int, queue: str) -> str:
+    return TO_BACKEND % (folder, port, queue, folder)
+
+
+@pytest.mark.parametrize("queue", ["", "storage: file_storage"], ids=["memory", "durable"])
+@pytest.mark.parametrize("after", ["same", "storage: file_storage"])
+def test_a_corrected_endpoint_rescues_the_whole_queue_of_a_dead_exporter(
+    tmp_path: Path, queue: str, after: str
+) -> None:
+    (closed,) = free_ports(1)
+    rows = 4000
+    (tmp_path / "in.csv").write_text(HEADER + "".join(f"{1767225600 + row},0,node,{row}\n" for row in range(rows)))
+    with Backend() as backend, collector(tmp_path, to_backend(tmp_path, closed, queue)) as running:
+        running.logs("Export failed")
+        running.configure(to_backend(tmp_path, backend.server_port, queue if after == "same" else after))
+        running.reload()
+        wait_for(lambda: backend.values.total() >= rows)
+        assert running.end() == 0
+        assert sorted(backend.values) == [float(row) for row in range(rows)]
+        assert set(backend.values.values()) == {1}
+
+
+def test_a_typo_changes_nothing_and_names_the_mistake(tmp_path: Path) -> None:
+    own, health = free_ports(2)
+    text = config(tmp_path, own=own, health=health)
+    with Load(tmp_path / "in.csv"), collector(tmp_path, text) as running:
+        running.configure(text.replace("layout: wide", "layuot: wide"))
+        running.process.send_signal(signal.SIGHUP)
+        running.logs("Reload refused; the running configuration stays in use")
+        running.logs('did you mean "layout"?')
+        before = written(tmp_path / "out.jsonl").total()
+        wait_for(lambda: written(tmp_path / "out.jsonl").total() > before)
+        assert status(own) == 200
+        assert "Reload re" not in running.log.replace("Reload refused", "")
+
+
+def test_a_taken_port_rolls_back_and_the_old_port_answers_again(tmp_path: Path) -> None:
+    own, health = free_ports(2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        Load(tmp_path / "in.csv") as load,
+        collector(tmp_path, config(tmp_path, own=own, health=health)) as running,
+    ):
+        port = taken.getsockname()[1]
+        for _ in range(3):
+            running.configure(config(tmp_path, own=health, health=port, processor="x", flush="30ms"))
+            running.process.send_signal(signal.SIGHUP)
+            running.logs("The previous configuration runs again.", 1 + running.log.count("runs again."))
+        assert f"cannot listen on 127.0.0.1:{port}: another program has this port" in running.log
+        assert (status(own), status(health)) == (200, 404)
+        load.stop()
+        has_written(tmp_path / "out.jsonl", load.count)
+        assert running.end() == 0
+    found = written(tmp_path / "out.jsonl")
+    assert sorted(found) == [float(row) for row in range(load.count)]
+    assert set(found.values()) == {1}
+
+
+def test_two_components_swap_their_ports(tmp_path: Path) -> None:
+    one, other = free_ports(2)
+    (tmp_path / "in.csv").write_text(HEADER)
+    with collector(tmp_path, config(tmp_path, own=one, health=other)) as running:
+        assert (status(one), status(other)) == (200, 404)
+        running.configure(config(tmp_path, own=other, health=one))
+        running.reload()
+        assert (status(one), status(other)) == (404, 200)
+
+
+def awaits_sighup(process: "subprocess.Popen[str]") -> bool:
+    """Whether SIGHUP is blocked or handled: from the first line of the program on."""
+    states = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in states if line.startswith(("SigBlk", "SigCgt"))]
+    return any(mask & 1 << signal.SIGHUP - 1 for mask in masks)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.2, 0.4, 0.7])
+def test_sighup_during_the_start_is_safe(tmp_path: Path, after: float) -> None:
+    own, health = free_ports(2)
+    write_config(tmp_path, config(tmp_path, own=own, health=health))
+    with Load(tmp_path / "in.csv") as load:
+        running = Collector(tmp_path)
+        wait_for(lambda: awaits_sighup(running.process))
+        time.sleep(after)
+        for _ in range(5):
+            running.process.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        running.logs("Reloaded the configuration")
+        load.stop()
+        has_written(tmp_path / "out.jsonl", load.count)
+        assert running.end() == 0
+
+
+def test_many_signals_in_quick_succession_end_with_the_newest_configuration(tmp_path: Path) -> None:
+    own, health, newest = free_ports(3)
+    (tmp_path / "in.csv").write_text(HEADER)
+    with collector(tmp_path, config(tmp_path, own=own, health=health)) as running:
+        for number in range(50):
+            running.configure(config(tmp_path, own=own, health=health, flush=f"{number + 10}ms"))
+            running.process.send_signal(signal.SIGHUP)
+        running.configure(config(tmp_path, own=own, health=newest))
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: status(newest) == 404)
+        assert status(health) is None
+        assert running.log.count("Reloaded the configuration") < 50
+
+
+def test_a_stop_during_a_reload_ends_the_collector_with_all_data_delivered(tmp_path: Path) -> None:
+    own, health = free_ports(2)
+    with Load(tmp_path / "in.csv") as load, collector(tmp_path, config(tmp_path, own=own, health=health)) as running:
+        wait_for(lambda: written(tmp_path / "out.jsonl"))
+        load.stop()
+        has_written(tmp_path / "out.jsonl", load.count)
+        running.configure(config(tmp_path, own=health, health=own, flush="1s", processor="x"))
+        running.process.send_signal(signal.SIGHUP)
+        assert running.end() == 0
+        assert set(written(tmp_path / "out.jsonl").values()) == {1}
+        assert "Stopped." in running.log
+
+
+def test_the_log_level_changes_without_a_restart(tmp_path: Path) -> None:
+    own, health = free_ports(2)
+    (tmp_path / "in.csv").write_text(HEADER)
+    with collector(tmp_path, config(tmp_path, own=own, health=health)) as running:
+        running.configure(config(tmp_path, own=own, health=health, level="error"))
+        running.process.send_signal(signal.SIGHUP)
+        running.logs("Reload keeps extensions::health_check, exporters::file, receivers::csv.")
+        running.configure(config(tmp_path, own=own, health=health, level="error", flush="1ms"))
+        time.sleep(0.2)
+        before = running.log
+        running.process.send_signal(signal.SIGHUP)
+        running.process.send_signal(signal.SIGHUP)
+        assert running.end() == 0
+        assert "Reload restarts" not in running.log.removeprefix(before)
+
+
+class ConfigMap:
+    """A folder as Kubernetes mounts it: the files are links through `..data`, which is exchanged at once."""
+
+    def __init__(self, folder: Path, text: str) -> None:
+        self.folder = folder
+        self._version = 0
+        self.update(text)
+        for name in ("config.yaml", "endpoint"):
+            (folder / name).symlink_to(Path("..data") / name)
+
+    def update(self, text: str, endpoint: str = "") -> None:
+        self._version += 1
+        data = self.folder / f"..{self._version}"
+        data.mkdir()
+        (data / "config.yaml").write_text(text)
+        (data / "endpoint").write_text(endpoint)
+        os.utime(data / "config.yaml", (1, 1))  # all versions have the same time and perhaps the same size
+        (self.folder / "..data_tmp").symlink_to(data.name)
+        (self.folder / "..data_tmp").replace(self.folder / "..data")
+
+
+def test_watch_notices_a_configmap_that_kubernetes_exchanges_and_files_that_the_configuration_names(
+    tmp_path: Path,
+) -> None:
+    own, one, other, third = free_ports(4)
+    (tmp_path / "in.csv").write_text(HEADER)
+    (tmp_path / "mounted").mkdir()
+    text = config(tmp_path, own=own, health=one)
+    configmap = ConfigMap(tmp_path / "mounted", text)
+    (tmp_path / "config.yaml").symlink_to(tmp_path / "mounted" / "config.yaml")
+    running = Collector(tmp_path, "--watch")
+    try:
+        running.logs("Everything is ready")
+        configmap.update(text.replace(f"127.0.0.1:{one}", f"127.0.0.1:{other}"))
+        wait_for(lambda: status(other) == 404)
+        assert status(one) is None
+        referring = text.replace(f"127.0.0.1:{one}", f"${{file:{tmp_path}/mounted/endpoint}}")
+        configmap.update(referring, endpoint=f"127.0.0.1:{one}")
+        wait_for(lambda: status(one) == 404)
+        configmap.update(referring, endpoint=f"127.0.0.1:{third}")
+        wait_for(lambda: status(third) == 404)
+        assert running.log.count("Reload restarts extensions::health_check (changed: endpoint).") == 3
+    finally:
+        assert running.end() == 0
+
+
+EBPF = """
+receivers: {ebpf: {interval: %s}}
+exporters: {debug: {}, debug/b: {}}
+service:
+  telemetry: {metrics: {level: none}, logs: {sampling: {enabled: false}}}
+  pipelines: {p: {receivers: [ebpf], exporters: [%s]}}
+"""
+
+
+def bpf_objects(process: "subprocess.Popen[str]") -> int:
+    """The open programs, maps and links of the kernel."""
+    found = 0
+    for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += "bpf" in str(descriptor.readlink())
+    return found
+
+
+def test_a_kept_ebpf_receiver_keeps_its_objects_and_a_restarted_one_leaks_none(tmp_path: Path) -> None:
+    require_ebpf()
+    with collector(tmp_path, EBPF % ("5s", "debug")) as running:
+        wait_for(lambda: bpf_objects(running.process))
+        time.sleep(1)
+        first = bpf_objects(running.process)
+        for number in range(4):
+            running.configure(EBPF % ("5s", ["debug/b", "debug"][number % 2]))
+            running.reload()
+        assert bpf_objects(running.process) == first
+        assert "restarts receivers::ebpf" not in running.log
+        for number in range(6):
+            running.configure(EBPF % (["6s", "5s"][number % 2], "debug"))
+            running.reload()
+            wait_for(lambda: bpf_objects(running.process) == first)
+        assert running.log.count("Reload restarts receivers::ebpf (changed: interval).") == 6
