@@ -63,7 +63,7 @@ class RequestFailure(ZernelError):
 
 
 def busy(refused: Refused) -> RequestFailure:
-    """Downstream accepts nothing now, or the receiver holds too much. The sender tries again."""
+    """Downstream accepts nothing now. The sender tries again."""
     message = str(refused) or "the collector accepts nothing at the moment"
     return RequestFailure(
         message, "refused", Code.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE, refused.after or _LEAST_WAIT
