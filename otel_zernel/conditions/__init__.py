@@ -22,9 +22,9 @@ from otel_zernel.conditions.item import Item
 from otel_zernel.conditions.layout import LAYOUTS, Layout
 from otel_zernel.conditions.patterns import Pattern, expand
 from otel_zernel.conditions.syntax import (
-    Call,
     Constant,
     FieldPath,
+    FunctionCall,
     ValueList,
     ValueNode,
     parse_condition,
@@ -36,12 +36,12 @@ __all__ = [
     "CONTEXTS_OF",
     "LAYOUTS",
     "AttributeMatch",
-    "Call",
     "Condition",
     "ConditionFailed",
     "Constant",
     "Context",
     "FieldPath",
+    "FunctionCall",
     "InvalidCondition",
     "InvalidPattern",
     "Item",

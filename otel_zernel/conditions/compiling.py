@@ -25,11 +25,11 @@ from otel_zernel.conditions.item import Item
 from otel_zernel.conditions.syntax import (
     AllOf,
     AnyOf,
-    Call,
     Comparison,
     ConditionNode,
     Constant,
     FieldPath,
+    FunctionCall,
     Negation,
     ValueList,
     ValueNode,
@@ -87,7 +87,7 @@ class Values:
                 return lambda item: not inner(item)
             case Comparison():
                 return _comparison(self.value(node.left), node.operation, node.right, self.value(node.right))
-            case Call():
+            case FunctionCall():
                 return self._boolean(node)
             case Constant():
                 return lambda item: node.value is True
@@ -103,7 +103,7 @@ class Values:
             case ValueList():
                 readers = [self.value(one) for one in node.values]
                 return lambda item: [read(item) for read in readers]
-            case Call():
+            case FunctionCall():
                 return self._call(node, self._converter(node))
 
     def resolve(self, path: FieldPath) -> tuple[Context, str]:
@@ -146,13 +146,13 @@ class Values:
         message, read = message_of(context), fields[name]
         return _indexed(lambda item: read(message(item)), list(path.keys))
 
-    def _boolean(self, call: Call) -> Test:
+    def _boolean(self, call: FunctionCall) -> Test:
         converter = self._converter(call)
         if not converter.boolean:
             raise self.mistake(f"compare the result of {call.name}, for example with ==", call)
         return self._call(call, converter)
 
-    def _converter(self, call: Call) -> Converter:
+    def _converter(self, call: FunctionCall) -> Converter:
         if call.name not in CONVERTERS:
             hint = suggestion(call.name, CONVERTERS, "functions")
             raise self.mistake(f"the function {quoted(call.name)} is not supported{hint}", call)
@@ -162,7 +162,7 @@ class Values:
             raise self.mistake(f"{call.name} has {len(call.arguments)} arguments; it needs: {needed}", call)
         return converter
 
-    def _call(self, call: Call, converter: Converter) -> Reader:
+    def _call(self, call: FunctionCall, converter: Converter) -> Reader:
         if converter.context:
             if self._given and self._given != converter.context:
                 raise self.mistake(f"{call.name} is for conditions on a {converter.context}", call)
@@ -174,7 +174,7 @@ class Values:
         except ValueError as error:
             raise self.mistake(str(error), call) from None
 
-    def _argument(self, call: Call, name: str, node: ValueNode) -> Reader | str:
+    def _argument(self, call: FunctionCall, name: str, node: ValueNode) -> Reader | str:
         if name not in CONSTANT_ARGUMENTS:
             return self.value(node)
         if not isinstance(node, Constant) or not isinstance(node.value, str):

@@ -43,7 +43,7 @@ class FieldPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A function and its arguments."""
 
     name: str
@@ -57,7 +57,7 @@ class ValueList:
     position: int
 
 
-ValueNode = Constant | FieldPath | Call | ValueList
+ValueNode = Constant | FieldPath | FunctionCall | ValueList
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class AnyOf:
     parts: tuple["ConditionNode", ...]
 
 
-ConditionNode = AnyOf | AllOf | Negation | Comparison | Call | Constant
+ConditionNode = AnyOf | AllOf | Negation | Comparison | FunctionCall | Constant
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """`set(attributes["k"], "v") where name == "x"`."""
 
-    editor: Call
+    editor: FunctionCall
     where: ConditionNode | None
 
 
@@ -105,7 +105,7 @@ def parse_statement(text: str) -> Statement:
     """The tree of a statement. Raises `InvalidCondition`."""
     parser = _Parser(text)
     editor = parser.value()
-    if not isinstance(editor, Call):
+    if not isinstance(editor, FunctionCall):
         raise InvalidCondition("a statement must begin with a function, such as set(...)", text, editor.position)
     where = parser.either() if parser.skip("where") else None
     parser.expect_end()
@@ -151,7 +151,7 @@ class _Parser:
         if self._peek.text in OPERATORS:
             operation = self._take().text
             return Comparison(left, operation, self.value())
-        if isinstance(left, Call) or (isinstance(left, Constant) and isinstance(left.value, bool)):
+        if isinstance(left, FunctionCall) or (isinstance(left, Constant) and isinstance(left.value, bool)):
             return left
         raise self._error("expected one of == != < <= > >=")
 
@@ -184,7 +184,7 @@ class _Parser:
         if word.text in ("true", "false", "nil"):
             return Constant({"true": True, "false": False, "nil": None}[word.text], word.position)
         if self.skip("("):
-            return Call(word.text, self._values(")"), word.position)
+            return FunctionCall(word.text, self._values(")"), word.position)
         if word.text[0].isupper():
             return self._enum(word)
         names = [word.text]

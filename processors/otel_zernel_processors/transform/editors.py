@@ -7,10 +7,10 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from otel_zernel.conditions import (
-    Call,
     Constant,
     Context,
     FieldPath,
+    FunctionCall,
     Item,
     Pattern,
     Value,
@@ -33,7 +33,7 @@ class Edit:
     """The only context in which it may be used; None for all."""
 
 
-def _arguments(values: Values, call: Call, *names: str) -> tuple[ValueNode, ...]:
+def _arguments(values: Values, call: FunctionCall, *names: str) -> tuple[ValueNode, ...]:
     """The arguments. Raises `InvalidCondition` if there are more or less."""
     if len(call.arguments) != len(names):
         needed = ", ".join(names) or "none"
@@ -41,13 +41,13 @@ def _arguments(values: Values, call: Call, *names: str) -> tuple[ValueNode, ...]
     return call.arguments
 
 
-def _text(values: Values, call: Call, node: ValueNode) -> str:
+def _text(values: Values, call: FunctionCall, node: ValueNode) -> str:
     if not isinstance(node, Constant) or not isinstance(node.value, str):
         raise values.mistake(f"{call.name} needs a text in double quotes here", node)
     return node.value
 
 
-def _path(values: Values, call: Call, node: ValueNode) -> FieldPath:
+def _path(values: Values, call: FunctionCall, node: ValueNode) -> FieldPath:
     if not isinstance(node, FieldPath):
         raise values.mistake(f"{call.name} needs a field here, such as attributes", node)
     return node
@@ -62,7 +62,7 @@ class WritableField:
     write: Write
 
 
-def _field(values: Values, call: Call, node: ValueNode) -> WritableField:
+def _field(values: Values, call: FunctionCall, node: ValueNode) -> WritableField:
     """The field that a path names. Raises `InvalidCondition` if it cannot be changed."""
     path = _path(values, call, node)
     context, name = values.resolve(path)
@@ -78,7 +78,7 @@ def _field(values: Values, call: Call, node: ValueNode) -> WritableField:
     return WritableField(message, read, writers[name])
 
 
-def _attributes(values: Values, call: Call, node: ValueNode) -> Callable[[Item], Any]:
+def _attributes(values: Values, call: FunctionCall, node: ValueNode) -> Callable[[Item], Any]:
     """The function from an item to the message whose attributes are meant."""
     path = _path(values, call, node)
     values.value(path)  # checks the name
@@ -88,7 +88,7 @@ def _attributes(values: Values, call: Call, node: ValueNode) -> Callable[[Item],
     return message_of(context)
 
 
-def _set(values: Values, call: Call) -> Edit:
+def _set(values: Values, call: FunctionCall) -> Edit:
     """`set(field, value)`. A value of nil changes nothing."""
     target, node = _arguments(values, call, "field", "value")
     field, new = _field(values, call, target), values.value(node)
@@ -115,17 +115,17 @@ def _deleting(message: Callable[[Item], Any], is_deleted: Callable[[str], bool])
     return Edit(lambda item: any(is_deleted(pair.key) for pair in message(item).attributes), apply)
 
 
-def _delete_key(values: Values, call: Call) -> Edit:
+def _delete_key(values: Values, call: FunctionCall) -> Edit:
     target, key = _arguments(values, call, "attributes", "key")
     return _deleting(_attributes(values, call, target), _text(values, call, key).__eq__)
 
 
-def _delete_matching_keys(values: Values, call: Call) -> Edit:
+def _delete_matching_keys(values: Values, call: FunctionCall) -> Edit:
     target, pattern = _arguments(values, call, "attributes", "pattern")
     return _deleting(_attributes(values, call, target), Pattern(_text(values, call, pattern)).is_found_in)
 
 
-def _keep_keys(values: Values, call: Call) -> Edit:
+def _keep_keys(values: Values, call: FunctionCall) -> Edit:
     target, keys = _arguments(values, call, "attributes", "keys")
     if not isinstance(keys, ValueList):
         raise values.mistake('keep_keys needs a list of keys: ["a", "b"]', keys)
@@ -133,13 +133,13 @@ def _keep_keys(values: Values, call: Call) -> Edit:
     return _deleting(_attributes(values, call, target), lambda key: key not in kept)
 
 
-def _keep_matching_keys(values: Values, call: Call) -> Edit:
+def _keep_matching_keys(values: Values, call: FunctionCall) -> Edit:
     target, pattern = _arguments(values, call, "attributes", "pattern")
     found = Pattern(_text(values, call, pattern)).is_found_in
     return _deleting(_attributes(values, call, target), lambda key: not found(key))
 
 
-def _replace_pattern(values: Values, call: Call) -> Edit:
+def _replace_pattern(values: Values, call: FunctionCall) -> Edit:
     """`replace_pattern(field, "expression", "replacement")`, with `$1` for groups. Other types than text stay."""
     target, pattern, replacement = _arguments(values, call, "field", "pattern", "replacement")
     field, new = _field(values, call, target), _text(values, call, replacement)
@@ -157,7 +157,7 @@ def _replace_pattern(values: Values, call: Call) -> Edit:
     return Edit(changes, apply)
 
 
-def _replace_all_patterns(values: Values, call: Call) -> Edit:
+def _replace_all_patterns(values: Values, call: FunctionCall) -> Edit:
     """`replace_all_patterns(attributes, "value", "expression", "replacement")`, or with "key" for the names."""
     target, mode, pattern, replacement = _arguments(values, call, "attributes", "mode", "pattern", "replacement")
     message, new = _attributes(values, call, target), _text(values, call, replacement)
@@ -184,7 +184,7 @@ def _replace_all_patterns(values: Values, call: Call) -> Edit:
     return Edit(lambda item: bool(changed_ones(item)), apply)
 
 
-def _limit(values: Values, call: Call) -> Edit:
+def _limit(values: Values, call: FunctionCall) -> Edit:
     """`limit(attributes, 10, ["a"])`: keeps so many attributes, these first, then the others in their order."""
     target, node, keys = _arguments(values, call, "attributes", "limit", "priority_keys")
     message, most = _attributes(values, call, target), _natural(values, call, node)
@@ -201,14 +201,14 @@ def _limit(values: Values, call: Call) -> Edit:
     return Edit(lambda item: len(message(item).attributes) > most, apply)
 
 
-def _natural(values: Values, call: Call, node: ValueNode) -> int:
+def _natural(values: Values, call: FunctionCall, node: ValueNode) -> int:
     number = node.value if isinstance(node, Constant) else None
     if type(number) is not int or number < 0:
         raise values.mistake(f"{call.name} needs a number here, 0 or more", node)
     return number
 
 
-def _truncate_all(values: Values, call: Call) -> Edit:
+def _truncate_all(values: Values, call: FunctionCall) -> Edit:
     """`truncate_all(attributes, 100)`: cuts texts to so many bytes, without breaking a character."""
     target, node = _arguments(values, call, "attributes", "limit")
     message, limit = _attributes(values, call, target), _natural(values, call, node)
@@ -223,7 +223,7 @@ def _truncate_all(values: Values, call: Call) -> Edit:
     return Edit(lambda item: any(True for _ in long_ones(item)), apply)
 
 
-def _sum_to_gauge(values: Values, call: Call) -> Edit:
+def _sum_to_gauge(values: Values, call: FunctionCall) -> Edit:
     _arguments(values, call)
 
     def apply(item: Item) -> None:
@@ -236,7 +236,7 @@ def _sum_to_gauge(values: Values, call: Call) -> Edit:
     return Edit(lambda item: item.metric.HasField("sum"), apply, "metric")
 
 
-def _gauge_to_sum(values: Values, call: Call) -> Edit:
+def _gauge_to_sum(values: Values, call: FunctionCall) -> Edit:
     """`convert_gauge_to_sum("cumulative", true)`: the temporality, and whether the sum is monotonic."""
     kind, monotonic = _arguments(values, call, "temporality", "is_monotonic")
     temporality = f"AGGREGATION_TEMPORALITY_{_text(values, call, kind).upper()}"
@@ -257,7 +257,7 @@ def _gauge_to_sum(values: Values, call: Call) -> Edit:
     return Edit(lambda item: item.metric.HasField("gauge"), apply, "metric")
 
 
-EDITORS: Mapping[str, Callable[[Values, Call], Edit]] = {
+EDITORS: Mapping[str, Callable[[Values, FunctionCall], Edit]] = {
     "convert_gauge_to_sum": _gauge_to_sum,
     "convert_sum_to_gauge": _sum_to_gauge,
     "delete_key": _delete_key,
