@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.component import Context
@@ -33,7 +33,8 @@ class Consumers:
         self._arrived = asyncio.Event()
         """Set when the queue may have an entry."""
         self._moved = asyncio.Event()
-        """Set when an entry leaves the queue or a request is settled."""
+        """Set when an entry leaves the queue, a request is settled, or an attempt fails."""
+        sender.progress.on_failure = self._moved.set
         self._gathering = asyncio.Lock()
         self._flush: asyncio.Timeout | None = None
         self._draining = False
@@ -67,13 +68,16 @@ class Consumers:
         self._sender.cut()
         await cancel_and_wait(self._tasks)
 
-    async def drain(self, queue: Queue) -> None:
-        """Returns when every queued batch is delivered or given up. Requests no longer wait for `min_size`."""
+    async def drain(self, queue: Queue, may_stop: Callable[[], bool]) -> None:
+        """Returns when every queued batch is delivered or given up, or when `may_stop` is true.
+
+        Requests no longer wait for `min_size`.
+        """
         self._draining = True
         self._sender.drain()
         if self._flush and not self._flush.expired():
             self._flush.reschedule(0)
-        while queue.size or self.in_flight:
+        while (queue.size or self.in_flight) and not may_stop():
             await self.wait_for_move()
 
     async def wait_for_move(self) -> None:

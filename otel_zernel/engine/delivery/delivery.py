@@ -168,8 +168,14 @@ class Delivery:
         self._metrics.enqueue_failed(batch)
 
     async def drain(self) -> None:
-        """Returns when every queued batch is delivered or given up. Requests no longer wait for `min_size`."""
-        await self._consumers.drain(self.queue)
+        """Returns when every queued batch is delivered or given up. Requests no longer wait for `min_size`.
+
+        Also returns if the exporter fails and every batch is on the disk, where it stays for the next start.
+        """
+        await self._consumers.drain(self.queue, self._may_stop_draining)
+
+    def _may_stop_draining(self) -> bool:
+        return self.durable and not self.undelivered().total and self._sender.progress.is_hopeless
 
     def undelivered(self) -> ItemCount:
         """The items that would end with the process: queued or in flight, and not on the disk."""

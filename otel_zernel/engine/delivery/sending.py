@@ -69,6 +69,7 @@ class Sender:
     def drain(self) -> None:
         """Ends the running waits early, for one more attempt before the shutdown timeout."""
         self._draining.set()
+        self.progress.drain()
 
     async def settle(self) -> None:
         """Lets the running attempts end. A batch that fails from now on raises `Interrupted`, and is not lost."""

@@ -230,11 +230,10 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
 
 def _report(damage: Damage, context: Context) -> None:
     if damage.records:
-        details = (damage.records, damage.bytes, damage.reason)
-        context.logger.error("The queue's storage is damaged: lost at least %d batches in %d bytes: %s", *details)
-        context.drop(damage.records, "damaged")
+        context.logger.error("The queue's storage is damaged: %s", damage)
+        context.drop(damage.items, "damaged")
     else:
-        context.logger.info("The queue's storage ended in an unfinished batch, which was not accepted yet.")
+        context.logger.info("The queue's storage was repaired; no accepted batch is missing: %s", damage)
 
 
 def _bug(error: BaseException) -> BaseException | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from otel_zernel.authentication import server_authenticator
 from otel_zernel.component import Context, Emit, Receiver
+from otel_zernel.net.access import warn_if_open
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.serving import serve
 from otel_zernel.net.tls import ServerTls
@@ -52,6 +53,7 @@ class OtlpReceiver(Receiver):
         section = f"{self.context.path}::protocols::grpc"
         place = await resolve(config, f"{section}::endpoint")
         authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
+        self._warn_if_open(place, config, section)
         async with AsyncExitStack() as stack:
             tls = await self._tls(config.tls, section, stack)
             listener = stack.enter_context(listening(place, f"{section}::endpoint"))
@@ -67,10 +69,16 @@ class OtlpReceiver(Receiver):
         place: Any = await resolve(config, f"{section}::endpoint")
         authenticator = server_authenticator(config.auth, self.context, f"{section}::auth")
         app = HttpApp(config, intake, authenticator)
+        self._warn_if_open(place, config, section)
         async with AsyncExitStack() as stack:
             tls = await self._tls(config.tls, section, stack)
             server = serve(app, place, f"{section}::endpoint", tls=tls.context if tls else None, limits=_limits(config))
             yield await stack.enter_async_context(server)
+
+    def _warn_if_open(self, place: Address | Path, config: GrpcConfig | HttpConfig, section: str) -> None:
+        tls = config.tls
+        auth = config.auth is not None or bool(tls and tls.client_ca_file)
+        warn_if_open(place, f"{section}::endpoint", self.context.logger, tls=tls is not None, auth=auth)
 
     async def _tls(self, config: ServerTlsConfig | None, section: str, stack: AsyncExitStack) -> ServerTls | None:
         if config is None:

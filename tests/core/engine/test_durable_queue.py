@@ -253,10 +253,10 @@ async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_
 
 async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
-    machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log"), Damage(0, 12, "an unfinished record"))
+    machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log", 12), Damage(0, 12, "an unfinished record"))
     async with machine.run() as (it, _):
-        assert losses_of(it.sinks[0]) == {"damaged": 3}
-    assert "lost at least 3 batches in 700 bytes: wrong checksum in 1.log" in caplog.text
+        assert losses_of(it.sinks[0]) == {"damaged": 12}
+    assert "lost 3 stored batches: wrong checksum in 1.log" in caplog.text
 
 
 async def test_batches_older_than_max_age_are_dropped_and_counted() -> None:
@@ -384,3 +384,27 @@ async def _random_run(steps: list[str]) -> None:
         arrived += values_of(sink.batches)
     assert acknowledged <= set(arrived)
     assert not disk.data
+
+
+async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in (1.0, 2.0):
+            await emit(batch_of(value))
+        await until(lambda: it.sinks[0].attempts == 1)
+        await asyncio.wait_for(delivery.drain(), 10)
+        assert it.sinks[0].attempts == 2
+        assert delivery.stored() == ItemCount(points=2)
+
+
+async def test_a_drain_waits_for_a_backend_that_answers() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        it.sinks[0].failures = [Retryable("down")]
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in (1.0, 2.0):
+            await emit(batch_of(value))
+        await asyncio.wait_for(delivery.drain(), 10)
+        assert (len(it.sinks[0].batches), machine.disk.data) == (2, {})
