@@ -19,7 +19,7 @@ from otel_zernel_receivers.ebpf.probed_file import ProbedFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.probes.marks import Mark, sentence
-from otel_zernel_receivers.ebpf.probes.search import Find, Search, Searched
+from otel_zernel_receivers.ebpf.probes.search import Find, PlaceSearch, Searched
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scan, as_text
@@ -59,7 +59,7 @@ class ProbedFiles:
     ) -> None:
         """`most` is the number of descriptors that the probes may have, by default `most_descriptors()`."""
         self._bpf, self._mode, self._context = bpf, mode, context
-        self._search = Search(at_any_cost=at_any_cost, find=find)
+        self._search = PlaceSearch(at_any_cost=at_any_cost, find=find)
         self._most = most_descriptors() if most is None else most
         self._sizes: dict[FileIdentity, int] = {}
         """The descriptors that are reserved for each probed file."""

@@ -28,7 +28,7 @@ class Searched:
     result: Callable[[], AttachPoints]
 
 
-class Search:
+class PlaceSearch:
     """The files that are being searched. One thread at a time may use it."""
 
     def __init__(self, *, at_any_cost: bool, find: Find = find_attach_points) -> None:

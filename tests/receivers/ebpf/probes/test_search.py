@@ -10,7 +10,7 @@ import pytest
 
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.probes.libraries import AttachPoints
-from otel_zernel_receivers.ebpf.probes.search import MOST, Search
+from otel_zernel_receivers.ebpf.probes.search import MOST, PlaceSearch
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.mappings import LocatedFile, Mapping
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, UsedFile
@@ -46,7 +46,7 @@ def used(path: Path, number: int) -> UsedFile:
     return UsedFile(MappedLibrary.CUDART, mapping, LocatedFile(FileIdentity(1, number), str(path)))
 
 
-def begin(search: Search, folder: Path, content: str, number: int = 1) -> None:
+def begin(search: PlaceSearch, folder: Path, content: str, number: int = 1) -> None:
     path = folder / f"{number}"
     path.write_text(content)
     fd = os.open(path, os.O_RDONLY)
@@ -55,7 +55,7 @@ def begin(search: Search, folder: Path, content: str, number: int = 1) -> None:
 
 
 def test_a_slow_file_is_not_waited_for_and_comes_later(tmp_path: Path, find: SlowFind) -> None:
-    search = Search(at_any_cost=False, find=find)
+    search = PlaceSearch(at_any_cost=False, find=find)
     begin(search, tmp_path, "fast", 1)
     begin(search, tmp_path, "slow", 2)
     first = [one.used.identity for one in search.finished(5)]
@@ -69,7 +69,7 @@ def test_a_slow_file_is_not_waited_for_and_comes_later(tmp_path: Path, find: Slo
 
 def test_the_number_of_open_files_is_limited_and_all_are_closed(tmp_path: Path, find: SlowFind) -> None:
     before = set(Path("/proc/self/fd").iterdir())
-    search = Search(at_any_cost=False, find=find)
+    search = PlaceSearch(at_any_cost=False, find=find)
     for number in range(MOST):
         assert not search.is_full
         begin(search, tmp_path, "slow", number)
@@ -81,7 +81,7 @@ def test_the_number_of_open_files_is_limited_and_all_are_closed(tmp_path: Path, 
 
 
 def test_the_error_of_a_damaged_file_is_raised_where_its_result_is_read(tmp_path: Path, find: SlowFind) -> None:
-    search = Search(at_any_cost=False, find=find)
+    search = PlaceSearch(at_any_cost=False, find=find)
     begin(search, tmp_path, "damaged")
     for searched in search.finished(60):
         with pytest.raises(UnreadableElf, match="damaged"):
