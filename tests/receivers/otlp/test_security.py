@@ -192,7 +192,8 @@ async def test_a_parameter_of_the_url_can_carry_the_credentials() -> None:
         async with httpx.AsyncClient() as client:
             good = await client.post(url, params={"Authorization": f"Bearer {TOKEN}"}, content=REQUEST, headers=PROTO)
             bad = await client.post(url, params={"Authorization": "Bearer x"}, content=REQUEST, headers=PROTO)
-    assert (good.status_code, bad.status_code) == (200, 401)
+            many = await client.post(f"{url}?{'a=1&' * 101}", content=REQUEST, headers=PROTO)
+    assert (good.status_code, bad.status_code, many.status_code) == (200, 401, 401)
 
 
 async def test_an_authenticator_that_is_not_enabled_is_an_error() -> None:
@@ -220,5 +221,8 @@ async def test_refused_requests_are_counted_by_reason() -> None:
         async with grpc.aio.insecure_channel(str(receiver.addresses["grpc"])) as channel:
             with pytest.raises(grpc.aio.AioRpcError):
                 await call(channel)(b"\xff")
-        await until(lambda: len(counted) == 2)
-    assert counted == [(1, {"reason": "undecodable", "transport": name}) for name in ("http", "grpc")]
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call(channel)(bytes(5 << 20))
+        await until(lambda: len(counted) == 3)
+    reasons = (("undecodable", "http"), ("undecodable", "grpc"), ("too_large", "grpc"))
+    assert counted == [(1, {"reason": reason, "transport": transport}) for reason, transport in reasons]

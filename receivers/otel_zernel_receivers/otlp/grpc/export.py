@@ -42,11 +42,14 @@ class ExportMethod:
     def ended(self, call: Call) -> None:
         """`received` has begun the answer."""
 
+    def failed(self, failure: RequestFailure) -> None:
+        self._intake.count(failure, TRANSPORT)
+
     async def _authenticate(self, call: Call, authenticator: ServerAuthenticator) -> None:
         try:
             await check(authenticator, call.headers)
         except RequestFailure as failure:
-            self._refuse(call, failure)
+            call.fail(failure)
 
     async def _answer(self, call: Call, message: bytes, authentication: "asyncio.Task[None] | None") -> None:
         try:
@@ -56,9 +59,9 @@ class ExportMethod:
                 await self._take(call, message)
                 call.succeed(b"")
         except RequestFailure as failure:
-            self._refuse(call, failure)
+            call.fail(failure)
         except Exception:
-            self._refuse(call, unexpected())
+            call.fail(unexpected())
             raise
 
     async def _take(self, call: Call, message: bytes) -> None:
@@ -76,10 +79,6 @@ class ExportMethod:
         message = await in_thread_if_large(size, decompress, call.encoding, message, limit, "max_recv_msg_size_mib")
         call.hold.add(len(message))
         return message
-
-    def _refuse(self, call: Call, failure: RequestFailure) -> None:
-        self._intake.count(failure, TRANSPORT)
-        call.fail(failure)
 
 
 async def check(authenticator: ServerAuthenticator, headers: Mapping[str, str]) -> None:

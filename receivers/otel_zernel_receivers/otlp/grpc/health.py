@@ -7,7 +7,7 @@ and written by hand.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from otel_zernel_receivers.otlp.failures import unknown
+from otel_zernel_receivers.otlp.failures import RequestFailure, unknown, unserved
 from otel_zernel_receivers.otlp.grpc.fields import first_string
 from otel_zernel_receivers.otlp.http2 import Call, Method
 
@@ -16,6 +16,8 @@ _STATUS: Final = b"\x08"
 """Field 1, a varint."""
 SERVING: Final = _STATUS + b"\x01"
 NOT_SERVING: Final = _STATUS + b"\x02"
+_MOST_WATCHES: Final = 4096
+"""Each one takes memory and room for requests as long as its client stays."""
 _SERVICE_UNKNOWN: Final = _STATUS + b"\x03"
 
 
@@ -57,9 +59,16 @@ class _Check:
     def ended(self, call: Call) -> None:
         """`received` has answered."""
 
+    def failed(self, failure: RequestFailure) -> None:
+        """Only exports are counted."""
+
 
 class _Watch(_Check):
     def received(self, call: Call, message: bytes) -> None:
+        if len(self._health.watches) >= _MOST_WATCHES:
+            self._health.watches = {other for other in self._health.watches if not other.closed}
+        if len(self._health.watches) >= _MOST_WATCHES:
+            raise unserved("too many clients watch the health; use Check")  # clients then go on without a watch
         known = first_string(message, 1) in self._health.services
         call.send(self._health.status if known else _SERVICE_UNKNOWN)
-        self._health.watches = {other for other in self._health.watches if not other.closed} | {call}
+        self._health.watches.add(call)

@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
+from otel_zernel_receivers.otlp.failures import RequestFailure
 from otel_zernel_receivers.otlp.grpc.fields import encode_field, fields, text
 from otel_zernel_receivers.otlp.http2 import Call, Method
 
@@ -52,6 +53,9 @@ class ReflectionService:
 
     def ended(self, call: Call) -> None:
         call.succeed()
+
+    def failed(self, failure: RequestFailure) -> None:
+        """Only exports are counted."""
 
     def _answer(self, request: bytes) -> bytes:
         for number, value in fields(request):

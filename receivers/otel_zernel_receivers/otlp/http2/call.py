@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from otel_zernel_receivers.otlp.failures import RequestFailure, too_large, undecodable
-from otel_zernel_receivers.otlp.http2.limits import Http2Limits
+from otel_zernel_receivers.otlp.failures import RequestFailure, overloaded, too_large, undecodable
+from otel_zernel_receivers.otlp.http2.limits import UNREAD, Http2Limits
 from otel_zernel_receivers.otlp.http2.wire import (
     DATA,
     END_HEADERS,
@@ -42,6 +42,10 @@ class CallConnection(Protocol):
 
     write: Callable[[bytes], None]
     """Sends frames."""
+    unread: Callable[[], int]
+    """Bytes that were written, and that wait for the client to read."""
+    queued: int
+    """Bytes of answers that wait for the client's windows."""
     limits: Http2Limits
     room: Room
     now: Callable[[], float]
@@ -66,6 +70,9 @@ class Method(Protocol):
 
     def ended(self, call: "Call") -> None:
         """The client sends no more messages."""
+
+    def failed(self, failure: RequestFailure) -> None:
+        """A call ends with an error, which may arise while its message arrives. Must not raise."""
 
 
 class Call:
@@ -170,10 +177,18 @@ class Call:
         """Whether the client still sends a single message."""
         return not (self.half_closed or self.closed or self.method.streams)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request arrives or is worked on. Else the call only waits: for a question, or for a change."""
+        return not (self.method.streams or (self.half_closed and self.task is None))
+
     # What the method answers
 
     def send(self, message: bytes) -> None:
-        """Answers with a message."""
+        """Answers with a message. Raises `RequestFailure` if the client does not read its answers."""
+        if self._connection.queued + self._connection.unread() + len(message) > UNREAD:
+            self._clear_answers()
+            raise overloaded("the answers to this connection are not read")
         self._answer(message_of(message), None)
 
     def succeed(self, message: bytes | None = None) -> None:
@@ -189,6 +204,7 @@ class Call:
         """Ends the call with an error. Without an earlier message, that is one frame."""
         if self.closed:
             return
+        self.method.failed(failure)
         if self._begun:
             self._answer(b"", _status(failure))
         else:
@@ -207,18 +223,24 @@ class Call:
         if not self.closed:
             self.closed = True
             self._parts = []
-            self._answers.clear()
+            self._clear_answers()
             self._connection.forget(self)
+
+    def _clear_answers(self) -> None:
+        self._connection.queued -= sum(len(data) for data, _ in self._answers)
+        self._answers.clear()
 
     def flush(self) -> None:
         """Writes as much as the client's window allows."""
         self.waits = False
         while self._answers and not self.closed:
             data, end = self._answers.popleft()
+            self._connection.queued -= len(data)
             while data:
                 size = min(len(data), LEAST_FRAME, self.send_window, self._connection.send_window)
                 if size <= 0:
                     self._answers.appendleft((data, end))
+                    self._connection.queued += len(data)
                     self.waits = True
                     return
                 self._connection.write(frame(DATA, 0, self.id, data[:size]))
@@ -241,6 +263,7 @@ class Call:
             self._begun = True
             self._connection.write(frame(HEADERS, END_HEADERS, self.id, response_headers()))
         self._answers.append((data, end))
+        self._connection.queued += len(data)
         self.flush()
 
     def _reset(self) -> bytes:

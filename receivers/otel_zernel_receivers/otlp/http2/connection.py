@@ -37,16 +37,20 @@ class Http2Connection(asyncio.Protocol):
         room: Room,
         limits: Http2Limits,
         now: Callable[[], float],
+        began: Callable[["Http2Connection"], None],
         ended: Callable[["Http2Connection"], None],
     ) -> None:
         self.idle_since = now()
         self._opened_at = self.idle_since
         self._limits = limits
         self._now = now
+        self._began = began
+        """Called when the connection is made, after a TLS handshake."""
         self._ended = ended
         self._transport: asyncio.Transport | None = None
         self._unwritten: list[bytes] = []
-        self._streams = Streams(route, room, limits, now, self._write, self._become_idle)
+        self._unwritten_size = 0
+        self._streams = Streams(route, room, limits, now, self._write, self._unread, self._become_idle)
         self._reader = FrameReader(self._streams)
         self._write_deadline: float | None = None
         self._going_since: float | None = None
@@ -57,10 +61,16 @@ class Http2Connection(asyncio.Protocol):
         """Whether no call runs."""
         return not self._streams.calls
 
+    @property
+    def is_spare(self) -> bool:
+        """Whether no request arrives or is answered, so that the connection may be closed without harm."""
+        return not any(call.is_busy for call in self._streams.calls.values())
+
     # Callbacks of asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._began(self)
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if tls and tls.selected_alpn_protocol() != "h2":
             self.abort()
@@ -108,9 +118,14 @@ class Http2Connection(asyncio.Protocol):
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._write_all)
         self._unwritten.append(data)
+        self._unwritten_size += len(data)
+
+    def _unread(self) -> int:
+        """Bytes that were written, and that the system has not taken."""
+        return self._unwritten_size + (self._transport.get_write_buffer_size() if self._transport else 0)
 
     def _write_all(self) -> None:
-        data, self._unwritten = b"".join(self._unwritten), []
+        data, self._unwritten, self._unwritten_size = b"".join(self._unwritten), [], 0
         if data and self._transport and not self._transport.is_closing():
             self._transport.write(data)
 

@@ -14,6 +14,8 @@ NUISANCES: Final = 2000
 FORGIVEN_A_SECOND: Final = 200
 FORGIVEN_A_REQUEST: Final = 8
 """A usual request comes with a window update and a ping."""
+UNREAD: Final = 256 << 10
+"""Bytes of streamed answers that wait for a client to read them. Beyond, its calls fail."""
 CALL: Final = 2048
 """Bytes of memory that a running call takes besides its message."""
 

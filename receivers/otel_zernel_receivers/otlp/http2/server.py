@@ -110,18 +110,19 @@ class Http2Server:
             raise
 
     def _make(self) -> Http2Connection:
-        connection = Http2Connection(self._route, self._room, self._limits, self._now, self._connections.discard)
-        self._connections.add(connection)
-        return connection
+        began, ended = self._connections.add, self._connections.discard
+        return Http2Connection(self._route, self._room, self._limits, self._now, began, ended)
 
     def _make_room(self) -> bool:
         """Closes the connection that is idle longest, or that has not finished its handshake longest."""
-        idle = [connection for connection in self._connections if connection.is_idle]
-        if idle:
-            min(idle, key=lambda connection: connection.idle_since).abort()
+        spare = [connection for connection in self._connections if connection.is_spare]
+        if spare:
+            min(spare, key=lambda connection: connection.idle_since).abort()
         elif opening := next(iter(self._opening), None):
             opening.cancel()
-        return bool(idle)
+        else:
+            return False
+        return True
 
 
 @asynccontextmanager

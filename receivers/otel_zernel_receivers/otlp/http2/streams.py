@@ -48,7 +48,10 @@ _SIZES: Final = {RST_STREAM: 4, PRIORITY: 5, PING: 8, WINDOW_UPDATE: 4}
 
 
 class Streams:
-    """Handles the frames of one connection. `write` sends frames; `emptied` is called when the last call ends."""
+    """Handles the frames of one connection. `write` sends frames; `unread` is the number of bytes that it has not sent.
+
+    `emptied` is called when the last call ends.
+    """
 
     def __init__(
         self,
@@ -57,12 +60,15 @@ class Streams:
         limits: Http2Limits,
         now: Callable[[], float],
         write: Callable[[bytes], None],
+        unread: Callable[[], int],
         emptied: Callable[[], None],
     ) -> None:
         self.limits = limits
         self.room = room
         self.now = now
         self.write = write
+        self.unread = unread
+        self.queued = 0
         self.calls: dict[int, Call] = {}
         self.pings = Pings(limits, now)
         self.send_window = DEFAULT_WINDOW
@@ -197,6 +203,7 @@ class Streams:
         try:
             method = self._route(headers)
         except RequestFailure as failure:
+            self._annoy()
             self.write(refusal(stream, failure, half_closed=ends))
             return
         call = Call(stream, headers, method, self)

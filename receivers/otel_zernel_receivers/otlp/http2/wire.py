@@ -129,6 +129,10 @@ def trailers(code: int, message: str, details: bytes = b"") -> bytes:
 
 
 Headers = dict[str, str]
+_MOST_KNOWN: Final = 16
+"""Header blocks that a connection remembers. A client repeats a few."""
+_LONGEST_KNOWN: Final = 4096
+"""Characters of remembered headers. A block of 10 bytes may stand for 32 KiB."""
 
 
 class HeaderDecoder:
@@ -156,10 +160,11 @@ class HeaderDecoder:
         for name, value in pairs:
             key, text = bytes(name).decode("latin-1"), bytes(value).decode("latin-1")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        if _is_only_references(block):
-            self._known[block] = headers
-        else:
+        is_constant = _is_only_references(block)
+        if not is_constant or len(self._known) >= _MOST_KNOWN:
             self._known.clear()
+        if is_constant and sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_KNOWN:
+            self._known[block] = headers
         return headers
 
 

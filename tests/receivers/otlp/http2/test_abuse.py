@@ -1,0 +1,131 @@
+"""Clients that keep to the protocol and still want to exhaust the receiver: its memory, its room, its connections."""
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.net.serving import listen
+from otel_zernel.testing import make_context, until
+from otel_zernel.types import Address
+from otel_zernel_receivers.otlp.grpc.fields import encode_field
+from otel_zernel_receivers.otlp.grpc.health import NAME as HEALTH
+from otel_zernel_receivers.otlp.grpc.health import HealthService
+from otel_zernel_receivers.otlp.grpc.reflection import NAMES
+from otel_zernel_receivers.otlp.http2 import Http2Limits, Http2Server, serve_http2
+from otel_zernel_receivers.otlp.http2.connection import Http2Connection
+from otel_zernel_receivers.otlp.http2.wire import (
+    DATA,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    PREFACE,
+    HeaderDecoder,
+    frame,
+    message_of,
+    settings,
+)
+from otel_zernel_receivers.otlp.intake import Room
+from tests.exporters.otlp.certificates import Authority
+from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, opening, request
+from tests.receivers.otlp.serving import Recording, gauge, receiving
+
+MESSAGE = gauge().SerializeToString()
+
+
+def headers_for(path: str) -> list[tuple[str, str]]:
+    return [(name, path if name == ":path" else value) for name, value in REQUEST_HEADERS]
+
+
+WATCH = headers_for(f"/{HEALTH}/Watch")
+
+
+def test_many_different_header_blocks_take_no_memory() -> None:
+    decoder, size = HeaderDecoder(), 3900
+    decoder.decode(b"\x40\x01a\x7f" + bytes([(size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size)
+    tracemalloc.start()
+    try:
+        for number in range(2500):
+            decoder.decode(bytes([0x82 + number % 50, 0x82 + number // 50]) + b"\xbe" * 7)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1 << 20
+
+
+async def test_failed_handshakes_leave_nothing_behind(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("localhost")
+    tls = {"cert_file": files.cert_file, "key_file": files.key_file}
+    async with receiving(Recording(), {"grpc": {"endpoint": "localhost:0", "tls": tls}}) as receiver:
+        place = receiver.addresses["grpc"]
+        assert isinstance(place, Address)
+        for _ in range(20):
+            reader, writer = await asyncio.open_connection(place.host, place.port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await reader.read()
+            writer.close()
+        gc.collect()
+        await until(lambda: not any(isinstance(one, Http2Connection) for one in gc.get_objects()))
+
+
+async def test_watchers_of_the_health_do_not_take_the_room_of_requests() -> None:
+    protocols = {"grpc": {"endpoint": "localhost:0"}}
+    async with receiving(Recording(), protocols, max_in_flight_mib=9) as receiver, AsyncExitStack() as stack:
+        for _ in range(5):
+            watcher = await stack.enter_async_context(connected(receiver))
+            await watcher.send(*(request(1 + 2 * index, b"", WATCH) for index in range(1000)))
+            await _answered(watcher, 1999)
+        sender = await stack.enter_async_context(connected(receiver))
+        await sender.send(request(1, MESSAGE))
+        assert await sender.status(1) == 0
+
+
+async def _answered(client: RawClient, stream: int) -> None:
+    while (received := await client.receive()).stream != stream or received.kind not in (DATA, HEADERS):
+        pass
+
+
+async def test_a_watcher_of_the_health_gives_its_place_to_a_new_connection() -> None:
+    async with _health_server(Http2Limits(connections=1)) as place, _greeted(place) as watcher:
+        await watcher.send(request(1, b"", WATCH))
+        await watcher.until(DATA)
+        async with _greeted(place) as other:
+            await other.send(request(1, b"", headers_for(f"/{HEALTH}/Check")))
+            assert await other.status(1) == 0
+
+
+@asynccontextmanager
+async def _health_server(limits: Http2Limits) -> AsyncIterator[Address]:
+    health, logger = HealthService([]), make_context("receivers", "otlp").logger
+    methods = health.methods()
+    room = Room(1 << 20, time.monotonic)
+    server = Http2Server(lambda headers: methods[headers[":path"]], room, limits, time.monotonic, logger, None)
+    listener = listen(Address("localhost", 0), "endpoint")
+    async with serve_http2(server, listener, health.stop):
+        yield Address(*listener.getsockname()[:2])
+
+
+@asynccontextmanager
+async def _greeted(place: Address) -> AsyncIterator[RawClient]:
+    reader, writer = await asyncio.open_connection(place.host, place.port)
+    client = RawClient(reader, writer)
+    try:
+        await client.greet()
+        yield client
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("window", [0, 2**31 - 1], ids=["no window", "a large window"])
+async def test_a_client_that_does_not_read_descriptions_gets_no_more_of_them(window: int) -> None:
+    question = message_of(encode_field(4, "opentelemetry.proto.metrics.v1.Metric"))
+    protocols = {"grpc": {"endpoint": "localhost:0"}}
+    async with receiving(Recording(), protocols) as receiver, connected(receiver, greet=False) as client:
+        await client.send(PREFACE, settings({INITIAL_WINDOW_SIZE: window}))
+        asked = b"".join(frame(DATA, 0, 1, question * 100) for _ in range(10))
+        await client.send(opening(1, headers_for(f"/{NAMES[0]}/ServerReflectionInfo")), asked)
+        assert await client.status(1) == 14
