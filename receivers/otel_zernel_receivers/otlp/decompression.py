@@ -11,6 +11,11 @@ from otel_zernel_receivers.otlp.failures import RequestFailure, too_large, undec
 _WINDOW: Final = 8 << 20
 """The largest window of zstd in bytes: 8 MiB, as RFC 9659 requires for HTTP."""
 
+_MOST_MEMBERS: Final = 100
+"""Parts of a gzip body. A million empty ones in 20 MiB would take minutes."""
+_END: Final = zstandard.ZstdCompressor(write_checksum=True).compress(_MARK := b"end of the body")
+"""A frame behind the body. If the body is cut off, zstandard reports no error, but does not find this frame either."""
+
 Decompress = Callable[[bytes, int], bytes]
 """Returns at most the limit of bytes and one more. Raises `_Damaged`."""
 
@@ -39,8 +44,11 @@ def body_too_large(limit: int, key: str) -> RequestFailure:
 
 
 def _inflate(body: bytes, limit: int, window: int) -> bytes:
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     while body and size <= limit:  # gzip may have several members
+        if len(parts) >= _MOST_MEMBERS:
+            raise _Damaged(f"it has more than {_MOST_MEMBERS} members")
         decompressor = zlib.decompressobj(window)
         try:
             part = decompressor.decompress(body, limit + 1 - size)
@@ -67,10 +75,15 @@ def _zlib(body: bytes, limit: int) -> bytes:
 def _zstd(body: bytes, limit: int) -> bytes:
     decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
     try:
-        reader = decompressor.stream_reader(body, read_across_frames=True)
-        return reader.read(limit + 1)
+        reader = decompressor.stream_reader(body + _END, read_across_frames=True)
+        plain = reader.read(limit + 1 + len(_MARK))
     except zstandard.ZstdError as error:
         raise _Damaged(str(error)) from error
+    if len(plain) > limit + len(_MARK):
+        return plain
+    if not plain.endswith(_MARK):
+        raise _Damaged("it ends early")
+    return plain[: -len(_MARK)]
 
 
 _DECOMPRESSORS: Final[Mapping[str, Decompress]] = {

@@ -1,6 +1,7 @@
 """Decompression stops at its limit: 10 GB of zeros take no more memory than the limit."""
 
 import gzip
+import random
 import resource
 import zlib
 from collections.abc import Callable, Iterator
@@ -94,3 +95,17 @@ def test_a_zstd_window_beyond_8_mib_is_refused() -> None:
     body = compressor.compress(bytes(1000)) + compressor.flush()
     with pytest.raises(RequestFailure, match="not valid zstd"):
         decompress("zstd", body, LIMIT, "limit")
+
+
+@pytest.mark.parametrize("encoding", COMPRESS)
+def test_a_body_that_was_cut_off_is_not_taken_for_a_whole_one(encoding: str) -> None:
+    content = random.Random(0).randbytes(300_000)  # several blocks of zstd
+    whole = COMPRESS[encoding](content)
+    for size in (len(whole) - 1, len(whole) - 4, 150_000, 10):
+        with pytest.raises(RequestFailure, match="is not valid"):
+            decompress(encoding, whole[:size], LIMIT, "limit")
+
+
+def test_a_gzip_body_of_very_many_members_is_refused_at_once() -> None:
+    with pytest.raises(RequestFailure, match="more than 100 members"):
+        decompress("gzip", gzip.compress(b"") * 20_000, LIMIT, "limit")

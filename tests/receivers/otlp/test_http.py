@@ -146,7 +146,7 @@ async def test_an_undecodable_request_is_400(body: bytes, headers: Mapping[str, 
     assert response.headers["content-type"] == headers["content-type"]
 
 
-@pytest.mark.parametrize("compression", ["br", "snappy", "gzip, gzip", "x" * 2000])
+@pytest.mark.parametrize("compression", ["br", "snappy", "gzip, gzip", "identitygzip", "x" * 2000])
 async def test_an_unknown_encoding_is_400_and_the_answer_lists_the_known_ones(compression: str) -> None:
     response = await answer(REQUEST, {**PROTO, "content-encoding": compression})
     assert status_of(response)[:2] == (400, Code.UNIMPLEMENTED)

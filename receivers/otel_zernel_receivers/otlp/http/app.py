@@ -32,6 +32,7 @@ from otel_zernel_receivers.otlp.threads import in_thread_if_large
 TRANSPORT: Final = "http"
 LIMIT: Final = "max_request_body_size"
 _DEFAULT_LIMIT: Final = 20 << 20
+_MOST_PARAMETERS: Final = 100
 _SUCCESS: Final[Mapping[Encoding, bytes]] = {"proto": b"", "json": b"{}"}
 _ENCODINGS: Final[Mapping[str, Encoding]] = {content_type: name for name, content_type in CONTENT_TYPES.items()}
 
@@ -131,7 +132,7 @@ class HttpApp:
         if self._authenticator is None:
             return
         if self._parameters:
-            query = dict(parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=100))
+            query = _parameters(scope["query_string"].decode("latin-1"))
             headers = {name.lower(): query[name] for name in self._parameters if name in query} | dict(headers)
         try:
             await self._authenticator.authenticate(headers)
@@ -169,7 +170,7 @@ class HttpApp:
     async def _read(self, headers: Mapping[str, str], receive: Receive, hold: Hold) -> bytes:
         """The body as sent. Raises `RequestFailure` as soon as it is too large, or if there is no room."""
         compression = headers.get("content-encoding", "").lower()
-        if compression.replace("identity", "") not in self._compressions:
+        if ("" if compression == "identity" else compression) not in self._compressions:
             known = ", ".join(sorted(filter(None, self._compressions))) or "none"
             raise unsupported(f"Content-Encoding {compression:.100} is not supported; use {known}")
         if int(headers.get("content-length", 0)) > self._limit:  # the server has checked that it is a number
@@ -197,6 +198,13 @@ class HttpApp:
             return await self._intake.take(signal, body, TRANSPORT)
         await self._intake.accept(await in_thread_if_large(len(body), _batch_of_json, signal, body), TRANSPORT)
         return None
+
+
+def _parameters(query: str) -> dict[str, str]:
+    try:
+        return dict(parse_qsl(query, max_num_fields=_MOST_PARAMETERS))
+    except ValueError as error:
+        raise unauthenticated(f"the URL has more than {_MOST_PARAMETERS} parameters") from error
 
 
 def _batch_of_json(signal: Signal, body: bytes) -> Batch:
