@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from otel_zernel.authentication import Unauthenticated
@@ -52,7 +53,7 @@ class PasswordCheck:
         self._known: dict[bytes, None] = {}
         self._users: Users | None = None
         self._waiting = 0
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "basicauth")
 
     async def __call__(self, users: Users, user: str, password: str) -> None:
         """Raises `Unauthenticated`."""
@@ -70,12 +71,14 @@ class PasswordCheck:
             self._known[digest] = None
 
     async def _computed(self, users: Users, user: str, password: str) -> bool:
-        """The slow check, one at a time: an attacker who guesses must not take every core."""
+        """The slow check, one at a time: an attacker who guesses must not take every core.
+
+        A client that leaves cannot stop a computation, so a lock would let the next one begin too early.
+        """
         if self._waiting >= _MOST_WAITING:
             raise Unauthenticated("too many passwords are being checked; try again later")
         self._waiting += 1
         try:
-            async with self._turn:
-                return await asyncio.to_thread(users.knows, user, password)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, users.knows, user, password)
         finally:
             self._waiting -= 1

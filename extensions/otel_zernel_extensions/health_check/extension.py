@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from otel_zernel.component import Context, Extension
 from otel_zernel.net.guarding import serve_guarded
-from otel_zernel.text import visible
+from otel_zernel.text import visible, without_secrets
 from otel_zernel.types import Address
 from otel_zernel_extensions.health_check.config import HealthCheckConfig
 
@@ -70,7 +70,7 @@ class HealthCheckExtension(Extension):
                 "uptime": go_duration(seconds),
             }
         if health.problems:
-            state["components"] = {path: visible(problem) for path, problem in health.problems.items()}
+            state["components"] = {path: visible(without_secrets(problem)) for path, problem in health.problems.items()}
         return state
 
 

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from otel_zernel.authentication import AuthConfig, Unauthenticated, client_authe
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.basicauth import BasicAuthExtension
-from otel_zernel_extensions.basicauth.htpasswd import Users
+from otel_zernel_extensions.basicauth.htpasswd import PasswordCheck, Users
 
 
 def extension(**fields: Any) -> BasicAuthExtension:
@@ -106,6 +107,31 @@ async def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path: Path) -
         assert not await accepts(auth, basic("ada", "one"))
         assert await accepts(auth, basic("ada", "two"))
         assert await accepts(auth, basic("bob", "bob"))
+
+
+async def test_clients_that_leave_do_not_start_several_computations_at_once() -> None:
+    running, most, release = 0, 0, threading.Event()
+
+    class Slow(Users):
+        def knows(self, user: str, password: str) -> bool:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            release.wait(10)
+            running -= 1
+            return False
+
+    users, check = Slow(f"ada:{bcrypt_of('x')}", "a::b"), PasswordCheck()
+    try:
+        for number in range(4):
+            guess = asyncio.create_task(check(users, "ada", str(number)))
+            await until(lambda: running > 0)
+            await asyncio.sleep(0.02)  # a second computation would begin now
+            guess.cancel()
+            await asyncio.gather(guess, return_exceptions=True)
+    finally:
+        release.set()
+    assert most == 1
 
 
 async def test_slow_hashes_never_block_the_event_loop_and_their_number_is_bounded() -> None:
