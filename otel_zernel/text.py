@@ -10,9 +10,9 @@ _LONGEST = 300
 
 
 REDACTED = "[REDACTED]"
-_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]+")
+_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
 _USER_IN_URL = re.compile(r"(?<=://)[^/?#]*@")
-_QUERY_VALUE = re.compile(r"([?&;][^=&;#]*)=[^&;#]+")
+_QUERY_VALUE = re.compile(r"([?&;#][^=&;#]*)=[^&;#]+")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters, line breaks, invisible and direction-changing characters, and bytes that are no UTF-8."""
 
@@ -26,7 +26,7 @@ def visible(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """The text, in which the URLs have neither users and passwords nor the values of their queries.
+    """The text, in which the URLs have neither users and passwords nor the values of their queries and fragments.
 
     Many services take a token in the query: `https://host/v1/metrics?token=[REDACTED]`.
     """

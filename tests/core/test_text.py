@@ -45,3 +45,13 @@ def test_visible_text_is_one_encodable_line(text: str) -> None:
 )
 def test_urls_lose_users_and_values_of_queries(text: str, shown: str) -> None:
     assert without_secrets(text) == shown
+
+
+def test_secrets_of_fragments_are_removed() -> None:
+    assert without_secrets("https://host/x#token=s3cret&a=b") == "https://host/x#token=[REDACTED]&a=[REDACTED]"
+
+
+@pytest.mark.timeout(5)
+def test_a_long_hostile_text_is_searched_at_once() -> None:
+    text = "a-" * 200_000 + " ://"
+    assert without_secrets(text) == text
