@@ -5,24 +5,22 @@ A component names the extension as `auth::authenticator`, and gets it by `contex
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Annotated
 
 from otel_zernel.component import Context, Extension
 from otel_zernel.errors import CannotStart, ZernelError
-from otel_zernel.types import Section
+from otel_zernel.types import ExtensionId, Section
 
 
-class AuthConfig(Section):
-    """The `auth` section of a receiver or an exporter."""
-
-    authenticator: str
-    """The id of an extension in `service::extensions`: `bearertokenauth`, `basicauth/team`."""
+class Authenticator(Extension, ABC):
+    """An extension that may be named as `auth::authenticator`: it checks credentials, adds them, or does both."""
 
 
 class Unauthenticated(ZernelError):
     """A request without valid credentials. The message names neither them nor the expected ones."""
 
 
-class ServerAuthenticator(Extension, ABC):
+class ServerAuthenticator(Authenticator):
     """Decides whether a request may enter."""
 
     challenge: str
@@ -41,7 +39,7 @@ class ServerAuthenticator(Extension, ABC):
         """
 
 
-class ClientAuthenticator(Extension, ABC):
+class ClientAuthenticator(Authenticator):
     """Adds credentials to requests."""
 
     @property
@@ -52,6 +50,13 @@ class ClientAuthenticator(Extension, ABC):
     @abstractmethod
     def headers(self) -> Mapping[str, str]:
         """The headers to add, with lower-case names. Called for each request, since credentials may change."""
+
+
+class AuthConfig(Section):
+    """The `auth` section of a receiver or an exporter."""
+
+    authenticator: Annotated[str, ExtensionId(Authenticator)]
+    """The id of an extension in `service::extensions`: `bearertokenauth`, `basicauth/team`."""
 
 
 def server_authenticator(auth: AuthConfig | None, context: Context, setting: str) -> ServerAuthenticator | None:

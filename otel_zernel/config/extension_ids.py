@@ -22,7 +22,7 @@ def unusable_extensions(config: BaseModel, path: Path, enabled: Mapping[str, typ
             names = ", ".join(enabled) or "none"
             yield Mistake(where, f"extension {quoted(id_)} is not in service::extensions; add it (enabled: {names})")
         elif cls and not issubclass(cls, contract):
-            yield Mistake(where, f"extension {quoted(id_)} cannot be used here; name a {_words(contract)} extension")
+            yield Mistake(where, f"extension {quoted(id_)} cannot be used here; name {_words(contract)} extension")
 
 
 def _extension_ids(config: BaseModel, path: Path) -> Iterator[tuple[Path, str, type]]:
@@ -37,5 +37,6 @@ def _extension_ids(config: BaseModel, path: Path) -> Iterator[tuple[Path, str, t
 
 
 def _words(contract: type) -> str:
-    """`storage` for the class `Storage`, `server authenticator` for `ServerAuthenticator`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", contract.__name__).lower()
+    """`a storage` for the class `Storage`, `an authenticator` for `Authenticator`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", contract.__name__).lower()
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
