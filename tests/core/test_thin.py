@@ -1,5 +1,7 @@
 """The thin parse counts what the full parse counts, and refuses what is no OTLP."""
 
+import resource
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +24,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
-from otel_zernel.batch import SIGNALS, Batch, count_log_records, count_points, count_spans
+from otel_zernel.batch import SIGNALS, Batch, Signal, count_log_records, count_points, count_spans
 from otel_zernel.batch.thin import count_encoded
 from otel_zernel.errors import DecodeError
+from otel_zernel_receivers.otlp.grpc.fields import encode_field
 
 ATTRIBUTES = [KeyValue(key="k", value=AnyValue(string_value="v")), KeyValue(key="n", value=AnyValue(int_value=3))]
 METRICS = MetricsData(
@@ -119,3 +122,33 @@ def test_empty_metrics_are_bounded_and_points_are_not() -> None:
     points = Metric(gauge=Gauge(data_points=[NumberDataPoint()] * 200_000))
     one = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[points])])])
     assert count_encoded("metrics", one.SerializeToString()) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("signal", "message"),
+    [
+        (
+            "metrics",
+            encode_field(1, encode_field(2, encode_field(2, encode_field(5, bytes([0x0A, 0]) * 600_000)))),
+        ),  # points
+        ("metrics", encode_field(1, encode_field(2, bytes([0x12, 0]) * 600_000))),
+        ("metrics", encode_field(1, bytes([0x12, 0]) * 600_000)),  # scopes
+        ("metrics", bytes([0x0A, 0]) * 600_000),  # resources
+        ("traces", encode_field(1, encode_field(2, bytes([0x12, 0]) * 600_000))),
+        ("logs", encode_field(1, encode_field(2, bytes([0x12, 0]) * 600_000))),
+    ],
+)
+def test_a_large_message_of_empty_parts_is_refused_before_they_take_memory(signal: Signal, message: bytes) -> None:
+    """20 MiB of empty spans took 1.8 GB."""
+    resources_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DecodeError, match=r"most of them are empty|more than 100000"):
+        count_encoded(signal, message)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resources_before < 60 << 10
+
+
+def test_a_large_message_of_usual_parts_is_counted() -> None:
+    points = [NumberDataPoint(as_double=index, time_unix_nano=index, attributes=ATTRIBUTES) for index in range(30_000)]
+    metric = Metric(name="g", gauge=Gauge(data_points=points))
+    data = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[metric])])])
+    assert len(encoded := data.SerializeToString()) > 1 << 20
+    assert count_encoded("metrics", encoded) == 30_000
