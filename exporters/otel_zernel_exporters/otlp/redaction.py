@@ -2,7 +2,8 @@
 
 from urllib.parse import urlsplit, urlunsplit
 
-REDACTED = "[REDACTED]"
+from otel_zernel.text import REDACTED
+
 _SHORTEST_SECRET = 4
 """Characters. A shorter query is no secret, and replacing it would garble the text around it."""
 
