@@ -71,7 +71,7 @@ class ProtocolConfig(Section):
     @model_validator(mode="after")
     def _endpoint_is_an_address(self) -> Self:
         if self.transport == "unix":
-            if not self.endpoint.startswith(("/", "@")) and not self.endpoint.startswith("."):
+            if not self.endpoint.startswith(("/", ".")):  # `@name`, an abstract socket, would have no permissions
                 raise ValueError(f"endpoint: {self.endpoint!r} is not the path of a socket; write /run/otlp.sock")
         else:
             parse_address(self.endpoint)

@@ -99,6 +99,10 @@ def test_a_protocol_that_is_not_listed_is_not_served() -> None:
         ({"protocols": {"http": {"response_headers": {"a b": "c"}}}}, "'a b' is not a valid header name"),
         ({"protocols": {"http": {"response_headers": {"a": "\n"}}}}, "has characters outside printable ASCII"),
         ({"protocols": {"grpc": {"tls": {}}}}, "a server needs a certificate and its key"),
+        (
+            {"protocols": {"grpc": {"transport": "unix", "endpoint": "@otlp"}}},
+            "'@otlp' is not the path of a socket; write /run/otlp.sock",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(options: dict[str, Any], message: str) -> None:

@@ -186,9 +186,15 @@ async def connect_damaged(seed: int) -> None:
         return method
 
     for _ in range(REQUESTS_A_SEED):
+        begun: list[Http2Connection] = []
         ended: list[Http2Connection] = []
         connection = Http2Connection(
-            route, intake.room, Http2Limits(message=1 << 20, streams=3), SystemClock().monotonic, ended.append
+            route,
+            intake.room,
+            Http2Limits(message=1 << 20, streams=3),
+            SystemClock().monotonic,
+            begun.append,
+            ended.append,
         )
         wire = Wire()
         connection.connection_made(wire)
@@ -205,7 +211,7 @@ async def connect_damaged(seed: int) -> None:
         assert wire.closed or GOAWAY not in kinds
         connection.sweep(SystemClock().monotonic(), 0.25)
         connection.connection_lost(None)
-        assert ended == [connection]
+        assert begun == ended == [connection]
         assert connection.is_idle
         assert intake.room.used == 0
 
