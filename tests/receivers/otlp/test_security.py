@@ -182,6 +182,15 @@ async def test_health_needs_no_credentials() -> None:
     assert answer.status == HealthCheckResponse.SERVING
 
 
+async def test_two_credentials_are_none() -> None:
+    """A proxy in front may have checked the other one."""
+    guarded = Guarded()
+    async with guarded.extension, guarded.serve() as receiver, httpx.AsyncClient() as client:
+        headers = [*PROTO.items(), ("authorization", "Bearer x"), ("authorization", f"Bearer {TOKEN}")]
+        answer = await client.post(f"http://{receiver.addresses['http']}/v1/metrics", content=REQUEST, headers=headers)
+    assert answer.status_code == 401
+
+
 async def test_a_parameter_of_the_url_can_carry_the_credentials() -> None:
     guarded = Guarded()
     auth = {"authenticator": "bearertokenauth", "request_params": ["Authorization"]}

@@ -12,6 +12,7 @@ from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.batch.counts import count_items
 from otel_zernel.errors import DecodeError
+from otel_zernel.net.access import joined_headers
 from otel_zernel.otlp.json_decoding import decode_json
 from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.decompression import body_too_large, decompress
@@ -74,7 +75,7 @@ class HttpApp:
             self._headers["connection"] = "close"
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = joined_headers(scope["headers"])
         try:
             answer = self._preflight(scope, headers) or await self._answer(scope, headers, receive)
         except Disconnected:
