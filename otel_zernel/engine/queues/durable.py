@@ -164,8 +164,7 @@ class DurableQueue(Queue):
         lease = super().lease()
         if lease:
             self._leased.add(lease.entry)
-        while self._cached and self._cached[0].batch is None:
-            self._cached.popleft()
+        self._forget_gone()
         return lease
 
     def _load_oldest(self) -> bool:
@@ -204,8 +203,14 @@ class DurableQueue(Queue):
         if entry.record:
             self._journal.remove(entry.record)
 
+    def _forget_gone(self) -> None:
+        """Forgets the oldest cached entries that hold no batch any more: they were leased or have expired."""
+        while self._cached and self._cached[0].batch is None:
+            self._cached.popleft()
+
     def _shed(self) -> None:
         """Frees the memory of the oldest entries in memory that the disk has, down to the limit."""
+        self._forget_gone()
         while self.bytes > self._max_bytes and self._cached:
             entry = self._cached.popleft()
             if entry.batch and entry.record:
