@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from opentelemetry.metrics import NoOpMeter
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.component import PartialScrape, Scraper, ScraperConfig
 from otel_zernel.engine.scraping import ScrapeLoop
+from otel_zernel.engine.service import Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry import Instruments, ScraperMetrics
-from otel_zernel.testing import Downstream, Dropped, make_context
-from tests.core.parts import batch_of, values_of
+from otel_zernel.testing import Downstream, Dropped, make_context, until
+from tests.core.engine.journals import MemoryStorage
+from tests.core.engine.wiring import sink_of
+from tests.core.parts import PARTS, Parts, batch_of, settings_of, values_of
 
 
 class Scripted(Scraper):
@@ -112,6 +115,31 @@ async def test_a_scrape_that_is_refused_for_a_whole_interval_is_dropped_and_coun
     assert isinstance(dropped, Dropped)
     await bench.run(lambda: bool(dropped.counts))
     assert dropped.counts == {"refused": 2}
+
+
+async def test_a_scrape_that_waits_in_a_durable_queue_for_a_slow_disk_does_not_count_as_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = """
+    receivers: {scripted: {collection_interval: 10ms, initial_delay: 1ms}}
+    exporters: {sink: {sending_queue: {storage: memory}}}
+    extensions: {memory: }
+    service: {extensions: [memory], pipelines: {metrics: {receivers: [scripted], exporters: [sink]}}}
+    """
+    Scripted.script = [lambda: batch_of(1.0), lambda: batch_of(2.0)]
+    parts: Parts = {**PARTS, "receivers": {"scripted": Scripted}, "extensions": {"memory": MemoryStorage}}
+    service, stop = Service(settings_of(text, parts)), asyncio.Event()
+    running = asyncio.create_task(service.run(stop))
+    await until(lambda: service.graph.extensions)
+    storage = service.graph.extensions["memory"]
+    assert isinstance(storage, MemoryStorage)
+    storage.disk("exporters::sink").gate = gate = asyncio.Event()
+    await until(lambda: service.undelivered().get("sink", ItemCount()).total == 2)
+    gate.set()
+    await until(lambda: values_of(sink_of(service).batches) == [1.0, 2.0])
+    stop.set()
+    await running
+    assert "Dropped a scrape" not in caplog.text
 
 
 async def test_a_scraper_that_cannot_start_raises_its_message() -> None:
