@@ -78,10 +78,15 @@ class DurableQueue(Queue):
 
     @property
     def is_full(self) -> bool:
-        return super().is_full or bool(self._unstored)
+        return super().is_full or bool(self._unstored) or self._holds_too_much
 
     def has_room(self, batch: Batch) -> bool:
-        return not self._unstored and super().has_room(batch)
+        return not self._unstored and not self._holds_too_much and super().has_room(batch)
+
+    @property
+    def _holds_too_much(self) -> bool:
+        """Whether the batches that the disk does not have take too much memory. All others are freed in time."""
+        return self.bytes > self._max_bytes
 
     def put(self, batch: Batch) -> asyncio.Future[None]:
         (signal,) = batch.signals
@@ -193,6 +198,7 @@ class DurableQueue(Queue):
             self._journal.remove(record)
         else:
             self._store(entry, record)
+            self._shed()
         return True
 
     def lease(self) -> Lease | None:
@@ -246,11 +252,15 @@ class DurableQueue(Queue):
     def _shed(self) -> None:
         """Frees the memory of the oldest entries in memory that the disk has, down to the limit."""
         self._forget_gone()
+        only_here: list[Entry] = []
         while self.bytes > self._max_bytes and self._cached:
             entry = self._cached.popleft()
             if entry.batch and entry.record:
                 entry.batch = None
                 self.bytes -= entry.bytes
+            elif entry.batch:
+                only_here.append(entry)
+        self._cached.extendleft(reversed(only_here))
 
 
 async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: int | None) -> DurableQueue:

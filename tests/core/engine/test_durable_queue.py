@@ -255,6 +255,24 @@ async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_
         assert machine.disk.data == {}
 
 
+async def test_batches_that_are_too_large_for_the_storage_take_no_more_than_the_memory_limit() -> None:
+    machine = Machine()
+    machine.disk.largest = 1000
+    batch = batch_of(*(float(value) for value in range(2000)))
+    async with machine.run(memory_limit_mib=1) as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for _ in range(100):
+            sending = asyncio.create_task(emit(batch.copy()))
+            await asyncio.sleep(0.001)
+            sending.cancel()  # its client has given up, and will send it again
+            await asyncio.gather(sending, return_exceptions=True)
+        assert delivery.queue.bytes <= (1 << 20) + batch.byte_size
+        it.sinks[0].failures.clear()
+        await delivery.drain()
+        assert delivery.has_room(batch)
+
+
 async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log", 12), Damage(0, 12, "an unfinished record"))
