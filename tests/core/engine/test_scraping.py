@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from opentelemetry.metrics import NoOpMeter
@@ -15,7 +15,7 @@ from otel_zernel.engine.service import Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry import Instruments, ScraperMetrics
 from otel_zernel.testing import Downstream, Dropped, make_context, until
-from tests.core.engine.journals import MemoryStorage
+from tests.core.engine.journals import Disk, MemoryStorage
 from tests.core.engine.wiring import sink_of
 from tests.core.parts import PARTS, Parts, batch_of, settings_of, values_of
 
@@ -117,6 +117,17 @@ async def test_a_scrape_that_is_refused_for_a_whole_interval_is_dropped_and_coun
     assert dropped.counts == {"refused": 2}
 
 
+class GatedStorage(MemoryStorage):
+    """Its disks wait for the gate."""
+
+    gate: ClassVar[asyncio.Event]
+
+    def disk(self, component: str) -> Disk:
+        disk = super().disk(component)
+        disk.gate = self.gate
+        return disk
+
+
 async def test_a_scrape_that_waits_in_a_durable_queue_for_a_slow_disk_does_not_count_as_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -127,15 +138,12 @@ async def test_a_scrape_that_waits_in_a_durable_queue_for_a_slow_disk_does_not_c
     service: {extensions: [memory], pipelines: {metrics: {receivers: [scripted], exporters: [sink]}}}
     """
     Scripted.script = [lambda: batch_of(1.0), lambda: batch_of(2.0)]
-    parts: Parts = {**PARTS, "receivers": {"scripted": Scripted}, "extensions": {"memory": MemoryStorage}}
+    parts: Parts = {**PARTS, "receivers": {"scripted": Scripted}, "extensions": {"memory": GatedStorage}}
+    GatedStorage.gate = asyncio.Event()
     service, stop = Service(settings_of(text, parts)), asyncio.Event()
     running = asyncio.create_task(service.run(stop))
-    await until(lambda: service.graph.extensions)
-    storage = service.graph.extensions["memory"]
-    assert isinstance(storage, MemoryStorage)
-    storage.disk("exporters::sink").gate = gate = asyncio.Event()
     await until(lambda: service.undelivered().get("sink", ItemCount()).total == 2)
-    gate.set()
+    GatedStorage.gate.set()
     await until(lambda: values_of(sink_of(service).batches) == [1.0, 2.0])
     stop.set()
     await running
