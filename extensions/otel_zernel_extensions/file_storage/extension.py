@@ -135,7 +135,7 @@ class FileStorageExtension(Storage):
         for component in await run_in_thread(self._queues_with_batches):
             if component not in self._journals:
                 self.context.logger.warning(
-                    "Nobody delivers the stored batches of %s; restore it, or run: otel-zernel queue export %s",
+                    "No exporter delivers the stored batches of %s; restore it, or run: otel-zernel queue export %s",
                     component,
                     self._directory,
                 )

@@ -69,8 +69,8 @@ async def test_batches_of_an_exporter_that_was_renamed_are_warned_of(
     async with later:
         await later.journal("exporters::kept")
         clock.released.set()
-        await until(lambda: "Nobody delivers" in caplog.text)
-    assert [record.args[0] for record in caplog.records if "Nobody" in record.msg] == ["exporters::old"]  # type: ignore[index]  # a tuple
+        await until(lambda: "No exporter delivers" in caplog.text)
+    assert [record.args[0] for record in caplog.records if "No exporter" in record.msg] == ["exporters::old"]  # type: ignore[index]  # a tuple
 
 
 async def test_a_missing_directory_is_one_sentence(tmp_path: Path) -> None:
