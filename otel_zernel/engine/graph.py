@@ -179,7 +179,7 @@ def _receiver(definition: Definition, context: Context, instruments: Instruments
     async def run(emit: Emit) -> None:
         built = definition.cls(definition.config, context)
         if isinstance(built, Scraper):
-            await ScrapeLoop(built, instruments.scraper(context.id)).run(emit)
+            await ScrapeLoop(built, instruments.scraper(context.id), lambda: fan_out.accepted.total).run(emit)
         elif isinstance(built, Receiver):
             await built.run(emit)
 

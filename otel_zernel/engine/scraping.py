@@ -1,6 +1,7 @@
 """The schedule of a scraper: initial delay, interval and timeout around a `scrape` that may block."""
 
 import asyncio
+from collections.abc import Callable
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Emit, Insist, PartialScrape, Scraper, ScraperConfig
@@ -12,11 +13,13 @@ from otel_zernel.threads import ScrapeThread
 class ScrapeLoop:
     """Makes a receiver out of a scraper."""
 
-    def __init__(self, scraper: Scraper, metrics: ScraperMetrics) -> None:
+    def __init__(self, scraper: Scraper, metrics: ScraperMetrics, accepted: Callable[[], int] = lambda: 0) -> None:
+        """`accepted` returns the number of items that `emit` has accepted so far."""
         config = scraper.config
         assert isinstance(config, ScraperConfig)  # noqa: S101  # Scraper.Config promises it
         self._scraper = scraper
         self._metrics = metrics
+        self._accepted = accepted
         self._context = scraper.context
         self._config = config
         self._timeout = config.timeout or config.collection_interval
@@ -41,10 +44,13 @@ class ScrapeLoop:
         if not count:
             return
         self._metrics.scraped(count)
+        before = self._accepted()
         try:
             async with asyncio.timeout(self._config.collection_interval):
                 await Insist(emit, self._context.clock)(batch)
         except (TimeoutError, Refused):
+            if self._accepted() > before:  # it waits for a disk or a server, where it is counted
+                return
             self._context.drop(count, "refused")
             self._context.logger.warning(
                 "Dropped a scrape of %d items: an exporter's queue stayed full for a whole interval", count

@@ -1,5 +1,6 @@
 """The file_storage extension: a folder for each queue, and one for the values of each component."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from otel_zernel_extensions.file_storage.directory_lock import DirectoryInUse, D
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.layout import UnknownVersion
 from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
+from otel_zernel_extensions.file_storage.journal.segments import segment_files
 from otel_zernel_extensions.file_storage.journal.view import FileJournalView
 from otel_zernel_extensions.file_storage.names import component_name, file_name
 from otel_zernel_extensions.file_storage.values import FileKeyValues
@@ -24,6 +26,8 @@ _QUEUE: Final = ".queue"
 _VALUES: Final = ".values"
 _RETRY: Final = 0.05
 """Seconds between two attempts to get the lock."""
+_STARTED: Final = 30.0
+"""Seconds after which every exporter has opened its queue."""
 
 
 class FileStorageExtension(Storage):
@@ -37,6 +41,7 @@ class FileStorageExtension(Storage):
         self._directory: Path = config.directory
         self._lock = DirectoryLock(config.directory)
         self._journals: dict[str, FileJournal] = {}
+        self._looking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -45,11 +50,14 @@ class FileStorageExtension(Storage):
         except OSError as error:
             raise self._cannot_use(error) from error
         self._report_ineffective()
+        self._looking = asyncio.create_task(self._report_unused(), name=f"{self.context.path} unused queues")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._looking:
+            self._looking.cancel()
         for journal in self._journals.values():
             await journal.close()
         self._journals.clear()
@@ -120,6 +128,24 @@ class FileStorageExtension(Storage):
         if isinstance(error, FileNotFoundError):
             hint = "create it, or set create_directory"
         return CannotStart(f"{self.context.path}::directory: cannot use {self._directory}: {error.strerror}; {hint}")
+
+    async def _report_unused(self) -> None:
+        """Warns of queues with batches that no exporter opens: their exporter was renamed or removed."""
+        await self.context.clock.sleep(_STARTED)
+        for component in await run_in_thread(self._queues_with_batches):
+            if component not in self._journals:
+                self.context.logger.warning(
+                    "No exporter delivers the stored batches of %s; restore it, or run: otel-zernel queue export %s",
+                    component,
+                    self._directory,
+                )
+
+    def _queues_with_batches(self) -> list[str]:
+        try:
+            folders = sorted(path for path in self._directory.iterdir() if path.suffix == _QUEUE)
+            return [component_name(one.stem) for one in folders if segment_files(one)]
+        except OSError:
+            return []
 
     def _report_ineffective(self) -> None:
         keys = [key for key in ("compaction", "recreate") if getattr(self.config, key)]

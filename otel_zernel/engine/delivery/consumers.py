@@ -135,10 +135,10 @@ class Consumers:
         leased: list[Request] = []
         try:
             await self._gather(queue, leased)
+            requests = await self._requests(leased) if self._batching else leased
         except asyncio.CancelledError:
             self._give_back(leased)
             raise
-        requests = self._requests(leased) if self._batching else leased
         if requests is not leased:
             self.in_flight.difference_update(leased)
             self.in_flight.update(requests)
@@ -171,13 +171,13 @@ class Consumers:
         self._moved.set()
         return request
 
-    def _requests(self, leased: Sequence[Request]) -> list[Request]:
+    async def _requests(self, leased: Sequence[Request]) -> list[Request]:
         """The leased entries, joined and split as configured."""
         max_size = self._batching.max_size if self._batching else 0
         requests: list[Request] = []
         for group in grouped(leased, max_size):
             try:
-                requests += join_and_split(group, max_size)
+                requests += await join_and_split(group, max_size)
             except DecodeError as error:  # it was split, so it is one entry
                 self._lose_damaged(group[0], error)
         return requests

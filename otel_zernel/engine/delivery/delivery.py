@@ -13,7 +13,7 @@ from otel_zernel.engine.delivery.consumers import Consumers
 from otel_zernel.engine.delivery.losses import Losses
 from otel_zernel.engine.delivery.progress import LONGEST_PAUSE
 from otel_zernel.engine.delivery.sending import Interrupted, Sender
-from otel_zernel.engine.queues import DurableQueue, MemoryQueue, Queue, Request, open_durable
+from otel_zernel.engine.queues import DurableQueue, MemoryQueue, Queue, Request, UnsafeBatch, open_durable
 from otel_zernel.telemetry import ExporterMetrics
 
 
@@ -33,6 +33,10 @@ class Delivery:
         self._lost_before = 0
         """The items that the former exporters of this queue lost."""
         self._dismissed = False
+        self._restarting = False
+        """Whether another exporter is to continue with the queue."""
+        self._homeless: list[UnsafeBatch] = []
+        """Batches that the former queue could not store. The next queue gets them."""
         self._entered = asyncio.Event()
         """Set while batches without a queue entry can be sent."""
         self._stack = AsyncExitStack()
@@ -59,20 +63,19 @@ class Delivery:
         return MemoryQueue(self._config, self.exporter.context.clock, self._max_bytes)
 
     async def __aenter__(self) -> Self:
+        former = self.queue
         try:
             if self.durable:
-                former, self.queue = (
-                    self.queue,
-                    await open_durable(self.exporter.context, self._config, self._max_bytes),
-                )
-                self.queue.take_over(former)
+                self.queue = await open_durable(self.exporter.context, self._config, self._max_bytes)
             self._stack.push_async_callback(self.queue.close)
             self._stack.callback(self._metrics.watch_queue(self.queue))
             self._stack.push_async_exit(self.exporter)  # left even if it cannot start: it may have opened something
             await self.exporter.__aenter__()
         except BaseException:
             await self._stack.aclose()
+            self.queue = former
             raise
+        self._take_over(former)
         self._consumers.start(self.queue, 0 if self.direct and not self.queue else self._config.num_consumers)
         self._entered.set()
         return self
@@ -83,6 +86,24 @@ class Delivery:
         self._entered.clear()
         await self._consumers.stop()
         await self._stack.aclose()
+        if isinstance(self.queue, DurableQueue):
+            self._keep_unsafe(self.queue.unsafe_batches())
+
+    def _keep_unsafe(self, batches: list[UnsafeBatch]) -> None:
+        """Keeps the batches that the closed queue could not store. If nobody continues, their sources stop waiting."""
+        if self._restarting:
+            self._homeless += batches
+            return
+        for one in batches:
+            one.safe.cancel()
+
+    def _take_over(self, former: Queue) -> None:
+        """Queues the batches of the former queue."""
+        if self.queue is not former:
+            self.queue.take_over(former)
+        for one in self._homeless:
+            one.follow(self.queue.put(one.batch))
+        self._homeless = []
 
     async def settle(self) -> None:
         """Prepares to leave the exporter in a reload: returns when its running attempts have ended.
@@ -90,6 +111,7 @@ class Delivery:
         The queue keeps the batches that they did not deliver, and accepts others.
         """
         self._entered.clear()
+        self._restarting = True
         await self._consumers.settle()
 
     def replace(self, exporter: Exporter, metrics: ExporterMetrics, max_bytes: int | None) -> None:
@@ -98,7 +120,7 @@ class Delivery:
         Batches on the disk stay there if the new queue is in memory, until the exporter has this storage again.
         """
         config, limit = self._config, self._max_bytes
-        self._lost_before = self.lost
+        self._lost_before, self._restarting = self.lost, False
         self._assume(exporter, metrics, max_bytes)
         former = self.queue
         if isinstance(former, DurableQueue):
@@ -181,8 +203,9 @@ class Delivery:
         """The items that would end with the process: queued or in flight, and not on the disk."""
         if isinstance(self.queue, DurableQueue):
             return self.queue.unsafe()
+        homeless = (one.batch.counts for one in self._homeless)
         in_flight = (request.batch.counts for request in self._consumers.in_flight)
-        return reduce(ItemCount.plus, in_flight, self.queue.waiting())
+        return reduce(ItemCount.plus, (*in_flight, *homeless), self.queue.waiting())
 
     def stored(self) -> ItemCount:
         """The undelivered items that are on the disk. They are delivered after the next start."""

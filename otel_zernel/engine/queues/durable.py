@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 
 from otel_zernel.batch import Batch, ItemCount
@@ -15,6 +16,28 @@ CACHE = 64 << 20
 """Bytes of the newest batches that are also held in memory, at most. The others are read from the disk."""
 RETRY = 1.0
 """Seconds between two attempts to store a batch after the disk has failed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnsafeBatch:
+    """A batch that a closed queue could not store."""
+
+    batch: Batch
+    safe: asyncio.Future[None]
+    """The source waits for it."""
+
+    def follow(self, again: asyncio.Future[None] | None) -> None:
+        """The batch was put into another queue. `again` is the result of that."""
+        if again is None:
+            self._end(False)
+        else:
+            again.add_done_callback(lambda done: self._end(done.cancelled()))
+
+    def _end(self, refused: bool) -> None:
+        if refused:
+            self.safe.cancel()
+        elif not self.safe.done():
+            self.safe.set_result(None)
 
 
 class DurableQueue(Queue):
@@ -55,10 +78,15 @@ class DurableQueue(Queue):
 
     @property
     def is_full(self) -> bool:
-        return super().is_full or bool(self._unstored)
+        return super().is_full or bool(self._unstored) or self._holds_too_much
 
     def has_room(self, batch: Batch) -> bool:
-        return not self._unstored and super().has_room(batch)
+        return not self._unstored and not self._holds_too_much and super().has_room(batch)
+
+    @property
+    def _holds_too_much(self) -> bool:
+        """Whether the batches that the disk does not have take too much memory. All others are freed in time."""
+        return self.bytes > self._max_bytes
 
     def put(self, batch: Batch) -> asyncio.Future[None]:
         (signal,) = batch.signals
@@ -86,13 +114,25 @@ class DurableQueue(Queue):
         super().put_back(lease)
 
     async def close(self) -> None:
-        """Finishes the appends and closes the journal. The sources of batches that are not stored stop waiting."""
-        for task in filter(None, (self._storing_again, self._reading_again)):
-            task.cancel()
+        """Finishes the appends and closes the journal. `unsafe_batches` has those that are not stored."""
+        self._stop_trying()
         await self._journal.close()
         await asyncio.sleep(0)  # the callbacks of the last appends
-        for safe in self._unsafe.values():
-            safe.cancel()
+        self._stop_trying()
+
+    def _stop_trying(self) -> None:
+        for task in filter(None, (self._storing_again, self._reading_again)):
+            task.cancel()
+
+    def unsafe_batches(self) -> list[UnsafeBatch]:
+        """The batches that neither the disk nor the exporter has, oldest first, when the queue is closed."""
+        unsafe = []
+        for entry, safe in self._unsafe.items():
+            if batch := entry.batch or self._unstored.get(entry):
+                unsafe.append(UnsafeBatch(batch, safe))
+            else:  # an exporter that hangs still has it
+                safe.cancel()
+        return unsafe
 
     def _entry_of(self, record: Record) -> Entry:
         sizes = {"requests": 1, "items": record.items, "bytes": record.size}
@@ -158,14 +198,14 @@ class DurableQueue(Queue):
             self._journal.remove(record)
         else:
             self._store(entry, record)
+            self._shed()
         return True
 
     def lease(self) -> Lease | None:
         lease = super().lease()
         if lease:
             self._leased.add(lease.entry)
-        while self._cached and self._cached[0].batch is None:
-            self._cached.popleft()
+        self._forget_gone()
         return lease
 
     def _load_oldest(self) -> bool:
@@ -204,13 +244,23 @@ class DurableQueue(Queue):
         if entry.record:
             self._journal.remove(entry.record)
 
+    def _forget_gone(self) -> None:
+        """Forgets the oldest cached entries that hold no batch any more: they were leased or have expired."""
+        while self._cached and self._cached[0].batch is None:
+            self._cached.popleft()
+
     def _shed(self) -> None:
         """Frees the memory of the oldest entries in memory that the disk has, down to the limit."""
+        self._forget_gone()
+        only_here: list[Entry] = []
         while self.bytes > self._max_bytes and self._cached:
             entry = self._cached.popleft()
             if entry.batch and entry.record:
                 entry.batch = None
                 self.bytes -= entry.bytes
+            elif entry.batch:
+                only_here.append(entry)
+        self._cached.extendleft(reversed(only_here))
 
 
 async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: int | None) -> DurableQueue:

@@ -206,6 +206,7 @@ class Queue(ABC):
         """The entry is not waiting, and will never be leased again."""
 
     def _lose_expired(self, entry: Entry) -> None:
+        entry.batch = None
         self._settle(entry)
         if self._owner:
             self._owner.expired(entry.counts)

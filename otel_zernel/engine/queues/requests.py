@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from otel_zernel.batch import Batch
 from otel_zernel.engine.queues.queue import Lease
+from otel_zernel.engine.yielding import Yielder
 from otel_zernel.errors import DecodeError
 
 
@@ -65,13 +66,22 @@ def grouped(leased: Iterable[Request], max_size: int) -> Iterator[list[Request]]
         yield group
 
 
-def join_and_split(group: Sequence[Request], max_size: int) -> list[Request]:
+async def join_and_split(group: Sequence[Request], max_size: int) -> list[Request]:
     """The data of a group as one request, byte to byte, or a too large one in pieces of `max_size` items.
 
-    Only splitting parses the data: it raises `DecodeError` if they are damaged.
+    Only splitting parses the data: it raises `DecodeError` if they are damaged. Other tasks run meanwhile.
     """
     request = joined(group)
-    batches = (list(request.batch.split(max_size)) if max_size else []) or [request.batch]
+    batches = await _split(request.batch, max_size) if max_size else [request.batch]
     for lease in request.leases:
         lease.divide(len(batches))
     return [Request(batch, request.leases) for batch in batches]
+
+
+async def _split(batch: Batch, max_size: int) -> list[Batch]:
+    pieces = []
+    with Yielder() as yielder:
+        for piece in batch.split(max_size):
+            pieces.append(piece)
+            await yielder.yield_if_due()
+    return pieces or [batch]

@@ -1,9 +1,10 @@
 """The batch processor."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.errors import DecodeError
 from otel_zernel_processors.batch.config import BatchConfig
 
 _TICKS = 4  # looks within a timeout, so that a batch waits at most a quarter longer
@@ -25,11 +26,10 @@ class PendingBatches:
         self._batches.append(batch)
         self.items += batch.item_count
 
-    def take(self) -> Batch:
-        """All of them as one batch, joined byte to byte without parsing. Nothing waits any more."""
-        joined = Batch.join(self._batches)
-        self._batches, self.items = [], 0
-        return joined
+    def take(self) -> list[Batch]:
+        """All of them. Nothing waits any more."""
+        taken, self._batches, self.items = self._batches, [], 0
+        return taken
 
 
 class BatchProcessor(Processor):
@@ -69,7 +69,7 @@ class BatchProcessor(Processor):
     def _send(self, signal: Signal, complete_only: bool = False) -> Iterator[Batch]:
         """Sends what waits. With `complete_only`, a rest that is smaller than `send_batch_size` goes on waiting."""
         pending, now = self._pending[signal], self.context.clock.monotonic()
-        joined = pending.take()
+        joined = self._joined(signal, pending.take())
         if not self.config.send_batch_max_size:
             yield joined
             return
@@ -79,3 +79,25 @@ class BatchProcessor(Processor):
             else:
                 yield piece
             yield PAUSE
+
+    def _joined(self, signal: Signal, batches: Sequence[Batch]) -> Batch:
+        """One batch, joined byte to byte. Only if it must be split it is parsed: batches that are not OTLP are lost."""
+        joined = Batch.join(batches)
+        if not 0 < self.config.send_batch_max_size < joined.item_count:
+            return joined
+        try:
+            joined.message(signal)
+        except DecodeError:
+            return Batch.join(batch for batch in batches if self._is_sound(signal, batch))
+        return joined
+
+    def _is_sound(self, signal: Signal, batch: Batch) -> bool:
+        """Whether the batch can be parsed. If not, it is counted and logged."""
+        try:
+            batch.message(signal)
+        except DecodeError as error:
+            count = batch.item_count
+            self.context.drop(count, "undecodable")
+            self.context.logger.error("Dropped %d items: the received bytes are not valid OTLP: %s", count, error)
+            return False
+        return True

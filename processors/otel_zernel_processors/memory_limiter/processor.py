@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from weakref import WeakSet
 
 from opentelemetry.metrics import Counter
 
@@ -41,6 +42,8 @@ class MemoryLimiterProcessor(Processor):
         soft = (config.min_gc_interval_when_soft_limited, config.max_gc_interval_when_soft_limited)
         hard = (config.min_gc_interval_when_hard_limited, config.max_gc_interval_when_hard_limited)
         self._soft, self._hard = (FreeingSchedule(*one, config.check_interval) for one in (soft, hard))
+        self._counted: WeakSet[Batch] = WeakSet()
+        """The refused batches that their sources still have."""
         self._accepted, self._refused = self._counters("accepted"), self._counters("refused")
 
     def process(self, batch: Batch) -> Iterable[Batch]:
@@ -54,7 +57,7 @@ class MemoryLimiterProcessor(Processor):
         if self._looked is None or now - self._looked >= min(_SHORTEST_LOOK, self.config.check_interval):
             self._look(now)
         if self._refusing:
-            self._count(self._refused, batch)
+            self._count_refused(batch)
             raise Refused("memory usage is above the limit of memory_limiter", after=self.config.check_interval)
 
     def tick(self, now_ns: int) -> Iterable[Batch]:
@@ -131,6 +134,12 @@ class MemoryLimiterProcessor(Processor):
             signal: create(f"otelcol_processor_{outcome}_{noun}", unit, f"Items that memory_limiter {outcome}.")
             for signal, (noun, unit) in _COUNTED.items()
         }
+
+    def _count_refused(self, batch: Batch) -> None:
+        """Counts a refused batch once, however often its source emits it."""
+        if batch not in self._counted:
+            self._counted.add(batch)
+            self._count(self._refused, batch)
 
     def _count(self, counters: Mapping[Signal, Counter], batch: Batch) -> None:
         for signal in batch.signals:

@@ -1,7 +1,7 @@
 """A storage in memory, which outlives its journals and fails on demand."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from otel_zernel.batch import Signal
@@ -30,7 +30,7 @@ class Disk:
 class MemoryJournal(Journal):
     """A journal on a `Disk`."""
 
-    def __init__(self, disk: Disk, time_ns: int = 0) -> None:
+    def __init__(self, disk: Disk, time_ns: Callable[[], int] = lambda: 0) -> None:
         self.disk = disk
         self.damage = disk.damage
         self.closed = False
@@ -48,7 +48,7 @@ class MemoryJournal(Journal):
             raise StorageFailed(self._problem)
         self._problem = None
         self.disk.last += 1
-        record = Record(self.disk.last, signal, items, len(data), self._time_ns)
+        record = Record(self.disk.last, signal, items, len(data), self._time_ns())
         self.disk.data[record.sequence] = (record, data)
         return record
 
@@ -85,7 +85,7 @@ class MemoryStorage(Storage):
         return self.disks.setdefault(component, Disk())
 
     async def journal(self, component: str) -> MemoryJournal:
-        return MemoryJournal(self.disk(component), self.context.clock.time_ns())
+        return MemoryJournal(self.disk(component), self.context.clock.time_ns)
 
     async def key_values(self, component: str) -> KeyValues:
         raise NotImplementedError

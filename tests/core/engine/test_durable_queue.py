@@ -1,18 +1,22 @@
 """A durable queue: an accepted batch is on the disk until it is delivered, and a failing disk loses none."""
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.batch import ItemCount
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.component import Extension
+from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.queues import open_durable
 from otel_zernel.errors import CannotStart, Permanent, Refused, Retryable
 from otel_zernel.storage import Damage
 from otel_zernel.testing import Dropped, FakeClock, make_context, until
@@ -251,6 +255,24 @@ async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_
         assert machine.disk.data == {}
 
 
+async def test_batches_that_are_too_large_for_the_storage_take_no_more_than_the_memory_limit() -> None:
+    machine = Machine()
+    machine.disk.largest = 1000
+    batch = batch_of(*(float(value) for value in range(2000)))
+    async with machine.run(memory_limit_mib=1) as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for _ in range(100):
+            sending = asyncio.create_task(emit(batch.copy()))
+            await asyncio.sleep(0.001)
+            sending.cancel()  # its client has given up, and will send it again
+            await asyncio.gather(sending, return_exceptions=True)
+        assert delivery.queue.bytes <= (1 << 20) + batch.byte_size
+        it.sinks[0].failures.clear()
+        await delivery.drain()
+        assert delivery.has_room(batch)
+
+
 async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log", 12), Damage(0, 12, "an unfinished record"))
@@ -293,6 +315,23 @@ async def test_batches_older_than_max_age_are_dropped_and_counted() -> None:
     assert values_of(sink.batches) == [5.0]
     assert (losses_of(sink), counted("otelcol_exporter_send_failed_metric_points")) == ({"expired": 4}, 4)
     assert storage.disk("exporters::sink").data == {}
+
+
+async def test_expired_batches_leave_the_memory_and_do_not_disturb_its_accounting() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(context=make_context("extensions", clock=clock))
+    config = SendingQueueConfig.model_validate({"storage": "storage", "max_age": "10s"})
+    context = make_context("exporters", "sink", clock=clock, extensions={"storage": storage})
+    queue = await open_durable(context, config, None)
+    batches: WeakSet[Batch] = WeakSet()
+    for _ in range(50):
+        await queue.put(batch_of(*map(float, range(20))))
+        batches.update(entry.batch for entry in queue._cached if entry.batch)
+        clock.advance(2)
+        assert not queue.is_full  # removes what is too old
+    gc.collect()
+    assert len(batches) == len(queue) < 10
+    assert queue.bytes == sum(batch.byte_size for batch in batches)
 
 
 async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time() -> None:

@@ -9,6 +9,7 @@ import pytest
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, ComponentConfig, Context, Processor
 from otel_zernel.engine.pipeline import Stage
+from otel_zernel.engine.queues import Request, join_and_split
 from otel_zernel.engine.yielding import LONGEST_SLICE
 from otel_zernel.telemetry import ProcessorMetrics
 from tests.core.engine.wiring import stage_of, wiring
@@ -89,3 +90,19 @@ async def test_a_batch_cancelled_before_an_exporter_without_a_queue_sends_it_is_
         with pytest.raises(asyncio.CancelledError):
             await emitting
         assert (emit.accepted.points, delivery.lost, it.sinks[0].batches) == (2, 2, [])
+
+
+async def test_other_tasks_run_while_a_large_batch_is_split_for_its_requests() -> None:
+    ran = 0
+
+    async def count() -> None:
+        nonlocal ran
+        while True:
+            await asyncio.sleep(0)
+            ran += 1
+
+    counting = asyncio.create_task(count())
+    requests = await join_and_split([Request(batch_of(*map(float, range(50_000))))], 100)
+    counting.cancel()
+    assert values_of([request.batch for request in requests]) == list(range(50_000))
+    assert ran > 1, "the work takes several slices on every machine"

@@ -20,10 +20,10 @@ def test_a_leased_entry_is_removed_when_it_is_acknowledged() -> None:
     assert queue.removed == [2.0, 1.0]
 
 
-def test_entries_that_are_given_back_are_leased_again_in_their_order() -> None:
+async def test_entries_that_are_given_back_are_leased_again_in_their_order() -> None:
     queue = RecordingQueue()
     queue.put_all(batch_of(1.0), batch_of(2.0))
-    [joined] = join_and_split(queue.lease_all(), 0)
+    [joined] = await join_and_split(queue.lease_all(), 0)
     queue.put(batch_of(3.0))
     joined.give_back()
     assert (queue.size, queue.waiting()) == (3, ItemCount(points=3))
@@ -31,10 +31,10 @@ def test_entries_that_are_given_back_are_leased_again_in_their_order() -> None:
     assert queue.removed == []
 
 
-def test_an_entry_in_several_requests_is_removed_with_the_last() -> None:
+async def test_an_entry_in_several_requests_is_removed_with_the_last() -> None:
     queue = RecordingQueue()
     queue.put_all(batch_of(1.0, 2.0), batch_of(3.0))
-    requests = join_and_split(queue.lease_all(), 1)
+    requests = await join_and_split(queue.lease_all(), 1)
     assert [values_of([request.batch]) for request in requests] == [[1.0], [2.0], [3.0]]
     for request in requests[:2]:
         request.acknowledge()
@@ -43,10 +43,10 @@ def test_an_entry_in_several_requests_is_removed_with_the_last() -> None:
     assert queue.removed == [1.0, 2.0, 3.0]
 
 
-def test_an_entry_comes_back_once_and_whole_even_if_a_part_was_delivered() -> None:
+async def test_an_entry_comes_back_once_and_whole_even_if_a_part_was_delivered() -> None:
     queue = RecordingQueue()
     queue.put(batch_of(1.0, 2.0, 3.0))
-    first, second, third = join_and_split(queue.lease_all(), 1)
+    first, second, third = await join_and_split(queue.lease_all(), 1)
     first.acknowledge()
     second.give_back()
     third.give_back()

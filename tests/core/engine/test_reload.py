@@ -12,7 +12,7 @@ from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.engine.service import Patience
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
-from tests.core.engine.recording import RECORDED, RecordedSink, Recording, reloading
+from tests.core.engine.recording import RECORDED, Disks, RecordedSink, Recording, reloading
 from tests.core.parts import Parts, settings_of, values_of
 
 TEXT = """
@@ -340,6 +340,32 @@ async def test_a_queue_in_memory_moves_to_the_disk() -> None:
         await until(lambda: running.waiting() == 3)
         assert await running.reload(("num_consumers: 1}", "num_consumers: 1, storage: memory}"))
         await until(lambda: running.service.graph.deliveries["sink"].stored().total == 3)
+        assert await running.reload(("down: true", "down: false"))
+        await running.receives(1, 2, 3)
+
+
+async def test_a_batch_that_a_full_disk_did_not_take_survives_the_restart_of_its_exporter_and_arrives_once() -> None:
+    async with reloading(DURABLE) as running:
+        Disks.shared["exporters::sink"].full = True
+        Recording.feed(1)
+        await until(lambda: running.waiting("sink") == 1)
+        assert await running.reload(("down: true", "down: false"))
+        await running.receives(1)
+        Disks.shared["exporters::sink"].full = False
+        await until(lambda: running.service.graph.deliveries["sink"].queue.problem is None)
+        Recording.feed(2)
+        await running.receives(1, 2)
+        assert running.service.graph.receivers["feed"].fan_out.accepted.total == 2
+
+
+async def test_a_refused_reload_that_adds_a_storage_leaves_the_queue_in_memory_and_it_is_delivered() -> None:
+    async with reloading(DURABLE.replace(", storage: memory", "")) as running:
+        Recording.feed(1, 2, 3)
+        await until(lambda: running.waiting("sink") == 3)
+        assert not await running.reload(
+            ("timeout: 0, sending_queue: {", "store: none, sending_queue: {storage: memory, ")
+        )
+        assert running.waiting("sink") == 3
         assert await running.reload(("down: true", "down: false"))
         await running.receives(1, 2, 3)
 

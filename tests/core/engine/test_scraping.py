@@ -3,18 +3,21 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from opentelemetry.metrics import NoOpMeter
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.component import PartialScrape, Scraper, ScraperConfig
 from otel_zernel.engine.scraping import ScrapeLoop
+from otel_zernel.engine.service import Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry import Instruments, ScraperMetrics
-from otel_zernel.testing import Downstream, Dropped, make_context
-from tests.core.parts import batch_of, values_of
+from otel_zernel.testing import Downstream, Dropped, make_context, until
+from tests.core.engine.journals import Disk, MemoryStorage
+from tests.core.engine.wiring import sink_of
+from tests.core.parts import PARTS, Parts, batch_of, settings_of, values_of
 
 
 class Scripted(Scraper):
@@ -112,6 +115,39 @@ async def test_a_scrape_that_is_refused_for_a_whole_interval_is_dropped_and_coun
     assert isinstance(dropped, Dropped)
     await bench.run(lambda: bool(dropped.counts))
     assert dropped.counts == {"refused": 2}
+
+
+class GatedStorage(MemoryStorage):
+    """Its disks wait for the gate."""
+
+    gate: ClassVar[asyncio.Event]
+
+    def disk(self, component: str) -> Disk:
+        disk = super().disk(component)
+        disk.gate = self.gate
+        return disk
+
+
+async def test_a_scrape_that_waits_in_a_durable_queue_for_a_slow_disk_does_not_count_as_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = """
+    receivers: {scripted: {collection_interval: 10ms, initial_delay: 1ms}}
+    exporters: {sink: {sending_queue: {storage: memory}}}
+    extensions: {memory: }
+    service: {extensions: [memory], pipelines: {metrics: {receivers: [scripted], exporters: [sink]}}}
+    """
+    Scripted.script = [lambda: batch_of(1.0), lambda: batch_of(2.0)]
+    parts: Parts = {**PARTS, "receivers": {"scripted": Scripted}, "extensions": {"memory": GatedStorage}}
+    GatedStorage.gate = asyncio.Event()
+    service, stop = Service(settings_of(text, parts)), asyncio.Event()
+    running = asyncio.create_task(service.run(stop))
+    await until(lambda: service.undelivered().get("sink", ItemCount()).total == 2)
+    GatedStorage.gate.set()
+    await until(lambda: values_of(sink_of(service).batches) == [1.0, 2.0])
+    stop.set()
+    await running
+    assert "Dropped a scrape" not in caplog.text
 
 
 async def test_a_scraper_that_cannot_start_raises_its_message() -> None:

@@ -1,5 +1,6 @@
 """The extension: its directory, its lock, and what it keeps for each component."""
 
+import asyncio
 import logging
 import os
 import subprocess
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import make_context
+from otel_zernel.testing import make_context, until
 from otel_zernel_extensions.file_storage import FileStorageExtension
 from otel_zernel_extensions.file_storage.names import component_name, file_name
 from tests.extensions.file_storage.parts import files
@@ -44,6 +45,32 @@ async def test_a_journal_can_be_opened_again_while_the_extension_runs(tmp_path: 
         await (await extension.journal("exporters::otlp")).append("metrics", b"x", 1)
         again = await extension.journal("exporters::otlp")
         assert [again.read(one) for one in again.records()] == [b"x"]
+
+
+class HeldClock(SystemClock):
+    """A clock whose sleeps end when the test lets them."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.released.wait()
+
+
+async def test_batches_of_an_exporter_that_was_renamed_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with storage(tmp_path) as extension:
+        for name in ("exporters::old", "exporters::kept"):
+            await (await extension.journal(name)).append("metrics", b"x", 1)
+        await extension.journal("exporters::empty")
+    clock = HeldClock()
+    later = FileStorageExtension(extension.config, make_context("extensions", "file_storage", clock=clock))
+    async with later:
+        await later.journal("exporters::kept")
+        clock.released.set()
+        await until(lambda: "No exporter delivers" in caplog.text)
+    assert [record.args[0] for record in caplog.records if "No exporter" in record.msg] == ["exporters::old"]  # type: ignore[index]  # a tuple
 
 
 async def test_a_missing_directory_is_one_sentence(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.batch import BatchProcessor
 from tests.core.parts import batch_of, values_of
 
@@ -138,3 +138,15 @@ def test_the_defaults_are_those_of_the_opentelemetry_collector() -> None:
         "metadata_keys": (),
         "metadata_cardinality_limit": 1000,
     }
+
+
+def test_a_batch_that_is_no_otlp_costs_only_itself_and_is_counted() -> None:
+    damaged = Batch.from_bytes(metrics=batch_of(9.0).metrics_bytes().replace(b"\x0a\x01n", b"\x0a\x01\xff"))
+    one = processor(send_batch_size=5, send_batch_max_size=5)
+    batches = sent(one.process(batch_of(1.0, 2.0, 3.0)))
+    batches += sent(one.process(damaged))
+    batches += sent(one.process(batch_of(4.0, 5.0, 6.0)))
+    batches += sent(one.flush())
+    assert [value for batch in batches for value in batch] == [1, 2, 3, 4, 5, 6]
+    assert isinstance(one.context.drop, Dropped)
+    assert one.context.drop.counts == {"undecodable": 1}

@@ -110,6 +110,15 @@ def test_data_are_refused_if_freeing_does_not_help() -> None:
     assert refused.value.after == 1.0
 
 
+def test_a_batch_that_its_source_emits_again_and_again_counts_as_refused_once() -> None:
+    limited = Limited(machine=Machine(used_mib=100))
+    batch = batch_of(1, 2)
+    for _ in range(5):
+        with pytest.raises(Refused):
+            limited.limiter.admit(batch)
+    assert limited.counts == {"otelcol_processor_refused_metric_points": 2}
+
+
 def test_above_the_hard_limit_data_are_refused_at_once_and_all_garbage_is_collected() -> None:
     limited = Limited(machine=Machine(used_mib=100))
     assert not limited.accepts()
