@@ -72,8 +72,15 @@ class BasicAuthExtension(ServerAuthenticator, ClientAuthenticator):
         config: HtpasswdConfig = self.config.htpasswd
         setting = f"{self.context.path}::htpasswd"
         inline = config.inline.get_secret_value() if config.inline else ""
-        text = f"{_content(config.file, f'{setting}::file')}\n{inline}" if config.file else inline
+        text = f"{self._content_of(config.file, setting)}\n{inline}" if config.file else inline
         return old if old and old.text == text else Users(text, setting)
+
+    def _content_of(self, file: str, setting: str) -> str:
+        """The users of the file. An empty file is often one that is being written, and never means that all must go."""
+        content = _content(file, f"{setting}::file")
+        if not content.strip():
+            raise CannotStart(f"{setting}::file: {file} is empty; add a user with htpasswd -B, or remove the key")
+        return content
 
     def _read_credentials(self, _: str | None) -> str:
         config: ClientAuthConfig = self.config.client_auth

@@ -99,6 +99,9 @@ async def test_a_changed_file_is_followed_and_a_bad_one_is_not(tmp_path: Path) -
     write(file, f"ada:{bcrypt_of('one')}\n")
     async with extension(htpasswd={"file": str(file), "inline": f"bob:{bcrypt_of('bob')}"}) as auth:
         assert await accepts(auth, basic("ada", "one"))
+        write(file, "")
+        await until(lambda: auth.context.health.problems)
+        assert await accepts(auth, basic("ada", "one"))
         write(file, "no colon\n")
         await until(lambda: auth.context.health.problems)
         assert await accepts(auth, basic("ada", "one"))
