@@ -8,9 +8,12 @@ def main() -> int:
     """Runs the command line. A SIGHUP that arrives before the collector handles it waits, and then reloads."""
     if sys.argv[1:2] == ["run"] or (sys.argv[1:2] and sys.argv[1].startswith(("--config", "--set"))):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    from otel_zernel.cli import main as run_command  # imports much, which takes time
+    try:
+        from otel_zernel.cli import main as run_command  # imports much, which takes time
 
-    return run_command()
+        return run_command()
+    except KeyboardInterrupt:  # before the collector handles Ctrl-C, or in another command
+        return 128 + signal.SIGINT
 
 
 if __name__ == "__main__":

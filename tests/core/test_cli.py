@@ -1,5 +1,7 @@
 """The command line follows the OpenTelemetry Collector: an error is `Error: …` on stderr, with exit status 1."""
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -204,3 +206,15 @@ def test_a_wrong_command_line_is_an_error_with_status_1(
     assert printed.err.startswith("Error: ")
     assert words in printed.err
     assert "Traceback" not in printed.err
+
+
+def test_ctrl_c_before_the_collector_handles_it_prints_no_traceback() -> None:
+    program = """
+import sys, types
+def interrupted(): raise KeyboardInterrupt
+sys.modules["otel_zernel.cli"] = types.SimpleNamespace(main=interrupted)
+from otel_zernel.__main__ import main
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
