@@ -34,8 +34,8 @@ class MeasuredQueue(Protocol):
 class RunningTotal:
     """One series of a counter. It is reported from its first addition on.
 
-    The SDK reads it when it collects. Its own counters take 15 us for each addition, a tenth of the cost of a small
-    batch.
+    The SDK reads it when it collects. Two additions to the SDK's own counters took 58 of the 126 us that a batch of 10
+    points costs.
     """
 
     attributes: dict[str, str]

@@ -57,7 +57,8 @@ PARTS_WITH_AUTHENTICATION: Parts = {
 
 
 def test_an_enabled_authenticator_may_be_named() -> None:
-    settings_of(AUTHENTICATED.format(authenticator="bearertokenauth"), PARTS_WITH_AUTHENTICATION)
+    settings = settings_of(AUTHENTICATED.format(authenticator="bearertokenauth"), PARTS_WITH_AUTHENTICATION)
+    assert "bearertokenauth" in settings.extensions_enabled
 
 
 @pytest.mark.parametrize(
