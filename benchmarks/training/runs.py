@@ -12,11 +12,12 @@ import shutil
 import sys
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psutil
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
@@ -36,6 +37,10 @@ PATIENCE_S = 60.0
 """Maximum time for the receiver to find a new process."""
 LONGEST_RUN_S = 600.0
 """Maximum time of a training program. The longest scenario takes a minute on a quiet machine."""
+MARK = "ZERNEL_WATCHED_RUN"
+"""The environment variable that separates the processes of a run from other jobs on the machine."""
+OUTPUT = 2_000
+"""Characters of a failed program's output in the error."""
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "tests/processors/phases/recorded"
 
@@ -94,21 +99,44 @@ def _paths(name: str) -> tuple[Path, Path]:
     return folder / "spans.jsonl.gz", folder / "truth.json.gz"
 
 
+@dataclass(frozen=True)
+class Job:
+    """A training program that writes its truth into a folder, the last argument of its command."""
+
+    command: list[str]
+    """Without the folder."""
+    ranks: int = 1
+    intervals: frozenset[str] = frozenset({"user"})
+    """The kinds of intervals that the receiver emits for each rank while the program warms up."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables beyond those of this process."""
+    gpu: bool = False
+    """Whether it needs the stand-in GPU in the folder."""
+
+
 def live(name: str, python: str = sys.executable) -> Run:
     """Runs a scenario under the eBPF receiver, with this Python and its PyTorch."""
-    return asyncio.run(_watch(name, python))
+    scenario = SCENARIOS[name]
+    command = [python, "-m", "benchmarks.training.truth", name]
+    return watched(Job(command, scenario.ranks, frozenset(scenario.intervals), gpu=scenario.gpu))
 
 
-async def _watch(name: str, python: str) -> Run:
+def watched(job: Job) -> Run:
+    """Runs a program under the eBPF receiver. Raises RuntimeError with its last output if it fails."""
+    return asyncio.run(_watch(job))
+
+
+async def _watch(job: Job) -> Run:
+    mark = uuid4().hex
     cls = Registry.installed().load("receivers", "ebpf")
-    config = cls.Config.model_validate({"rescan_interval": "300ms"})
+    config = cls.Config.model_validate({"rescan_interval": "300ms", "processes": {"environment": {MARK: mark}}})
     receiver = cls(config, make_context("receivers", "ebpf", clock=SystemClock()))
     assert isinstance(receiver, Receiver)
     downstream, offset = Downstream(), time.time_ns() - time.monotonic_ns()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         watching = asyncio.create_task(receiver.run(downstream))
-        await _train(name, python, folder, downstream)
+        await _train(replace(job, environment={**job.environment, MARK: mark}), folder, downstream)
         await asyncio.sleep(SETTLE_S)
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -116,21 +144,24 @@ async def _watch(name: str, python: str) -> Run:
     return downstream.batches, [_shifted(truth, offset) for truth in truths]
 
 
-async def _train(name: str, python: str, folder: Path, downstream: Downstream) -> None:
+async def _train(job: Job, folder: Path, downstream: Downstream) -> None:
     """Runs the loop, after the receiver has emitted all kinds of its spans."""
-    scenario = SCENARIOS[name]
-    if scenario.gpu:
+    if job.gpu:
         build(folder)
-    program = [python, "-m", "benchmarks.training.truth", name, str(folder)]
-    training = await asyncio.create_subprocess_exec(*program, cwd=ROOT, stderr=DEVNULL)
+    program, output = [*job.command, str(folder)], folder / "output"
+    with output.open("wb") as file:
+        training = await asyncio.create_subprocess_exec(
+            *program, cwd=ROOT, stdout=file, stderr=file, env={**os.environ, **job.environment}
+        )
     patient_until = time.monotonic() + PATIENCE_S
     while training.returncode is None and time.monotonic() < patient_until:
-        if sum(scenario.intervals <= intervals for intervals in _intervals(downstream, training.pid)) == scenario.ranks:
+        if sum(job.intervals <= intervals for intervals in _intervals(downstream, training.pid)) >= job.ranks:
             break
         await asyncio.sleep(0.1)
     (folder / "go").touch()
-    if await _end(training, folder, scenario.ranks):
-        raise RuntimeError(f"{' '.join(program)} failed with status {training.returncode}")
+    if await _end(training, folder, job.ranks):
+        last = output.read_text(errors="replace")[-OUTPUT:]
+        raise RuntimeError(f"{' '.join(program)} failed with status {training.returncode}: {last}")
 
 
 async def _end(training: asyncio.subprocess.Process, folder: Path, ranks: int) -> int:
@@ -138,7 +169,7 @@ async def _end(training: asyncio.subprocess.Process, folder: Path, ranks: int) -
     try:
         return await asyncio.wait_for(training.wait(), LONGEST_RUN_S)
     except TimeoutError:
-        complete = len(_truths(folder)) == ranks
+        complete = len(_truths(folder)) >= ranks
         training.kill()
         await training.wait()
         return 0 if complete else 1

@@ -1,0 +1,36 @@
+"""`python -m tests.frameworks.jobs NAME FOLDER` runs a program of PROGRAMS once the file FOLDER/go exists.
+
+Each rank and training thread writes its truth to FOLDER/truth.RANK.THREAD.json.
+"""
+
+import importlib
+import os
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from tests.frameworks.jobs.truth import Recorder
+from tests.frameworks.programs import PROGRAMS
+
+
+def main(name: str, folder: Path) -> None:
+    """Runs the program, and writes its truth."""
+    from tests.frameworks.jobs.run import Run
+
+    program = PROGRAMS[name]
+    module, function = program.job.split(":")
+    truth = Recorder(folder, int(os.environ.get("RANK", "0")))
+    truth.versions[program.package] = version(program.package)
+    run = Run(truth, os.environ.get("SLOW", ""))
+    if program.scopes:
+        import torch
+
+        torch.manual_seed(truth.rank)
+        torch.set_num_threads(1)
+        run.watch_torch()
+    getattr(importlib.import_module(f"tests.frameworks.jobs.{module}"), function)(run)
+    truth.write()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

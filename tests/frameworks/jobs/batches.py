@@ -1,0 +1,131 @@
+"""Loops that get their batches, or some of them, without PyTorch's DataLoader."""
+
+import queue as queues
+import threading
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tests.frameworks.jobs.gpt import BLOCK, VOCABULARY, Gpt
+from tests.frameworks.jobs.run import SLOWER_S, Run
+from tests.frameworks.jobs.small import BATCH, STEPS, busy, layers, random_batch
+
+TOKENS = 20_000_000
+ROWS = 6
+EVALUATE_EVERY = 30
+EVALUATIONS = 5
+
+
+class _Tokens:
+    """Rows at random from a file of tokens, as nanoGPT takes them."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.path = run, Path(run.truth.folder) / "train.bin"
+        np.random.default_rng(0).integers(0, VOCABULARY, TOKENS, np.uint16).tofile(self.path)
+
+    def get_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs, and the tokens that follow them."""
+        with self.run.truth.region("data"):
+            if self.run.slow == "loader":
+                self._read_more()
+            data = np.memmap(self.path, dtype=np.uint16, mode="r")
+            rows = torch.randint(len(data) - BLOCK, (ROWS,)).tolist()
+            inputs, targets = ([torch.from_numpy(data[i + s : i + s + BLOCK].astype(np.int64)) for i in rows] for s in (0, 1))
+            return torch.stack(inputs), torch.stack(targets)
+
+    def _read_more(self) -> None:
+        data = np.memmap(self.path, dtype=np.uint16, mode="r")
+        busy(SLOWER_S / 2)
+        int(data[:: 2048].sum())
+        busy(SLOWER_S / 2)
+
+
+def nanogpt(run: Run) -> None:
+    """nanoGPT's loop: `get_batch` of a memory map after the forward pass, clipping, an evaluation now and then."""
+    tokens, model = _Tokens(run), Gpt()
+    run.watch_model(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    run.get_ready()
+    with run.truth.loop():
+        inputs, targets = tokens.get_batch()
+        for number in range(STEPS):
+            if number % EVALUATE_EVERY == 0:
+                _estimate_loss(tokens, model)
+            loss = model(inputs, targets)
+            inputs, targets = tokens.get_batch()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            run.truth.stepped()
+
+
+@torch.no_grad()
+def _estimate_loss(tokens: _Tokens, model: nn.Module) -> None:
+    model.eval()
+    for _ in range(EVALUATIONS):
+        model(*tokens.get_batch()).item()
+    model.train()
+
+
+def queue(run: Run) -> None:
+    """A thread makes batches, and the training thread takes them from a queue."""
+    _from_queue(run, accumulate=1)
+
+
+def accumulated(run: Run) -> None:
+    """As `queue`, with an optimizer step after every 4th batch."""
+    _from_queue(run, accumulate=4)
+
+
+def _from_queue(run: Run, accumulate: int) -> None:
+    batches: queues.Queue[tuple[torch.Tensor, torch.Tensor]] = queues.Queue(2)
+    model = layers()
+    run.watch_model(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    pause, done = threading.Event(), threading.Event()
+
+    def prefetch() -> None:
+        while not done.is_set():
+            pause.wait(0.035 + run.slower_data)  # as from a network
+            batches.put(random_batch())
+
+    run.get_ready()
+    threading.Thread(target=prefetch, daemon=True).start()
+    with run.truth.loop():
+        for number in range(1, STEPS + 1):
+            with run.truth.region("data"):
+                inputs, targets = batches.get()
+            with run.truth.region("forward"):
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            if number % accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+                run.truth.stepped()
+    done.set()
+
+
+def evaluated(run: Run) -> None:
+    """Epochs with a DataLoader, and between them an evaluation on slices of a tensor."""
+    model, held_out = layers(), [random_batch() for _ in range(STEPS // 4)]
+    run.watch_model(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader(run.samples(STEPS // 4), batch_size=BATCH)
+    run.get_ready()
+    with run.truth.loop():
+        for _ in range(4):
+            for inputs, targets in loader:
+                with run.truth.region("forward"):
+                    loss = nn.functional.cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                run.truth.stepped()
+            with torch.no_grad():
+                for inputs, targets in held_out:
+                    with run.truth.region("evaluate"):
+                        nn.functional.cross_entropy(model(inputs), targets)

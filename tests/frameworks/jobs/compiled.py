@@ -1,0 +1,37 @@
+"""torch.compile: its generated code calls few of PyTorch's operators."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.small import BATCH, STEPS, layers, random_batch
+
+
+def with_loader(run: Run) -> None:
+    """A compiled model and a DataLoader."""
+    _train(run, DataLoader(run.samples(), batch_size=BATCH))
+
+
+def without_loader(run: Run) -> None:
+    """A compiled model and batches that are made by hand."""
+    _train(run, (random_batch() for _ in range(STEPS)))
+
+
+def _train(run: Run, batches: Iterable[Any]) -> None:
+    plain = layers()
+    run.slow_down(plain)
+    model, optimizer = torch.compile(plain), torch.optim.AdamW(plain.parameters())
+    nn.functional.cross_entropy(model(random_batch()[0]), random_batch()[1]).backward()  # compiles
+    run.get_ready()
+    with run.truth.loop():
+        for inputs, targets in batches:
+            with run.truth.region("forward"):
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.truth.stepped()

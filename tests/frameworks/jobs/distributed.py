@@ -1,0 +1,71 @@
+"""Several ranks on gloo."""
+
+import os
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.data import DataLoader
+
+from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.small import BATCH, STEPS, layers
+
+
+def ddp(run: Run) -> None:
+    """DistributedDataParallel."""
+    torch.distributed.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(layers())
+    run.watch_model(model)
+    _train(run, model)
+
+
+def fsdp(run: Run) -> None:
+    """FSDP2: each linear layer and the model are sharded."""
+    torch.distributed.init_process_group("gloo")
+    for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
+        run.truth.wrap(torch.distributed, name, "collective")
+    mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    model = layers()
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    run.watch_model(model)
+    _train(run, model)
+
+
+def _train(run: Run, model: nn.Module) -> None:
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader(run.samples(2 * STEPS // torch.distributed.get_world_size()), batch_size=BATCH)
+    run.get_ready()
+    with run.truth.loop():
+        for inputs, targets in loader:
+            with run.truth.region("forward"):
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.truth.stepped()
+    torch.distributed.destroy_process_group()
+
+
+def deepspeed(run: Run) -> None:
+    """DeepSpeed with ZeRO stage 1 on one rank."""
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed as framework
+
+    model = layers()
+    optimizer = torch.optim.AdamW(model.parameters())
+    settings = {"train_micro_batch_size_per_gpu": BATCH, "zero_optimization": {"stage": 1}, "bf16": {"enabled": True}}
+    engine, *_ = framework.initialize(model=model, optimizer=optimizer, config=settings)
+    run.watch_model(engine)
+    loader = DataLoader(run.samples(), batch_size=BATCH)
+    run.get_ready()
+    with run.truth.loop():
+        for inputs, targets in loader:
+            with run.truth.region("forward"):
+                loss = nn.functional.cross_entropy(engine(inputs.bfloat16()), targets)
+            engine.backward(loss)
+            engine.step()
+            run.truth.stepped()

@@ -1,0 +1,37 @@
+"""Keras 3 on PyTorch: its optimizers are not PyTorch's."""
+
+import os
+
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+from torch.utils.data import DataLoader
+
+from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.small import BATCH, CLASSES, STEPS, WIDTH
+
+
+class _Counted(keras.callbacks.Callback):
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def on_train_batch_end(self, *_: object) -> None:
+        self.run.truth.stepped()
+
+
+def fit(run: Run) -> None:
+    """Two epochs, each with a validation."""
+    hidden = [keras.layers.Dense(WIDTH, activation="relu") for _ in range(2)]
+    model = keras.Sequential([keras.Input((WIDTH,)), *hidden, keras.layers.Dense(CLASSES)])
+    optimizer = keras.optimizers.AdamW()
+    run.slow_down(model.layers[0])
+    run.truth.wrap(model, "call", "forward")
+    run.truth.wrap(model, "compute_loss", "forward")
+    run.truth.wrap(optimizer, "apply", "optimizer")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=optimizer, loss=loss)
+    training = DataLoader(run.samples(STEPS // 2), batch_size=BATCH)
+    validation = DataLoader(run.samples(STEPS // 8), batch_size=BATCH)
+    run.get_ready()
+    with run.truth.loop():
+        model.fit(training, epochs=2, validation_data=validation, callbacks=[_Counted(run)], verbose=0)

@@ -1,0 +1,45 @@
+"""Training on threads that are not the first."""
+
+import threading
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.small import BATCH, STEPS, layers
+
+
+def _train(run: Run, steps: int) -> None:
+    model = layers()
+    run.watch_model(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    loader = DataLoader(run.samples(steps), batch_size=BATCH)
+    with run.truth.loop():
+        for inputs, targets in loader:
+            with run.truth.region("forward"):
+                loss = nn.functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            run.truth.stepped()
+
+
+def second(run: Run) -> None:
+    """The first thread waits for the one that trains."""
+    run.get_ready()
+    _on_threads(run, 1)
+
+
+def two(run: Run) -> None:
+    """Two threads train at once, each with a model of its own."""
+    run.get_ready()
+    _on_threads(run, 2)
+
+
+def _on_threads(run: Run, count: int) -> None:
+    threads = [threading.Thread(target=_train, args=(run, STEPS // count)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,67 @@
+"""The programs, and what each of them must show."""
+
+from dataclasses import dataclass
+
+WITH_LOADER, WITHOUT_LOADER = 0.995, 0.98
+"""The least share of the scored time with the correct phase."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A training program on one framework."""
+
+    job: str
+    """Where it is: a module in `tests/frameworks/jobs` and a function, MODULE:FUNCTION."""
+    package: str = "torch"
+    """The package on PyPI that the program shows."""
+    floor: float = WITH_LOADER
+    """The least agreement, 0 to 1."""
+    boundary: str = "loader"
+    """What divides its steps: `loader`, `optimizer` or `backward`."""
+    ranks: int = 1
+    """Processes, started by torchrun if there are several."""
+    soak: bool = False
+    """Whether it is too long, or too similar to another, for every run of the tests."""
+    scopes: bool = True
+    """Whether it uses PyTorch."""
+    without: frozenset[str] = frozenset()
+    """The kinds of intervals that are taken away from the receiver's spans, as if their mark were missing."""
+
+
+def _by_hand(job: str, boundary: str = "optimizer", *, soak: bool = False) -> Program:
+    return Program(job, floor=WITHOUT_LOADER, boundary=boundary, soak=soak)
+
+
+PROGRAMS = {
+    "Lightning": Program("lightning_:fit", "lightning"),
+    "transformers Trainer": Program("huggingface:trainer", "transformers"),
+    "accelerate": Program("huggingface:accelerated", "accelerate"),
+    "sentence-transformers": Program("huggingface:sentences", "sentence-transformers"),
+    "ignite": Program("ignite_:run", "pytorch-ignite"),
+    "Keras 3": Program("keras_:fit", "keras"),
+    "torch.compile": Program("compiled:with_loader"),
+    "torch.compile, no marks of operators": Program("compiled:with_loader", without=frozenset({"operators"})),
+    "torch.compile, no loader": Program("compiled:without_loader", floor=WITHOUT_LOADER, boundary="optimizer", soak=True),
+    "GAN": Program("optimizers:gan"),
+    "GAN, two loaders": Program("optimizers:gan_of_two_loaders"),
+    "GAN, no loader": _by_hand("optimizers:gan_by_hand"),
+    "LBFGS": Program("optimizers:lbfgs"),
+    "optimizer in backward": Program("optimizers:in_backward"),
+    "nanoGPT": _by_hand("batches:nanogpt"),
+    "queue": _by_hand("batches:queue"),
+    "queue, accumulation 4": _by_hand("batches:accumulated", soak=True),
+    "evaluation without a loader": Program("batches:evaluated"),
+    "policy gradient": _by_hand("reinforcement:by_hand"),
+    "stable-baselines3": Program(
+        "reinforcement:stable_baselines", "stable-baselines3", floor=WITHOUT_LOADER, boundary="optimizer"
+    ),
+    "generation while training": Program("huggingface:generating"),
+    "generation": Program("huggingface:generating_only", floor=WITHOUT_LOADER, boundary="", soak=True),
+    "second thread": Program("threads:second"),
+    "two threads": Program("threads:two"),
+    "DDP": Program("distributed:ddp", ranks=2),
+    "torchrun, 4 ranks": Program("distributed:ddp", ranks=4),
+    "FSDP2": Program("distributed:fsdp", ranks=2),
+    "JAX": Program("jax_:run", "jax", floor=WITHOUT_LOADER, boundary="", scopes=False),
+    "DeepSpeed": Program("distributed:deepspeed", "deepspeed"),
+}

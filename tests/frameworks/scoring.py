@@ -1,0 +1,175 @@
+"""Compares the traces of the phases processor with the truth of a program."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+
+from benchmarks.phases import DDP, PHASES_OF, SAMPLES
+from benchmarks.training.runs import Run, Truth
+from otel_zernel.batch import Batch
+from otel_zernel.testing import make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from tests.frameworks.programs import Program
+
+SETTINGS = {
+    "interval": "1s",
+    "window": "20s",
+    "traces": {"sample": 1, "max_steps": 1_000_000, "max_spans": 1_000_000},
+}
+"""Every step becomes a whole trace."""
+EXPECTED = {
+    **PHASES_OF,
+    "rollout": {"gpu_compute"},
+    "generate": {"gpu_compute"},
+    "host": {"unknown"},
+}
+"""The phases that are correct for each region of a program."""
+NONE = "no step"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a step in the traces: [start, end) in ns."""
+
+    start: int
+    end: int
+    name: str
+    phase: str
+    detail: str
+
+
+@dataclass
+class Found:
+    """What the processor found of one process."""
+
+    pieces: dict[int, list[Piece]] = field(default_factory=lambda: defaultdict(list))
+    """By the id of the training thread; 0 if the trace does not name it."""
+    steps: list[tuple[int, int, dict[str, Any]]] = field(default_factory=list)
+    """Start, end and attributes of each step."""
+    verdict: str = "none"
+    """The last one."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The agreement of the phases of one training thread with its truth."""
+
+    agreement: float
+    """Share of the points with the correct phase, 0 to 1."""
+    confused: dict[tuple[str, str], float]
+    """Seconds by true region and wrong phase."""
+    steps: tuple[int, int]
+    """True number of steps, and the number found in the loop."""
+    boundaries: Counter[str]
+    """The steps by `zernel.step.boundary`."""
+    kinds: Counter[str]
+    """The steps by `zernel.step.kind`."""
+    verdict: str
+    versions: dict[str, str]
+
+
+def found_in(batches: Iterable[Batch]) -> dict[int, Found]:
+    """The steps and the verdict of each process, by pid."""
+    processor = PhasesProcessor(PhasesProcessor.Config.model_validate(SETTINGS), make_context("processors", "phases"))
+    made = [out for batch in batches for out in processor.process(batch)]
+    found: dict[int, Found] = defaultdict(Found)
+    for batch in [*made, *processor.flush()]:
+        for resource in batch.spans.resource_spans if batch.spans else ():
+            _read(found, resource)
+        for metrics in batch.metrics.resource_metrics if batch.metrics else ():
+            for metric in (one for scope in metrics.scope_metrics for one in scope.metrics):
+                _read_verdict(found, metric)
+    return found
+
+
+def _read(found: dict[int, Found], resource: ResourceSpans) -> None:
+    """Adds the steps of a process, each before its pieces."""
+    pid = _attributes(resource.resource.attributes).get("process.pid", 0)
+    steps: dict[bytes, int] = {}
+    for span in (span for scope in resource.scope_spans for span in scope.spans):
+        attributes = _attributes(span.attributes)
+        if span.name == "step" and "zernel.step.kind" in attributes:
+            steps[span.span_id] = attributes.get("thread.id", 0)
+            found[pid].steps.append((span.start_time_unix_nano, span.end_time_unix_nano, attributes))
+        elif span.parent_span_id in steps:
+            found[pid].pieces[steps[span.parent_span_id]].append(_piece(span, attributes))
+
+
+def _piece(span: Span, attributes: dict[str, Any]) -> Piece:
+    phase, detail = (str(attributes.get(name, "")) for name in ("zernel.phase", "zernel.phase.detail"))
+    return Piece(span.start_time_unix_nano, span.end_time_unix_nano, span.name, phase, detail)
+
+
+def _read_verdict(found: dict[int, Found], metric: Metric) -> None:
+    for point in metric.gauge.data_points if metric.name == "zernel.verdict" else ():
+        attributes = _attributes(point.attributes)
+        if point.as_int == 1 or point.as_double == 1:
+            found[attributes["process.pid"]].verdict = attributes["zernel.verdict"]
+
+
+def _attributes(attributes: Iterable[KeyValue]) -> dict[str, Any]:
+    return {one.key: getattr(one.value, one.value.WhichOneof("value") or "string_value") for one in attributes}
+
+
+def scores(run: Run, program: Program) -> list[Score]:
+    """The score of each training thread of each rank."""
+    batches, truths = run
+    found = found_in(batches)
+    expected = {**EXPECTED, **(DDP if program.ranks > 1 else {})}
+    return [score(found.get(truth["pid"], Found()), truth, expected) for truth in truths]
+
+
+def score(found: Found, truth: Truth, expected: dict[str, set[str]]) -> Score:
+    """Compares one thread's traces with its truth, at points spread evenly over the loop."""
+    pieces = sorted(found.pieces.get(truth["thread"]) or found.pieces.get(0, []), key=lambda piece: piece.start)
+    begin, end = truth["loop"]
+    marks = truth["marks"]
+    points = begin + np.linspace(0, end - begin, SAMPLES).astype(np.int64)
+    ours = _at(points, [(piece.start, piece.end) for piece in pieces])
+    true = _at(points, [(start, until) for _, start, until in marks])
+    pairs = Counter(zip(true[true >= 0].tolist(), ours[true >= 0].tolist(), strict=True))
+    wrong: Counter[tuple[str, str]] = Counter()
+    for (mark, piece), count in pairs.items():
+        if piece < 0 or pieces[piece].phase not in expected[marks[mark][0]]:
+            wrong[marks[mark][0], _name(pieces[piece]) if piece >= 0 else NONE] += count
+    seconds = (end - begin) / SAMPLES / 1e9
+    steps = [one for start, _, one in found.steps if begin <= start < end and one.get("thread.id", 0) in (0, truth["thread"])]
+    return Score(
+        1 - wrong.total() / max(pairs.total(), 1),
+        {pair: count * seconds for pair, count in wrong.most_common()},
+        (truth["steps"], sum(one["zernel.step.kind"] in ("training", "accumulation") for one in steps)),
+        Counter(one.get("zernel.step.boundary", "") for one in steps),
+        Counter(one["zernel.step.kind"] for one in steps),
+        found.verdict,
+        truth["versions"],
+    )
+
+
+def _name(piece: Piece) -> str:
+    return f"{piece.phase} ({'/'.join(filter(None, (piece.name, piece.detail)))})"
+
+
+def _at(points: NDArray[np.int64], spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+    """The index of the span around each point, or -1. Spans are in order and do not overlap."""
+    if not spans:
+        return np.full(points.shape, -1, np.int64)
+    starts, ends = np.array(spans, np.int64).T
+    found = np.searchsorted(starts, points, "right") - 1
+    return np.where((found >= 0) & (points < ends[found]), found, -1)
+
+
+def lines(name: str, found: Iterable[Score], floor: float) -> Iterator[str]:
+    """The result of a program as text, with the seconds of each confusion."""
+    for one in found:
+        steps = f"steps {one.steps[1]} of {one.steps[0]}"
+        verdict = "ok" if one.agreement >= floor else f"BELOW {floor:.1%}"
+        yield f"{name}: {one.agreement:.2%} {verdict}, {steps} {dict(one.kinds)} by {dict(one.boundaries)}, {one.verdict}"
+        for (true, wrong), seconds in one.confused.items():
+            yield f"    {seconds:8.3f} s of {true:<12} found as {wrong}"
