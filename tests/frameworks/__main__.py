@@ -4,6 +4,7 @@ import argparse
 import time
 
 from tests.frameworks.programs import PROGRAMS
+from tests.frameworks.report import keep, result_of
 from tests.frameworks.running import run
 from tests.frameworks.scoring import lines, scores
 
@@ -13,6 +14,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.frameworks", description=__doc__)
     parser.add_argument("programs", nargs="*", choices=[*PROGRAMS, []], metavar="NAME", help=", ".join(PROGRAMS))
     parser.add_argument("--slow", default="", help="loader, forward, optimizer or rank: takes longer in each step")
+    parser.add_argument("--keep", action="store_true", help="write the results to docs/frameworks.md")
     options = parser.parse_args()
     low = 0
     for name in options.programs or PROGRAMS:
@@ -23,6 +25,8 @@ def main() -> int:
             low += 1
             print(f"{name}: {failed}", flush=True)
             continue
+        if options.keep:
+            keep([result_of(name, found)])
         low += sum(one.agreement < program.floor for one in found)
         print(*lines(name, found, program.floor), f"    {time.monotonic() - begin:.0f} s", sep="\n", flush=True)
     return int(low > 0)

@@ -30,8 +30,10 @@ def require_frameworks() -> None:
 def run(name: str, slow: str = "") -> Run:
     """Runs a program. `slow` is a part of its steps to slow down."""
     program = PROGRAMS[name]
-    kinds = frozenset({"user"}) if program.scopes else frozenset[str]()
-    batches, truths = watched(Job(_command(name, program), program.ranks, kinds, {**_ENVIRONMENT, "SLOW": slow}))
+    kinds = frozenset({"user" if program.scopes else "sync"})
+    batches, truths = watched(
+        Job(_command(name, program), program.ranks, kinds, {**_ENVIRONMENT, "SLOW": slow}, gpu=not program.scopes)
+    )
     return list(_without(batches, program.without)), truths
 
 

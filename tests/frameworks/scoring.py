@@ -74,6 +74,11 @@ class Score:
     verdict: str
     versions: dict[str, str]
 
+    @property
+    def has_all_steps(self) -> bool:
+        """Whether it found every step, up to one at each end of the loop."""
+        return abs(self.steps[0] - self.steps[1]) <= 1
+
 
 def found_in(batches: Iterable[Batch]) -> dict[int, Found]:
     """The steps and the verdict of each process, by pid."""
@@ -140,7 +145,9 @@ def score(found: Found, truth: Truth, expected: dict[str, set[str]]) -> Score:
         if piece < 0 or pieces[piece].phase not in expected[marks[mark][0]]:
             wrong[marks[mark][0], _name(pieces[piece]) if piece >= 0 else NONE] += count
     seconds = (end - begin) / SAMPLES / 1e9
-    steps = [one for start, _, one in found.steps if begin <= start < end and one.get("thread.id", 0) in (0, truth["thread"])]
+    steps = [
+        one for start, _, one in found.steps if begin <= start < end and one.get("thread.id", 0) in (0, truth["thread"])
+    ]
     return Score(
         1 - wrong.total() / max(pairs.total(), 1),
         {pair: count * seconds for pair, count in wrong.most_common()},

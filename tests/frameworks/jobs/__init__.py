@@ -1,2 +1,1 @@
-"""Training programs on unmodified frameworks. They run in the Python of `.frameworks`, and import nothing of this project
-but the recorder of their own truth."""
+"""Training programs on unmodified frameworks, which run in the Python of `.frameworks`."""

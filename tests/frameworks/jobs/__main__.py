@@ -9,27 +9,35 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from tests.frameworks.jobs.run import Run
 from tests.frameworks.jobs.truth import Recorder
 from tests.frameworks.programs import PROGRAMS
 
 
 def main(name: str, folder: Path) -> None:
     """Runs the program, and writes its truth."""
-    from tests.frameworks.jobs.run import Run
-
     program = PROGRAMS[name]
     module, function = program.job.split(":")
     truth = Recorder(folder, int(os.environ.get("RANK", "0")))
     truth.versions[program.package] = version(program.package)
-    run = Run(truth, os.environ.get("SLOW", ""))
-    if program.scopes:
-        import torch
-
-        torch.manual_seed(truth.rank)
-        torch.set_num_threads(1)
-        run.watch_torch()
+    run = _run(truth, os.environ.get("SLOW", ""), on_torch=program.scopes)
     getattr(importlib.import_module(f"tests.frameworks.jobs.{module}"), function)(run)
     truth.write()
+
+
+def _run(truth: Recorder, slow: str, *, on_torch: bool) -> Run:
+    """A run. A program without PyTorch does not load it."""
+    if not on_torch:
+        return Run(truth, slow)
+    import torch
+
+    from tests.frameworks.jobs.pytorch import TorchRun
+
+    torch.manual_seed(truth.rank)
+    torch.set_num_threads(1)
+    run = TorchRun(truth, slow)
+    run.watch_torch()
+    return run
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.gpt import BLOCK, VOCABULARY, Gpt
-from tests.frameworks.jobs.run import SLOWER_S, Run
+from tests.frameworks.jobs.pytorch import TorchRun
+from tests.frameworks.jobs.run import SLOWER_S
 from tests.frameworks.jobs.small import BATCH, STEPS, busy, layers, random_batch
 
 TOKENS = 20_000_000
@@ -22,7 +23,7 @@ EVALUATIONS = 5
 class _Tokens:
     """Rows at random from a file of tokens, as nanoGPT takes them."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TorchRun) -> None:
         self.run, self.path = run, Path(run.truth.folder) / "train.bin"
         np.random.default_rng(0).integers(0, VOCABULARY, TOKENS, np.uint16).tofile(self.path)
 
@@ -33,17 +34,19 @@ class _Tokens:
                 self._read_more()
             data = np.memmap(self.path, dtype=np.uint16, mode="r")
             rows = torch.randint(len(data) - BLOCK, (ROWS,)).tolist()
-            inputs, targets = ([torch.from_numpy(data[i + s : i + s + BLOCK].astype(np.int64)) for i in rows] for s in (0, 1))
+            inputs, targets = (
+                [torch.from_numpy(data[i + s : i + s + BLOCK].astype(np.int64)) for i in rows] for s in (0, 1)
+            )
             return torch.stack(inputs), torch.stack(targets)
 
     def _read_more(self) -> None:
         data = np.memmap(self.path, dtype=np.uint16, mode="r")
         busy(SLOWER_S / 2)
-        int(data[:: 2048].sum())
+        int(data[::2048].sum())
         busy(SLOWER_S / 2)
 
 
-def nanogpt(run: Run) -> None:
+def nanogpt(run: TorchRun) -> None:
     """nanoGPT's loop: `get_batch` of a memory map after the forward pass, clipping, an evaluation now and then."""
     tokens, model = _Tokens(run), Gpt()
     run.watch_model(model)
@@ -71,17 +74,17 @@ def _estimate_loss(tokens: _Tokens, model: nn.Module) -> None:
     model.train()
 
 
-def queue(run: Run) -> None:
+def queue(run: TorchRun) -> None:
     """A thread makes batches, and the training thread takes them from a queue."""
     _from_queue(run, accumulate=1)
 
 
-def accumulated(run: Run) -> None:
+def accumulated(run: TorchRun) -> None:
     """As `queue`, with an optimizer step after every 4th batch."""
     _from_queue(run, accumulate=4)
 
 
-def _from_queue(run: Run, accumulate: int) -> None:
+def _from_queue(run: TorchRun, accumulate: int) -> None:
     batches: queues.Queue[tuple[torch.Tensor, torch.Tensor]] = queues.Queue(2)
     model = layers()
     run.watch_model(model)
@@ -109,7 +112,7 @@ def _from_queue(run: Run, accumulate: int) -> None:
     done.set()
 
 
-def evaluated(run: Run) -> None:
+def evaluated(run: TorchRun) -> None:
     """Epochs with a DataLoader, and between them an evaluation on slices of a tensor."""
     model, held_out = layers(), [random_batch() for _ in range(STEPS // 4)]
     run.watch_model(model)

@@ -7,21 +7,21 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, STEPS, layers, random_batch
 
 
-def with_loader(run: Run) -> None:
+def with_loader(run: TorchRun) -> None:
     """A compiled model and a DataLoader."""
     _train(run, DataLoader(run.samples(), batch_size=BATCH))
 
 
-def without_loader(run: Run) -> None:
+def without_loader(run: TorchRun) -> None:
     """A compiled model and batches that are made by hand."""
     _train(run, (random_batch() for _ in range(STEPS)))
 
 
-def _train(run: Run, batches: Iterable[Any]) -> None:
+def _train(run: TorchRun, batches: Iterable[Any]) -> None:
     plain = layers()
     run.slow_down(plain)
     model, optimizer = torch.compile(plain), torch.optim.AdamW(plain.parameters())

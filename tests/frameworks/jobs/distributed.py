@@ -7,11 +7,11 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, STEPS, layers
 
 
-def ddp(run: Run) -> None:
+def ddp(run: TorchRun) -> None:
     """DistributedDataParallel."""
     torch.distributed.init_process_group("gloo")
     model = nn.parallel.DistributedDataParallel(layers())
@@ -19,7 +19,7 @@ def ddp(run: Run) -> None:
     _train(run, model)
 
 
-def fsdp(run: Run) -> None:
+def fsdp(run: TorchRun) -> None:
     """FSDP2: each linear layer and the model are sharded."""
     torch.distributed.init_process_group("gloo")
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
@@ -34,7 +34,7 @@ def fsdp(run: Run) -> None:
     _train(run, model)
 
 
-def _train(run: Run, model: nn.Module) -> None:
+def _train(run: TorchRun, model: nn.Module) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     loader = DataLoader(run.samples(2 * STEPS // torch.distributed.get_world_size()), batch_size=BATCH)
     run.get_ready()
@@ -49,7 +49,7 @@ def _train(run: Run, model: nn.Module) -> None:
     torch.distributed.destroy_process_group()
 
 
-def deepspeed(run: Run) -> None:
+def deepspeed(run: TorchRun) -> None:
     """DeepSpeed with ZeRO stage 1 on one rank."""
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     os.environ["DS_ACCELERATOR"] = "cpu"

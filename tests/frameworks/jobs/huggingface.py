@@ -7,10 +7,18 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from transformers import BertConfig, BertModel, BertTokenizerFast, GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback
-from transformers import TrainingArguments
+from transformers import (
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, STEPS, busy, layers
 
 VOCABULARY, LENGTH, ROWS = 256, 48, 8
@@ -20,7 +28,7 @@ SENTENCES = 16
 class _Texts(Dataset[Any]):
     """Random tokens."""
 
-    def __init__(self, run: Run, count: int) -> None:
+    def __init__(self, run: TorchRun, count: int) -> None:
         self._count, self._cost = count, 0.01 / ROWS + run.slower_data / ROWS
 
     def __len__(self) -> int:
@@ -34,21 +42,21 @@ class _Texts(Dataset[Any]):
 
 def _gpt() -> GPT2LMHeadModel:
     return GPT2LMHeadModel(
-        GPT2Config(vocab_size=VOCABULARY, n_positions=128, n_embd=192, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0)
+        GPT2Config(
+            vocab_size=VOCABULARY, n_positions=128, n_embd=192, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0
+        )
     )
 
 
 class _Steps(TrainerCallback):
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TorchRun) -> None:
         self.run = run
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         self.run.truth.stepped()
 
-    on_substep_end = on_step_end
 
-
-def trainer(run: Run) -> None:
+def trainer(run: TorchRun) -> None:
     """transformers' Trainer with accumulation."""
     model = _gpt()
     run.watch_model(model)
@@ -70,7 +78,7 @@ def trainer(run: Run) -> None:
         made.train()
 
 
-def accelerated(run: Run) -> None:
+def accelerated(run: TorchRun) -> None:
     """A loop by hand on accelerate, with accumulation."""
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     plain = layers()
@@ -89,7 +97,7 @@ def accelerated(run: Run) -> None:
             run.truth.stepped()
 
 
-def sentences(run: Run) -> None:
+def sentences(run: TorchRun) -> None:
     """sentence-transformers' trainer."""
     from datasets import Dataset as Rows
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, losses
@@ -124,14 +132,16 @@ def sentences(run: Run) -> None:
 
 def _bert(folder: Path) -> Path:
     folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(90))]))
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(90))])
+    )
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
     shape = {"hidden_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 768}
     BertModel(BertConfig(vocab_size=95, **shape)).save_pretrained(folder)
     return folder
 
 
-def generating(run: Run) -> None:
+def generating(run: TorchRun) -> None:
     """A loop by hand that generates text now and then."""
     model = _gpt()
     run.watch_model(model)
@@ -148,7 +158,7 @@ def generating(run: Run) -> None:
                 _generate(model)
 
 
-def generating_only(run: Run) -> None:
+def generating_only(run: TorchRun) -> None:
     """Text generation, without training."""
     model = _gpt()
     run.truth.wrap(model, "generate", "generate")

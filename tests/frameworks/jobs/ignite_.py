@@ -6,11 +6,11 @@ from ignite.metrics import Accuracy
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, STEPS, layers
 
 
-def run(run: Run) -> None:
+def run(run: TorchRun) -> None:
     """Two epochs."""
     model = layers()
     run.watch_model(model)

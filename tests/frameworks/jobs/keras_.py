@@ -6,20 +6,20 @@ os.environ["KERAS_BACKEND"] = "torch"
 import keras
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, CLASSES, STEPS, WIDTH
 
 
 class _Counted(keras.callbacks.Callback):
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TorchRun) -> None:
         super().__init__()
         self.run = run
 
-    def on_train_batch_end(self, *_: object) -> None:
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
         self.run.truth.stepped()
 
 
-def fit(run: Run) -> None:
+def fit(run: TorchRun) -> None:
     """Two epochs, each with a validation."""
     hidden = [keras.layers.Dense(WIDTH, activation="relu") for _ in range(2)]
     model = keras.Sequential([keras.Input((WIDTH,)), *hidden, keras.layers.Dense(CLASSES)])

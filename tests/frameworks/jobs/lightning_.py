@@ -8,13 +8,13 @@ from lightning.pytorch.loops.optimization.automatic import Closure
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, STEPS, layers
 from tests.frameworks.jobs.truth import GLUE
 
 
 class _Module(lightning.LightningModule):
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TorchRun) -> None:
         super().__init__()
         self.run, self.model = run, layers()
         run.watch_model(self.model)
@@ -39,7 +39,7 @@ class _Module(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters())
 
 
-def fit(run: Run) -> None:
+def fit(run: TorchRun) -> None:
     """Two epochs, each with a validation."""
     run.truth.wrap(Closure, "__call__", GLUE)
     module = _Module(run)

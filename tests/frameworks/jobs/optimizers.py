@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, CLASSES, STEPS, WIDTH, layers, random_batch
 from tests.frameworks.jobs.truth import GLUE
 
@@ -15,7 +15,7 @@ from tests.frameworks.jobs.truth import GLUE
 class _Gan:
     """A generator and a discriminator."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TorchRun) -> None:
         self.run = run
         self.generator, self.discriminator = layers(WIDTH), layers(1)
         run.watch_model(self.generator)
@@ -46,12 +46,12 @@ def _loss(found: torch.Tensor, wanted: float) -> torch.Tensor:
     return nn.functional.binary_cross_entropy_with_logits(found, torch.full_like(found, wanted))
 
 
-def gan(run: Run) -> None:
+def gan(run: TorchRun) -> None:
     """Two optimizers in each step."""
     _train_gan(run, (real for real, _ in DataLoader(run.samples(), batch_size=BATCH)))
 
 
-def gan_of_two_loaders(run: Run) -> None:
+def gan_of_two_loaders(run: TorchRun) -> None:
     """Two optimizers, each with a loader of its own."""
     both = _Gan(run)
     first, second = (DataLoader(run.samples(STEPS // 2), batch_size=BATCH) for _ in range(2))
@@ -65,12 +65,12 @@ def gan_of_two_loaders(run: Run) -> None:
             run.truth.stepped()
 
 
-def gan_by_hand(run: Run) -> None:
+def gan_by_hand(run: TorchRun) -> None:
     """Two optimizers, and batches that are made by hand."""
     _train_gan(run, (random_batch()[0] for _ in range(STEPS)))
 
 
-def _train_gan(run: Run, batches: Iterable[Any]) -> None:
+def _train_gan(run: TorchRun, batches: Iterable[Any]) -> None:
     both = _Gan(run)
     run.get_ready()
     with run.truth.loop():
@@ -79,7 +79,7 @@ def _train_gan(run: Run, batches: Iterable[Any]) -> None:
             run.truth.stepped()
 
 
-def lbfgs(run: Run) -> None:
+def lbfgs(run: TorchRun) -> None:
     """An optimizer that calls the forward and the backward pass several times."""
     model = layers(width=WIDTH)
     run.watch_model(model)
@@ -100,7 +100,7 @@ def lbfgs(run: Run) -> None:
             run.truth.stepped()
 
 
-def in_backward(run: Run) -> None:
+def in_backward(run: TorchRun) -> None:
     """Each parameter has an optimizer, which steps when its gradient is complete."""
     model = layers(CLASSES)
     run.watch_model(model)

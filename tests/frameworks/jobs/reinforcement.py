@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import busy, layers
 
 STATES, ACTIONS = 24, 4
@@ -22,7 +22,7 @@ class Walk(gymnasium.Env[Any, Any]):
     observation_space = gymnasium.spaces.Box(-1, 1, (STATES,), np.float32)
     action_space = gymnasium.spaces.Discrete(ACTIONS)
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TorchRun) -> None:
         self.run, self.count = run, 0
         self.cost = ENVIRONMENT_S + run.slower_data / HORIZON
 
@@ -37,7 +37,7 @@ class Walk(gymnasium.Env[Any, Any]):
             return self.observation_space.sample(), float(action == 0), self.count >= HORIZON, False, {}
 
 
-def by_hand(run: Run) -> None:
+def by_hand(run: TorchRun) -> None:
     """REINFORCE: an episode without gradients, then one update."""
     model, environment = layers(ACTIONS, 256), Walk(run)
     model[0] = nn.Linear(STATES, 256)
@@ -56,7 +56,7 @@ def by_hand(run: Run) -> None:
             run.truth.stepped()
 
 
-def _episode(run: Run, model: nn.Module, environment: Walk) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _episode(run: TorchRun, model: nn.Module, environment: Walk) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     states, actions, rewards = [], [], []
     state, _ = environment.reset()
     done = False
@@ -70,7 +70,7 @@ def _episode(run: Run, model: nn.Module, environment: Walk) -> tuple[torch.Tenso
     return torch.stack(states), torch.tensor(actions), torch.tensor(rewards)
 
 
-def stable_baselines(run: Run) -> None:
+def stable_baselines(run: TorchRun) -> None:
     """stable-baselines3's PPO."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
@@ -79,8 +79,15 @@ def stable_baselines(run: Run) -> None:
         def _on_step(self) -> bool:
             return True
 
-    learner = PPO("MlpPolicy", Walk(run), n_steps=256, batch_size=64, n_epochs=4, device="cpu",
-                  policy_kwargs={"net_arch": [256, 256]})
+    learner = PPO(
+        "MlpPolicy",
+        Walk(run),
+        n_steps=256,
+        batch_size=64,
+        n_epochs=4,
+        device="cpu",
+        policy_kwargs={"net_arch": [256, 256]},
+    )
     run.truth.wrap(learner.policy, "forward", "rollout")
     run.truth.wrap(learner.policy, "evaluate_actions", "forward")
     run.truth.wrap(learner.policy.optimizer, "step", "optimizer")

@@ -1,15 +1,8 @@
-"""One run of a program: its options, its record, and the callbacks around PyTorch's own calls."""
+"""One run of a program: its options and its record. It needs no framework."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-from tests.frameworks.jobs.small import STEPS, WIDTH, Samples, busy
 from tests.frameworks.jobs.truth import Recorder
 
 SLOWER_S = 0.06
@@ -29,47 +22,7 @@ class Run:
         """Seconds that each batch takes longer."""
         return SLOWER_S if self.slow == "loader" else 0.0
 
-    def samples(self, batches: int = STEPS) -> Samples:
-        """The data of the program."""
-        return Samples(batches, self.slower_data)
-
-    def get_ready(self) -> None:
-        """Opens scopes until the collector has found the process."""
-        while not (self.truth.folder / "go").exists():
-            with torch.profiler.record_function("warm-up"):
-                time.sleep(0.02)
-
-    def watch_model(self, model: nn.Module) -> None:
-        """Marks the calls of the model."""
-        model.register_forward_pre_hook(lambda *_: self.truth.own.enter("forward"))
-        self.slow_down(model)
-        model.register_forward_hook(lambda *_: self.truth.own.leave(), always_call=True)
-
-    def slow_down(self, model: nn.Module) -> None:
-        """Makes the forward pass slow, if it should be."""
-        late = self.slow == "rank" and self.truth.rank == 1
-        if self.slow == "forward" or late:
-            model.register_forward_pre_hook(lambda *_: compute(SLOWER_S))
-
-    def watch_torch(self) -> None:
-        """Marks loads, backward passes and optimizers."""
-        self.truth.versions["torch"] = torch.__version__
-        self.truth.wrap(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", "data")
-        self.truth.wrap(torch.Tensor, "backward", "backward")
-        self.truth.wrap(torch.autograd, "backward", "backward")
-        self.truth.wrap(Optimizer, "zero_grad", "zero_grad")
-        register_optimizer_step_pre_hook(self._step_begins)
-        register_optimizer_step_post_hook(lambda *_: self.truth.own.leave())
-
-    def _step_begins(self, *_: Any) -> None:
-        self.truth.own.enter("optimizer")
-        if self.slow == "optimizer":
-            busy(SLOWER_S)
-
-
-def compute(seconds: float) -> None:
-    """Computes with operators of the model's kind."""
-    end = time.monotonic() + seconds
-    weight, inputs = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
-    while time.monotonic() < end:
-        nn.functional.linear(inputs, weight)
+    @property
+    def go(self) -> Path:
+        """The file that exists once the collector has found the process."""
+        return self.truth.folder / "go"

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.pytorch import TorchRun
 from tests.frameworks.jobs.small import BATCH, STEPS, layers
 
 
-def _train(run: Run, steps: int) -> None:
+def _train(run: TorchRun, steps: int) -> None:
     model = layers()
     run.watch_model(model)
     optimizer = torch.optim.AdamW(model.parameters())
@@ -25,19 +25,19 @@ def _train(run: Run, steps: int) -> None:
             run.truth.stepped()
 
 
-def second(run: Run) -> None:
+def second(run: TorchRun) -> None:
     """The first thread waits for the one that trains."""
     run.get_ready()
     _on_threads(run, 1)
 
 
-def two(run: Run) -> None:
+def two(run: TorchRun) -> None:
     """Two threads train at once, each with a model of its own."""
     run.get_ready()
     _on_threads(run, 2)
 
 
-def _on_threads(run: Run, count: int) -> None:
+def _on_threads(run: TorchRun, count: int) -> None:
     threads = [threading.Thread(target=_train, args=(run, STEPS // count)) for _ in range(count)]
     for thread in threads:
         thread.start()

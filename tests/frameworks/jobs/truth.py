@@ -51,7 +51,9 @@ class ThreadTruth:
             else:
                 around.pop()
         begin, end = self.loop
-        return [(name, max(start, begin), min(until, end)) for name, start, until in marks if start < end > begin < until]
+        return [
+            (name, max(start, begin), min(until, end)) for name, start, until in marks if start < end > begin < until
+        ]
 
 
 class Recorder:
