@@ -41,9 +41,7 @@ PROGRAMS = {
     "Keras 3": Program("keras_:fit", "keras"),
     "torch.compile": Program("compiled:with_loader"),
     "torch.compile, no marks of operators": Program("compiled:with_loader", without=frozenset({"operators"})),
-    "torch.compile, no loader": Program(
-        "compiled:without_loader", floor=WITHOUT_LOADER, boundary="optimizer", soak=True
-    ),
+    "torch.compile, no loader": _by_hand("compiled:without_loader", soak=True),
     "GAN": Program("optimizers:gan"),
     "GAN, two loaders": Program("optimizers:gan_of_two_loaders"),
     "GAN, no loader": _by_hand("optimizers:gan_by_hand"),

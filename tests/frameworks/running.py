@@ -31,9 +31,8 @@ def run(name: str, slow: str = "") -> Run:
     """Runs a program. `slow` is a part of its steps to slow down."""
     program = PROGRAMS[name]
     kinds = frozenset({"user" if program.scopes else "sync"})
-    batches, truths = watched(
-        Job(_command(name, program), program.ranks, kinds, {**_ENVIRONMENT, "SLOW": slow}, gpu=not program.scopes)
-    )
+    environment = {**_ENVIRONMENT, "SLOW": slow}
+    batches, truths = watched(Job(_command(name, program), program.ranks, kinds, environment, gpu=not program.scopes))
     return list(_without(batches, program.without)), truths
 
 

@@ -145,9 +145,8 @@ def score(found: Found, truth: Truth, expected: dict[str, set[str]]) -> Score:
         if piece < 0 or pieces[piece].phase not in expected[marks[mark][0]]:
             wrong[marks[mark][0], _name(pieces[piece]) if piece >= 0 else NONE] += count
     seconds = (end - begin) / SAMPLES / 1e9
-    steps = [
-        one for start, _, one in found.steps if begin <= start < end and one.get("thread.id", 0) in (0, truth["thread"])
-    ]
+    own = (0, truth["thread"])
+    steps = [one for start, _, one in found.steps if begin <= start < end and one.get("thread.id", 0) in own]
     return Score(
         1 - wrong.total() / max(pairs.total(), 1),
         {pair: count * seconds for pair, count in wrong.most_common()},
@@ -177,6 +176,7 @@ def lines(name: str, found: Iterable[Score], floor: float) -> Iterator[str]:
     for one in found:
         steps = f"steps {one.steps[1]} of {one.steps[0]}"
         verdict = "ok" if one.agreement >= floor else f"BELOW {floor:.1%}"
-        yield f"{name}: {one.agreement:.2%} {verdict}, {steps} {dict(one.kinds)} by {dict(one.boundaries)}, {one.verdict}"
+        kinds = f"{dict(one.kinds)} by {dict(one.boundaries)}"
+        yield f"{name}: {one.agreement:.2%} {verdict}, {steps} {kinds}, {one.verdict}"
         for (true, wrong), seconds in one.confused.items():
             yield f"    {seconds:8.3f} s of {true:<12} found as {wrong}"

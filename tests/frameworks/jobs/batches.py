@@ -3,6 +3,7 @@
 import queue as queues
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,16 +35,18 @@ class _Tokens:
                 self._read_more()
             data = np.memmap(self.path, dtype=np.uint16, mode="r")
             rows = torch.randint(len(data) - BLOCK, (ROWS,)).tolist()
-            inputs, targets = (
-                [torch.from_numpy(data[i + s : i + s + BLOCK].astype(np.int64)) for i in rows] for s in (0, 1)
-            )
-            return torch.stack(inputs), torch.stack(targets)
+            inputs, targets = (torch.stack([_row(data, row + shift) for row in rows]) for shift in (0, 1))
+            return inputs, targets
 
     def _read_more(self) -> None:
         data = np.memmap(self.path, dtype=np.uint16, mode="r")
         busy(SLOWER_S / 2)
         int(data[::2048].sum())
         busy(SLOWER_S / 2)
+
+
+def _row(data: Any, start: int) -> torch.Tensor:
+    return torch.from_numpy(data[start : start + BLOCK].astype(np.int64))
 
 
 def nanogpt(run: TorchRun) -> None:

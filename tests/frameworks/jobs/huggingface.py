@@ -41,11 +41,8 @@ class _Texts(Dataset[Any]):
 
 
 def _gpt() -> GPT2LMHeadModel:
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=VOCABULARY, n_positions=128, n_embd=192, n_layer=3, n_head=4, bos_token_id=0, eos_token_id=0
-        )
-    )
+    shape = {"n_positions": 128, "n_embd": 192, "n_layer": 3, "n_head": 4}
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, bos_token_id=0, eos_token_id=0, **shape))
 
 
 class _Steps(TrainerCallback):
@@ -132,9 +129,8 @@ def sentences(run: TorchRun) -> None:
 
 def _bert(folder: Path) -> Path:
     folder.mkdir()
-    (folder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{n}" for n in range(90))])
-    )
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join([*special, *(f"w{n}" for n in range(90))]))
     BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
     shape = {"hidden_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 768}
     BertModel(BertConfig(vocab_size=95, **shape)).save_pretrained(folder)

@@ -38,9 +38,8 @@ class Samples(Dataset[Any]):
 
 def layers(outputs: int = CLASSES, width: int = WIDTH) -> nn.Sequential:
     """Three linear layers."""
-    return nn.Sequential(
-        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs)
-    )
+    hidden = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*hidden, nn.Linear(width, outputs))
 
 
 def random_batch() -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,7 +1,7 @@
 """The truth of a training program: which region each of its threads is in, by CLOCK_MONOTONIC in ns.
 
-A program marks its regions itself, or by callbacks around the calls of its framework. Regions nest: the innermost counts.
-Time outside all regions, and in regions named GLUE, is not scored: it belongs to no phase for certain.
+A program marks its regions itself, or by callbacks around the calls of its framework. Regions nest, and the innermost
+counts. Time outside all regions, and in regions named GLUE, is not scored: it belongs to no phase for certain.
 """
 
 import json
@@ -51,9 +51,8 @@ class ThreadTruth:
             else:
                 around.pop()
         begin, end = self.loop
-        return [
-            (name, max(start, begin), min(until, end)) for name, start, until in marks if start < end > begin < until
-        ]
+        within = [(name, max(start, begin), min(until, end)) for name, start, until in marks]
+        return [mark for mark in within if mark[1] < mark[2]]
 
 
 class Recorder:
