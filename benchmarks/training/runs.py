@@ -183,11 +183,12 @@ def _intervals(downstream: Downstream, pid: int) -> Iterable[set[str]]:
     for batch in downstream.batches:
         for resource in batch.spans.resource_spans if batch.spans else ():
             if _pid(resource) in found:
-                found[_pid(resource)] |= {_interval(span) for scope in resource.scope_spans for span in scope.spans}
+                found[_pid(resource)] |= {interval(span) for scope in resource.scope_spans for span in scope.spans}
     return found.values()
 
 
-def _interval(span: Span) -> str:
+def interval(span: Span) -> str:
+    """The kind of interval of a span of the receiver."""
     return next(one.value.string_value for one in span.attributes if one.key == "zernel.interval")
 
 

@@ -1,22 +1,27 @@
-"""Runs of the programs under the live receiver."""
+"""Runs of the programs: live under the receiver, or kept in files."""
 
+import gzip
+import json
 import os
-from collections.abc import Iterable
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from benchmarks.training.runs import Job, Run, watched
+from benchmarks.training.runs import Job, Run, interval, watched
 from otel_zernel.batch import Batch
 from tests.frameworks.programs import PROGRAMS, Program
 
-PYTHON = Path(__file__).parents[2] / ".frameworks/bin/python"
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".frameworks/bin/python"
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "TORCHINDUCTOR_CACHE_DIR": str(PYTHON.parents[1] / "inductor"),
 }
 
 
@@ -32,8 +37,7 @@ def run(name: str, slow: str = "") -> Run:
     program = PROGRAMS[name]
     kinds = frozenset({"user" if program.scopes else "sync"})
     environment = {**_ENVIRONMENT, "SLOW": slow}
-    batches, truths = watched(Job(_command(name, program), program.ranks, kinds, environment, gpu=not program.scopes))
-    return list(_without(batches, program.without)), truths
+    return watched(Job(_command(name, program), program.ranks, kinds, environment, gpu=not program.scopes))
 
 
 def _command(name: str, program: Program) -> list[str]:
@@ -44,12 +48,28 @@ def _command(name: str, program: Program) -> list[str]:
     return [str(PYTHON), *several, *job]
 
 
-def _without(batches: Iterable[Batch], kinds: frozenset[str]) -> Iterable[Batch]:
-    """The batches without the spans of these kinds."""
+def without(batches: Iterable[Batch], kinds: frozenset[str]) -> Iterator[Batch]:
+    """The batches without the spans of these kinds of intervals."""
     for batch in batches:
-        if kinds and batch.spans:
-            for scope in (scope for resource in batch.edit_spans().resource_spans for scope in resource.scope_spans):
-                kept = [span for span in scope.spans if not kinds & {one.value.string_value for one in span.attributes}]
-                del scope.spans[:]
-                scope.spans.extend(kept)
-        yield batch
+        spans = TracesData()
+        spans.CopyFrom(batch.spans)
+        for scope in (scope for resource in spans.resource_spans for scope in resource.scope_spans):
+            kept = [span for span in scope.spans if interval(span) not in kinds]
+            del scope.spans[:]
+            scope.spans.extend(kept)
+        yield Batch(metrics=batch.metrics, spans=spans)
+
+
+def save(found: Run, path: Path) -> None:
+    """Keeps a run in a file."""
+    batches, truths = found
+    encoded = [[b64encode(part).decode() for part in (one.metrics_bytes(), one.spans_bytes())] for one in batches]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(json.dumps([encoded, truths]).encode()))
+
+
+def saved(path: Path) -> Run:
+    """The run in a file."""
+    encoded, truths = json.loads(gzip.decompress(path.read_bytes()))
+    parts = ([b64decode(part) for part in batch] for batch in encoded)
+    return [Batch.from_bytes(metrics=metrics, spans=spans) for metrics, spans in parts], truths

@@ -17,6 +17,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from tests.frameworks.programs import Program
+from tests.frameworks.running import without
 
 SETTINGS = {
     "interval": "1s",
@@ -126,7 +127,7 @@ def _attributes(attributes: Iterable[KeyValue]) -> dict[str, Any]:
 def scores(run: Run, program: Program) -> list[Score]:
     """The score of each training thread of each rank."""
     batches, truths = run
-    found = found_in(batches)
+    found = found_in(without(batches, program.without))
     expected = {**EXPECTED, **(DDP if program.ranks > 1 else {})}
     return [score(found.get(truth["pid"], Found()), truth, expected) for truth in truths]
 
