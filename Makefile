@@ -59,6 +59,7 @@ bpf:
 peers: $(STAMP)
 	sh tests/interop/install-peers.sh $(BIN)/pip
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-torch.sh $(PYTHON) $(OLD_TORCH)
+	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-frameworks.sh $(PYTHON)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh
 
 # 5 GB and two minutes each. `make test` with REQUIRE_PEERS=1 needs only OLD of tests/receivers/ebpf/jobs/torches.py.
@@ -73,4 +74,4 @@ $(STAMP): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* .torch .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .torch .frameworks .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 from benchmarks.phases import DDP, PHASES_OF, SAMPLES
@@ -81,18 +80,51 @@ class Score:
         return abs(self.steps[0] - self.steps[1]) <= 1
 
 
+@dataclass
+class Job:
+    """What the processor found of the job of all ranks."""
+
+    verdict: str = "none"
+    """The last one."""
+    lateness: dict[int, float] = field(default_factory=dict)
+    """Seconds by rank, the last values."""
+
+
 def found_in(batches: Iterable[Batch]) -> dict[int, Found]:
     """The steps and the verdict of each process, by pid."""
+    found: dict[int, Found] = defaultdict(Found)
+    for batch in _processed(batches):
+        for resource in batch.spans.resource_spans:
+            _read(found, resource)
+        for _, attributes in _points(batch, "zernel.verdict", 1):
+            found[attributes["process.pid"]].verdict = attributes["zernel.verdict"]
+    return found
+
+
+def job_in(batches: Iterable[Batch]) -> Job:
+    """The verdict of the job, and how late its ranks are."""
+    job = Job()
+    for batch in _processed(batches):
+        for _, attributes in _points(batch, "zernel.job.verdict", 1):
+            job.verdict = attributes["zernel.job.verdict"]
+        job.lateness |= {rank["zernel.rank"]: late for late, rank in _points(batch, "zernel.job.rank.lateness")}
+    return job
+
+
+def _processed(batches: Iterable[Batch]) -> list[Batch]:
     processor = PhasesProcessor(PhasesProcessor.Config.model_validate(SETTINGS), make_context("processors", "phases"))
     made = [out for batch in batches for out in processor.process(batch)]
-    found: dict[int, Found] = defaultdict(Found)
-    for batch in [*made, *processor.flush()]:
-        for resource in batch.spans.resource_spans if batch.spans else ():
-            _read(found, resource)
-        for metrics in batch.metrics.resource_metrics if batch.metrics else ():
-            for metric in (one for scope in metrics.scope_metrics for one in scope.metrics):
-                _read_verdict(found, metric)
-    return found
+    return [*made, *processor.flush()]
+
+
+def _points(batch: Batch, name: str, value: float | None = None) -> Iterator[tuple[float, dict[str, Any]]]:
+    """The points of a gauge with this value, or with any."""
+    scopes = (scope for resource in batch.metrics.resource_metrics for scope in resource.scope_metrics)
+    for metric in (one for scope in scopes for one in scope.metrics if one.name == name):
+        for point in metric.gauge.data_points:
+            found = getattr(point, point.WhichOneof("value") or "as_double")
+            if point.flags == 0 and value in (None, found):
+                yield found, _attributes(point.attributes)
 
 
 def _read(found: dict[int, Found], resource: ResourceSpans) -> None:
@@ -111,13 +143,6 @@ def _read(found: dict[int, Found], resource: ResourceSpans) -> None:
 def _piece(span: Span, attributes: dict[str, Any]) -> Piece:
     phase, detail = (str(attributes.get(name, "")) for name in ("zernel.phase", "zernel.phase.detail"))
     return Piece(span.start_time_unix_nano, span.end_time_unix_nano, span.name, phase, detail)
-
-
-def _read_verdict(found: dict[int, Found], metric: Metric) -> None:
-    for point in metric.gauge.data_points if metric.name == "zernel.verdict" else ():
-        attributes = _attributes(point.attributes)
-        if point.as_int == 1 or point.as_double == 1:
-            found[attributes["process.pid"]].verdict = attributes["zernel.verdict"]
 
 
 def _attributes(attributes: Iterable[KeyValue]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def stable_baselines(run: TorchRun) -> None:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback
 
-    class Watched(BaseCallback):  # type: ignore[misc]
+    class Watched(BaseCallback):
         def _on_step(self) -> bool:
             return True
 

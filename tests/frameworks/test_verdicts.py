@@ -1,0 +1,40 @@
+"""A slow part of a training program: the verdict names it."""
+
+import pytest
+
+from tests.frameworks.programs import PROGRAMS
+from tests.frameworks.running import require_frameworks, run
+from tests.frameworks.scoring import found_in, job_in
+from tests.receivers.ebpf.watching import require_ebpf
+
+VERDICTS = {"loader": "input_bound", "optimizer": "optimizer_bound", "forward": "compute_bound"}
+"""The verdict for each slow part of the steps."""
+SLOW_PROGRAMS = ("Lightning", "accelerate", "nanoGPT", "GAN", "Keras 3", "queue", "stable-baselines3")
+SHORT = {("queue", "loader"), ("Lightning", "optimizer"), ("nanoGPT", "forward")}
+"""The cases of every run of the tests."""
+CASES = [
+    pytest.param(name, slow, marks=[] if (name, slow) in SHORT else [pytest.mark.soak])
+    for name in SLOW_PROGRAMS
+    for slow in VERDICTS
+]
+LATE_RANK = 1
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("name", "slow"), CASES)
+def test_the_verdict_names_the_slow_part(name: str, slow: str) -> None:
+    require_ebpf()
+    require_frameworks()
+    batches, truths = run(name, slow)
+    found = found_in(batches)
+    assert [found[truth["pid"]].verdict for truth in truths] == [VERDICTS[slow]] * PROGRAMS[name].ranks
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", ["DDP", pytest.param("FSDP2", marks=pytest.mark.soak)])
+def test_the_verdict_of_the_job_names_the_slow_rank(name: str) -> None:
+    require_ebpf()
+    require_frameworks()
+    job = job_in(run(name, "rank")[0])
+    assert job.verdict == "straggler"
+    assert max(job.lateness, key=job.lateness.__getitem__) == LATE_RANK
