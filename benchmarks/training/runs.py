@@ -32,7 +32,7 @@ from otel_zernel.testing import Downstream, make_context
 from tests.receivers.ebpf.standin import build
 
 SETTLE_S = 3.0
-"""Time for the receiver to emit the last spans."""
+"""Maximum time for the receiver to emit the last spans, which it does when the process ends."""
 PATIENCE_S = 60.0
 """Maximum time for the receiver to find a new process."""
 LONGEST_RUN_S = 600.0
@@ -137,10 +137,10 @@ async def _watch(job: Job) -> Run:
         folder = Path(made)
         watching = asyncio.create_task(receiver.run(downstream))
         await _train(replace(job, environment={**job.environment, MARK: mark}), folder, downstream)
-        await asyncio.sleep(SETTLE_S)
+        truths = _truths(folder)
+        await _settled(downstream, {truth["pid"] for truth in truths})
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        truths = _truths(folder)
     return downstream.batches, [_shifted(truth, offset) for truth in truths]
 
 
@@ -185,6 +185,22 @@ def _intervals(downstream: Downstream, pid: int) -> Iterable[set[str]]:
             if _pid(resource) in found:
                 found[_pid(resource)] |= {interval(span) for scope in resource.scope_spans for span in scope.spans}
     return found.values()
+
+
+async def _settled(downstream: Downstream, pids: set[int]) -> None:
+    """Waits for the ends of the processes, with which the receiver emits their last spans."""
+    patient_until = time.monotonic() + SETTLE_S
+    while time.monotonic() < patient_until:
+        await asyncio.sleep(0.2)
+        if pids <= _ended(downstream):
+            break
+
+
+def _ended(downstream: Downstream) -> set[int]:
+    """The pids of the processes that have ended, and have no more spans."""
+    resources = (resource for batch in downstream.batches for resource in batch.spans.resource_spans)
+    spans = ((resource, span) for resource in resources for scope in resource.scope_spans for span in scope.spans)
+    return {_pid(resource) for resource, span in spans if interval(span) == "process"}
 
 
 def interval(span: Span) -> str:

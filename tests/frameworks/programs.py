@@ -35,7 +35,7 @@ def _by_hand(job: str, boundary: str = "optimizer", *, soak: bool = False) -> Pr
 PROGRAMS = {
     "Lightning": Program("lightning_:fit", "lightning"),
     "transformers Trainer": Program("huggingface:trainer", "transformers"),
-    "accelerate": Program("huggingface:accelerated", "accelerate"),
+    "accelerate": Program("accelerate_:train", "accelerate"),
     "sentence-transformers": Program("huggingface:sentences", "sentence-transformers"),
     "ignite": Program("ignite_:run", "pytorch-ignite"),
     "Keras 3": Program("keras_:fit", "keras"),
@@ -63,5 +63,5 @@ PROGRAMS = {
     "torchrun, 4 ranks": Program("distributed:ddp", ranks=4),
     "FSDP2": Program("distributed:fsdp", ranks=2),
     "JAX": Program("jax_:run", "jax", floor=WITHOUT_LOADER, boundary="", scopes=False),
-    "DeepSpeed": Program("distributed:deepspeed", "deepspeed"),
+    "DeepSpeed": Program("distributed:deepspeed", "deepspeed", soak=True),
 }

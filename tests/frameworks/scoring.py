@@ -29,6 +29,7 @@ EXPECTED = {
     "rollout": {"gpu_compute"},
     "generate": {"gpu_compute"},
     "host": {"unknown"},
+    "issue": {"nccl_collective", "gpu_compute"},
 }
 """The phases that are correct for each region of a program."""
 NONE = "no step"

@@ -9,8 +9,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from tests.frameworks.jobs.run import Run
-from tests.frameworks.jobs.truth import Recorder
+from tests.frameworks.jobs.recording.run import Run
+from tests.frameworks.jobs.recording.truth import Recorder
 from tests.frameworks.programs import PROGRAMS
 
 
@@ -31,7 +31,7 @@ def _run(truth: Recorder, slow: str, *, on_torch: bool) -> Run:
         return Run(truth, slow)
     import torch
 
-    from tests.frameworks.jobs.pytorch import TorchRun
+    from tests.frameworks.jobs.recording.pytorch import TorchRun
 
     torch.manual_seed(truth.rank)
     torch.set_num_threads(1)

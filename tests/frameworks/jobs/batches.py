@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.gpt import BLOCK, VOCABULARY, Gpt
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.run import SLOWER_S
-from tests.frameworks.jobs.small import BATCH, STEPS, busy, layers, random_batch
+from tests.frameworks.jobs.models.gpt import BLOCK, VOCABULARY, Gpt
+from tests.frameworks.jobs.models.small import BATCH, STEPS, busy, layers, random_batch
+from tests.frameworks.jobs.recording.pytorch import TorchRun
+from tests.frameworks.jobs.recording.run import SLOWER_S
 
 TOKENS = 20_000_000
 ROWS = 6

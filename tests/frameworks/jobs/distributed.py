@@ -7,40 +7,42 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.small import BATCH, STEPS, layers
+from tests.frameworks.jobs.models.small import BATCH, STEPS, layers
+from tests.frameworks.jobs.recording.pytorch import TorchRun
+
+REBUILT = 2
+"""The pass in which DDP agrees with the other ranks on its buckets."""
 
 
 def ddp(run: TorchRun) -> None:
     """DistributedDataParallel."""
     torch.distributed.init_process_group("gloo")
-    model = nn.parallel.DistributedDataParallel(layers())
-    run.watch_model(model)
-    _train(run, model)
+    _train(run, nn.parallel.DistributedDataParallel(layers()))
 
 
 def fsdp(run: TorchRun) -> None:
     """FSDP2: each linear layer and the model are sharded."""
     torch.distributed.init_process_group("gloo")
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
-        run.truth.wrap(torch.distributed, name, "collective")
+        run.truth.wrap(torch.distributed, name, "issue")
+    run.truth.wrap(torch.distributed.Work, "wait", "collective")
     mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     model = layers()
     for layer in model:
         if isinstance(layer, nn.Linear):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    run.watch_model(model)
     _train(run, model)
 
 
 def _train(run: TorchRun, model: nn.Module) -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     loader = DataLoader(run.samples(2 * STEPS // torch.distributed.get_world_size()), batch_size=BATCH)
+    run.slow_down(model)
     run.get_ready()
     with run.truth.loop():
-        for inputs, targets in loader:
-            with run.truth.region("forward"):
+        for number, (inputs, targets) in enumerate(loader):
+            with run.truth.region("agreement" if number == REBUILT - 1 else "forward"):
                 loss = nn.functional.cross_entropy(model(inputs), targets)
             loss.backward()
             optimizer.step()

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from torch import nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import (
     BertConfig,
@@ -18,8 +16,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.small import BATCH, STEPS, busy, layers
+from tests.frameworks.jobs.models.small import STEPS, busy
+from tests.frameworks.jobs.recording.pytorch import TorchRun
 
 VOCABULARY, LENGTH, ROWS = 256, 48, 8
 SENTENCES = 16
@@ -73,25 +71,6 @@ def trainer(run: TorchRun) -> None:
     run.get_ready()
     with run.truth.loop():
         made.train()
-
-
-def accelerated(run: TorchRun) -> None:
-    """A loop by hand on accelerate, with accumulation."""
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
-    plain = layers()
-    run.watch_model(plain)
-    loader = DataLoader(run.samples(), batch_size=BATCH)
-    model, optimizer, loader = accelerator.prepare(plain, torch.optim.AdamW(plain.parameters()), loader)
-    run.get_ready()
-    with run.truth.loop():
-        for inputs, targets in loader:
-            with accelerator.accumulate(model):
-                with run.truth.region("forward"):
-                    loss = nn.functional.cross_entropy(model(inputs), targets)
-                accelerator.backward(loss)
-                optimizer.step()
-                optimizer.zero_grad()
-            run.truth.stepped()
 
 
 def sentences(run: TorchRun) -> None:

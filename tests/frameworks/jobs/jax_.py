@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.training.gpu import StandinGpu
-from tests.frameworks.jobs.run import Run
+from tests.frameworks.jobs.recording.run import Run
 
 WIDTH, STEPS = 512, 100
 

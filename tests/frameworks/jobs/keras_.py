@@ -6,8 +6,8 @@ os.environ["KERAS_BACKEND"] = "torch"
 import keras
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.small import BATCH, CLASSES, STEPS, WIDTH
+from tests.frameworks.jobs.models.small import BATCH, CLASSES, STEPS, WIDTH
+from tests.frameworks.jobs.recording.pytorch import TorchRun
 
 
 class _Counted(keras.callbacks.Callback):

@@ -8,9 +8,9 @@ from lightning.pytorch.loops.optimization.automatic import Closure
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.small import BATCH, STEPS, layers
-from tests.frameworks.jobs.truth import GLUE
+from tests.frameworks.jobs.models.small import BATCH, STEPS, layers
+from tests.frameworks.jobs.recording.pytorch import TorchRun
+from tests.frameworks.jobs.recording.truth import GLUE
 
 
 class _Module(lightning.LightningModule):

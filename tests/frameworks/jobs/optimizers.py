@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.small import BATCH, CLASSES, STEPS, WIDTH, layers, random_batch
-from tests.frameworks.jobs.truth import GLUE
+from tests.frameworks.jobs.models.small import BATCH, CLASSES, STEPS, WIDTH, layers, random_batch
+from tests.frameworks.jobs.recording.pytorch import TorchRun
+from tests.frameworks.jobs.recording.truth import GLUE
 
 
 class _Gan:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.small import busy, layers
+from tests.frameworks.jobs.models.small import busy, layers
+from tests.frameworks.jobs.recording.pytorch import TorchRun
 
 STATES, ACTIONS = 24, 4
 HORIZON = 100
@@ -73,24 +73,13 @@ def _episode(run: TorchRun, model: nn.Module, environment: Walk) -> tuple[torch.
 def stable_baselines(run: TorchRun) -> None:
     """stable-baselines3's PPO."""
     from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
 
-    class Watched(BaseCallback):
-        def _on_step(self) -> bool:
-            return True
-
-    learner = PPO(
-        "MlpPolicy",
-        Walk(run),
-        n_steps=256,
-        batch_size=64,
-        n_epochs=4,
-        device="cpu",
-        policy_kwargs={"net_arch": [256, 256]},
-    )
+    shape = {"net_arch": [256, 256]}
+    learner = PPO("MlpPolicy", Walk(run), n_steps=256, batch_size=64, n_epochs=4, device="cpu", policy_kwargs=shape)
+    run.slow_down(learner.policy)
     run.truth.wrap(learner.policy, "forward", "rollout")
     run.truth.wrap(learner.policy, "evaluate_actions", "forward")
-    run.truth.wrap(learner.policy.optimizer, "step", "optimizer")
+    learner.policy.optimizer.register_step_post_hook(lambda *_: run.truth.stepped())
     run.get_ready()
     with run.truth.loop():
-        learner.learn(256 * 16, callback=Watched())
+        learner.learn(256 * 12)

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tests.frameworks.jobs.pytorch import TorchRun
-from tests.frameworks.jobs.small import BATCH, STEPS, layers
+from tests.frameworks.jobs.models.small import BATCH, STEPS, layers
+from tests.frameworks.jobs.recording.pytorch import TorchRun
 
 
 def _train(run: TorchRun, steps: int) -> None:

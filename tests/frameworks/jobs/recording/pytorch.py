@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from tests.frameworks.jobs.run import SLOWER_S, Run
-from tests.frameworks.jobs.small import STEPS, WIDTH, Samples, busy
+from tests.frameworks.jobs.models.small import STEPS, WIDTH, Samples, busy
+from tests.frameworks.jobs.recording.run import SLOWER_S, Run
 
 
 class TorchRun(Run):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.frameworks.jobs.truth import Recorder
+from tests.frameworks.jobs.recording.truth import Recorder
 
 SLOWER_S = 0.06
 """The time that an injected slowness adds to each step."""

@@ -1,0 +1,1 @@
+"""Small models and synthetic data."""

@@ -1,0 +1,1 @@
+"""The truth of a program, and how it is recorded."""
