@@ -1,5 +1,7 @@
 """A slow part of a training program: the verdict names it."""
 
+from itertools import product
+
 import pytest
 
 from tests.frameworks.programs import PROGRAMS
@@ -9,13 +11,12 @@ from tests.receivers.ebpf.watching import require_ebpf
 
 VERDICTS = {"loader": "input_bound", "optimizer": "optimizer_bound", "forward": "compute_bound"}
 """The verdict for each slow part of the steps."""
-SLOW_PROGRAMS = ("Lightning", "accelerate", "nanoGPT", "GAN", "Keras 3", "queue", "stable-baselines3")
+SLOW_PROGRAMS = ("Lightning", "accelerate", "nanoGPT", "GAN", "Keras 3", "queue", "transformers Trainer", "LBFGS")
 SHORT = {("queue", "loader"), ("Lightning", "optimizer"), ("nanoGPT", "forward")}
 """The cases of every run of the tests."""
 CASES = [
     pytest.param(name, slow, marks=[] if (name, slow) in SHORT else [pytest.mark.soak])
-    for name in SLOW_PROGRAMS
-    for slow in VERDICTS
+    for name, slow in [*product(SLOW_PROGRAMS, VERDICTS), ("stable-baselines3", "optimizer")]
 ]
 LATE_RANK = 1
 

@@ -1,6 +1,8 @@
 """Keras 3 on PyTorch: its optimizers are not PyTorch's."""
 
 import os
+import time
+from typing import Any
 
 os.environ["KERAS_BACKEND"] = "torch"
 import keras
@@ -8,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.models.small import BATCH, CLASSES, STEPS, WIDTH
 from tests.frameworks.jobs.recording.pytorch import TorchRun
+from tests.frameworks.jobs.recording.run import SLOWER_S
 
 
 class _Counted(keras.callbacks.Callback):
@@ -19,6 +22,18 @@ class _Counted(keras.callbacks.Callback):
         self.run.truth.stepped()
 
 
+def _slow_down(optimizer: keras.optimizers.Optimizer) -> None:
+    """Makes the optimizer apply its gradients again and again, for SLOWER_S."""
+    apply = optimizer.apply
+
+    def slow(*args: Any) -> None:
+        end = time.monotonic() + SLOWER_S
+        while time.monotonic() < end:
+            apply(*args)
+
+    optimizer.apply = slow
+
+
 def fit(run: TorchRun) -> None:
     """Two epochs, each with a validation."""
     hidden = [keras.layers.Dense(WIDTH, activation="relu") for _ in range(2)]
@@ -27,6 +42,8 @@ def fit(run: TorchRun) -> None:
     run.slow_down(model.layers[0])
     run.truth.wrap(model, "call", "forward")
     run.truth.wrap(model, "compute_loss", "forward")
+    if run.slow == "optimizer":
+        _slow_down(optimizer)
     run.truth.wrap(optimizer, "apply", "optimizer")
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss)
