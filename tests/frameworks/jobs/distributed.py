@@ -5,10 +5,12 @@ import os
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.utils.data import DataLoader
 
 from tests.frameworks.jobs.models.small import BATCH, STEPS, layers
 from tests.frameworks.jobs.recording.pytorch import TorchRun
+from tests.frameworks.jobs.recording.truth import GLUE
 
 REBUILT = 2
 """The pass in which DDP agrees with the other ranks on its buckets."""
@@ -26,6 +28,8 @@ def fsdp(run: TorchRun) -> None:
     for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
         run.truth.wrap(torch.distributed, name, "issue")
     run.truth.wrap(torch.distributed.Work, "wait", "collective")
+    for name in ("pre_forward", "post_forward", "pre_backward", "post_backward", "finalize_backward"):
+        run.truth.wrap(FSDPParamGroup, name, GLUE)
     mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     model = layers()
     for layer in model:
