@@ -32,7 +32,8 @@ EXPECTED = {
     "issue": {"nccl_collective", "gpu_compute"},
 }
 """The phases that are correct for each region of a program."""
-NONE = "no step"
+_SHOWN_S = 0.0005
+NONE, MERGED = "no step", "less in a sum of regions"
 
 
 @dataclass(frozen=True)
@@ -153,29 +154,57 @@ def _attributes(attributes: Iterable[KeyValue]) -> dict[str, Any]:
 def scores(run: Run, program: Program) -> list[Score]:
     """The score of each training thread of each rank."""
     batches, truths = run
-    found = found_in(without(batches, program.without))
+    batches = list(without(batches, program.without))
+    merged = merged_in(batches)
+    found = found_in(batches)
     expected = {**EXPECTED, **(DDP if program.ranks > 1 else {})}
-    return [score(found.get(truth["pid"], Found()), truth, expected) for truth in truths]
+    return [
+        score(found.get(truth["pid"], Found()), truth, expected, merged[truth["pid"], truth["thread"]])
+        for truth in truths
+    ]
 
 
-def score(found: Found, truth: Truth, expected: dict[str, set[str]]) -> Score:
-    """Compares one thread's traces with its truth, at points spread evenly over the loop."""
+def merged_in(batches: Iterable[Batch]) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """The start and end of each span that stands for many short regions, by pid and thread."""
+    merged: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for resource in (resource for batch in batches for resource in batch.spans.resource_spans):
+        pid = _attributes(resource.resource.attributes).get("process.pid", 0)
+        for span in (span for scope in resource.scope_spans for span in scope.spans):
+            attributes = _attributes(span.attributes)
+            if attributes.get("zernel.operators.parts", 1) > 1:
+                merged[pid, attributes["thread.id"]].append((span.start_time_unix_nano, span.end_time_unix_nano))
+    return merged
+
+
+def score(found: Found, truth: Truth, expected: dict[str, set[str]], merged: Sequence[tuple[int, int]] = ()) -> Score:
+    """Compares one thread's traces with its truth, at points spread evenly over the loop.
+
+    Of a span that stands for many short regions only their sum is known. Within it the sums are compared.
+    """
     pieces = sorted(found.pieces.get(truth["thread"]) or found.pieces.get(0, []), key=lambda piece: piece.start)
     begin, end = truth["loop"]
     marks = truth["marks"]
     points = begin + np.linspace(0, end - begin, SAMPLES).astype(np.int64)
     ours = _at(points, [(piece.start, piece.end) for piece in pieces])
     true = _at(points, [(start, until) for _, start, until in marks])
-    pairs = Counter(zip(true[true >= 0].tolist(), ours[true >= 0].tolist(), strict=True))
+    within = _at(points, sorted(merged))
     wrong: Counter[tuple[str, str]] = Counter()
-    for (mark, piece), count in pairs.items():
+    for (mark, piece), count in _pairs(true, ours, (true >= 0) & (within < 0)):
         if piece < 0 or pieces[piece].phase not in expected[marks[mark][0]]:
             wrong[marks[mark][0], _name(pieces[piece]) if piece >= 0 else NONE] += count
+    sums: dict[int, Counter[str]] = defaultdict(Counter)
+    for (span, piece), count in _pairs(within, ours, within >= 0):
+        sums[span][pieces[piece].phase if piece >= 0 else NONE] += count
+    for (span, mark), count in _pairs(within, true, (within >= 0) & (true >= 0)):
+        (phase,) = expected[marks[mark][0]]
+        covered = min(count, sums[span][phase])
+        sums[span][phase] -= covered
+        wrong[marks[mark][0], MERGED] += count - covered
     seconds = (end - begin) / SAMPLES / 1e9
     own = (0, truth["thread"])
     steps = [one for start, _, one in found.steps if begin <= start < end and one.get("thread.id", 0) in own]
     return Score(
-        1 - wrong.total() / max(pairs.total(), 1),
+        1 - wrong.total() / max(int((true >= 0).sum()), 1),
         {pair: count * seconds for pair, count in wrong.most_common()},
         (truth["steps"], sum(one["zernel.step.kind"] in ("training", "accumulation") for one in steps)),
         Counter(one.get("zernel.step.boundary", "") for one in steps),
@@ -183,6 +212,13 @@ def score(found: Found, truth: Truth, expected: dict[str, set[str]]) -> Score:
         found.verdict,
         truth["versions"],
     )
+
+
+def _pairs(
+    left: NDArray[np.int64], right: NDArray[np.int64], chosen: NDArray[np.bool_]
+) -> Iterable[tuple[tuple[int, int], int]]:
+    """The pairs at the chosen points, with the number of points of each."""
+    return Counter(zip(left[chosen].tolist(), right[chosen].tolist(), strict=True)).items()
 
 
 def _name(piece: Piece) -> str:
@@ -206,4 +242,6 @@ def lines(name: str, found: Iterable[Score], floor: float) -> Iterator[str]:
         kinds = f"{dict(one.kinds)} by {dict(one.boundaries)}"
         yield f"{name}: {one.agreement:.2%} {verdict}, {steps} {kinds}, {one.verdict}"
         for (true, wrong), seconds in one.confused.items():
+            if seconds < _SHOWN_S:
+                continue
             yield f"    {seconds:8.3f} s of {true:<12} found as {wrong}"
