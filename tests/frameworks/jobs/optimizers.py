@@ -25,8 +25,9 @@ class _Gan:
 
     def discriminate(self, real: torch.Tensor) -> torch.Tensor:
         """The discriminator's step. Returns the generated samples."""
+        noise = torch.randn(len(real), WIDTH)
         with self.run.truth.region("forward"):
-            fake = self.generator(torch.randn(len(real), WIDTH))
+            fake = self.generator(noise)
             loss = _loss(self.discriminator(real), 1) + _loss(self.discriminator(fake.detach()), 0)
         self.discriminating.zero_grad()
         loss.backward()
