@@ -139,12 +139,12 @@ def generating_only(run: TorchRun) -> None:
     run.truth.wrap(model, "generate", "generate")
     run.get_ready()
     with run.truth.loop():
-        for _ in range(15):
-            _generate(model)
+        for _ in range(20):
             with run.truth.region("host"):
                 busy(0.02)
+            _generate(model)
 
 
 def _generate(model: GPT2LMHeadModel) -> None:
     prompt = torch.randint(1, VOCABULARY, (2, 8))
-    model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=40, do_sample=True, pad_token_id=0)
+    model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=60, do_sample=True, pad_token_id=0)
