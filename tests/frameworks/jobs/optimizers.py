@@ -108,8 +108,9 @@ def in_backward(run: TorchRun) -> None:
     optimizers = {parameter: torch.optim.AdamW([parameter], foreach=False) for parameter in model.parameters()}
 
     def update(parameter: torch.Tensor) -> None:
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
+        with run.truth.region(GLUE):
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
 
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(update)
