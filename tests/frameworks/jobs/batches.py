@@ -2,6 +2,7 @@
 
 import queue as queues
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def _from_queue(run: TorchRun, accumulate: int) -> None:
             batches.put(random_batch())
 
     run.get_ready()
-    threading.Thread(target=prefetch, daemon=True).start()
+    thread = threading.Thread(target=prefetch)
+    thread.start()
     with run.truth.loop():
         for number in range(1, STEPS + 1):
             with run.truth.region("data"):
@@ -113,6 +115,9 @@ def _from_queue(run: TorchRun, accumulate: int) -> None:
                 optimizer.zero_grad()
                 run.truth.stepped()
     done.set()
+    while thread.is_alive():  # it may wait for room in the queue
+        with suppress(queues.Empty):
+            batches.get(timeout=0.01)
 
 
 def evaluated(run: TorchRun) -> None:
