@@ -205,7 +205,7 @@ def score(found: Found, truth: Truth, expected: dict[str, set[str]], merged: Seq
     steps = [one for start, _, one in found.steps if begin <= start < end and one.get("thread.id", 0) in own]
     return Score(
         1 - wrong.total() / max(int((true >= 0).sum()), 1),
-        {pair: count * seconds for pair, count in wrong.most_common()},
+        {pair: count * seconds for pair, count in wrong.most_common() if count},
         (truth["steps"], sum(one["zernel.step.kind"] in ("training", "accumulation") for one in steps)),
         Counter(one.get("zernel.step.boundary", "") for one in steps),
         Counter(one["zernel.step.kind"] for one in steps),
