@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from benchmarks.training.runs import Run
-from tests.frameworks.programs import PROGRAMS
+from tests.frameworks.programs import PROGRAMS, SCORED
 from tests.frameworks.report import keep, result_of
 from tests.frameworks.running import run, save, saved
 from tests.frameworks.scoring import lines, scores
@@ -31,7 +31,7 @@ def _scored(name: str, options: argparse.Namespace) -> bool:
     except RuntimeError as failed:
         print(f"{name}: {failed}", flush=True)
         return False
-    if options.keep:
+    if options.keep and name in SCORED:
         keep([result_of(name, found)])
     print(*lines(name, found, program.floor), f"    {time.monotonic() - begin:.0f} s", sep="\n", flush=True)
     return all(one.agreement >= program.floor for one in found)

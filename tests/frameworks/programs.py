@@ -23,7 +23,7 @@ class Program:
     soak: bool = False
     """Whether it is too long, or too similar to another, for every run of the tests."""
     scopes: bool = True
-    """Whether it uses PyTorch."""
+    """Whether it uses PyTorch. Without PyTorch's scopes there are no steps to score."""
     without: frozenset[str] = frozenset()
     """The kinds of intervals that are taken away from the receiver's spans, as if their mark were missing."""
 
@@ -65,3 +65,5 @@ PROGRAMS = {
     "JAX": Program("jax_:run", "jax", floor=WITHOUT_LOADER, boundary="", scopes=False),
     "DeepSpeed": Program("distributed:deepspeed", "deepspeed", soak=True),
 }
+SCORED = {name: program for name, program in PROGRAMS.items() if program.scopes}
+"""The programs with steps."""

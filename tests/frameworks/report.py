@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from tests.frameworks.programs import PROGRAMS
+from tests.frameworks.programs import SCORED
 from tests.frameworks.scoring import Score
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -40,7 +40,7 @@ def result_of(name: str, scores: Sequence[Score]) -> Result:
     boundary = worst.boundaries.most_common(1)[0][0] if worst.boundaries else ""
     versions = " ".join(f"{package} {version}" for package, version in worst.versions.items())
     true, found = worst.steps
-    floor = PROGRAMS[name].floor
+    floor = SCORED[name].floor
     return Result(name, versions, str(true), str(found), boundary, f"{worst.agreement:.4f}", str(floor), worst.verdict)
 
 
@@ -53,7 +53,7 @@ def kept() -> list[Result]:
 def keep(results: Iterable[Result]) -> None:
     """Adds results to the file, or replaces those of the same programs, and writes the page."""
     found = {result.program: result for result in [*(kept() if KEPT.exists() else ()), *results]}
-    ordered = [found[name] for name in PROGRAMS if name in found]
+    ordered = [found[name] for name in SCORED if name in found]
     with KEPT.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(field.name for field in fields(Result))

@@ -76,10 +76,11 @@ class Score:
     verdict: str
     versions: dict[str, str]
 
-    @property
-    def has_all_steps(self) -> bool:
-        """Whether it found every step, up to one at each end of the loop."""
-        return abs(self.steps[0] - self.steps[1]) <= 1
+    def agrees_with(self, program: Program) -> bool:
+        """Whether it reaches the floor, and found every step, up to one at the end of the loop."""
+        boundary = self.boundaries.most_common(1)[0][0] if self.boundaries else ""
+        all_steps = abs(self.steps[0] - self.steps[1]) <= 1 and boundary == program.boundary
+        return self.agreement >= program.floor and all_steps
 
 
 @dataclass
