@@ -18,7 +18,7 @@ from tests.frameworks.jobs.recording.run import SLOWER_S
 
 TOKENS = 20_000_000
 ROWS = 6
-EVALUATE_EVERY = 30
+EVALUATE_EVERY = 20
 EVALUATIONS = 5
 
 
@@ -97,7 +97,7 @@ def _from_queue(run: TorchRun, accumulate: int) -> None:
 
     def prefetch() -> None:
         while not done.is_set():
-            pause.wait(0.035 + run.slower_data)  # as from a network
+            pause.wait(0.15 + run.slower_data)  # as from a network
             batches.put(random_batch())
 
     run.get_ready()

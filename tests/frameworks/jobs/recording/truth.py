@@ -27,15 +27,19 @@ class ThreadTruth:
         self.thread = threading.get_native_id()
         self.loop: list[int] = []
         self.steps = 0
+        self.around: list[str] = []
+        """The regions that are open, the innermost last."""
         self._edges: list[tuple[int, str]] = []
 
     def enter(self, name: str) -> None:
         """A region begins."""
+        self.around.append(name)
         self._edges.append((now(), name))
 
     def leave(self) -> None:
         """The innermost region ends."""
         self._edges.append((now(), ""))
+        self.around.pop()
 
     def marks(self) -> list[Mark]:
         """The regions in order of time, without overlap. A region around others is cut at their edges."""
