@@ -8,7 +8,7 @@ from benchmarks.training.runs import Run
 from tests.frameworks.programs import PROGRAMS, SCORED
 from tests.frameworks.report import keep, result_of
 from tests.frameworks.running import run, save, saved
-from tests.frameworks.scoring import lines, scores
+from tests.frameworks.scoring import job_in, lines, scores
 
 
 def main() -> int:
@@ -27,13 +27,16 @@ def _scored(name: str, options: argparse.Namespace) -> bool:
     """Whether the program reaches its floor."""
     begin, program = time.monotonic(), PROGRAMS[name]
     try:
-        found = scores(_run(name, options), program)
+        watched = _run(name, options)
+        found = scores(watched, program)
     except RuntimeError as failed:
         print(f"{name}: {failed}", flush=True)
         return False
     if options.keep and name in SCORED:
         keep([result_of(name, found)])
     print(*lines(name, found, program.floor), f"    {time.monotonic() - begin:.0f} s", sep="\n", flush=True)
+    if program.ranks > 1:
+        print(f"    {job_in(watched[0])}", flush=True)
     return all(one.agreement >= program.floor for one in found)
 
 
