@@ -100,9 +100,9 @@ def _from_queue(run: TorchRun, accumulate: int) -> None:
             pause.wait(0.15 + run.slower_data)  # as from a network
             batches.put(random_batch())
 
-    run.get_ready()
     thread = threading.Thread(target=prefetch)
     thread.start()
+    run.get_ready()
     with run.truth.loop():
         for number in range(1, STEPS + 1):
             with run.truth.region("data"):
