@@ -26,7 +26,7 @@ def ddp(run: TorchRun) -> None:
 def fsdp(run: TorchRun) -> None:
     """FSDP2: a layer and the rest of the model are sharded."""
     torch.distributed.init_process_group("gloo")
-    for name in ("all_gather_into_tensor", "reduce_scatter_tensor"):
+    for name in ("all_gather_single", "reduce_scatter_single"):
         run.truth.wrap(torch.distributed, name, "issue")
     _watch_waits(run)
     for name in ("pre_forward", "post_forward", "pre_backward", "post_backward", "finalize_backward"):
