@@ -3,11 +3,13 @@
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kernels.catalogue import Architecture
 from tests.kernels.initramfs import write_initramfs
+from tests.kernels.watchdog import StandsStill, run_watched
 
 _MACHINES: dict[Architecture, tuple[str, ...]] = {
     # An old processor without wide vectors: glibc would use them, and they are slow to emulate.
@@ -15,6 +17,11 @@ _MACHINES: dict[Architecture, tuple[str, ...]] = {
     "aarch64": ("qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on"),
 }
 _CONSOLES: dict[Architecture, str] = {"x86_64": "ttyS0", "aarch64": "ttyAMA0"}
+CPUS = 2
+BOOTS = 3
+"""A machine that stands still is booted this often in all."""
+SILENCE = 180.0
+"""Seconds. On a busy host, a machine needs up to a minute until its script begins."""
 
 
 class BootFailed(Exception):
@@ -35,35 +42,53 @@ class EmulatedMachine:
     """Added to the kernel's command line."""
     image: Path | None = None
     """The image to boot; None boots the package's."""
+    emulator: str | None = None
+    """The program to start in place of qemu."""
+    silence: float = SILENCE
+    """If a CPU does not run for this many seconds, the machine stands still."""
 
-    def run(self, script: str, results: Path, seconds: float) -> None:
+    def run(self, script: str, results: Path, seconds: float) -> int:
         """Runs a shell script. Its `/run/results` is the folder `results`, and its output goes to `results/log`.
 
-        Raises BootFailed if the script fails or takes longer than `seconds`.
+        A machine that stands still is booted again, and the files it made are deleted; `results/console.1` keeps the
+        console of the first such boot. Returns the number of boots. Raises BootFailed if the script fails or takes
+        longer than `seconds`, and if the last of `BOOTS` machines stands still.
         """
         results.mkdir(parents=True, exist_ok=True)
         (results / "run.sh").write_text(f"set -e\n{script}\ntouch /run/results/finished\n")
-        (results / "now").write_text(str(int(time.time())))
         write_initramfs(self.kernel, self.busybox, results / "initramfs")
-        console = results / "console"
+        shutil.rmtree(results / "initramfs.tree")
+        own = set(results.iterdir())
+        deadline = time.monotonic() + seconds
+        for boot in range(1, BOOTS + 1):
+            try:
+                self._boot(results, deadline)
+            except StandsStill:
+                own.add((results / "console").rename(results / f"console.{boot}"))
+                _delete(set(results.iterdir()) - own)
+            else:
+                return boot
+        last = _end_of(results / f"console.{BOOTS}")
+        raise BootFailed(f"all {BOOTS} machines stood still: a CPU did not run for {self.silence:.0f} s\n{last}")
+
+    def _boot(self, results: Path, deadline: float) -> None:
+        """Boots once. Raises StandsStill or BootFailed."""
+        (results / "now").write_text(str(int(time.time())))
+        beats = [results / f"beat.{cpu}" for cpu in range(CPUS)]
         try:
-            with console.open("wb") as output:
-                subprocess.run(
-                    self._command(results), check=True, timeout=seconds, stdin=subprocess.DEVNULL, stdout=output
-                )
+            run_watched(self._command(results), results / "console", beats, self.silence, deadline)
         except (OSError, subprocess.SubprocessError) as failed:
-            raise BootFailed(f"{failed}\n{_end_of(console)}\n{_end_of(results / 'log')}") from failed
-        finally:
-            shutil.rmtree(results / "initramfs.tree", ignore_errors=True)
+            raise BootFailed(f"{failed}\n{_outputs(results)}") from failed
         if not (results / "finished").exists():
-            raise BootFailed(f"the script failed\n{_end_of(console)}\n{_end_of(results / 'log')}")
+            raise BootFailed(f"the script failed\n{_outputs(results)}")
 
     def _command(self, results: Path) -> list[str]:
-        console = _CONSOLES[self.architecture]
+        (program, *options), console = _MACHINES[self.architecture], _CONSOLES[self.architecture]
         packaged = next(self.kernel.rglob("vmlinu*"))
         return [
-            *_MACHINES[self.architecture],
-            *("-accel", "tcg,thread=multi", "-smp", "2", "-m", "4096", "-nographic", "-no-reboot"),
+            self.emulator or program,
+            *options,
+            *("-accel", "tcg,thread=multi", "-smp", str(CPUS), "-m", "4096", "-nographic", "-no-reboot"),
             *("-kernel", str(self.image or packaged), "-initrd", str(results / "initramfs")),
             *("-append", f"console={console} quiet panic=-1 mitigations=off {self.arguments}"),
             *_share("root", self.root, ",readonly=on"),
@@ -78,6 +103,18 @@ def _share(name: str, folder: Path, options: str) -> tuple[str, ...]:
         "-device",
         f"virtio-9p-pci,fsdev={name},mount_tag={name}",
     )
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _outputs(results: Path) -> str:
+    return f"{_end_of(results / 'console')}\n{_end_of(results / 'log')}"
 
 
 def _end_of(file: Path) -> str:
