@@ -11,8 +11,8 @@ from tests.kernels import report
 from tests.kernels.acceptance import FULL, SHORT
 from tests.kernels.campaign import Result, read, run
 from tests.kernels.catalogue import KERNELS, Kernel, named
-from tests.kernels.machine import BootFailed
-from tests.kernels.packages import CannotDownload
+from tests.kernels.debian.packages import CannotDownload
+from tests.kernels.emulator.machine import BootFailed
 
 HERE = "here"
 

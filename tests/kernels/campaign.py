@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from tests.kernels.arm64_root import IN_ROOT, arm64_root
 from tests.kernels.catalogue import Architecture, Kernel
-from tests.kernels.machine import EmulatedMachine
-from tests.kernels.packages import unpacked_kernel
+from tests.kernels.debian.arm64_root import IN_ROOT, arm64_root
+from tests.kernels.debian.packages import unpacked_kernel
+from tests.kernels.emulator.machine import EmulatedMachine
 from tests.receivers.ebpf.standin import Prologue, compile_all
 
 ROOT = Path(__file__).parents[2]

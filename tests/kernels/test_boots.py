@@ -10,7 +10,7 @@ import pytest
 from tests.kernels.acceptance import SHORT
 from tests.kernels.campaign import package, run
 from tests.kernels.catalogue import KERNELS, Architecture, Kernel, named
-from tests.kernels.packages import CannotDownload
+from tests.kernels.debian.packages import CannotDownload
 
 _NEEDED: dict[Architecture, tuple[str, ...]] = {
     "x86_64": ("qemu-system-x86_64", "cpio", "busybox"),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernels.campaign import run
 from tests.kernels.conditions import CONDITIONS, Condition
-from tests.kernels.damage import without_types
+from tests.kernels.debian.damage import without_types
 from tests.kernels.test_boots import need_package
 
 

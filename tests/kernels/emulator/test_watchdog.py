@@ -8,7 +8,7 @@ import pytest
 
 from tests.kernels.campaign import ROOT, package
 from tests.kernels.catalogue import named
-from tests.kernels.machine import BOOTS, BootFailed, EmulatedMachine
+from tests.kernels.emulator.machine import BOOTS, BootFailed, EmulatedMachine
 from tests.kernels.test_boots import need_package
 
 LONG = 60.0
@@ -75,6 +75,7 @@ def test_a_machine_whose_cpus_run_is_not_ended_however_long_its_script_is_silent
         ("exit 7", "returned non-zero exit status 7"),
         ("while :; do touch $results/beat.0 $results/beat.1; sleep 0.1; done", "timed out after"),
     ],
+    ids=["unfinished", "exit 7", "slow"],
 )
 def test_a_machine_that_fails_or_is_slow_is_not_booted_again(script: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BootFailed, match=message):

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kernels.catalogue import Architecture
-from tests.kernels.initramfs import write_initramfs
-from tests.kernels.watchdog import StandsStill, run_watched
+from tests.kernels.emulator.initramfs import write_initramfs
+from tests.kernels.emulator.watchdog import StandsStill, run_watched
 
 _MACHINES: dict[Architecture, tuple[str, ...]] = {
-    # An old processor without wide vectors: glibc would use them, and they are slow to emulate. One thread runs both CPUs
-    # in turn: with a thread each, a CPU now and then waits forever for the other, and Linux reports a soft lockup.
+    # An old processor without wide vectors: glibc would use them, and they are slow to emulate. One thread runs both
+    # CPUs in turn: with a thread each, one CPU now and then waits forever, and Linux reports a soft lockup.
     "x86_64": ("qemu-system-x86_64", "-cpu", "Nehalem", "-accel", "tcg,thread=single"),
     "aarch64": ("qemu-system-aarch64", "-M", "virt", "-cpu", "max,pauth-impdef=on", "-accel", "tcg,thread=multi"),
 }
@@ -64,6 +64,8 @@ class EmulatedMachine:
         for boot in range(1, BOOTS + 1):
             try:
                 self._boot(results, deadline)
+            except BootFailed as failed:
+                raise BootFailed(f"boot {boot} of at most {BOOTS}: {failed}") from failed
             except StandsStill:
                 own.add((results / "console").rename(results / f"console.{boot}"))
                 _delete(set(results.iterdir()) - own)
