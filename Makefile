@@ -24,7 +24,8 @@ lint: $(STAMP)
 
 # Takes hours: SOAK_MINUTES of full load (10), a hundred stops, every property test with 5,000 examples, and training on
 # each version of PyTorch.
-soak: $(STAMP) torches
+soak: $(STAMP) peers torches
+	sh tests/kernels/install-emulators.sh
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
 	$(MAKE) kernels
 
