@@ -94,8 +94,8 @@ class Lane:
                 assert collectors.wait() == -signal.SIGKILL, self._log.read_text()[-4000:]
             collectors.start()
             _wait_until(lambda: not self._missing() or collectors.has_ended, 60)
-            collectors.send_signal(signal.SIGTERM)
-            assert collectors.wait() == 0, self._log.read_text()[-4000:]
+            collectors.send_signal(signal.SIGKILL)
+            assert collectors.wait() == -signal.SIGKILL, self._log.read_text()[-4000:]
         log = self._log.read_text()
         assert not self._missing(), log[-4000:]
         assert "Dropped" not in log

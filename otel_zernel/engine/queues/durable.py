@@ -52,13 +52,13 @@ class DurableQueue(Queue):
 
     def __init__(self, config: SendingQueueConfig, journal: Journal, context: Context, max_bytes: int) -> None:
         """`context` is the exporter's. `max_bytes` limits the batches that are held in memory although they are
-        stored."""
+        stored, and `CACHE` as well."""
         super().__init__(config, context.clock)
         self._config = config
         self._journal = journal
         self._logger = context.logger
         self._report = context.report
-        self._max_bytes = max_bytes
+        self._max_bytes = min(max_bytes, CACHE)
         self._cached: deque[Entry] = deque()
         """The newest entries, oldest first. Those that wait in memory are among them."""
         self._unstored: dict[Entry, Batch] = {}
@@ -100,6 +100,11 @@ class DurableQueue(Queue):
     def _holds_too_much(self) -> bool:
         """Whether the batches that the disk does not have take too much memory. All others are freed in time."""
         return self.bytes > self._max_bytes
+
+    def limit_memory(self, max_bytes: int) -> None:
+        self._max_bytes = min(max_bytes, CACHE)
+        self._shed()
+        self._changed()
 
     def put(self, batch: Batch) -> asyncio.Future[None]:
         (signal,) = batch.signals
@@ -271,7 +276,7 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
     journal = await storage.journal(context.path)
     for damage in journal.damage:
         _report(damage, context)
-    queue = DurableQueue(config, journal, context, min(max_bytes or CACHE, CACHE))
+    queue = DurableQueue(config, journal, context, max_bytes or CACHE)
     await queue.restore()
     if items := queue.stored().total:
         context.logger.info("The queue on the disk has %d items of an earlier run; they are delivered first.", items)

@@ -36,6 +36,11 @@ class MemoryQueue(Queue):
     def has_room(self, batch: Batch) -> bool:
         return not self._holds_too_much and super().has_room(batch)
 
+    def limit_memory(self, max_bytes: int) -> None:
+        if self.max_bytes is not None:
+            self.max_bytes = max_bytes
+            self._changed()
+
     def put(self, batch: Batch) -> None:
         self._add(batch, self._clock.time_ns())
 

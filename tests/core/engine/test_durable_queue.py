@@ -21,9 +21,9 @@ from otel_zernel.engine.queues import open_durable
 from otel_zernel.engine.yielding import LONGEST_SLICE
 from otel_zernel.errors import CannotStart, Permanent, Refused, Retryable
 from otel_zernel.storage import Damage
-from otel_zernel.testing import Dropped, FakeClock, make_context, until
+from otel_zernel.testing import FakeClock, make_context, until
 from tests.core.engine.journals import Disk, MemoryStorage
-from tests.core.engine.wiring import Counting, Wiring, wiring
+from tests.core.engine.wiring import Counting, Wiring, losses_of, wiring
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 NAME = "exporters::sink/0"
@@ -46,11 +46,6 @@ class Machine:
 
 def is_down(it: Wiring) -> None:
     it.sinks[0].failures = [Retryable("down") for _ in range(10_000)]
-
-
-def losses_of(sink: Sink) -> dict[str, int]:
-    assert isinstance(sink.context.drop, Dropped)
-    return dict(sink.context.drop.counts)
 
 
 async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
@@ -155,6 +150,18 @@ async def test_a_backlog_is_read_from_the_disk_and_only_the_newest_batches_stay_
         assert len(it.sinks[0].batches) == 100
         assert 70 < machine.disk.reads < 100
         assert (delivery.queue.bytes, machine.disk.data) == (0, {})
+
+
+async def test_a_smaller_limit_frees_the_memory_of_batches_that_are_on_the_disk() -> None:
+    context = make_context("exporters", "sink", extensions={"storage": MemoryStorage()})
+    queue = await open_durable(context, SendingQueueConfig.model_validate({"storage": "storage"}), None)
+    batch = batch_of(*map(float, range(100)))
+    for _ in range(10):
+        await queue.put(batch.copy())
+    assert queue.bytes == 10 * batch.byte_size
+    queue.limit_memory(3 * batch.byte_size)
+    assert (queue.bytes, queue.is_full) == (3 * batch.byte_size, False)
+    await queue.close()
 
 
 async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers_by_itself() -> None:

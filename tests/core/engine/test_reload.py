@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from otel_zernel.config.telemetry import TelemetrySettings
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.queues import MemoryQueue, memory_share
 from otel_zernel.engine.service import Patience
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
@@ -79,6 +81,33 @@ async def test_an_exporter_with_another_endpoint_delivers_the_queue_of_the_old_o
         assert await running.reload(("down: true", "endpoint: other"))
         await running.receives(1, 2, 3)
         assert running.events() == ["leave exporters::sink", "enter exporters::sink"]
+
+
+async def test_every_queue_gets_its_share_of_the_memory_when_exporters_are_added_and_removed() -> None:
+    added = (("exporters: {", "exporters: {sink/c: , "), ("exporters: [sink/b]", "exporters: [sink/b, sink/c]"))
+    async with reloading(TEXT) as running:
+        delivery = running.service.graph.deliveries["sink"]
+        assert limit_of(delivery) == memory_share(2)
+        assert await running.reload(*added)
+        assert limit_of(delivery) == memory_share(3)
+        assert await running.reload()
+        assert limit_of(delivery) == memory_share(2)
+        Recording.refusing = {"exporters::sink/c"}
+        assert not await running.reload(*added)
+        assert limit_of(delivery) == memory_share(2)
+
+
+async def test_a_memory_limit_that_the_user_sets_is_kept() -> None:
+    text = TEXT.replace("sink/b: {sending_queue: {", "sink/b: {sending_queue: {memory_limit_mib: 3, ")
+    async with reloading(text) as running:
+        added = (("exporters: {", "exporters: {sink/c: , "), ("exporters: [sink/b]", "exporters: [sink/b, sink/c]"))
+        assert await running.reload(*added)
+        assert limit_of(running.service.graph.deliveries["sink/b"]) == 3 << 20
+
+
+def limit_of(delivery: Delivery) -> int | None:
+    assert isinstance(delivery.queue, MemoryQueue)
+    return delivery.queue.max_bytes
 
 
 async def test_a_queue_that_shrinks_keeps_its_batches() -> None:
