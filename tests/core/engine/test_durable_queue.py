@@ -23,7 +23,7 @@ from otel_zernel.errors import CannotStart, Permanent, Refused, Retryable
 from otel_zernel.storage import Damage
 from otel_zernel.testing import FakeClock, make_context, until
 from tests.core.engine.journals import Disk, MemoryStorage
-from tests.core.engine.wiring import Counting, Wiring, losses_of, wiring
+from tests.core.engine.wiring import Counting, Wiring, losses_of, other_tasks_run, wiring
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 NAME = "exporters::sink/0"
@@ -54,7 +54,7 @@ async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
         is_down(it)
         machine.disk.gate = asyncio.Event()
         emitting = asyncio.create_task(it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0)))
-        await asyncio.sleep(0.01)
+        await other_tasks_run()
         assert not emitting.done()
         assert delivery.undelivered() == ItemCount(points=1)
         machine.disk.gate.set()

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from otel_zernel.engine.watching import watch
 from otel_zernel.testing import FakeClock, until
+from tests.core.engine.wiring import other_tasks_run
 
 
 class Files:
@@ -22,7 +23,7 @@ async def reported(*looks: dict[str, str]) -> list[list[str]]:
     files = Files(*looks)
     watching = asyncio.create_task(watch(files.changed, files.reported.append, FakeClock()))
     await until(lambda: len(files.looks) == 1)
-    await asyncio.sleep(0.02)
+    await other_tasks_run()
     watching.cancel()
     with suppress(asyncio.CancelledError):
         await watching

@@ -136,3 +136,9 @@ def losses_of(sink: Sink) -> dict[str, int]:
     """The items that were dropped, by reason."""
     assert isinstance(sink.context.drop, Dropped)
     return dict(sink.context.drop.counts)
+
+
+async def other_tasks_run() -> None:
+    """Returns when the other tasks have had enough turns to do all that needs no clock and no thread."""
+    for _ in range(100):
+        await asyncio.sleep(0)
