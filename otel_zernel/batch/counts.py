@@ -57,7 +57,7 @@ class ItemCount(NamedTuple):
 
     def plus(self, other: "ItemCount") -> "ItemCount":
         """The counts of both together. (`+` joins tuples.)"""
-        return ItemCount(*(one + another for one, another in zip(self, other, strict=True)))
+        return ItemCount(self.points + other.points, self.spans + other.spans, self.log_records + other.log_records)
 
     @property
     def total(self) -> int:

@@ -50,9 +50,10 @@ class FrameReader:
         if self._rest:
             data, self._rest = self._rest + data, b""
         position = 0 if self._has_preface else self._read_preface(data)
-        while self._has_preface and (after := self._read_one(data, position)) is not None:
-            position = after
-        self._rest = data[position:]
+        if self._has_preface:
+            position = self._read_all(data, position)
+        if position < len(data):
+            self._rest = data[position:]
 
     def _read_preface(self, data: bytes) -> int:
         if not PREFACE.startswith(data[: len(PREFACE)]):
@@ -60,25 +61,30 @@ class FrameReader:
         self._has_preface = len(data) >= len(PREFACE)
         return len(PREFACE) if self._has_preface else 0
 
-    def _read_one(self, data: bytes, position: int) -> int | None:
-        """Reads one frame, or a part of a body. The result is the position behind it; None if bytes are missing."""
-        left = len(data) - position
-        if self._body_left:
-            return self._read_body(data, position, min(left, self._body_left)) if left else None
-        if left < FRAME_HEAD:
-            return None
-        length, kind, flags, stream = read_frame_head(data, position)
-        is_body = kind == DATA and not flags & PADDED
-        self._check(length, bounds.FRAME if is_body else bounds.HEADER_BLOCK)
-        self._sink.check(kind, flags, stream)
-        position += FRAME_HEAD
-        if is_body:
-            self._begin_body(stream, length, ends=bool(flags & END_STREAM))
-            return position
-        if left - FRAME_HEAD < length:
-            return None
-        self._sink.handle(kind, flags, stream, data[position : position + length])
-        return position + length
+    def _read_all(self, data: bytes, position: int) -> int:
+        """Reads frames, and parts of a body. The result is the position of the first frame that is not complete."""
+        sink, end = self._sink, len(data)
+        while position < end:
+            if self._body_left:
+                position = self._read_body(data, position, min(end - position, self._body_left))
+                continue
+            begin = position + FRAME_HEAD
+            if begin > end:
+                break
+            length, kind, flags, stream = read_frame_head(data, position)
+            is_body = kind == DATA and not flags & PADDED
+            if length > (bounds.FRAME if is_body else bounds.HEADER_BLOCK):
+                raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes is too long")
+            sink.check(kind, flags, stream)
+            if is_body:
+                self._begin_body(stream, length, ends=bool(flags & END_STREAM))
+                position = begin
+            elif begin + length > end:
+                break
+            else:
+                position = begin + length
+                sink.handle(kind, flags, stream, data[begin:position])
+        return position
 
     def _begin_body(self, stream: int, length: int, *, ends: bool) -> None:
         self._sink.begin_body(stream, length, ends=ends)
@@ -92,7 +98,3 @@ class FrameReader:
         if not self._body_left:
             self._sink.end_body()
         return position + size
-
-    def _check(self, length: int, longest: int) -> None:
-        if length > longest:
-            raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes is too long")
