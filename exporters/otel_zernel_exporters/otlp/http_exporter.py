@@ -17,12 +17,12 @@ from otel_zernel import __version__
 from otel_zernel.batch import SIGNALS, Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Permanent, Retryable
+from otel_zernel.text import shown_url, without_query
 from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address, resolve
 from otel_zernel_exporters.otlp.clients import HttpClients
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.http_answer import CONTENT_TYPES, HttpAnswer, hide_location
-from otel_zernel_exporters.otlp.redaction import shown, without_query
 from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.tls import Pem, TlsFiles, client_context
 
@@ -143,7 +143,7 @@ class OtlpHttpExporter(Exporter):
         try:
             places = await addresses.in_turn() if addresses else [None]
         except OSError as error:
-            raise Retryable(f"{shown(url)}: cannot resolve the host: {error.strerror}") from error
+            raise Retryable(f"{shown_url(url)}: cannot resolve the host: {error.strerror}") from error
         failed: httpx.TransportError | None = None
         for place in places:
             try:
@@ -153,8 +153,8 @@ class OtlpHttpExporter(Exporter):
                 if addresses and place:
                     addresses.fail(place)
             except httpx.TransportError as error:
-                raise Retryable(f"no answer from {shown(url)}: {_reason(error, url)}{_advice(error)}") from error
-        raise Retryable(f"no answer from {shown(url)}: {_reason(failed, url)}{_advice(failed)}") from failed
+                raise Retryable(f"no answer from {shown_url(url)}: {_reason(error, url)}{_advice(error)}") from error
+        raise Retryable(f"no answer from {shown_url(url)}: {_reason(failed, url)}{_advice(failed)}") from failed
 
     async def _post_to(self, place: str | None, url: str, body: bytes, connect_timeout: float | None) -> HttpAnswer:
         """Posts to one address of the host; without one, httpx resolves the host. Raises `httpx.TransportError`."""

@@ -22,10 +22,10 @@ class FrameSink(Protocol):
         """A frame begins."""
 
     def handle(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        """A whole frame has arrived, except for data without padding."""
+        """A whole frame has arrived, except for data."""
 
-    def begin_body(self, stream: int, length: int, *, ends: bool) -> None:
-        """A frame with `length` bytes of data begins."""
+    def begin_body(self, stream: int, length: int, padding: int, *, ends: bool) -> None:
+        """A frame begins with `length` bytes of data, and `padding` bytes that mean nothing but fill the windows."""
 
     def read_body(self, data: bytes) -> None:
         """Some of these bytes have arrived."""
@@ -44,6 +44,8 @@ class FrameReader:
         self._has_preface = False
         self._body_left = 0
         """Bytes of the current data frame that have not arrived."""
+        self._padding_left = 0
+        """Bytes of padding behind them."""
 
     def feed(self, data: bytes) -> None:
         """Reads what has arrived. Raises `ConnectionBroken`."""
@@ -68,17 +70,26 @@ class FrameReader:
             if self._body_left:
                 position = self._read_body(data, position, min(end - position, self._body_left))
                 continue
+            if self._padding_left:
+                skipped = min(end - position, self._padding_left)
+                self._padding_left -= skipped
+                position += skipped
+                continue
             begin = position + FRAME_HEAD
             if begin > end:
                 break
             length, kind, flags, stream = read_frame_head(data, position)
-            is_body = kind == DATA and not flags & PADDED
-            if length > (bounds.FRAME if is_body else bounds.HEADER_BLOCK):
+            if length > (bounds.FRAME if kind == DATA else bounds.HEADER_BLOCK):
                 raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {length} bytes is too long")
             sink.check(kind, flags, stream)
-            if is_body:
-                self._begin_body(stream, length, ends=bool(flags & END_STREAM))
+            if kind == DATA and not flags & PADDED:
+                self._begin_body(stream, length, 0, ends=bool(flags & END_STREAM))
                 position = begin
+            elif kind == DATA:
+                if begin == end and length:  # the length of the padding has not arrived
+                    break
+                self._begin_padded_body(stream, length, data[begin] if length else 0, ends=bool(flags & END_STREAM))
+                position = begin + 1
             elif begin + length > end:
                 break
             else:
@@ -86,8 +97,14 @@ class FrameReader:
                 sink.handle(kind, flags, stream, data[begin:position])
         return position
 
-    def _begin_body(self, stream: int, length: int, *, ends: bool) -> None:
-        self._sink.begin_body(stream, length, ends=ends)
+    def _begin_padded_body(self, stream: int, length: int, padding: int, *, ends: bool) -> None:
+        if padding >= length:
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame")
+        self._padding_left = padding
+        self._begin_body(stream, length - 1 - padding, 1 + padding, ends=ends)
+
+    def _begin_body(self, stream: int, length: int, padding: int, *, ends: bool) -> None:
+        self._sink.begin_body(stream, length, padding, ends=ends)
         self._body_left = length
         if not length:
             self._sink.end_body()
