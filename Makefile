@@ -24,7 +24,8 @@ lint: $(STAMP)
 
 # Takes hours: SOAK_MINUTES of full load (10), a hundred stops, every property test with 5,000 examples, and training on
 # each version of PyTorch.
-soak: $(STAMP) torches
+soak: $(STAMP) peers torches
+	sh tests/kernels/install-emulators.sh
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
 	$(MAKE) kernels
 
@@ -46,6 +47,7 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.nvml_metrics
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
+	$(BIN)/python -m docs.soak_charts
 
 # Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.
 # Needs Debian's binutils and binutils-aarch64-linux-gnu.

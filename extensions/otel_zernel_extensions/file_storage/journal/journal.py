@@ -39,11 +39,16 @@ class FileJournal(Journal):
     """A journal in a folder of its own, with a thread of its own."""
 
     def __init__(
-        self, writer: JournalWriter, found: Sequence[StoredRecord], damage: tuple[Damage, ...], clock: Clock, name: str
+        self,
+        writer: JournalWriter,
+        found: dict[int, StoredRecord],
+        damage: tuple[Damage, ...],
+        clock: Clock,
+        name: str,
     ) -> None:
-        """Use `open`. `name` is that of the thread."""
+        """Use `open`. `found` has the stored records by sequence, oldest first. `name` is that of the thread."""
         self.damage = damage
-        self._found = {record.sequence: record for record in found}
+        self._found = found
         self._writer = writer
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -159,12 +164,12 @@ class FileJournal(Journal):
 
 def _prepare(
     folder: Path, disk: Disk, limits: JournalLimits
-) -> tuple[JournalWriter, list[StoredRecord], tuple[Damage, ...]]:
+) -> tuple[JournalWriter, dict[int, StoredRecord], tuple[Damage, ...]]:
     """Blocks while it reads all segments."""
     recovered = recover(folder, disk)
     writer = JournalWriter(folder, recovered, disk, limits)
     writer.start(recovered)
-    return writer, recovered.records, recovered.damage
+    return writer, {record.sequence: record for record in recovered.records}, recovered.damage
 
 
 def _stored(record: Record) -> StoredRecord:
