@@ -22,7 +22,7 @@ from benchmarks.training.runs import ROOT, Truth, shifted
 from benchmarks.training.watched_training import why_not
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import SystemClock
-from otel_zernel.component import Processor, Receiver
+from otel_zernel.component import Kind, Processor, Receiver
 from otel_zernel.registry import Registry
 from otel_zernel.testing import Downstream, make_context
 
@@ -134,7 +134,7 @@ async def watch(names: Iterable[str]) -> tuple[list[Batch], dict[str, Truth], di
     return downstream.batches, {name: truth for name, truth in truths.items() if truth}, failed
 
 
-def _component(kind: str, name: str, config: dict[str, object]) -> object:
+def _component(kind: Kind, name: str, config: dict[str, object]) -> object:
     cls = Registry.installed().load(kind, name)
     return cls(cls.Config.model_validate(config), make_context(kind, name, clock=SystemClock()))
 

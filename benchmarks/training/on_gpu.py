@@ -102,8 +102,8 @@ class RecordedCalls(Truth):
                 zero_grad(*arguments, **named)
 
         recorded_step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers wrap methods only
-        optimizer.step = recorded_step  # type: ignore[method-assign]
-        optimizer.zero_grad = recorded_zero_grad  # type: ignore[method-assign]
+        optimizer.step = recorded_step
+        optimizer.zero_grad = recorded_zero_grad
 
     def watch_torch(self) -> None:
         """Records backward passes, reads of results, and loads of all loaders of the process."""
@@ -136,7 +136,7 @@ class RecordedCalls(Truth):
         setattr(owner, name, recorded)
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]  # torch is unknown to mypy
     """A layer of a transformer."""
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Block(nn.Module):
         return values + self.network(self.second(values))
 
 
-class Gpt(nn.Module):
+class Gpt(nn.Module):  # type: ignore[misc]
     """A small GPT-2. Returns the loss."""
 
     def __init__(self) -> None:
@@ -326,13 +326,13 @@ def lightning_fit(record: RecordedCalls, go: Callable[[], None]) -> None:
     """The Trainer of Lightning, with automatic optimization."""
     import lightning  # optional
 
-    class Module(lightning.LightningModule):  # type: ignore[misc]  # lightning is unknown to mypy
+    class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.model = Gpt()
 
         def training_step(self, tokens: torch.Tensor, _: int) -> torch.Tensor:
-            return self.model(tokens)  # type: ignore[no-any-return]
+            return self.model(tokens)
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             optimizer = torch.optim.AdamW(self.model.parameters())

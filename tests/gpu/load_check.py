@@ -13,8 +13,9 @@ from typing import Any
 
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
 from tests.gpu.check import found_gpus
-from tests.gpu.ebpf_check import PYTHON, ROOT, expect, has_torch
+from tests.gpu.ebpf_check import PYTHON, expect, has_torch
 from tests.gpu.load_values import LoadResult, Row, expected_of_dmon, expected_of_load, scraped, table
+from tests.gpu.watched import ROOT
 
 REPORT = ROOT / "docs" / "gpu_check_loads.txt"
 LOADS = (

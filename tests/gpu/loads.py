@@ -37,7 +37,7 @@ def polynomial(dtype: torch.dtype) -> Load:
     """Fused multiplications and additions outside of the tensor cores, in floating-point operations."""
     values = torch.rand(1 << 24, device="cuda").to(dtype)
 
-    @torch.compile
+    @torch.compile  # type: ignore[untyped-decorator]  # mypy does not know torch
     def chained(values: torch.Tensor) -> torch.Tensor:
         made = values
         for _ in range(512):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.ebpf_check import ROOT
 from tests.gpu.load_values import LoadResult, Row, expected_of_dmon, expected_of_load, table
+from tests.gpu.watched import ROOT
 
 ENGINE = "zernel.gpu.engine.active"
 DMON = """\
