@@ -42,6 +42,11 @@ class Row:
     recorded: float
     agree: bool
 
+    @property
+    def is_time(self) -> bool:
+        """Whether it is the time of a phase."""
+        return self.name.startswith("seconds")
+
 
 def recorded(batches: Iterable[Batch], pid: int) -> Quantities:
     """The quantities of a process in a collector's batches."""
