@@ -6,7 +6,8 @@ Makes a backward pass, then starts COUNT workers by METHOD; with `early`, the wo
 file, uses the CPU for `CPU` seconds, makes a probed call every 10 ms, and ends with the exit code that it is sent.
 
 Prints the pids of the workers as JSON when all have worked. A line `train` starts a child that makes a backward pass,
-and prints its pid. A line `exit CODE` ends the first worker that lives. Ends when its input ends.
+and prints its pid. A line `exit CODE` ends the first worker that lives, and a line `step` makes one more
+backward pass. Ends when its input ends.
 """
 
 import ctypes
@@ -58,9 +59,9 @@ def train(folder: str, done: Connection) -> None:
 
 def main(folder: str, method: str, count: int, *, early: bool) -> None:
     (Path(folder) / "data").write_bytes(bytes(READS * SIZE))
-    context = multiprocessing.get_context(method)
-    pipes = [context.Pipe() for _ in range(count)]
-    workers = [context.Process(target=work, args=(folder, there)) for _, there in pipes]
+    multiprocessing.set_start_method(method)
+    pipes = [multiprocessing.Pipe() for _ in range(count)]
+    workers = [multiprocessing.Process(target=work, args=(folder, there)) for _, there in pipes]
     torch_python = libraries(folder)[1]
     say("ready")
     input()
@@ -72,7 +73,10 @@ def main(folder: str, method: str, count: int, *, early: bool) -> None:
     torch_python.backward()
     for line in sys.stdin:
         order, *code = line.split()
-        if order == "train":
+        if order == "step":
+            torch_python.backward()
+            say("stepped")
+        elif order == "train":
             here, there = multiprocessing.get_context("fork").Pipe()
             multiprocessing.get_context("fork").Process(target=train, args=(folder, there), daemon=True).start()
             say(here.recv())
