@@ -45,8 +45,11 @@ def work(folder: str, orders: Connection) -> None:
     while time.process_time() < CPU:
         pass
     orders.send(os.getpid())
+    parent = os.getppid()
     while not orders.poll(0.01):
         call(folder)
+        if os.getppid() != parent:
+            sys.exit()
     sys.exit(orders.recv())
 
 
