@@ -36,7 +36,10 @@ class OomKills:
     def explains(self, group: str) -> bool:
         """Whether a recent kill in the group explains the end of a process in it. Uses that kill up."""
         kills = self._kills.get(group)
-        return bool(kills and kills.pop())
+        if not kills:
+            return False
+        kills.pop()
+        return True
 
     def _read(self, group: str) -> int | None:
         for pattern in _FILES if group else ():

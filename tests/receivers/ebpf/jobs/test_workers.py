@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,11 @@ class Job:
 
 
 @contextmanager
-def running(watch: Watch, standin: Standin, method: str, *arguments: str, **environment: str) -> Iterator[Job]:
+def running(
+    watch: Watch, standin: Standin, method: str, *arguments: str, wrapper: Sequence[str] = (), **environment: str
+) -> Iterator[Job]:
     script = Path(train_workers.__file__)
-    command = [sys.executable, str(script), str(standin.folder), method, str(WORKERS), *arguments]
+    command = [*wrapper, sys.executable, str(script), str(standin.folder), method, str(WORKERS), *arguments]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -204,3 +206,38 @@ def test_the_end_of_a_rank_is_a_metric_a_log_record_and_a_log_line(
     assert attributes_of(span)["process_signal"] == "SIGKILL"
     services = {attributes_of(one.resource)["service_name"] for one in batch.metrics.resource_metrics}
     assert services == {"bert", "otel-zernel"}
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """A control group with 150 MB of memory."""
+    for folder, limit in (("memory", "memory.limit_in_bytes"), (".", "memory.max")):
+        group = Path("/sys/fs/cgroup", folder, f"zernel-{os.getpid()}")
+        with suppress(OSError):
+            group.mkdir()
+            (group / limit).write_text(str(150 << 20))
+            yield group
+            group.rmdir()
+            return
+        with suppress(OSError):
+            group.rmdir()
+    pytest.skip("no control group with a limit on memory can be made")
+
+
+def test_a_worker_that_runs_out_of_memory_is_named(
+    watch: Watch, standin: Standin, small_memory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    into_group = ("sh", "-c", f'echo $$ > {small_memory}/cgroup.procs && exec "$@"', "-")
+    with running(watch, standin, "fork", wrapper=into_group) as job:
+        watch.read()
+        assert job.order("exit -1") == "ended"
+        watch.taken()
+        batch = watch.read()
+    assert numbers(batch, ENDS, process_signal="SIGKILL") == [1]
+    ((_, record),) = records_of(batch)
+    named = f"A data-loading worker ({Path(sys.executable).name}, pid {job.workers[0]}) of process {job.pid} on "
+    assert record.body.string_value.startswith(named)
+    assert record.body.string_value.endswith(" was killed by SIGKILL: out of memory")
+    assert record.body.string_value in [line.getMessage() for line in caplog.records]
+    (span,) = [span for one in batch.spans.resource_spans for span in one.scope_spans[0].spans if span.name == "worker"]
+    assert attributes_of(span)["zernel_process_out_of_memory"] is True

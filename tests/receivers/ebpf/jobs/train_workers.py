@@ -6,7 +6,8 @@ Makes a backward pass, then starts COUNT workers by METHOD; with `early`, the wo
 file, uses the CPU for `CPU` seconds, makes a probed call every 10 ms, and ends with the exit code that it is sent.
 
 Prints the pids of the workers as JSON when all have worked. A line `train` starts a child that makes a backward pass,
-and prints its pid. A line `exit CODE` ends the first worker that lives, and a line `step` makes one more
+and prints its pid. A line `exit CODE` ends the first worker that lives (with -1,
+it takes all memory), and a line `step` makes one more
 backward pass. Ends when its input ends.
 """
 
@@ -50,7 +51,15 @@ def work(folder: str, orders: Connection) -> None:
         call(folder)
         if os.getppid() != parent:
             sys.exit()
-    sys.exit(orders.recv())
+    if (code := orders.recv()) < 0:
+        exhaust_memory()
+    sys.exit(code)
+
+
+def exhaust_memory() -> None:
+    taken = []
+    while True:
+        taken.append(b"\1" * (1 << 22))
 
 
 def train(folder: str, done: Connection) -> None:
