@@ -42,7 +42,7 @@ struct process {
 	__u64 worker_io_wait;
 	__u64 worker_reads;
 	__u64 worker_bytes_read;
-	__u32 trains; /* 1 once it has made a call of CUDA or NCCL, or a backward pass */
+	__u32 trains; /* 1 once it has used CUDA or NCCL, computed gradients, or opened a scope of a DataLoader or optimizer */
 	__u32 reserved;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */

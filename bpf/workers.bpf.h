@@ -46,7 +46,7 @@ static __always_inline int find_served(struct worker *worker)
 	}
 	row = bpf_map_lookup_elem(&row_of_tgid, &parent);
 	process = row ? process_in(*row) : 0;
-	if (!process || process->state != LIVE || !(process->trains || process->phase_since))
+	if (!process || process->state != LIVE || !process->trains)
 		return -1;
 	worker->row = *row;
 	worker->generation = process->generation;

@@ -97,7 +97,7 @@ class Identities:
         return self._identity(process).is_selected
 
     def trains(self, process: WatchedProcess) -> bool:
-        """Whether the process trains: it has a rank, has used CUDA or NCCL, or was in a phase of training."""
+        """Whether the process trains, or has a rank and will."""
         return "zernel.rank" in self.attributes_of(process) or self._rows.trains(process)
 
     def knows(self, process: WatchedProcess) -> bool:

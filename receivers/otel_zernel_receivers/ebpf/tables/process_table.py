@@ -95,7 +95,8 @@ class ProcessRows:
         return self.processes(np.flatnonzero(self._rows["state"] != State.FREE))
 
     def training(self) -> list[WatchedProcess]:
-        """The counted processes that train: that have used CUDA or NCCL, or were in a phase of training."""
+        """The counted processes that train: that have used CUDA or NCCL, computed gradients, or opened a scope of a
+        DataLoader or optimizer."""
         return self.processes(np.flatnonzero(self._is_live() & self._trains()))
 
     def trains(self, process: WatchedProcess) -> bool:
@@ -225,7 +226,7 @@ class ProcessRows:
         return live
 
     def _trains(self) -> NDArray[np.bool_]:
-        trains: NDArray[np.bool_] = (self._rows["trains"] > 0) | (self._rows["phase_since"] > 0)
+        trains: NDArray[np.bool_] = self._rows["trains"] > 0
         return trains
 
     def _in(self, state: State) -> NDArray[np.intp]:
