@@ -96,9 +96,8 @@ class Session:
         self._files.update(scan)
         self._frameworks.log(scan.processes)
         self._identities.note_scan(scan)
-        workers = self._tables.rows.worker_pids()
         missing = self._files.missing_marks(scan)
-        self._missing_marks = {pid: marks for pid, marks in missing.items() if pid not in workers}
+        self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}
         self._skipped.update(+(Counter(scan.skipped) + Counter({Reason.TOO_MANY_FILES: self._files.without_room})))
 
     @property

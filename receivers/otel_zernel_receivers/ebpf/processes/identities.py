@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -99,6 +100,12 @@ class Identities:
     def trains(self, process: WatchedProcess) -> bool:
         """Whether the process trains, or has a rank and will."""
         return "zernel.rank" in self.attributes_of(process) or self._rows.trains(process)
+
+    def without_workers(self, pids: Collection[int]) -> set[int]:
+        """Those of the pids that are no workers, also of workers that have not called PyTorch yet."""
+        known = self._rows.worker_pids() if pids else ()
+        training = self._training() if pids else {}
+        return {pid for pid in pids if pid not in known and not self._served_by(pid, training)}
 
     def knows(self, process: WatchedProcess) -> bool:
         """Whether the process still has a row in the kernel's table."""
@@ -209,11 +216,18 @@ class Identities:
         """Takes away the rows of workers that the kernel has not recognized."""
         selected = {process for process, identity in self._known.items() if identity.is_selected}
         others = [process for process in self._rows.others() if process in selected]
-        training = {self.folder(process.pid).pid: process for process in self._rows.training()} if others else {}
+        training = self._training() if others else {}
         for process in others if training else ():
-            if served := served_by(self.folder(process.pid), training, partial(ProcessFolder, self._proc_root)):
+            if served := self._served_by(process.pid, training):
                 self._rows.serve(process, served)
                 self._known[process] = replace(self._known[process], is_selected=False)
+
+    def _training(self) -> dict[int, WatchedProcess]:
+        """The processes that train, by their pids in the scanned /proc."""
+        return {self.folder(process.pid).pid: process for process in self._rows.training()}
+
+    def _served_by(self, pid: int, training: Mapping[int, WatchedProcess]) -> WatchedProcess | None:
+        return served_by(self.folder(pid), training, partial(ProcessFolder, self._proc_root))
 
     def _own_pid(self, pid: int) -> int | None:
         """The pid in the collector's namespace of a process of the scanned /proc; None if it has none, or has ended."""
