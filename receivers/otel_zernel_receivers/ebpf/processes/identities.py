@@ -68,6 +68,9 @@ class Identities:
         self._known: dict[WatchedProcess, _Identity] = {}
         self._unwritten: dict[WatchedProcess, _Identity] = {}
         """Identities that `learn` still has to write into the kernel's table."""
+        self._examined: set[WatchedProcess] = set()
+        """The processes that are no workers of `_examined_with`, the pids of those that train."""
+        self._examined_with: set[int] = set()
         self._pids: dict[int, int] = {}
         """Pids in the scanned /proc by pid in the collector's pid namespace, where a scan found the process."""
 
@@ -215,12 +218,15 @@ class Identities:
     def _find_workers(self) -> None:
         """Takes away the rows of workers that the kernel has not recognized."""
         selected = {process for process, identity in self._known.items() if identity.is_selected}
-        others = [process for process in self._rows.others() if process in selected]
+        others = {process for process in self._rows.others() if process in selected}
         training = self._training() if others else {}
-        for process in others if training else ():
+        if training.keys() != self._examined_with:
+            self._examined, self._examined_with = set(), set(training)
+        for process in others - self._examined if training else ():
             if served := self._served_by(process.pid, training):
                 self._rows.serve(process, served)
                 self._known[process] = replace(self._known[process], is_selected=False)
+        self._examined = others
 
     def _training(self) -> dict[int, WatchedProcess]:
         """The processes that train, by their pids in the scanned /proc."""

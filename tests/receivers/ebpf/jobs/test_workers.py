@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ import pytest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import Dropped, make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
 from tests.receivers.ebpf.jobs import train_workers
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, doubles, endings_of, metrics_of, numbers
@@ -128,6 +131,17 @@ def test_reads_of_forked_workers_are_counted_from_the_first_one_on(watch: Watch,
         count = sum(numbers(batch, "zernel.dataloader.worker.read.count", process_pid=job.pid))
         assert (count, size) == (WORKERS * train_workers.READS, WORKERS * train_workers.READS * train_workers.SIZE)
         assert {process.pid for process in watch.processes()} & set(job.workers) == set(), "not even for a moment"
+
+
+def test_a_table_with_room_for_the_trainer_has_room_for_its_workers(loadable: None, standin: Standin) -> None:
+    context = make_context(clock=SystemClock())
+    with closing(Watch(EbpfConfig(max_processes=1), context)) as watch, running(watch, standin, "fork") as job:
+        for _ in range(3):
+            job.order("step")
+            batch = watch.read()
+        assert numbers(batch, "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
+    assert isinstance(context.drop, Dropped)
+    assert not context.drop.counts
 
 
 def test_workers_that_start_before_their_trainer_trains_become_workers(watch: Watch, standin: Standin) -> None:
