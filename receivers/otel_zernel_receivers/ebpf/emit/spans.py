@@ -76,6 +76,8 @@ class SpanEncoder:
     def batch(self, events: NDArray[Any]) -> Batch:
         """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process."""
         by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
+        traces: dict[tuple[int, int], bytes] = {}
+        """By pid and window."""
         begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
         processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
         kinds = map(EventFields._make, events[list(EventFields._fields)].tolist())
@@ -86,8 +88,10 @@ class SpanEncoder:
             elif self.identities.is_selected(process) and not _is_usual(fields):
                 if fields.interval == Interval.USER:
                     fields = self._bounded(process, fields)
-                trace_id = _trace_id(*self.identities.origin(process), begin // _WINDOW_NS)
-                by_process[process].append(_encode_span(trace_id, fields, begin, end))
+                key = process.pid, begin // _WINDOW_NS
+                if key not in traces:
+                    traces[key] = _trace_id(*self.identities.origin(process), key[1])
+                by_process[process].append(_encode_span(traces[key], fields, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
 
@@ -108,7 +112,6 @@ class SpanEncoder:
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
 
-@lru_cache(maxsize=1024)
 def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
     """The same for all spans of a process in one window, also after a restart of the collector."""
     return blake2b(f"{host} {pid} {created} {window}".encode(), digest_size=16).digest()
