@@ -86,17 +86,18 @@ class SpanEncoder:
             if fields.interval == Interval.COMMUNICATOR:
                 self.identities.set_rank(process, fields.rank, fields.communicator_size)
             elif self.identities.is_selected(process) and not _is_usual(fields):
-                if fields.interval == Interval.USER:
-                    fields = self._bounded(process, fields)
+                common = _encode_common(self._bounded(process, fields))
                 key = process.pid, begin // _WINDOW_NS
                 if key not in traces:
                     traces[key] = _trace_id(*self.identities.origin(process), key[1])
-                by_process[process].append(_encode_span(traces[key], fields, begin, end))
+                by_process[process].append(_encode_span(traces[key], common, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
 
     def _bounded(self, process: WatchedProcess, fields: EventFields) -> EventFields:
-        """The fields of a scope of the program's own, with a name that is one of `_MAX_SCOPES`."""
+        """The fields with a name that is one of `_MAX_SCOPES`, if it is a scope of the program's own."""
+        if fields.interval != Interval.USER:
+            return fields
         names = self._scopes.setdefault(process, set())
         if fields.name not in names and len(names) >= _MAX_SCOPES:
             return fields._replace(name=_OTHER_SCOPES)
@@ -122,9 +123,9 @@ def _is_usual(fields: EventFields) -> bool:
     return fields.interval == Interval.WORKER and fields.bytes == 0
 
 
-def _encode_span(trace_id: bytes, fields: EventFields, begin_ns: int, end_ns: int) -> bytes:
+def _encode_span(trace_id: bytes, common: bytes, begin_ns: int, end_ns: int) -> bytes:
     head = _SPAN_HEAD.pack(0x0A, 16, trace_id, 0x12, 8, os.urandom(8), 0x39, begin_ns, 0x41, end_ns)
-    return delimited(2, head + _encode_common(fields))
+    return delimited(2, head + common)
 
 
 @lru_cache(maxsize=2048)
