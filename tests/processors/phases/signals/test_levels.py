@@ -1,8 +1,6 @@
 """The level of a gauge counts only while new values come."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from otel_zernel.batch import Batch
 from otel_zernel_processors.phases.signals.levels import Level
@@ -28,15 +26,6 @@ def test_nan_ends_a_level_at_once() -> None:
     level.set(S, 0.5)
     level.set(2 * S, float("nan"))
     assert level.at(2 * S) is None
-
-
-@given(st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 1)), min_size=1))
-def test_a_level_is_the_value_of_the_latest_time(values: list[tuple[int, float]]) -> None:
-    level = Level()
-    for time, value in values:
-        level.set(time, value)
-    latest = max(time for time, _ in values)
-    assert level.at(latest) == [value for time, value in values if time == latest][-1]
 
 
 def stalled(*end: Batch) -> list[Batch]:
