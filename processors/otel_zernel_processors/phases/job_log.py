@@ -19,18 +19,28 @@ class JobLog:
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
+        self._seen: set[str] = set()
+        """The names of the jobs at the last report."""
         self._jobs: dict[str, str] = {}
         """The description of each job that is followed, by its name."""
         self._processes: dict[ProcessIdentity, str] = {}
         """The same of processes that train alone."""
 
     def update(self, jobs: Mapping[str, Mapping[int, TrainingProcess]], single: Iterable[TrainingProcess]) -> None:
-        """Logs jobs that are new, and those of which no rank is followed any more."""
-        found = {name: _description(name, ranks) for name, ranks in jobs.items()}
+        """Logs jobs that are new, and those of which no rank is followed any more.
+
+        A job is new once all its ranks are followed, or with the second call: ranks do not begin at the same time.
+        """
+        known = {
+            name: _description(name, ranks)
+            for name, ranks in jobs.items()
+            if name in self._seen or len(ranks) == next(iter(ranks.values())).attributes.get("zernel.world_size")
+        }
+        self._seen = set(jobs)
         alone = {one.identity: _process(one) for one in single if one.totals.steps}
-        self._log_changes(self._jobs, found)
+        self._log_changes(self._jobs, known)
         self._log_changes(self._processes, alone)
-        self._jobs, self._processes = found, alone
+        self._jobs, self._processes = known, alone
 
     def log_processes(self, processes: Iterable[TrainingProcess]) -> None:
         """Logs the new verdicts on processes that are no rank of a job."""

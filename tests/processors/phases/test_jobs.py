@@ -124,3 +124,20 @@ def test_the_span_of_a_process_s_end_passes() -> None:
     assert {span.name for span in spans} >= {"process", "worker"}
     assert not [span for span in spans if span.name == "backward" and not span.parent_span_id]
     assert values_of(made, "zernel.steps")
+
+
+def test_a_job_whose_ranks_begin_one_after_another_is_found_once_with_all(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    first, second = ranks(2, zernel_job_id="bert")
+    spans = second.edit_spans().resource_spans[0].scope_spans[0].spans
+    for span in spans:
+        span.start_time_unix_nano += 1_500_000_000
+        span.end_time_unix_nano += 1_500_000_000
+    run(Batch.join([first, second]))
+    assert lines(caplog, "Found ") == ["Found job bert: ranks 0-1 of 2 on node"]
+
+
+def test_a_job_with_ranks_elsewhere_is_found_with_the_ranks_here(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    feed(make(), [next(ranks(2, zernel_job_id="bert"))])
+    assert lines(caplog, "Found ") == ["Found job bert: rank 0 of 2 on node"]
