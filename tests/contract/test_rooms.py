@@ -60,7 +60,7 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_processors.phases": [
         {
-            *("__init__", "processor", "host", "jobs", "process"),
+            *("__init__", "processor", "host", "jobs", "job_log", "process"),
             *("ended_processes", "process_registry", "report_schedule"),
         },
         {"emit"},

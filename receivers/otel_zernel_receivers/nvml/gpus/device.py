@@ -112,7 +112,8 @@ class Device:
         self._latest |= {series: point.value for series, point in points.items() if series.metric in STATUS_METRICS}
         if self._is_board:
             points |= self._energy_points(points, now) | self._xid_points() | _status_points(self._state())
-        return Batch.join([self._number_batch(points, now), self._histogram_batch(now)])
+        ends = self._encoder.ends(self._history.processes.ended(points), now)
+        return Batch.join([self._number_batch(points, now), ends, self._histogram_batch(now)])
 
     def drain(self) -> None:
         """Reads the sample buffers that cannot wait for another `drain_interval`: a read costs milliseconds on a board.
