@@ -40,7 +40,7 @@ bench: $(STAMP)
 # Needs a GPU. Compares the nvml receiver with nvidia-smi, and the ebpf receiver with a training job, which needs PyTorch
 # for CUDA (see tests/gpu/README.md). The results are in docs/gpu_check*.txt.
 gpu-check: $(STAMP)
-	@status=0; for check in check ebpf_check; do $(BIN)/python -m tests.gpu.$$check || status=1; done; exit $$status
+	@status=0; for check in check load_check ebpf_check; do $(BIN)/python -m tests.gpu.$$check || status=1; done; exit $$status
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue

@@ -39,7 +39,7 @@ static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 wh
 
 	thread->off_since = now;
 	thread->off_why = why;
-	if (!process || !thread->on_since || why == OFF_PREEMPTED)
+	if (!process || thread->is_worker || !thread->on_since || why == OFF_PREEMPTED)
 		return;
 	process->last_burst = now - thread->on_since;
 	__sync_fetch_and_add(&process->bursts, 1);
@@ -55,6 +55,11 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 		thread->on_since = now;
 	if (!process || !thread->off_since)
 		return;
+	if (thread->is_worker) {
+		if (thread->off_why == OFF_IO)
+			__sync_fetch_and_add(&process->worker_io_wait, off);
+		return;
+	}
 	thread->off_cpu += off;
 	__sync_fetch_and_add(&process->off_cpu, off);
 	if (thread->off_why == OFF_IO)

@@ -171,8 +171,10 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	__builtin_memset(scope->name, 0, NAME_LENGTH);
 	bpf_probe_read_user_str(scope->name, NAME_LENGTH, (void *)text);
 	classify(scope);
-	if (scope->phase)
+	if (scope->phase) {
+		process->trains = 1;
 		enter_phase(hit->thread, process, scope->phase);
+	}
 	scope->counted_phase = phase_of(hit->thread, process);
 }
 

@@ -141,7 +141,7 @@ async def _watch(job: Job) -> Run:
         await _settled(downstream, {truth["pid"] for truth in truths})
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    return downstream.batches, [_shifted(truth, offset) for truth in truths]
+    return downstream.batches, [shifted(truth, offset) for truth in truths]
 
 
 async def _train(job: Job, folder: Path, downstream: Downstream) -> None:
@@ -212,7 +212,7 @@ def _truths(folder: Path) -> list[Truth]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("truth.*.json"))]
 
 
-def _shifted(truth: Truth, offset_ns: int) -> Truth:
+def shifted(truth: Truth, offset_ns: int) -> Truth:
     """The truth in Unix time, `offset_ns` later than its own clock."""
     marks = [(name, start + offset_ns, end + offset_ns) for name, start, end in truth["marks"]]
     return {**truth, "loop": [at + offset_ns for at in truth["loop"]], "marks": marks}

@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from otel_zernel.batch import Signal
 from otel_zernel.clock import Clock
+from otel_zernel.garbage import collection_deferred
 from otel_zernel.storage import Damage, Journal, Record, StorageFailed
 from otel_zernel.threads import run_in_thread
 from otel_zernel_extensions.file_storage.disk import Disk
@@ -66,7 +67,9 @@ class FileJournal(Journal):
         cls, folder: Path, clock: Clock, limits: JournalLimits | None = None, disk: Disk | None = None
     ) -> Self:
         """Opens or creates the journal. Raises `OSError` and `UnknownVersion`."""
-        writer, found, damage = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or JournalLimits()))
+        with collection_deferred():
+            prepared = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or JournalLimits()))
+        writer, found, damage = prepared
         journal = cls(writer, found, damage, clock, f"journal {folder.stem}")
         journal._thread.start()
         return journal

@@ -1,7 +1,8 @@
 """The numbers and structs that both sides share, as numpy types.
 
-The C side is in bpf/: hdr.bpf.h, process.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h, events.bpf.h, lifetime.bpf.c,
-address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test compares every field with the types in the objects.
+The C side is in bpf/: hdr.bpf.h, process.bpf.h, workers.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h, events.bpf.h,
+lifetime.bpf.c, address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test compares every field with the types in
+the objects.
 """
 
 import struct
@@ -39,6 +40,8 @@ class Interval(IntEnum):
     COLLECTIVE = 7
     COMMUNICATOR = 8
     PROCESS = 9
+    WORKER = 10
+    """A worker's life. The event belongs to the process that it serves; `tid` is the worker's pid."""
 
 
 class Ending(IntEnum):
@@ -47,6 +50,10 @@ class Ending(IntEnum):
     EXITED = 0
     EXECED = 1
     """It executes another program (execve)."""
+
+
+OUT_OF_MEMORY = 1
+"""Set by the receiver in the `flags` of the event of an end, if the kernel's out-of-memory killer caused it."""
 
 
 class Loss(IntEnum):
@@ -88,6 +95,12 @@ PROCESS = np.dtype(
         ("bursts", "<u8"),
         ("reads", "<u8"),
         ("bytes_read", "<u8"),
+        ("worker_cpu", "<u8"),
+        ("worker_io_wait", "<u8"),
+        ("worker_reads", "<u8"),
+        ("worker_bytes_read", "<u8"),
+        ("trains", "<u4"),
+        ("reserved", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -136,9 +149,19 @@ EVENT = np.dtype(
     ]
 )
 
+WORKER = np.dtype([("row", "<u4"), ("generation", "<u4"), ("pid", "<u4"), ("reserved", "<u4")])
+
 PENDING_COLLECTIVES = 64
 
-STRUCTS = {"process": PROCESS, "slot": SLOT, "memory": MEMORY, "error": ERROR, "address": ADDRESS, "event": EVENT}
+STRUCTS = {
+    "process": PROCESS,
+    "slot": SLOT,
+    "memory": MEMORY,
+    "error": ERROR,
+    "address": ADDRESS,
+    "event": EVENT,
+    "worker": WORKER,
+}
 """The types by the names of their C structs."""
 
 COUNTERS_PER_ELEMENT = 2
