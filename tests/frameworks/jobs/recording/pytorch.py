@@ -52,9 +52,11 @@ class TorchRun(Run):
             busy(SLOWER_S)
 
 
+_WEIGHT, _INPUTS = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
+
+
 def compute(seconds: float) -> None:
-    """Computes with operators of the model's kind."""
+    """Computes with an operator of models."""
     end = time.monotonic() + seconds
-    weight, inputs = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
     while time.monotonic() < end:
-        nn.functional.linear(inputs, weight)
+        nn.functional.linear(_INPUTS, _WEIGHT)
