@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.frameworks.jobs.recording.truth import Recorder
 
-SLOWER_S = 0.06
+SLOWER_S = 0.12
 """The time that an injected slowness adds to each step."""
 
 
