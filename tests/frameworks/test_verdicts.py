@@ -11,12 +11,12 @@ from tests.receivers.ebpf.watching import require_ebpf
 
 VERDICTS = {"loader": "input_bound", "optimizer": "optimizer_bound", "forward": "compute_bound"}
 """The verdict for each slow part of the steps."""
-SLOW_PROGRAMS = ("Lightning", "accelerate", "nanoGPT", "GAN", "Keras 3", "queue", "transformers Trainer", "LBFGS")
+SLOW_PROGRAMS = ("Lightning", "accelerate", "nanoGPT", "GAN", "Keras 3", "queue", "transformers Trainer")
 SHORT = {("queue", "loader"), ("Lightning", "optimizer"), ("nanoGPT", "forward")}
 """The cases of every run of the tests."""
 CASES = [
     pytest.param(name, slow, marks=[] if (name, slow) in SHORT else [pytest.mark.soak])
-    for name, slow in [*product(SLOW_PROGRAMS, VERDICTS), ("stable-baselines3", "optimizer")]
+    for name, slow in [*product(SLOW_PROGRAMS, VERDICTS), *product(("LBFGS", "stable-baselines3"), ("optimizer",))]
 ]
 LATE_RANK = 1
 
