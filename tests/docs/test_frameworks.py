@@ -1,4 +1,4 @@
-"""docs/frameworks.md has the results of docs/frameworks.csv, of every program."""
+"""docs/frameworks.md has the results of docs/frameworks.csv."""
 
 from tests.frameworks.programs import SCORED
 from tests.frameworks.report import PAGE, kept, written_into
@@ -9,8 +9,9 @@ def test_the_table_has_the_kept_results() -> None:
     assert written_into(page, kept()) == page, "run `python -m tests.frameworks --keep`"
 
 
-def test_every_program_has_a_result() -> None:
-    assert [result.program for result in kept()] == list(SCORED)
+def test_every_program_of_the_usual_tests_has_a_result() -> None:
+    found = [result.program for result in kept()]
+    assert [name for name, program in SCORED.items() if name not in found and not program.soak] == []
 
 
 def test_every_program_reaches_its_floor() -> None:
