@@ -18,6 +18,8 @@ static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->copy.bytes;
 
 	count(hit->thread, OPERATION_OF(frame->flags) + frame->copy.direction, frame->phase, duration, bytes);
+	if (OPERATION_OF(frame->flags) + frame->copy.direction == COPY_HOST_TO_DEVICE)
+		hit->thread->copies++;
 	if (frame->flags & IS_BLOCKING)
 		end_wait(hit, frame);
 }

@@ -44,6 +44,7 @@ static __always_inline void end_work_wait(struct hit *hit)
 	if (!process || !begin)
 		return;
 	thread->work_wait_since = 0;
+	note_mark(thread, now);
 	if (now - begin < LEAST_WORK_WAIT)
 		return;
 	event = new_event(thread, INTERVAL_SYNC, begin, now);

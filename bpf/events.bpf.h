@@ -15,6 +15,7 @@ enum interval {
 	INTERVAL_COLLECTIVE,
 	INTERVAL_COMMUNICATOR,
 	INTERVAL_PROCESS, /* from its first probed call to its end */
+	INTERVAL_OPERATORS,
 };
 
 struct event {
@@ -37,8 +38,24 @@ struct event {
 	char name[NAME_LENGTH];
 };
 
-/* Puts the type into the object, for a test that compares it with the type in Python. */
+/* INTERVAL_OPERATORS: in the place of the name. The gap is the time before the run. */
+struct run_facts {
+	__u64 blocked; /* ns */
+	__u64 faults;
+	__u64 read; /* bytes, or UNKNOWN_BYTES */
+	__u64 copies;
+	__u64 covered; /* ns */
+	__u32 count;
+	__u32 parts;
+	__u32 is_without_grad;
+	__u32 is_update;
+	__u32 has_gap;
+	__u32 unused;
+};
+
+/* Puts the types into the object, for a test that compares them with the types in Python. */
 const struct event event_type SEC("types") = {};
+const struct run_facts run_facts_type SEC("types") = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

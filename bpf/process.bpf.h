@@ -31,7 +31,10 @@ struct process {
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
+	__u32 backward_thread; /* that began the latest backward pass; 0 if it is over */
+	__u32 reserved;
 	__u64 hits; /* of probes at entries, whether or not the call is counted */
+	__u64 operator_hits; /* those of them on model operators */
 	__u64 off_cpu; /* ns, the sum over its threads that make probed calls */
 	__u64 io_wait;
 	__u64 last_burst; /* ns that a thread ran until it went to sleep */
@@ -94,6 +97,31 @@ struct frame {
 	__u32 phase;
 };
 
+/* Counters of a thread at its latest mark: the end of a scope, of a backward pass or of a wait, or its latest operator. */
+struct mark {
+	__u64 time; /* ns; 0 if it has made no mark */
+	__u64 blocked;
+	__u64 faults;
+	__u64 read;
+	__u64 copies;
+};
+
+/* A run of model operators: see operators.bpf.c. */
+struct run {
+	__u64 first; /* entry of its first operator, ns; 0 if the thread has no run */
+	__u64 last;
+	__u64 part;    /* entry of the first operator in its latest no-grad region */
+	__u64 over;    /* the end of that region; 0 while it is open */
+	__u64 covered; /* ns of the earlier regions */
+	struct mark gap; /* differences between the first operator and the mark before it */
+	__u32 count;
+	__u32 parts; /* no-grad regions */
+	__u32 flags; /* of the first operator's probe */
+	__u32 is_without_grad;
+	__u32 has_result; /* the host has got a result since the last operator */
+	__u32 sets_phase; /* of the process */
+};
+
 #define FRAMES 4 /* a power of two */
 
 struct thread {
@@ -114,6 +142,14 @@ struct thread {
 	__u64 work_issued_off_cpu;
 	__u64 work_wait_since;
 	__u32 work_wait_flags;
+	__u32 is_without_grad; /* 1 if GradMode is off, + 2 for each inference mode that it is in */
+	__u32 is_in_closure;   /* gradients are on inside an optimizer's step */
+	__u32 is_own;	       /* it has computed outside backward passes */
+	__u32 is_autograd;     /* one of autograd's own threads */
+	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
+	__u64 copies;	       /* from the host to a device */
+	struct mark mark;
+	struct run run;
 	struct frame frames[FRAMES];
 };
 
@@ -196,6 +232,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->collectives = 0;
 	process->collectives_settled = 0;
 	process->reducer_since = 0;
+	process->backward_thread = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;
@@ -231,6 +268,15 @@ static __always_inline __u32 first_device(void)
 	return attached && bpf_get_current_task_btf()->start_time > *attached;
 }
 
+/* Autograd names its threads since PyTorch 2.5: pt_autograd_0. */
+static __always_inline int is_named_autograd(void)
+{
+	char name[16] = {};
+
+	bpf_get_current_comm(name, sizeof(name));
+	return *(__u64 *)name == *(const __u64 *)"pt_autog" && name[8] == 'r' && name[9] == 'a' && name[10] == 'd';
+}
+
 /* Looks up the row of the thread's process, or claims one. Returns 0 on success. */
 __noinline int find_row(struct thread *thread)
 {
@@ -263,6 +309,7 @@ __noinline int find_row(struct thread *thread)
 	thread->row = row;
 	thread->generation = process->generation;
 	thread->tid = ids.pid;
+	thread->is_autograd = is_named_autograd();
 	return 0;
 }
 

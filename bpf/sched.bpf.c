@@ -41,6 +41,8 @@ static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 wh
 	thread->off_why = why;
 	if (!process || !thread->on_since || why == OFF_PREEMPTED)
 		return;
+	if (thread->run.over) /* an idle thread would hold the event back */
+		end_run(thread);
 	process->last_burst = now - thread->on_since;
 	__sync_fetch_and_add(&process->bursts, 1);
 	thread->on_since = 0;
@@ -56,6 +58,8 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 	if (!process || !thread->off_since)
 		return;
 	thread->off_cpu += off;
+	if (thread->off_why != OFF_PREEMPTED)
+		thread->blocked += off;
 	__sync_fetch_and_add(&process->off_cpu, off);
 	if (thread->off_why == OFF_IO)
 		__sync_fetch_and_add(&process->io_wait, off);

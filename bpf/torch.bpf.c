@@ -126,8 +126,12 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 		outer = scope->outer_phase;
 	}
 	scopes->depth = outside;
-	if (ended)
-		leave_phase(thread, process, ended, outer);
+	if (!ended)
+		return 0;
+	end_run_at(thread, now);
+	leave_phase(thread, process, ended, outer);
+	if (thread->phase != PHASE_GPU_COMPUTE)
+		thread->is_in_closure = 0;
 	return 0;
 }
 
@@ -171,8 +175,10 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	__builtin_memset(scope->name, 0, NAME_LENGTH);
 	bpf_probe_read_user_str(scope->name, NAME_LENGTH, (void *)text);
 	classify(scope);
-	if (scope->phase)
+	if (scope->phase) {
+		end_run(hit->thread);
 		enter_phase(hit->thread, process, scope->phase);
+	}
 	scope->counted_phase = phase_of(hit->thread, process);
 }
 
@@ -197,8 +203,12 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 	struct process *process = process_of(hit->thread);
 
 	frame->backward.outer_phase = hit->thread->phase;
-	if (process)
-		enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
+	if (!process)
+		return;
+	end_run(hit->thread);
+	if (!process->backward_thread)
+		process->backward_thread = hit->thread->tid;
+	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
 }
 
 static __always_inline void end_backward(struct hit *hit, struct frame *frame)
@@ -209,6 +219,9 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	if (process) {
 		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->backward.outer_phase);
 		end_reducer(hit->thread, process, frame->start, hit->time);
+		if (process->backward_thread == hit->thread->tid && !is_inside(hit->thread, BACKWARD))
+			process->backward_thread = 0;
+		note_mark(hit->thread, hit->time);
 	}
 	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->start, hit->time);
 	if (!event)

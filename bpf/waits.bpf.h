@@ -10,6 +10,7 @@ static __always_inline void end_wait(struct hit *hit, struct frame *frame)
 	count(hit->thread, SYNC, frame->phase, duration, 0);
 	if (!has_failed(hit))
 		settle_collectives(hit->thread, frame->start, hit->time);
+	note_result(hit->thread, hit->time);
 	if (duration < settings.long_wait)
 		return;
 	event = new_event(hit->thread, INTERVAL_SYNC, frame->start, hit->time);

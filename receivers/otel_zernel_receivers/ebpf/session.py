@@ -10,7 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Period
-from otel_zernel_receivers.ebpf.budget.overhead import Overhead
+from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
@@ -20,11 +20,11 @@ from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
-from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.loading import TIME_OFF_CPU, LoadedProbes, load
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
-from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Reason, Scanner, Selection
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
 
@@ -60,13 +60,16 @@ class Session:
         self._frameworks = FrameworkLog(context.logger)
         self._skipped = SkippedLog(context.logger)
         self._missing_marks: dict[int, frozenset[Mark]] = {}
-        overhead = Overhead(config.max_overhead, loaded.cost.call_ns)
+        self._with_operators: frozenset[int] = frozenset()
+        """Pids of the processes whose operators are probed."""
+        self._was_without_runs = False
+        overhead = Overhead(config.max_overhead, loaded.cost.call_ns, loaded.cost.entry_ns)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
         self._metrics = MetricEncoder(
             _layout(config), loaded.cost, self._identities.is_selected, self._staleness.add_series
         )
-        self._spans = SpanEncoder(self._identities)
+        self._spans = SpanEncoder(self._identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
         self._number = 0
         self._since_ns = context.clock.time_ns()
 
@@ -88,6 +91,7 @@ class Session:
         scan = self._scanner.scan()
         self._files.update(scan)
         self._missing_marks = self._files.missing_marks(scan)
+        self._with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)
         self._frameworks.log(scan.processes)
         self._identities.note_scan(scan)
         self._skipped.update(+(Counter(scan.skipped) + Counter({Reason.TOO_MANY_FILES: self._files.without_room})))
@@ -118,11 +122,22 @@ class Session:
         self._number += 1
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
-        info = ReadingInfo(self._number, period, coverage, self._skipped.last, self._missing_marks)
+        without_runs = Group.OPERATORS in coverage.shares
+        missing = self._missing_with(Mark.OPERATORS) if without_runs else self._missing_marks
+        info = ReadingInfo(self._number, period, coverage, self._skipped.last, missing)
         metrics = self._metrics.batches(readings, info)
-        live = {process.pid for process in self.processes()} | self._missing_marks.keys()
+        live = {process.pid for process in self.processes()} | missing.keys()
         staleness = self._staleness.due(live, self._since_ns)
-        return EncodedReading(self._number, (*metrics, *self._spans_of(readings), *staleness))
+        # A run that began before the probes were on again is emitted with the next reading.
+        spans = self._spans_of(readings, without_runs=without_runs or self._was_without_runs)
+        self._was_without_runs = without_runs
+        return EncodedReading(self._number, (*metrics, *spans, *staleness))
+
+    def _missing_with(self, mark: Mark) -> dict[int, frozenset[Mark]]:
+        """The missing marks, if the operators of no process are reported."""
+        return self._missing_marks | {
+            pid: self._missing_marks.get(pid, frozenset()) | {mark} for pid in self._with_operators
+        }
 
     def processes(self) -> list[WatchedProcess]:
         """The processes in the kernel's tables: those that are counted, and those that have just ended."""
@@ -134,9 +149,9 @@ class Session:
         if readings.lost_events:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
 
-    def _spans_of(self, readings: TableReadings) -> Iterator[Batch]:
+    def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
-            yield self._spans.batch(readings.events)
+            yield self._spans.batch(readings.events, without_runs=without_runs)
 
 
 def _selection(config: EbpfConfig) -> Selection:

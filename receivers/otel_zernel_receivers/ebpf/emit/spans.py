@@ -21,6 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_resource, key_values
+from otel_zernel_receivers.ebpf.emit.operators import Attributes, attributes_of_run
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
 from otel_zernel_receivers.ebpf.probes.catalogue import function_of
@@ -60,9 +61,16 @@ class SpanEncoder:
 
     identities: Identities
     offset_ns: int = field(default_factory=monotonic_to_unix_ns)
+    knows_blocked: bool = True
+    """Whether this kernel counts time off the CPU."""
 
-    def batch(self, events: NDArray[Any]) -> Batch:
-        """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process."""
+    def batch(self, events: NDArray[Any], *, without_runs: bool = False) -> Batch:
+        """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process.
+
+        `without_runs` leaves out runs of model operators, which are not complete if operators are sampled.
+        """
+        if without_runs:
+            events = events[events["interval"] != Interval.OPERATORS]
         by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
         begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
         processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
@@ -71,7 +79,8 @@ class SpanEncoder:
             if fields.interval == Interval.COMMUNICATOR:
                 self.identities.set_rank(process, fields.rank, fields.communicator_size)
             elif self.identities.is_selected(process):
-                by_process[process].append(_encode_span(fields, begin, end))
+                common = self._encode_run(fields) if fields.interval == Interval.OPERATORS else _encode_common(fields)
+                by_process[process].append(_encode_span(common, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
 
@@ -79,21 +88,33 @@ class SpanEncoder:
         resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
+    def _encode_run(self, fields: EventFields) -> bytes:
+        """Encodes a run of operators, which no other run equals."""
+        attributes = _attributes(fields) | attributes_of_run(fields.name, knows_blocked=self.knows_blocked)
+        return Span(
+            name="operators", kind=Span.SPAN_KIND_INTERNAL, attributes=key_values(attributes)
+        ).SerializeToString()
 
-def _encode_span(fields: EventFields, begin_ns: int, end_ns: int) -> bytes:
+
+def _encode_span(common: bytes, begin_ns: int, end_ns: int) -> bytes:
     head = _SPAN_HEAD.pack(0x0A, 16, os.urandom(16), 0x12, 8, os.urandom(8), 0x39, begin_ns, 0x41, end_ns)
-    return delimited(2, head + _encode_common(fields))
+    return delimited(2, head + common)
+
+
+def _attributes(fields: EventFields) -> Attributes:
+    """The attributes that every span has."""
+    return {
+        "thread.id": fields.tid,
+        "zernel.phase": Phase(fields.phase).name.lower(),
+        "zernel.interval": Interval(fields.interval).name.lower(),
+    }
 
 
 @lru_cache(maxsize=2048)
 def _encode_common(fields: EventFields) -> bytes:
     """The part of a span that many events share: everything but its ids and times."""
     interval = Interval(fields.interval)
-    attributes: dict[str, str | int] = {
-        "thread.id": fields.tid,
-        "zernel.phase": Phase(fields.phase).name.lower(),
-        "zernel.interval": interval.name.lower(),
-    }
+    attributes = _attributes(fields)
     if interval is Interval.COLLECTIVE:
         attributes.update(_collective(fields))
     if interval is Interval.PROCESS:

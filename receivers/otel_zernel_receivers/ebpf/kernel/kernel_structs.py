@@ -39,6 +39,7 @@ class Interval(IntEnum):
     COLLECTIVE = 7
     COMMUNICATOR = 8
     PROCESS = 9
+    OPERATORS = 10
 
 
 class Ending(IntEnum):
@@ -81,7 +82,10 @@ PROCESS = np.dtype(
         ("collectives_settled", "<u4"),
         ("reducer_flags", "<u4"),
         ("reducer_since", "<u8"),
+        ("backward_thread", "<u4"),
+        ("reserved", "<u4"),
         ("hits", "<u8"),
+        ("operator_hits", "<u8"),
         ("off_cpu", "<u8"),
         ("io_wait", "<u8"),
         ("last_burst", "<u8"),
@@ -136,9 +140,35 @@ EVENT = np.dtype(
     ]
 )
 
+RUN_FACTS = np.dtype(
+    [
+        ("blocked", "<u8"),
+        ("faults", "<u8"),
+        ("read", "<u8"),
+        ("copies", "<u8"),
+        ("covered", "<u8"),
+        ("count", "<u4"),
+        ("parts", "<u4"),
+        ("is_without_grad", "<u4"),
+        ("is_update", "<u4"),
+        ("has_gap", "<u4"),
+        ("unused", "<u4"),
+    ]
+)
+"""The `name` of an event with `Interval.OPERATORS`."""
+UNKNOWN_BYTES = 2**64 - 1
+
 PENDING_COLLECTIVES = 64
 
-STRUCTS = {"process": PROCESS, "slot": SLOT, "memory": MEMORY, "error": ERROR, "address": ADDRESS, "event": EVENT}
+STRUCTS = {
+    "process": PROCESS,
+    "slot": SLOT,
+    "memory": MEMORY,
+    "error": ERROR,
+    "address": ADDRESS,
+    "event": EVENT,
+    "run_facts": RUN_FACTS,
+}
 """The types by the names of their C structs."""
 
 COUNTERS_PER_ELEMENT = 2

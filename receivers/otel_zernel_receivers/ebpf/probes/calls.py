@@ -79,6 +79,12 @@ class CallKind(IntEnum):
     CONTEXT_PUSH = 21
     CONTEXT_POP = 22
     WORK_ISSUE = 23
+    OPERATOR = 24
+    SAMPLE = 25
+    UPDATE = 26
+    GRAD_MODE = 27
+    INFERENCE_BEGIN = 28
+    INFERENCE_END = 29
 
 
 class Flag(IntFlag):
@@ -106,6 +112,12 @@ ENTRY_ONLY = (
     CallKind.WORK_WAIT_END,
     CallKind.REDUCER,
     CallKind.WORK_ISSUE,
+    CallKind.OPERATOR,
+    CallKind.SAMPLE,
+    CallKind.UPDATE,
+    CallKind.GRAD_MODE,
+    CallKind.INFERENCE_BEGIN,
+    CallKind.INFERENCE_END,
 )
 """Kinds of calls whose return is not probed."""
 

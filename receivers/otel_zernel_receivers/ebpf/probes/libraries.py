@@ -1,6 +1,6 @@
 """Finds the places in a library to attach probes to, and the functions that should not be probed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
@@ -9,7 +9,15 @@ from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local, is_stripped
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, Version
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint
-from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.probes.catalogue import (
+    C10,
+    CUDA_DRIVER,
+    CUDA_RUNTIME,
+    NCCL,
+    TORCH_CPU,
+    TORCH_PYTHON,
+    Probe,
+)
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 
@@ -19,6 +27,7 @@ PROBES: dict[MappedLibrary, tuple[Probe, ...]] = {
     MappedLibrary.NCCL: NCCL,
     MappedLibrary.TORCH_CPU: TORCH_CPU,
     MappedLibrary.TORCH_PYTHON: TORCH_PYTHON,
+    MappedLibrary.C10: C10,
     MappedLibrary.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
     MappedLibrary.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
@@ -88,19 +97,19 @@ def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[P
     for name, versions in elf.find(by_name).items():
         yield from ((by_name[name], symbol) for symbol in versions)
     exported = elf.find_beginning(beginning for probe in probes for beginning in probe.beginnings)
-    for probe in probes:
-        found = [symbol for name, versions in exported.items() if _is_of(probe, name) for symbol in versions]
-        if not found and probe.is_local:
-            found = list(_local_symbols(fd, elf, probe))
-        yield from ((probe, symbol) for symbol in found)
+    found = {probe: [one for name in exported if _is_of(probe, name) for one in exported[name]] for probe in probes}
+    local = [probe for probe in probes if probe.is_local and not found[probe]]
+    for symbol in _local_symbols(fd, elf, local) if local else ():
+        found[next(probe for probe in local if _is_of(probe, symbol.name))].append(symbol)
+    yield from ((probe, symbol) for probe, symbols in found.items() for symbol in symbols)
 
 
 def _is_of(probe: Probe, name: str) -> bool:
     return name.encode().startswith(probe.beginnings) and keeps_arguments(name)
 
 
-def _local_symbols(fd: int, elf: ElfFile, probe: Probe) -> Iterator[Symbol]:
-    for name, address in find_local(fd, probe.beginnings):
+def _local_symbols(fd: int, elf: ElfFile, probes: Iterable[Probe]) -> Iterator[Symbol]:
+    for name, address in find_local(fd, [beginning for probe in probes for beginning in probe.beginnings]):
         offset = elf.file_offset(address, executable=True)
         if offset is not None and keeps_arguments(name):
             yield Symbol(name, None, True, address, offset, 0)

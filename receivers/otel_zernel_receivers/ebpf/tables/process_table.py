@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, PROCESS, UNUSED, State
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
-_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read"]
+_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read", "operator_hits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class CpuReading:
     reads: int
     """System calls that read more than 4 KiB, by any thread of the process."""
     bytes_read: int
+    operator_hits: int = 0
+    """The part of `hits` on operators of models."""
     phase: int = 0
     """The current phase of the process."""
     phase_ns: int = 0

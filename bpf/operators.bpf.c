@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Runs of model operators: consecutive operators of one thread become one event. docs/spans.md has the rules.
+ *
+ * C++ exceptions pass through operators, so only their entries are probed (see torch.bpf.c). */
+
+#define PAUSE 10000000		   /* ns between two operators. A thread that sleeps most of it has no work */
+#define PAUSE_AFTER_RESULT 1000000 /* ns between the result of an operator and the next operator */
+#define LONGEST_MERGE_GAP 2000000  /* ns between two no-grad regions that become one event */
+#define LONGEST_MERGE 10000000	   /* ns: a merged run of this length is complete */
+
+/* The next gap begins here. */
+static __always_inline void note_mark(struct thread *thread, __u64 now)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	thread->mark.time = now;
+	thread->mark.blocked = thread->blocked;
+	thread->mark.copies = thread->copies;
+	thread->mark.faults = page_faults_of(task);
+	thread->mark.read = bytes_read_by(task);
+}
+
+static __always_inline void measure_gap(struct thread *thread)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mark *gap = &thread->run.gap, *mark = &thread->mark;
+	__u64 read = bytes_read_by(task);
+
+	gap->time = mark->time;
+	gap->blocked = thread->blocked - mark->blocked;
+	gap->copies = thread->copies - mark->copies;
+	gap->faults = page_faults_of(task) - mark->faults;
+	gap->read = read == UNKNOWN_BYTES ? read : read - mark->read;
+}
+
+/* The host has got a result of the GPU: the thread's latest operators are over. */
+static __always_inline void note_result(struct thread *thread, __u64 now)
+{
+	thread->run.has_result = 1;
+	note_mark(thread, now);
+}
+
+/* Ends the thread's run, if it has one. */
+__noinline int end_run(struct thread *thread)
+{
+	struct run_facts *facts;
+	struct event *event;
+	struct run *run;
+	__u64 end;
+
+	if (!thread)
+		return 0;
+	run = &thread->run;
+	if (!run->first)
+		return 0;
+	end = run->over ? run->over : run->last;
+	event = new_event(thread, INTERVAL_OPERATORS, run->first, end);
+	run->first = 0;
+	run->over = 0;
+	if (!event)
+		return 0;
+	event->phase = KIND_OF(run->flags) == UPDATE ? PHASE_OPTIMIZER_STEP : PHASE_GPU_COMPUTE;
+	facts = (struct run_facts *)event->name;
+	facts->blocked = run->gap.blocked;
+	facts->faults = run->gap.faults;
+	facts->read = run->gap.read;
+	facts->copies = run->gap.copies;
+	facts->has_gap = !!run->gap.time;
+	facts->covered = run->covered + end - run->part;
+	facts->count = run->count;
+	facts->parts = run->parts;
+	facts->is_without_grad = run->is_without_grad;
+	facts->is_update = KIND_OF(run->flags) == UPDATE;
+	emit(event);
+	return 0;
+}
+
+/* The beginning or the end of a scope or of a backward pass. */
+__noinline int end_run_at(struct thread *thread, __u64 now)
+{
+	if (!thread)
+		return 0;
+	end_run(thread);
+	note_mark(thread, now);
+	return 0;
+}
+
+/* Autograd's threads compute for the thread that began the backward pass. They are recognized by their name, which they have
+ * since PyTorch 2.5, or because they computed nothing before a backward pass began. */
+static __always_inline int is_for_backward(struct thread *thread, struct process *process)
+{
+	if (thread->is_autograd || is_inside(thread, BACKWARD))
+		return 1;
+	if (process->backward_thread == thread->tid)
+		process->backward_thread = 0; /* the return was not seen */
+	if (!process->backward_thread)
+		thread->is_own = 1;
+	return !thread->is_own;
+}
+
+/* Whether the thread's run ended before this operator. */
+static __always_inline int is_past(const struct thread *thread, __u32 kind, __u64 now)
+{
+	const struct run *run = &thread->run;
+	__u64 since = now - thread->mark.time;
+
+	if ((KIND_OF(run->flags) == UPDATE) != (kind == UPDATE))
+		return 1;
+	if (run->over)
+		return now - run->over > LONGEST_MERGE_GAP || !thread->is_without_grad;
+	if (since > PAUSE_AFTER_RESULT && run->has_result)
+		return 1;
+	return since > PAUSE && (thread->blocked - thread->mark.blocked) * 5 > since * 4;
+}
+
+static __always_inline void begin_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
+{
+	struct run *run = &thread->run;
+
+	measure_gap(thread);
+	run->first = now;
+	run->part = now;
+	run->covered = 0;
+	run->count = 0;
+	run->parts = 1;
+	run->flags = flags;
+	run->is_without_grad = thread->is_without_grad;
+	run->sets_phase = !thread->phase && !process->phase && KIND_OF(flags) != UPDATE;
+	if (run->sets_phase) {
+		set_phase(process, PHASE_GPU_COMPUTE);
+		process->phase_thread = thread->tid;
+	}
+}
+
+__noinline int add_operator(struct thread *thread, __u32 flags)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+	__u32 kind = KIND_OF(flags);
+	struct run *run;
+	__u64 now;
+
+	if (!process)
+		return 0;
+	__sync_fetch_and_add(&process->operator_hits, 1);
+	if (is_for_backward(thread, process))
+		return 0;
+	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP : kind == UPDATE)
+		return 0;
+	now = bpf_ktime_get_ns();
+	run = &thread->run;
+	if (run->first && is_past(thread, kind, now))
+		end_run(thread);
+	if (!run->first) {
+		begin_run(thread, process, flags, now);
+	} else if (run->over) {
+		run->covered += run->over - run->part;
+		run->part = now;
+		run->over = 0;
+		run->parts++;
+	}
+	run->last = now;
+	run->count++;
+	run->has_result = kind == SAMPLE;
+	note_mark(thread, now);
+	return 0;
+}
+
+static __always_inline void begin_operator(struct hit *hit)
+{
+	add_operator(hit->thread, hit->flags);
+}
+
+/* The end of a no-grad region is the end of its run. Runs of short regions are merged, since a rollout may have thousands a
+ * second. */
+static __always_inline void end_region(struct thread *thread, struct process *process, __u64 now)
+{
+	struct run *run = &thread->run;
+
+	if (!run->first || run->over)
+		return;
+	run->over = now;
+	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
+		set_phase(process, PHASE_UNKNOWN);
+	if (now - run->first >= LONGEST_MERGE)
+		end_run(thread);
+	note_mark(thread, now);
+}
+
+/* The closure of an optimizer's step computes with gradients on. The optimizer itself computes with gradients off. */
+static __always_inline void enter_closure(struct thread *thread, struct process *process)
+{
+	if (thread->phase != PHASE_OPTIMIZER_STEP)
+		return;
+	thread->is_in_closure = 1;
+	enter_phase(thread, process, PHASE_GPU_COMPUTE);
+}
+
+static __always_inline void leave_closure(struct thread *thread, struct process *process)
+{
+	if (thread->is_in_closure && thread->phase == PHASE_GPU_COMPUTE)
+		enter_phase(thread, process, PHASE_OPTIMIZER_STEP);
+	thread->is_in_closure = 0;
+}
+
+__noinline int change_grad(struct thread *thread, __u32 is_without_grad)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+	__u32 was_without_grad;
+
+	if (!process)
+		return 0;
+	was_without_grad = thread->is_without_grad;
+	thread->is_without_grad = is_without_grad;
+	if (!was_without_grad == !is_without_grad || is_inside(thread, BACKWARD))
+		return 0;
+	if (was_without_grad) {
+		end_region(thread, process, bpf_ktime_get_ns());
+		enter_closure(thread, process);
+		return 0;
+	}
+	if (!thread->run.over)
+		end_run(thread);
+	leave_closure(thread, process);
+	return 0;
+}
+
+#define GRAD_MODE_OFF 1
+#define INFERENCE 2
+#define DEEPEST_INFERENCE 64
+
+/* c10::GradMode::set_enabled(enabled) */
+static __always_inline void set_grad_mode(struct hit *hit)
+{
+	__u32 others = hit->thread->is_without_grad & ~GRAD_MODE_OFF;
+
+	change_grad(hit->thread, argument(hit->regs, 1) & 1 ? others : others | GRAD_MODE_OFF);
+}
+
+/* torch.inference_mode */
+
+static __always_inline void begin_inference(struct hit *hit)
+{
+	if (hit->thread->is_without_grad < DEEPEST_INFERENCE * INFERENCE)
+		change_grad(hit->thread, hit->thread->is_without_grad + INFERENCE);
+}
+
+static __always_inline void end_inference(struct hit *hit)
+{
+	if (hit->thread->is_without_grad >= INFERENCE)
+		change_grad(hit->thread, hit->thread->is_without_grad - INFERENCE);
+}
