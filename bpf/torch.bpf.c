@@ -196,6 +196,21 @@ static __always_inline void close_scope(struct hit *hit)
 		end_scopes(hit->thread, scopes, found, 0);
 }
 
+/* torch::autograd::profiler::record_function_exit_new(scope) is called once for each scope. Its argument refers to a pointer
+ * to the PythonRecordFunction. Libraries without a full symbol table have only at::RecordFunction::end(). */
+static __always_inline void exit_scope(struct hit *hit)
+{
+	struct scopes *scopes = current_scopes(0);
+	__u64 object = 0;
+	int found;
+
+	if (!scopes || bpf_probe_read_user(&object, sizeof(object), (void *)argument(hit->regs, 1)))
+		return;
+	found = find_scope(scopes, object, object);
+	if (found >= 0)
+		end_scopes(hit->thread, scopes, found, 0);
+}
+
 /* THPEngine_run_backward */
 
 static __always_inline void begin_backward(struct hit *hit, struct frame *frame)

@@ -85,6 +85,7 @@ class CallKind(IntEnum):
     GRAD_MODE = 27
     INFERENCE_BEGIN = 28
     INFERENCE_END = 29
+    SCOPE_EXIT = 30
 
 
 class Flag(IntFlag):
@@ -118,6 +119,7 @@ ENTRY_ONLY = (
     CallKind.GRAD_MODE,
     CallKind.INFERENCE_BEGIN,
     CallKind.INFERENCE_END,
+    CallKind.SCOPE_EXIT,
 )
 """Kinds of calls whose return is not probed."""
 

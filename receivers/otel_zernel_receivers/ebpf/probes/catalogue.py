@@ -186,6 +186,7 @@ def _operators(kind: CallKind, *names: str) -> tuple[Probe, ...]:
 
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
+    _torch("torch::autograd::profiler::record_function_exit_new", CallKind.SCOPE_EXIT, is_local=True),
     _torch("at::RecordFunction::end", CallKind.SCOPE_END),
     _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
     _torch("c10d::Work::wait", CallKind.WORK_WAIT),

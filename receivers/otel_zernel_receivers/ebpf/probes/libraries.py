@@ -9,6 +9,7 @@ from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local, is_stripped
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, Version
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.catalogue import (
     C10,
     CUDA_DRIVER,
@@ -66,7 +67,7 @@ def find_attach_points(
     With `at_any_cost`, functions that would be single-stepped are probed too.
     """
     elf = ElfFile(fd)
-    found = find_points(fd, probes, kernel)
+    found = _without_slow_ends(find_points(fd, probes, kernel))
     refused = [one for one in found if one[1].cost is TrapCost.REFUSED]
     slow = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
     probed = [one for one in found if one not in refused and one not in slow]
@@ -77,6 +78,15 @@ def find_attach_points(
         missing=missing_marks(probes, (probe for probe, _ in probed)),
         is_stripped=is_stripped(fd),
     )
+
+
+def _without_slow_ends(found: list[tuple[Probe, ProbePoint]]) -> list[tuple[Probe, ProbePoint]]:
+    """The places, without at::RecordFunction::end if the end of a scope is found otherwise.
+
+    Autograd calls it for each node of a backward pass. The other function is in the full symbol table only.
+    """
+    has_exit = any(probe.kind is CallKind.SCOPE_EXIT for probe, _ in found)
+    return [one for one in found if not (has_exit and one[0].kind is CallKind.SCOPE_END)]
 
 
 def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:

@@ -42,6 +42,8 @@ CONSEQUENCES = {
 def missing_marks(probes: Sequence[Probe], found: Iterable[Probe]) -> dict[Mark, str]:
     """The marks in the catalogue `probes` that a file lacks, each with the missing functions."""
     present = {probe.kind for probe in found}
+    if CallKind.SCOPE_EXIT in present:
+        present.add(CallKind.SCOPE_END)
     missing = {mark: _functions(probes, set(kinds) - present) for mark, kinds in _KINDS.items()}
     return {mark: text for mark, text in missing.items() if text}
 
