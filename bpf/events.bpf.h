@@ -50,7 +50,13 @@ struct run_facts {
 	__u32 is_without_grad;
 	__u32 is_update;
 	__u32 has_gap;
-	__u32 unused;
+	__u32 ending; /* enum run_ending */
+};
+
+enum run_ending {
+	AT_OPERATOR, /* the entry of the last operator */
+	AT_REGION,   /* the end of the no-grad region */
+	AT_NEXT_RUN, /* the entry of the next operator, which continues the run */
 };
 
 /* Puts the types into the object, for a test that compares them with the types in Python. */

@@ -57,7 +57,7 @@ static __always_inline void end_open_run(void)
 	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
 
 	if (thread && thread->run.first && known_process_of(thread))
-		end_run(thread);
+		end_run(thread, 0);
 }
 
 SEC("raw_tp/sched_process_exit")

@@ -7,6 +7,7 @@
 #define PAUSE_AFTER_RESULT 1000000 /* ns between the result of an operator and the next operator */
 #define LONGEST_MERGE_GAP 2000000  /* ns between two no-grad regions that become one event */
 #define LONGEST_MERGE 10000000	   /* ns: a merged run of this length is complete */
+#define LONGEST_RUN 1000000000	   /* ns: a longer pass is several runs, so that each is reported in time */
 
 /* The next gap begins here. */
 static __always_inline void note_mark(struct thread *thread, __u64 now)
@@ -40,12 +41,13 @@ static __always_inline void note_result(struct thread *thread, __u64 now)
 	note_mark(thread, now);
 }
 
-/* Ends the thread's run, if it has one. */
-__noinline int end_run(struct thread *thread)
+/* Ends the thread's run, if it has one. `next` is the entry of an operator that continues it in another run, or 0. */
+__noinline int end_run(struct thread *thread, __u64 next)
 {
 	struct run_facts *facts;
 	struct event *event;
 	struct run *run;
+	__u32 ending;
 	__u64 end;
 
 	if (!thread)
@@ -53,8 +55,10 @@ __noinline int end_run(struct thread *thread)
 	run = &thread->run;
 	if (!run->first)
 		return 0;
-	end = run->over ? run->over : run->last;
+	ending = next ? AT_NEXT_RUN : run->over ? AT_REGION : AT_OPERATOR;
+	end = next ? next : run->over ? run->over : run->last;
 	event = new_event(thread, INTERVAL_OPERATORS, run->first, end);
+	run->emitted = end;
 	run->first = 0;
 	run->over = 0;
 	if (!event)
@@ -71,6 +75,7 @@ __noinline int end_run(struct thread *thread)
 	facts->parts = run->parts;
 	facts->is_without_grad = run->is_without_grad;
 	facts->is_update = KIND_OF(run->flags) == UPDATE;
+	facts->ending = ending;
 	emit(event);
 	return 0;
 }
@@ -80,7 +85,7 @@ __noinline int end_run_at(struct thread *thread, __u64 now)
 {
 	if (!thread)
 		return 0;
-	end_run(thread);
+	end_run(thread, 0);
 	note_mark(thread, now);
 	return 0;
 }
@@ -149,7 +154,9 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 	now = bpf_ktime_get_ns();
 	run = &thread->run;
 	if (run->first && is_past(thread, kind, now))
-		end_run(thread);
+		end_run(thread, 0);
+	if (run->first && !run->over && now - run->first > LONGEST_RUN)
+		end_run(thread, now);
 	if (!run->first) {
 		begin_run(thread, process, flags, now);
 	} else if (run->over) {
@@ -182,7 +189,7 @@ static __always_inline void end_region(struct thread *thread, struct process *pr
 	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
 		set_phase(process, PHASE_UNKNOWN);
 	if (now - run->first >= LONGEST_MERGE)
-		end_run(thread);
+		end_run(thread, 0);
 	note_mark(thread, now);
 }
 
@@ -219,7 +226,7 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 		return 0;
 	}
 	if (!thread->run.over)
-		end_run(thread);
+		end_run(thread, 0);
 	leave_closure(thread, process);
 	return 0;
 }
@@ -248,4 +255,12 @@ static __always_inline void end_inference(struct hit *hit)
 {
 	if (hit->thread->is_without_grad >= INFERENCE)
 		change_grad(hit->thread, hit->thread->is_without_grad - INFERENCE);
+}
+
+/* An event that waits for another region to merge with must not wait while the thread is idle. The limit keeps a rollout that
+ * sleeps after each region from one event a region. */
+static __always_inline void end_idle_run(struct thread *thread, __u64 now)
+{
+	if (thread->run.over && now - thread->run.emitted > LONGEST_MERGE_GAP)
+		end_run(thread, 0);
 }

@@ -113,6 +113,7 @@ struct run {
 	__u64 part;    /* entry of the first operator in its latest no-grad region */
 	__u64 over;    /* the end of that region; 0 while it is open */
 	__u64 covered; /* ns of the earlier regions */
+	__u64 emitted; /* the end of the run before */
 	struct mark gap; /* differences between the first operator and the mark before it */
 	__u32 count;
 	__u32 parts; /* no-grad regions */

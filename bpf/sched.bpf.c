@@ -39,10 +39,10 @@ static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 wh
 
 	thread->off_since = now;
 	thread->off_why = why;
+	if (process)
+		end_idle_run(thread, now);
 	if (!process || !thread->on_since || why == OFF_PREEMPTED)
 		return;
-	if (thread->run.over) /* an idle thread would hold the event back */
-		end_run(thread);
 	process->last_burst = now - thread->on_since;
 	__sync_fetch_and_add(&process->bursts, 1);
 	thread->on_since = 0;

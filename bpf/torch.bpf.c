@@ -176,7 +176,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	bpf_probe_read_user_str(scope->name, NAME_LENGTH, (void *)text);
 	classify(scope);
 	if (scope->phase) {
-		end_run(hit->thread);
+		end_run(hit->thread, 0);
 		enter_phase(hit->thread, process, scope->phase);
 	}
 	scope->counted_phase = phase_of(hit->thread, process);
@@ -220,7 +220,7 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 	frame->backward.outer_phase = hit->thread->phase;
 	if (!process)
 		return;
-	end_run(hit->thread);
+	end_run(hit->thread, 0);
 	if (!process->backward_thread)
 		process->backward_thread = hit->thread->tid;
 	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);

@@ -129,7 +129,7 @@ class ProbedFiles:
         return {pid: marks for pid, marks in found.items() if marks}
 
     def with_mark(self, scan: Scan, library: MappedLibrary, mark: Mark) -> frozenset[int]:
-        """The processes that use a probed library of this kind that has the mark, by pid in the collector's namespace."""
+        """The processes that use a probed library of this kind that has the mark, by own pid."""
         return frozenset(
             process.own_pid
             for process in scan.processes

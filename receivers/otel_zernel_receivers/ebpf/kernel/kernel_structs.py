@@ -50,6 +50,14 @@ class Ending(IntEnum):
     """It executes another program (execve)."""
 
 
+class RunEnding(IntEnum):
+    """The time that ends a run of operators: the `ending` of `RUN_FACTS`."""
+
+    AT_OPERATOR = 0
+    AT_REGION = 1
+    AT_NEXT_RUN = 2
+
+
 class Loss(IntEnum):
     """The reason why something could not be recorded. bpf/losses.bpf.h explains each."""
 
@@ -152,7 +160,7 @@ RUN_FACTS = np.dtype(
         ("is_without_grad", "<u4"),
         ("is_update", "<u4"),
         ("has_gap", "<u4"),
-        ("unused", "<u4"),
+        ("ending", "<u4"),
     ]
 )
 """The `name` of an event with `Interval.OPERATORS`."""

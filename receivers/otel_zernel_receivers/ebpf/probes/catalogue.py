@@ -153,12 +153,8 @@ def _python(function: str, kind: CallKind, *mangled: str) -> Probe:
 # to the characters, which the kernel side reads. Strings of libc++ do not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
-# c10d::Work::wait returns true, or throws if a collective failed. So its return instructions are probed. The function
-# that it calls last would be no substitute: it differs between releases, and 2.5 and older call none.
-# torch::autograd::Engine::execute is exported by every release, but exceptions pass through it: a return probe would
-# end the job.
-# Model operators: at::_ops::NAME::call, which PyTorch generates for every operator. An operator that calls another one of
-# this list is not in it, nor is one that backward calls often: each hit takes 0.7 us. `linear` calls addmm or matmul.
+# Model operators: at::_ops::NAME::call, which PyTorch generates for every operator. Each hit takes 0.7 us, so this list has
+# neither operators that call others of the list (linear, conv2d), nor those that backward calls for every layer (mm).
 _OPERATORS = (
     *("addmm", "addmm_out", "matmul", "einsum", "baddbmm", "_sparse_mm", "scaled_dot_product_attention"),
     *("embedding", "embedding_bag", "index_select", "scatter_add", "scatter_reduce_two", "convolution"),
@@ -167,8 +163,8 @@ _OPERATORS = (
     *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "mean", "sum"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )
-_SAMPLES = ("argmax", "multinomial")
-"""Operators that are usually the last of a pass: the program looks at their result."""
+_SAMPLES = ("argmax", "multinomial", "bernoulli", "normal_Tensor_Tensor")
+"""Operators that choose tokens or actions. The program usually waits for their result."""
 _UPDATES = (
     *("_foreach_add__List", "_foreach_add__Scalar", "_foreach_mul__Scalar", "_foreach_lerp__Scalar", "_foreach_sqrt"),
     *(
@@ -184,6 +180,10 @@ def _operators(kind: CallKind, *names: str) -> tuple[Probe, ...]:
     return tuple(_torch(f"at::_ops::{name}::call", kind) for name in names)
 
 
+# c10d::Work::wait returns true, or throws if a collective failed. So its return instructions are probed. The function
+# that it calls last would be no substitute: it differs between releases, and 2.5 and older call none.
+# torch::autograd::Engine::execute is exported by every release, but exceptions pass through it: a return probe would
+# end the job.
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
     _torch("torch::autograd::profiler::record_function_exit_new", CallKind.SCOPE_EXIT, is_local=True),
@@ -202,8 +202,8 @@ _INFERENCE_MODE = (
 )
 """The functions of Python's context manager torch.inference_mode. The types of their other arguments follow. The C++
 functions below it cannot be probed instead: autograd calls them twice for each node of a backward pass."""
-# CPython calls THPEngine_run_backward for loss.backward(). It catches every exception. torch.mm and torch.bmm are probed as
-# functions of Python, since backward calls the operators for every layer.
+# CPython calls THPEngine_run_backward for loss.backward(). It catches every exception. torch.mm and torch.bmm are probed
+# as functions of Python, since backward calls their operators for every layer.
 TORCH_PYTHON = (
     _torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),
     _torch("torch::autograd::THPVariable_mm", CallKind.OPERATOR, is_local=True),
