@@ -158,6 +158,8 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 	if (run->first && !run->over && now - run->first > LONGEST_RUN)
 		end_run(thread, now);
 	if (!run->first) {
+		if (kind == REDUCTION || kind == SAMPLE) /* programs also prepare data with them */
+			return 0;
 		begin_run(thread, process, flags, now);
 	} else if (run->over) {
 		run->covered += run->over - run->part;

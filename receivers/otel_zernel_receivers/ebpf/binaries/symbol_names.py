@@ -9,8 +9,8 @@ LONGEST = 4096
 MOST = 1024
 """The most names that one search may find."""
 MOST_BYTES = 256 << 20
-"""Bytes of the largest table that is searched, which takes 0.3 s. In PyTorch 2.13, libtorch_cpu.so exports 5 MB of names
-and contains 76 MB."""
+"""Bytes of the largest table that is searched, which takes 0.3 s. In PyTorch 2.13, libtorch_cpu.so has 5 MB of exported
+names and 76 MB of all names."""
 _PIECE = 1 << 20
 
 

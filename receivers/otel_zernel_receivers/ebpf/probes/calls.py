@@ -80,12 +80,13 @@ class CallKind(IntEnum):
     CONTEXT_POP = 22
     WORK_ISSUE = 23
     OPERATOR = 24
-    SAMPLE = 25
-    UPDATE = 26
-    GRAD_MODE = 27
-    INFERENCE_BEGIN = 28
-    INFERENCE_END = 29
-    SCOPE_EXIT = 30
+    REDUCTION = 25
+    SAMPLE = 26
+    UPDATE = 27
+    GRAD_MODE = 28
+    INFERENCE_BEGIN = 29
+    INFERENCE_END = 30
+    SCOPE_EXIT = 31
 
 
 class Flag(IntFlag):
@@ -114,6 +115,7 @@ ENTRY_ONLY = (
     CallKind.REDUCER,
     CallKind.WORK_ISSUE,
     CallKind.OPERATOR,
+    CallKind.REDUCTION,
     CallKind.SAMPLE,
     CallKind.UPDATE,
     CallKind.GRAD_MODE,

@@ -153,18 +153,20 @@ def _python(function: str, kind: CallKind, *mangled: str) -> Probe:
 # to the characters, which the kernel side reads. Strings of libc++ do not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
 
-# Model operators: at::_ops::NAME::call, which PyTorch generates for every operator. Each hit takes 0.7 us, so this list has
-# neither operators that call others of the list (linear, conv2d), nor those that backward calls for every layer (mm).
+# Model operators: at::_ops::NAME::call, which PyTorch generates for every operator. Each hit takes 0.7 us, so this list
+# has neither operators that call others of the list (linear, conv2d), nor those that backward calls often (mm).
 _OPERATORS = (
     *("addmm", "addmm_out", "matmul", "einsum", "baddbmm", "_sparse_mm", "scaled_dot_product_attention"),
-    *("embedding", "embedding_bag", "index_select", "scatter_add", "scatter_reduce_two", "convolution"),
+    *("embedding", "embedding_bag", "scatter_add", "scatter_reduce_two", "convolution"),
     *(f"{cell}_{overload}" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu") for overload in ("input", "data")),
     *("cross_entropy_loss", "nll_loss_nd", "ctc_loss_IntList", "ctc_loss_Tensor", "kl_div", "log_softmax_int"),
-    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "mean", "sum"),
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )
+_REDUCTIONS = ("mean", "sum")
+"""Operators that may end a pass but begin none."""
 _SAMPLES = ("argmax", "multinomial", "bernoulli", "normal_Tensor_Tensor")
-"""Operators that choose tokens or actions. The program usually waits for their result."""
+"""Operators that choose tokens or actions. They begin no pass. The program usually waits for their result."""
 _UPDATES = (
     *("_foreach_add__List", "_foreach_add__Scalar", "_foreach_mul__Scalar", "_foreach_lerp__Scalar", "_foreach_sqrt"),
     *(
@@ -193,6 +195,7 @@ TORCH_CPU = (
     _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
     _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
     *_operators(CallKind.OPERATOR, *_OPERATORS),
+    *_operators(CallKind.REDUCTION, *_REDUCTIONS),
     *_operators(CallKind.SAMPLE, *_SAMPLES),
     *_operators(CallKind.UPDATE, *_UPDATES),
 )
@@ -200,10 +203,12 @@ _INFERENCE_MODE = (
     "_ZZN8pybind1112cpp_function10initializeIZN5torch4impl29py_context_manager_DEPRECATEDIN3c1013InferenceModeEJbEEEvR"
     "KNS_7module_EPKcEUlRNS3_28DeprecatedRAIIContextManagerIS6_JbEEE"
 )
-"""The functions of Python's context manager torch.inference_mode. The types of their other arguments follow. The C++
-functions below it cannot be probed instead: autograd calls them twice for each node of a backward pass."""
-# CPython calls THPEngine_run_backward for loss.backward(). It catches every exception. torch.mm and torch.bmm are probed
-# as functions of Python, since backward calls their operators for every layer.
+"""The functions of Python's context manager torch.inference_mode. The types of their other arguments follow.
+
+The C++ functions below it are no substitute: autograd calls them twice for each node of a backward pass.
+"""
+# CPython calls THPEngine_run_backward for loss.backward(). It catches every exception. torch.mm and torch.bmm are
+# probed as functions of Python, since backward calls their operators for every layer.
 TORCH_PYTHON = (
     _torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),
     _torch("torch::autograd::THPVariable_mm", CallKind.OPERATOR, is_local=True),
