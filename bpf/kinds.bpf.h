@@ -39,8 +39,7 @@
 	ENTRY_ONLY(UPDATE, begin_operator) \
 	ENTRY_ONLY(GRAD_MODE, set_grad_mode) \
 	ENTRY_ONLY(INFERENCE_BEGIN, begin_inference) \
-	ENTRY_ONLY(INFERENCE_END, end_inference) \
-	ENTRY_ONLY(SCOPE_EXIT, exit_scope)
+	ENTRY_ONLY(INFERENCE_END, end_inference)
 
 #define NAME_OF_ROW(kind, ...) kind,
 

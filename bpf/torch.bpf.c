@@ -182,7 +182,8 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	scope->counted_phase = phase_of(hit->thread, process);
 }
 
-/* at::RecordFunction::end() is called twice for each scope, and also for objects that are no scopes. */
+/* at::RecordFunction::end(), or the jump to it in record_function_exit_new(). The former is called twice for each scope, and
+ * also for objects that are no scopes. */
 static __always_inline void close_scope(struct hit *hit)
 {
 	struct scopes *scopes = current_scopes(0);
@@ -192,21 +193,6 @@ static __always_inline void close_scope(struct hit *hit)
 	if (scopes)
 		found = find_scope(scopes, ended - RECORD_FUNCTION_OFFSET, ended - OLD_RECORD_FUNCTION_OFFSET);
 
-	if (found >= 0)
-		end_scopes(hit->thread, scopes, found, 0);
-}
-
-/* torch::autograd::profiler::record_function_exit_new(scope) is called once for each scope. Its argument refers to a pointer
- * to the PythonRecordFunction. Libraries without a full symbol table have only at::RecordFunction::end(). */
-static __always_inline void exit_scope(struct hit *hit)
-{
-	struct scopes *scopes = current_scopes(0);
-	__u64 object = 0;
-	int found;
-
-	if (!scopes || bpf_probe_read_user(&object, sizeof(object), (void *)argument(hit->regs, 1)))
-		return;
-	found = find_scope(scopes, object, object);
 	if (found >= 0)
 		end_scopes(hit->thread, scopes, found, 0);
 }

@@ -86,7 +86,6 @@ class CallKind(IntEnum):
     GRAD_MODE = 28
     INFERENCE_BEGIN = 29
     INFERENCE_END = 30
-    SCOPE_EXIT = 31
 
 
 class Flag(IntFlag):
@@ -121,7 +120,6 @@ ENTRY_ONLY = (
     CallKind.GRAD_MODE,
     CallKind.INFERENCE_BEGIN,
     CallKind.INFERENCE_END,
-    CallKind.SCOPE_EXIT,
 )
 """Kinds of calls whose return is not probed."""
 

@@ -4,7 +4,7 @@ Positions of arguments come from the signatures in cuda_runtime_api.h, cuda.h an
 """
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from otel_zernel_receivers.ebpf.binaries.spellings import ANY, beginnings
 from otel_zernel_receivers.ebpf.probes.calls import ENTRY_ONLY, CallKind, Flag, Operation
@@ -27,6 +27,11 @@ class Probe:
     """For C++, the possible beginnings of its mangled name, if they do not follow from the qualified name."""
     is_local: bool = False
     """Whether some releases do not export it. There it is found in the full symbol table, unless that is stripped."""
+
+    is_at_tail_call: bool = False
+    """Whether the probe is on the jump to the function that it calls last (see binaries/tail_call.py)."""
+    is_optional: bool = False
+    """Whether no mark depends on it."""
 
     @property
     def beginnings(self) -> tuple[bytes, ...]:
@@ -186,9 +191,16 @@ def _operators(kind: CallKind, *names: str) -> tuple[Probe, ...]:
 # that it calls last would be no substitute: it differs between releases, and 2.5 and older call none.
 # torch::autograd::Engine::execute is exported by every release, but exceptions pass through it: a return probe would
 # end the job.
+# record_function_exit_new(scope) calls at::RecordFunction::end() and nothing else. The latter is exported, but autograd
+# calls it, too, for every node of a backward pass: some hundred times in a step.
+_SCOPE_EXIT = replace(
+    _torch("torch::autograd::profiler::record_function_exit_new", CallKind.SCOPE_END, is_local=True),
+    is_at_tail_call=True,
+    is_optional=True,
+)
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
-    _torch("torch::autograd::profiler::record_function_exit_new", CallKind.SCOPE_EXIT, is_local=True),
+    _SCOPE_EXIT,
     _torch("at::RecordFunction::end", CallKind.SCOPE_END),
     _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
     _torch("c10d::Work::wait", CallKind.WORK_WAIT),
@@ -211,8 +223,10 @@ The C++ functions below it are no substitute: autograd calls them twice for each
 # probed as functions of Python, since backward calls their operators for every layer.
 TORCH_PYTHON = (
     _torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),
-    _torch("torch::autograd::THPVariable_mm", CallKind.OPERATOR, is_local=True),
-    _torch("torch::autograd::THPVariable_bmm", CallKind.OPERATOR, is_local=True),
+    *(
+        replace(_torch(f"torch::autograd::THPVariable_{name}", CallKind.OPERATOR, is_local=True), is_optional=True)
+        for name in ("mm", "bmm")
+    ),
     _python("torch.inference_mode.__enter__", CallKind.INFERENCE_BEGIN, f"{_INFERENCE_MODE}E_v"),
     _python(
         "torch.inference_mode.__exit__",

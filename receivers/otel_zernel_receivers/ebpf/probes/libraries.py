@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost, is_avoidable
@@ -81,12 +82,10 @@ def find_attach_points(
 
 
 def _without_slow_ends(found: list[tuple[Probe, ProbePoint]]) -> list[tuple[Probe, ProbePoint]]:
-    """The places, without at::RecordFunction::end if the end of a scope is found otherwise.
-
-    Autograd calls it for each node of a backward pass. The other function is in the full symbol table only.
-    """
-    has_exit = any(probe.kind is CallKind.SCOPE_EXIT for probe, _ in found)
-    return [one for one in found if not (has_exit and one[0].kind is CallKind.SCOPE_END)]
+    """The places. If the end of a scope is found at a tail call, the function that it calls need not be probed."""
+    has_exit = any(probe.is_at_tail_call for probe, _ in found)
+    is_needed = [probe.kind is not CallKind.SCOPE_END or probe.is_at_tail_call or not has_exit for probe, _ in found]
+    return list(compress(found, is_needed))
 
 
 def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
@@ -97,8 +96,15 @@ def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> 
 
 def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> Iterator[tuple[Probe, ProbePoint]]:
     for probe, symbol in _symbols(fd, elf, probes):
-        points = elf.return_points(symbol, kernel) if probe.is_at_return else [elf.probe_point(symbol, kernel)]
-        yield from ((probe, point) for point in points)
+        yield from ((probe, point) for point in _points_in(elf, probe, symbol, kernel))
+
+
+def _points_in(elf: ElfFile, probe: Probe, symbol: Symbol, kernel: Version) -> list[ProbePoint]:
+    if probe.is_at_return:
+        return elf.return_points(symbol, kernel)
+    if probe.is_at_tail_call:
+        return elf.tail_call_point(symbol, kernel)
+    return [elf.probe_point(symbol, kernel)]
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:

@@ -42,8 +42,6 @@ CONSEQUENCES = {
 def missing_marks(probes: Sequence[Probe], found: Iterable[Probe]) -> dict[Mark, str]:
     """The marks in the catalogue `probes` that a file lacks, each with the missing functions."""
     present = {probe.kind for probe in found}
-    if CallKind.SCOPE_EXIT in present:
-        present.add(CallKind.SCOPE_END)
     missing = {mark: _functions(probes, set(kinds) - present) for mark, kinds in _KINDS.items()}
     return {mark: text for mark, text in missing.items() if text}
 
@@ -57,7 +55,7 @@ def sentence(name: str, missing: Mapping[Mark, str], is_stripped: bool) -> str:
 
 def _functions(probes: Sequence[Probe], kinds: Collection[CallKind]) -> str:
     """The missing functions of these kinds. If a function is missing, its returns are not listed as well."""
-    missing = [probe for probe in probes if probe.kind in kinds]
+    missing = [probe for probe in probes if probe.kind in kinds and not probe.is_optional]
     functions = {probe.function for probe in missing if not probe.is_at_return}
     targets = (probe.target for probe in missing if not (probe.is_at_return and probe.function in functions))
     return ", ".join(dict.fromkeys(_GENERATED if target.startswith("at::_ops::") else target for target in targets))
