@@ -6,7 +6,9 @@
 #define PAUSE 10000000		   /* ns between two operators. A thread that sleeps most of it has no work */
 #define PAUSE_AFTER_RESULT 1000000 /* ns between the result of an operator and the next operator */
 #define LONGEST_MERGE_GAP 2000000  /* ns between two no-grad regions that become one event */
-#define LONGEST_MERGE 10000000	   /* ns: a merged run of this length is complete */
+#define LONGEST_MERGE 10000000	   /* ns: the length from which a run takes no further region */
+#define LONGEST_JOIN 2000000	   /* ns: the length of a no-grad region that is the beginning of a pass with gradients */
+#define LONGEST_JOIN_GAP 300000	   /* ns between that region and the next operator */
 #define LONGEST_RUN 1000000000	   /* ns: a longer pass is several runs, so that each is reported in time */
 
 /* The next gap begins here. */
@@ -111,8 +113,10 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 
 	if ((KIND_OF(run->flags) == UPDATE) != (kind == UPDATE))
 		return 1;
+	if (run->over && !thread->is_without_grad)
+		return now - run->over > LONGEST_JOIN_GAP || run->over - run->first > LONGEST_JOIN || run->parts > 1;
 	if (run->over)
-		return now - run->over > LONGEST_MERGE_GAP || !thread->is_without_grad;
+		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE;
 	if (since > PAUSE_AFTER_RESULT && run->has_result)
 		return 1;
 	return since > PAUSE && (thread->blocked - thread->mark.blocked) * 5 > since * 4;
@@ -129,7 +133,7 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 	run->count = 0;
 	run->parts = 1;
 	run->flags = flags;
-	run->is_without_grad = thread->is_without_grad;
+	run->is_without_grad = !!thread->is_without_grad;
 	run->sets_phase = !thread->phase && !process->phase && KIND_OF(flags) != UPDATE;
 	if (run->sets_phase) {
 		set_phase(process, PHASE_GPU_COMPUTE);
@@ -165,7 +169,8 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 		run->covered += run->over - run->part;
 		run->part = now;
 		run->over = 0;
-		run->parts++;
+		run->parts += !!thread->is_without_grad;
+		run->is_without_grad = !!thread->is_without_grad;
 	}
 	run->last = now;
 	run->count++;
@@ -179,19 +184,17 @@ static __always_inline void begin_operator(struct hit *hit)
 	add_operator(hit->thread, hit->flags);
 }
 
-/* The end of a no-grad region is the end of its run. Runs of short regions are merged, since a rollout may have thousands a
- * second. */
+/* The end of a no-grad region is the end of its run, unless another operator follows soon. A rollout may have thousands of short
+ * regions a second, which are merged. A region inside a pass with gradients is a custom function or an activation checkpoint. */
 static __always_inline void end_region(struct thread *thread, struct process *process, __u64 now)
 {
 	struct run *run = &thread->run;
 
-	if (!run->first || run->over)
+	if (!run->first || run->over || !run->is_without_grad)
 		return;
 	run->over = now;
 	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
 		set_phase(process, PHASE_UNKNOWN);
-	if (now - run->first >= LONGEST_MERGE)
-		end_run(thread, 0);
 	note_mark(thread, now);
 }
 
@@ -218,17 +221,17 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 
 	if (!process)
 		return 0;
+	if (thread->is_autograd || is_inside(thread, BACKWARD)) /* autograd restores the mode unseen */
+		return 0;
 	was_without_grad = thread->is_without_grad;
 	thread->is_without_grad = is_without_grad;
-	if (!was_without_grad == !is_without_grad || is_inside(thread, BACKWARD))
+	if (!was_without_grad == !is_without_grad)
 		return 0;
 	if (was_without_grad) {
 		end_region(thread, process, bpf_ktime_get_ns());
 		enter_closure(thread, process);
 		return 0;
 	}
-	if (!thread->run.over)
-		end_run(thread, 0);
 	leave_closure(thread, process);
 	return 0;
 }
@@ -259,10 +262,12 @@ static __always_inline void end_inference(struct hit *hit)
 		change_grad(hit->thread, hit->thread->is_without_grad - INFERENCE);
 }
 
-/* An event that waits for another region to merge with must not wait while the thread is idle. The limit keeps a rollout that
- * sleeps after each region from one event a region. */
-static __always_inline void end_idle_run(struct thread *thread, __u64 now)
+/* A run that waits for another region must not wait while the thread is idle. A rollout may sleep after each region, but gets
+ * no event for each. */
+static __always_inline void end_idle_run(struct thread *thread, __u64 now, int is_asleep)
 {
-	if (thread->run.over && now - thread->run.emitted > LONGEST_MERGE_GAP)
+	const struct run *run = &thread->run;
+
+	if (run->over && (now - run->over > LONGEST_MERGE_GAP || (is_asleep && now - run->emitted > LONGEST_MERGE_GAP)))
 		end_run(thread, 0);
 }

@@ -40,7 +40,7 @@ static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 wh
 	thread->off_since = now;
 	thread->off_why = why;
 	if (process)
-		end_idle_run(thread, now);
+		end_idle_run(thread, now, why != OFF_PREEMPTED);
 	if (!process || !thread->on_since || why == OFF_PREEMPTED)
 		return;
 	process->last_burst = now - thread->on_since;

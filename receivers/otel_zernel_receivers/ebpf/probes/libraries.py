@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost, is_avoidable
@@ -112,20 +112,24 @@ def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[P
     by_name = {probe.function: probe for probe in probes if not probe.first_arguments}
     for name, versions in elf.find(by_name).items():
         yield from ((by_name[name], symbol) for symbol in versions)
-    exported = elf.find_beginning(beginning for probe in probes for beginning in probe.beginnings)
-    found = {probe: [one for name in exported if _is_of(probe, name) for one in exported[name]] for probe in probes}
-    local = [probe for probe in probes if probe.is_local and not found[probe]]
-    for symbol in _local_symbols(fd, elf, local) if local else ():
-        found[next(probe for probe in local if _is_of(probe, symbol.name))].append(symbol)
+    spelled = {probe: probe.beginnings for probe in probes}
+    exported = elf.find_beginning(chain.from_iterable(spelled.values()))
+    found = {
+        probe: [one for name in exported if _is_of(names, name) for one in exported[name]]
+        for probe, names in spelled.items()
+    }
+    local = {probe: spelled[probe] for probe in probes if probe.is_local and not found[probe]}
+    for symbol in _local_symbols(fd, elf, chain.from_iterable(local.values())) if local else ():
+        found[next(probe for probe, names in local.items() if _is_of(names, symbol.name))].append(symbol)
     yield from ((probe, symbol) for probe, symbols in found.items() for symbol in symbols)
 
 
-def _is_of(probe: Probe, name: str) -> bool:
-    return name.encode().startswith(probe.beginnings) and keeps_arguments(name)
+def _is_of(spelled: tuple[bytes, ...], name: str) -> bool:
+    return name.encode().startswith(spelled) and keeps_arguments(name)
 
 
-def _local_symbols(fd: int, elf: ElfFile, probes: Iterable[Probe]) -> Iterator[Symbol]:
-    for name, address in find_local(fd, [beginning for probe in probes for beginning in probe.beginnings]):
+def _local_symbols(fd: int, elf: ElfFile, beginnings: Iterable[bytes]) -> Iterator[Symbol]:
+    for name, address in find_local(fd, beginnings):
         offset = elf.file_offset(address, executable=True)
         if offset is not None and keeps_arguments(name):
             yield Symbol(name, None, True, address, offset, 0)

@@ -154,6 +154,18 @@ def test_short_regions_that_follow_each_other_are_merged_without_loss(watch: Wat
             assert 0 < float(str(time)) < length
 
 
+def test_a_region_inside_a_pass_with_gradients_belongs_to_it(watch: Watch, standin: Standin) -> None:
+    custom_function = [GRAD_OFF, "addmm times=2", GRAD_ON]
+    assert runs(watch, standin, "addmm", *custom_function, "addmm", *custom_function, BACKWARD) == [Run(6)]
+    assert runs(watch, standin, *custom_function, "addmm times=3", BACKWARD) == [Run(5)]
+
+
+def test_changes_of_the_grad_mode_inside_backward_do_not_count(watch: Watch, standin: Standin) -> None:
+    """Autograd switches gradients off without a call that is seen, and code in backward restores that."""
+    backward = f"{BACKWARD} count=1"
+    assert runs(watch, standin, "addmm", backward, "addmm times=2", BACKWARD) == [Run(1), Run(2)]
+
+
 def test_a_long_pause_between_regions_keeps_them_apart(watch: Watch, standin: Standin) -> None:
     region = [GRAD_OFF, "addmm", "spin work=100000", GRAD_ON, "spin work=5000000"]
     assert runs(watch, standin, *region * 3) == [Run(1, grad=False, end="region")] * 3

@@ -15,7 +15,8 @@
  *     cudaFree times=3
  *
  * `spin work=N` computes for N ns. `set_grad_enabled count=0` switches gradients off.
- * `THPEngine_run_backward count=N size=M` calls N operators on a thread of autograd, and M on the calling thread.
+ * `THPEngine_run_backward count=N size=M` calls N operators on a thread of autograd, M on the calling thread, and switches
+ * gradients off, as backward does. Without count, it calls nothing.
  *
  * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
  * work (ns on the device), stream, event, comm, context (any numbers; stream 0 is the default stream), size, kind,
@@ -577,6 +578,7 @@ static void compute_gradients(void)
         fail("cannot start", "a thread of autograd");
     pthread_join(thread, NULL);
     call_operators((void *)of_backward->size);
+    MANGLED("_ZN3c108GradMode11set_enabledEb", int (*)(int))(0);
 }
 
 static void run_backward(const struct options *o, struct record *r)
