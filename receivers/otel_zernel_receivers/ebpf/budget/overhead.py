@@ -158,14 +158,14 @@ class Overhead:
         self.excess = max((self._excess_of(load) for load in self._loads.values()), default=0.0)
 
     def _shares_of(self, load: _Load) -> dict[Group, float]:
-        """The shares that bring a process down to the aim. The most expensive group is reduced first."""
+        """The shares that bring a process down to the aim. The most expensive group is reduced first; operators last."""
         rates = self._rates_of(load)
         too_much = sum(rates.values()) + load.others / self._seconds - self._limit
         if not self.shares and too_much <= 0:
             return {}
         too_much += (1 - AIM) * self._limit
         shares = {}
-        for group in sorted(rates, key=lambda group: -rates[group]):
+        for group in sorted(rates, key=lambda group: (group is Group.OPERATORS, -rates[group])):
             share = max(1 - too_much / rates[group], LEAST)
             if share < 1:  # the remaining excess may be a rounding error
                 shares[group] = share

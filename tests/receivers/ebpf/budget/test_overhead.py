@@ -144,6 +144,24 @@ def test_hits_are_divided_among_groups_by_their_calls() -> None:
     assert fewer.sampled[Group.LAUNCH] == 12.5
 
 
+def test_hits_of_operators_are_counted_by_the_kernel() -> None:
+    cpu = CpuReading(
+        JOB, hits=100, off_cpu_ns=0, io_wait_ns=0, last_burst_ns=0, reads=0, bytes_read=0, operator_hits=70
+    )
+    assert hits_of([], [cpu]) == [Hits(JOB, {Group.OPERATORS: 70.0}, 30.0)]
+
+
+def test_operators_are_sampled_last() -> None:
+    """A part of the operators is useless, while a part of the launches can be scaled."""
+    assert decide(Overhead(LIMIT, CALL_NS), launch=0.02, operators=0.025).keys() == {Group.LAUNCH}
+    assert decide(Overhead(LIMIT, CALL_NS), launch=0.01, operators=0.08).keys() == {Group.LAUNCH, Group.OPERATORS}
+
+
+def test_a_hit_of_an_operator_costs_as_much_as_an_entry() -> None:
+    assert decide(Overhead(LIMIT, CALL_NS, CALL_NS / 2), operators=0.05) == {}
+    assert decide(Overhead(LIMIT, CALL_NS), operators=0.05).keys() == {Group.OPERATORS}
+
+
 def test_a_series_without_new_counts_has_no_hits() -> None:
     (hits,) = hits_of([series_of(Operation.RUNTIME_LAUNCH)], [CpuReading(JOB, 50, 0, 0, 0, 0, 0)])
     assert hits == Hits(JOB, {Group.LAUNCH: 0}, 50)
