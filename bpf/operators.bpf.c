@@ -159,8 +159,10 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 	run = &thread->run;
 	if (run->first && is_past(thread, kind, now))
 		end_run(thread, 0);
-	if (run->first && !run->over && now - run->first > LONGEST_RUN)
+	if (run->first && !run->over && now - run->first > LONGEST_RUN) {
 		end_run(thread, now);
+		note_mark(thread, now); /* no gap */
+	}
 	if (!run->first) {
 		if (kind == REDUCTION || kind == SAMPLE) /* programs also prepare data with them */
 			return 0;

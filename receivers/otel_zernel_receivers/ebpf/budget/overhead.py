@@ -158,7 +158,7 @@ class Overhead:
         self.excess = max((self._excess_of(load) for load in self._loads.values()), default=0.0)
 
     def _shares_of(self, load: _Load) -> dict[Group, float]:
-        """The shares that bring a process down to the aim. The most expensive group is reduced first; operators last."""
+        """The shares that bring a process down to the aim. The most expensive is reduced first, operators last."""
         rates = self._rates_of(load)
         too_much = sum(rates.values()) + load.others / self._seconds - self._limit
         if not self.shares and too_much <= 0:
