@@ -34,6 +34,7 @@
 	WITH_RETURN(CONTEXT_POP, begin_nothing, end_context_pop) \
 	ENTRY_ONLY(WORK_ISSUE, begin_work) \
 	ENTRY_ONLY(OPERATOR, begin_operator) \
+	ENTRY_ONLY(LOSS, begin_operator) \
 	ENTRY_ONLY(REDUCTION, begin_operator) \
 	ENTRY_ONLY(SAMPLE, begin_operator) \
 	ENTRY_ONLY(UPDATE, begin_operator) \

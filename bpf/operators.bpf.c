@@ -4,6 +4,7 @@
  * C++ exceptions pass through operators, so only their entries are probed (see torch.bpf.c). */
 
 #define PAUSE 10000000		   /* ns between two operators. A thread that sleeps most of it has no work */
+#define PAUSE_WITH_GRAD 100000000  /* the same in training, where an operator may wait for threads of OpenMP */
 #define PAUSE_AFTER_RESULT 1000000 /* ns between the result of an operator and the next operator */
 #define LONGEST_MERGE_GAP 2000000  /* ns between two no-grad regions that become one event */
 #define LONGEST_MERGE 10000000	   /* ns: the length from which a run takes no further region */
@@ -119,7 +120,8 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE;
 	if (since > PAUSE_AFTER_RESULT && run->has_result)
 		return 1;
-	return since > PAUSE && (thread->blocked - thread->mark.blocked) * 5 > since * 4;
+	return since > (run->is_without_grad ? PAUSE : PAUSE_WITH_GRAD) &&
+	       (thread->blocked - thread->mark.blocked) * 5 > since * 4;
 }
 
 static __always_inline void begin_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
@@ -176,7 +178,7 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 	}
 	run->last = now;
 	run->count++;
-	run->has_result = kind == SAMPLE;
+	run->has_result = kind == SAMPLE || kind == LOSS || (kind == REDUCTION && run->has_result);
 	note_mark(thread, now);
 	return 0;
 }

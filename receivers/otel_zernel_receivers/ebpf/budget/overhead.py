@@ -42,7 +42,7 @@ GROUP_KINDS = {
     Group.LAUNCH: (CallKind.CALL,),
     Group.COPY_SYNC: (CallKind.WAIT, CallKind.COPY),
     Group.COLLECTIVE: (CallKind.COLLECTIVE,),
-    Group.OPERATORS: (CallKind.OPERATOR, CallKind.REDUCTION, CallKind.SAMPLE, CallKind.UPDATE),
+    Group.OPERATORS: (CallKind.OPERATOR, CallKind.LOSS, CallKind.REDUCTION, CallKind.SAMPLE, CallKind.UPDATE),
 }
 """The kinds of calls of each group. All probes of these kinds are in the group."""
 _BY_KIND = {kind: group for group, kinds in GROUP_KINDS.items() for kind in kinds}

@@ -80,12 +80,13 @@ class CallKind(IntEnum):
     CONTEXT_POP = 22
     WORK_ISSUE = 23
     OPERATOR = 24
-    REDUCTION = 25
-    SAMPLE = 26
-    UPDATE = 27
-    GRAD_MODE = 28
-    INFERENCE_BEGIN = 29
-    INFERENCE_END = 30
+    LOSS = 25
+    REDUCTION = 26
+    SAMPLE = 27
+    UPDATE = 28
+    GRAD_MODE = 29
+    INFERENCE_BEGIN = 30
+    INFERENCE_END = 31
 
 
 class Flag(IntFlag):
@@ -114,6 +115,7 @@ ENTRY_ONLY = (
     CallKind.REDUCER,
     CallKind.WORK_ISSUE,
     CallKind.OPERATOR,
+    CallKind.LOSS,
     CallKind.REDUCTION,
     CallKind.SAMPLE,
     CallKind.UPDATE,

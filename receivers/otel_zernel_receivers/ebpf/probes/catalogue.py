@@ -164,10 +164,13 @@ _OPERATORS = (
     *("addmm", "addmm_out", "matmul", "einsum", "baddbmm", "_sparse_mm", "scaled_dot_product_attention"),
     *("embedding", "embedding_bag", "scatter_add", "scatter_reduce_two", "convolution"),
     *(f"{cell}_{overload}" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu") for overload in ("input", "data")),
+)
+_LOSSES = (
     *("cross_entropy_loss", "nll_loss_nd", "ctc_loss_IntList", "ctc_loss_Tensor", "kl_div", "log_softmax_int"),
     *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
 )
+"""Operators that are usually the last of a pass. Their result is what the program looks at."""
 _REDUCTIONS = ("mean", "sum")
 """Operators that may end a pass but begin none."""
 _SAMPLES = ("argmax", "multinomial", "bernoulli", "normal_Tensor_Tensor")
@@ -207,6 +210,7 @@ TORCH_CPU = (
     _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
     _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
     *_operators(CallKind.OPERATOR, *_OPERATORS),
+    *_operators(CallKind.LOSS, *_LOSSES),
     *_operators(CallKind.REDUCTION, *_REDUCTIONS),
     *_operators(CallKind.SAMPLE, *_SAMPLES),
     *_operators(CallKind.UPDATE, *_UPDATES),

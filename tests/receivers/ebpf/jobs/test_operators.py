@@ -202,13 +202,26 @@ def test_a_pause_after_a_sample_ends_the_run(watch: Watch, standin: Standin) -> 
     assert runs(watch, standin, *busy * 3, BACKWARD) == [Run(9)], "an operator may take that long itself"
 
 
+def test_a_pause_after_a_loss_ends_the_run(watch: Watch, standin: Standin) -> None:
+    evaluate = ["addmm times=3", "cross_entropy_loss", "mean", "spin work=3000000"]
+    assert runs(watch, standin, GRAD_OFF, *evaluate * 2, GRAD_ON)[:1] == [Run(5, grad=False)]
+
+
 def test_a_pause_after_a_wait_for_the_gpu_ends_the_run(watch: Watch, standin: Standin) -> None:
     item = ["addmm times=3", "cudaDeviceSynchronize", "spin work=3000000"]
     assert runs(watch, standin, *item * 3, BACKWARD) == [Run(3)] * 3
 
 
 def test_a_thread_that_sleeps_between_operators_ends_the_run(watch: Watch, standin: Standin) -> None:
-    assert runs(watch, standin, *["addmm times=2", "sleep times=30"] * 3) == [Run(2)] * 3
+    assert runs(watch, standin, *["addmm times=2", "sleep times=150"] * 3) == [Run(2)] * 3
+    without = [GRAD_OFF, *["addmm times=2", "sleep times=30"] * 3, GRAD_ON]
+    *first, last = runs(watch, standin, *without)
+    assert first == [Run(2, grad=False)] * 2
+    assert last == Run(2, grad=False, end="region")
+
+
+def test_a_thread_that_waits_for_other_threads_in_an_operator_is_in_one_pass(watch: Watch, standin: Standin) -> None:
+    assert runs(watch, standin, *["addmm times=2", "sleep times=30"] * 3, BACKWARD) == [Run(6)]
 
 
 def test_a_pass_of_more_than_a_second_is_reported_while_it_runs(watch: Watch, standin: Standin) -> None:
