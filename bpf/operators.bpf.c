@@ -106,6 +106,12 @@ static __always_inline int is_for_backward(struct thread *thread, struct process
 	return !thread->is_own;
 }
 
+/* Whether operators of this kind begin no run: programs also prepare data and read results with them. */
+static __always_inline int is_continuing(__u32 kind)
+{
+	return kind == REDUCTION || kind == SAMPLE;
+}
+
 /* Whether the thread's run ended before this operator. */
 static __always_inline int is_past(const struct thread *thread, __u32 kind, __u64 now)
 {
@@ -115,7 +121,8 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 	if ((KIND_OF(run->flags) == UPDATE) != (kind == UPDATE))
 		return 1;
 	if (run->over && !thread->is_without_grad)
-		return now - run->over > LONGEST_JOIN_GAP || run->over - run->first > LONGEST_JOIN || run->parts > 1;
+		return kind != OPERATOR || run->parts > 1 || now - run->over > LONGEST_JOIN_GAP ||
+		       run->over - run->first > LONGEST_JOIN;
 	if (run->over)
 		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE;
 	if (since > PAUSE_AFTER_RESULT && run->has_result)
@@ -157,8 +164,10 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 		return 0;
 	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP : kind == UPDATE)
 		return 0;
-	now = bpf_ktime_get_ns();
 	run = &thread->run;
+	if (is_continuing(kind) && (!run->first || (run->over && !thread->is_without_grad)))
+		return 0;
+	now = bpf_ktime_get_ns();
 	if (run->first && is_past(thread, kind, now))
 		end_run(thread, 0);
 	if (run->first && !run->over && now - run->first > LONGEST_RUN) {
@@ -166,7 +175,7 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 		note_mark(thread, now); /* no gap */
 	}
 	if (!run->first) {
-		if (kind == REDUCTION || kind == SAMPLE) /* programs also prepare data with them */
+		if (is_continuing(kind))
 			return 0;
 		begin_run(thread, process, flags, now);
 	} else if (run->over) {
@@ -188,8 +197,9 @@ static __always_inline void begin_operator(struct hit *hit)
 	add_operator(hit->thread, hit->flags);
 }
 
-/* The end of a no-grad region is the end of its run, unless another operator follows soon. A rollout may have thousands of short
- * regions a second, which are merged. A region inside a pass with gradients is a custom function or an activation checkpoint. */
+/* The end of a no-grad region is the end of its run, unless another operator follows soon. A rollout may have thousands of
+ * short regions a second, which are merged. A region inside a pass with gradients is a custom function or an activation
+ * checkpoint. */
 static __always_inline void end_region(struct thread *thread, struct process *process, __u64 now)
 {
 	struct run *run = &thread->run;

@@ -193,6 +193,8 @@ def test_updates_outside_an_optimizer_s_scope_are_a_run_of_their_own(watch: Watc
 
 def test_a_reduction_or_a_sample_continues_a_run_but_begins_none(watch: Watch, standin: Standin) -> None:
     assert runs(watch, standin, "mean", "multinomial", BACKWARD, "addmm", "mean", "multinomial", BACKWARD) == [Run(3)]
+    after_a_region = [GRAD_OFF, "addmm", GRAD_ON, "multinomial"]
+    assert runs(watch, standin, *after_a_region) == [Run(1, grad=False, end="region")]
 
 
 def test_a_pause_after_a_sample_ends_the_run(watch: Watch, standin: Standin) -> None:
