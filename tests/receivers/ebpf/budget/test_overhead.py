@@ -31,7 +31,16 @@ from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import calls, doubles, histogram_points, metrics_of, numbers, require
+from tests.receivers.ebpf.watching import (
+    attributes_of,
+    calls,
+    doubles,
+    histogram_points,
+    metrics_of,
+    numbers,
+    require,
+    spans_of,
+)
 
 LAUNCH, SHARE = "zernel.cuda.launch.latency", "zernel.probe.sampled"
 LIMIT, CALL_NS = 0.03, 1000.0
@@ -308,6 +317,33 @@ async def test_a_job_at_full_speed_is_sampled_until_probes_take_less_than_the_li
     steady = sampled(downstream.batches, program.pid)[1:]
     assert all(0 < share < 1 for batch in steady for share in doubles(batch, SHARE, zernel_probe_name="launch"))
     assert caplog.text.count("Sampled from here on: launches") == 1
+
+
+async def test_while_operators_are_sampled_their_mark_is_missing_and_no_run_is_emitted(
+    loadable: None, decided_at_once: None, standin: Standin
+) -> None:
+    def lacks_operators(batch: Batch) -> bool:
+        found = numbers(batch, "zernel.ebpf.missing_marks", process_pid=program.pid, zernel_mark="operators")
+        return found == [1]
+
+    with standin.start(capacity=1 << 23) as program:
+        program.do("load libtorch_cpu.so")
+        async with (
+            received(0.01) as downstream,
+            repeating(lambda: [program.do(one) for one in ("addmm times=2000", "open Optimizer.step#A", "close")], 0),
+        ):
+            await until(lambda: sum(map(lacks_operators, downstream.batches)) >= 4, 30)
+    first, *_, last = [number for number, batch in enumerate(downstream.batches) if lacks_operators(batch)]
+    assert any(runs_in(batch, program) for batch in downstream.batches[:first])
+    assert not any(runs_in(batch, program) for batch in downstream.batches[first : last + 1])
+    shares = [doubles(batch, SHARE, zernel_probe_name="operators") for batch in downstream.batches[first : last + 1]]
+    assert all(share < 1 for share in chain(*shares))
+
+
+def runs_in(batch: Batch, program: Program) -> list[object]:
+    """The runs of operators of the program."""
+    spans = map(attributes_of, spans_of(batch, program.pid))
+    return [one for one in spans if one["zernel_interval"] == "operators"]
 
 
 JOBS = [

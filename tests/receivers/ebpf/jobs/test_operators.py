@@ -135,6 +135,14 @@ def test_a_region_without_operators_is_no_run(watch: Watch, standin: Standin) ->
     assert runs(watch, standin, *[GRAD_OFF, "spin work=100000", GRAD_ON] * 5) == []
 
 
+def test_inference_mode_is_a_region_and_may_be_inside_another(watch: Watch, standin: Standin) -> None:
+    enter, leave = "inference_mode.__enter__", "inference_mode.__exit__"
+    region = [enter, "addmm times=3", "spin work=20000000", leave]
+    assert runs(watch, standin, *region, "addmm", BACKWARD) == [Run(3, grad=False, end="region"), Run(1)]
+    nested = [GRAD_OFF, "addmm", enter, enter, "addmm", leave, leave, "addmm", "spin work=20000000", GRAD_ON]
+    assert runs(watch, standin, *nested) == [Run(3, grad=False, end="region")]
+
+
 def test_nested_regions_are_one(watch: Watch, standin: Standin) -> None:
     nested = [GRAD_OFF, "addmm", GRAD_OFF, "addmm", "spin work=20000000", GRAD_ON]
     assert runs(watch, standin, *nested) == [Run(2, grad=False, end="region")]

@@ -552,6 +552,9 @@ static void set_grad_enabled(const struct options *o, struct record *r)
     r->end = now();
 }
 
+static void enter_inference_mode(const struct options *o, struct record *r) { CALL(r, inference_mode, 1); }
+static void exit_inference_mode(const struct options *o, struct record *r) { CALL(r, inference_mode, 0); }
+
 static void spin(const struct options *o, struct record *r)
 {
     r->start = now();
@@ -657,6 +660,8 @@ static const struct { const char *name; function *call; } functions[] = {
     {"multinomial", multinomial},
     {"_foreach_add_", foreach_add},
     {"set_grad_enabled", set_grad_enabled},
+    {"inference_mode.__enter__", enter_inference_mode},
+    {"inference_mode.__exit__", exit_inference_mode},
     {"spin", spin},
 };
 

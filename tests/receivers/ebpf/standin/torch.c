@@ -23,6 +23,12 @@ int foreach_add(void *tensors)
     SYMBOL("_ZN2at4_ops18_foreach_add__List4callEN3c108ArrayRefINS_6TensorEEES5_RKNS2_6ScalarE");
 static int run_backward(void *self) SYMBOL("_ZL22THPEngine_run_backwardP7_objectS0_S0_");
 
+#define INFERENCE_MODE                                                                                            \
+    "_ZZN8pybind1112cpp_function10initializeIZN5torch4impl29py_context_manager_DEPRECATEDIN3c1013InferenceModeEJbEEEvR" \
+    "KNS_7module_EPKcEUlRNS3_28DeprecatedRAIIContextManagerIS6_JbEEE"
+static int enter_inference(void *call) SYMBOL(INFERENCE_MODE "E_vJSE_E");
+static int exit_inference(void *call) SYMBOL(INFERENCE_MODE "RKNS_6objectESH_SH_E_vJSE_E");
+
 #define NOTHING __asm__ volatile("")
 
 struct scope_object record_function_enter_new(const struct string *name, const void *arguments)
@@ -96,4 +102,17 @@ AS_IT_IS static int run_backward(void *self)
     return 0;
 }
 
+AS_IT_IS static int enter_inference(void *call)
+{
+    NOTHING;
+    return 6;
+}
+
+AS_IT_IS static int exit_inference(void *call)
+{
+    NOTHING;
+    return 7;
+}
+
+int inference_mode(int begins) { return begins ? enter_inference(NULL) : exit_inference(NULL); }
 int backward(void) { return run_backward(NULL); }
