@@ -27,7 +27,7 @@ MILLISECOND = 1_000_000
 class Run(NamedTuple):
     """The parts of a span of the interval `operators` that do not depend on time."""
 
-    count: object
+    operators: object
     grad: object = True
     end: object = "operator"
     kind: object = "model"
@@ -54,10 +54,8 @@ def operators_of(batch: Batch, program: Program) -> list[Span]:
 
 def runs_of(batch: Batch, program: Program) -> list[Run]:
     found = map(attributes_of, operators_of(batch, program))
-    names = ("count", "grad", "end", "kind", "parts")
-    return [
-        Run(*(one.get(f"zernel_{'' if name == 'grad' else 'operators_'}{name}") for name in names)) for one in found
-    ]
+    names = ("operators_count", "grad", "operators_end", "operators_kind", "operators_parts")
+    return [Run(*(one.get(f"zernel_{name}") for name in names)) for one in found]
 
 
 def runs(watch: Watch, standin: Standin, *commands: str) -> list[Run]:

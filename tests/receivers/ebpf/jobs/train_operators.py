@@ -29,7 +29,7 @@ PASSES = (FORWARD, WITHOUT_GRAD, UPDATE, BACKWARD, STEP, ZERO)
 made: list[str] = []
 
 
-class Transformer(nn.Module):
+class Transformer(nn.Module):  # type: ignore[misc]
     """A small GPT: embeddings, attention, and a head."""
 
     def __init__(self) -> None:
@@ -40,10 +40,10 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         x: Tensor = self.embedding(tokens)
         q, k, v = self.qkv(x).chunk(3, -1)
-        return self.head(self.out(functional.scaled_dot_product_attention(q, k, v, is_causal=True)))  # type: ignore[no-any-return]
+        return self.head(self.out(functional.scaled_dot_product_attention(q, k, v, is_causal=True)))
 
 
-class Recurrent(nn.Module):
+class Recurrent(nn.Module):  # type: ignore[misc]
     """An LSTM and a GRU."""
 
     def __init__(self) -> None:
@@ -51,10 +51,10 @@ class Recurrent(nn.Module):
         self.lstm, self.gru = nn.LSTM(8, 16), nn.GRU(16, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.gru(self.lstm(x)[0])[0]  # type: ignore[no-any-return]
+        return self.gru(self.lstm(x)[0])[0]
 
 
-class Graph(nn.Module):
+class Graph(nn.Module):  # type: ignore[misc]
     """Messages along the edges of a graph: gather, then scatter."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Graph(nn.Module):
         return torch.zeros(16, 4).scatter_add(0, self.edges[1][:, None].expand(-1, 4), messages)
 
 
-class Products(nn.Module):
+class Products(nn.Module):  # type: ignore[misc]
     """Matrix products by `Tensor.mm` and `torch.mm`, as in PyTorch's tutorial, with a loss by hand."""
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ def closure() -> None:
 
     for _ in range(STEPS):
         note(STEP)
-        optimizer.step(compute)  # type: ignore[arg-type]
+        optimizer.step(compute)
 
 
 def lbfgs() -> None:
@@ -168,7 +168,7 @@ def lbfgs() -> None:
 def generation() -> None:
     """Tokens one after the other, without gradients."""
 
-    @torch.no_grad()
+    @torch.no_grad()  # type: ignore[untyped-decorator]
     def generate() -> None:
         text = tokens
         for _ in range(20):
