@@ -11,6 +11,7 @@ static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 
 	frame->copy.bytes = needed_argument(hit, 0);
 	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
+	frame->copy.blocked = hit->thread->blocked;
 }
 
 static __always_inline void end_copy(struct hit *hit, struct frame *frame)

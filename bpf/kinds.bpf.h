@@ -10,7 +10,7 @@
  *   ENTRY_ONLY(kind, entry)           the return has no probe */
 #define CALL_KINDS(WITH_RETURN, KEEPS_ARGUMENTS, ENTRY_ONLY) \
 	WITH_RETURN(CALL, begin_nothing, end_call) \
-	WITH_RETURN(WAIT, begin_nothing, end_wait) \
+	WITH_RETURN(WAIT, begin_wait, end_wait) \
 	WITH_RETURN(COPY, begin_copy, end_copy) \
 	WITH_RETURN(ALLOCATE, begin_allocation, end_allocation) \
 	WITH_RETURN(RELEASE, begin_release, end_release) \

@@ -17,6 +17,7 @@ static __always_inline void note_mark(struct thread *thread, __u64 now)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
+	thread->active = now;
 	thread->mark.time = now;
 	thread->mark.blocked = thread->blocked;
 	thread->mark.copies = thread->copies;
@@ -37,11 +38,13 @@ static __always_inline void measure_gap(struct thread *thread)
 	gap->read = read == UNKNOWN_BYTES ? read : read - mark->read;
 }
 
-/* The host has got a result of the GPU: the thread's latest operators are over. */
-static __always_inline void note_result(struct thread *thread, __u64 now)
+/* The host has got a result of the GPU or of other ranks: the thread's latest operators are over. The time blocked in that wait
+ * is no part of the gap. `blocked` is the thread's at the beginning of the wait. */
+static __always_inline void note_result(struct thread *thread, __u64 now, __u64 blocked)
 {
 	thread->run.has_result = 1;
-	note_mark(thread, now);
+	thread->active = now;
+	thread->mark.blocked += thread->blocked - blocked;
 }
 
 /* Ends the thread's run, if it has one. `next` is the entry of an operator that continues it in another run, or 0. */
@@ -116,7 +119,7 @@ static __always_inline int is_continuing(__u32 kind)
 static __always_inline int is_past(const struct thread *thread, __u32 kind, __u64 now)
 {
 	const struct run *run = &thread->run;
-	__u64 since = now - thread->mark.time;
+	__u64 since = now - thread->active;
 
 	if ((KIND_OF(run->flags) == UPDATE) != (kind == UPDATE))
 		return 1;

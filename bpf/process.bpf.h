@@ -65,7 +65,12 @@ struct frame {
 		struct {
 			__u64 bytes;
 			__u64 direction; /* enum cudaMemcpyKind; 0 if the operation implies it */
+			__u64 blocked;	 /* of the thread, as in `wait` */
 		} copy;
+		struct {
+			__u64 unused[2];
+			__u64 blocked;
+		} wait;
 		struct {
 			__u64 result_at;
 			__u64 size;
@@ -97,10 +102,10 @@ struct frame {
 	__u32 phase;
 };
 
-/* Counters of a thread at its latest mark: the end of a scope, of a backward pass or of a wait, or its latest operator. */
+/* Counters of a thread at its latest mark: the end of a scope or of a backward pass, or its latest operator. */
 struct mark {
 	__u64 time; /* ns; 0 if it has made no mark */
-	__u64 blocked;
+	__u64 blocked; /* and in waits for the GPU or for other ranks since then */
 	__u64 faults;
 	__u64 read;
 	__u64 copies;
@@ -142,6 +147,7 @@ struct thread {
 	__u64 work_issued; /* see distributed.bpf.c */
 	__u64 work_issued_off_cpu;
 	__u64 work_wait_since;
+	__u64 work_wait_blocked;
 	__u32 work_wait_flags;
 	__u32 is_without_grad; /* 1 if GradMode is off, + 2 for each inference mode that it is in */
 	__u32 is_in_closure;   /* gradients are on inside an optimizer's step */
@@ -149,6 +155,7 @@ struct thread {
 	__u32 is_autograd;     /* one of autograd's own threads */
 	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
 	__u64 copies;	       /* from the host to a device */
+	__u64 active; /* when it last made a mark or got a result, ns */
 	struct mark mark;
 	struct run run;
 	struct frame frames[FRAMES];

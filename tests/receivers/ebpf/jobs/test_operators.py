@@ -268,6 +268,11 @@ def test_the_gap_shows_bytes_page_faults_and_copies(watch: Watch, standin: Stand
     assert found["zernel_gap_copies"] == 2
 
 
+def test_a_wait_for_the_gpu_in_a_gap_is_not_blocked_time(watch: Watch, standin: Standin) -> None:
+    wait = ["cudaLaunchKernel work=50000000", "cudaDeviceSynchronize"]
+    assert float(str(gap(watch, standin, *wait)["zernel_gap_blocked"])) < 0.03
+
+
 def test_a_first_run_has_no_gap(watch: Watch, standin: Standin) -> None:
     batch, program = ran(watch, standin, ["addmm threads=2", "addmm", BACKWARD])
     assert not [name for span in operators_of(batch, program) for name in attributes_of(span) if "gap" in name]
