@@ -27,7 +27,7 @@ struct event {
 	__u32 tid;
 	__u16 interval;
 	__u16 phase;	   /* the thread's, at the beginning */
-	__u16 operation; /* INTERVAL_PROCESS: enum ending */
+	__u16 operation; /* INTERVAL_PROCESS: enum ending; INTERVAL_OPERATORS: 1 for the edges of a run's parts */
 	__u16 is_abandoned; /* the program did not close the scope */
 	__u32 flags;	   /* of the probe */
 	__s32 rank;

@@ -10,6 +10,8 @@
 #define LONGEST_MERGE 10000000	   /* ns: the length from which a run takes no further region */
 #define LONGEST_JOIN 2000000	   /* ns: the length of a no-grad region that is the beginning of a pass with gradients */
 #define LONGEST_JOIN_GAP 300000	   /* ns between that region and the next operator */
+#define SHORTEST_HOST 50000	   /* ns between two no-grad regions that are one part of a run */
+#define LONGEST_LEAD 5000000	   /* ns: if an operator comes later in its no-grad region, its pass begins with it */
 #define LONGEST_RUN 1000000000	   /* ns: a longer pass is several runs, so that each is reported in time */
 
 /* The next gap begins here. */
@@ -38,6 +40,18 @@ static __always_inline void measure_gap(struct thread *thread)
 	gap->read = read == UNKNOWN_BYTES ? read : read - mark->read;
 }
 
+/* The time between a run's last operator and the pass or scope that ends it, in fields that runs do not need otherwise. */
+static __always_inline void measure_tail(struct thread *thread, struct event *event)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mark *mark = &thread->mark;
+	__u64 read = bytes_read_by(task);
+
+	event->bytes = thread->blocked - mark->blocked;
+	event->communicator = read == UNKNOWN_BYTES ? 0 : read - mark->read;
+	event->communicator_size = page_faults_of(task) - mark->faults;
+}
+
 /* The host has got a result of the GPU or of other ranks: the thread's latest operators are over. The time blocked in that wait
  * is no part of the gap. `blocked` is the thread's at the beginning of the wait. */
 static __always_inline void note_result(struct thread *thread, __u64 now, __u64 blocked)
@@ -45,6 +59,32 @@ static __always_inline void note_result(struct thread *thread, __u64 now, __u64 
 	thread->run.has_result = 1;
 	thread->active = now;
 	thread->mark.blocked += thread->blocked - blocked;
+}
+
+static __always_inline __u16 microseconds(__u64 time)
+{
+	return time < 65535000 ? time / 1000 : 65535;
+}
+
+static __always_inline void note_part(struct run *run, __u64 end)
+{
+	__u32 part = (run->parts - 1) & (MERGED_PARTS - 1);
+
+	run->edges[2 * part] = microseconds(run->part - run->first);
+	run->edges[2 * part + 1] = microseconds(end - run->first);
+}
+
+/* The event with the edges of a run's parts comes before the event of the run. */
+static __always_inline void emit_parts(struct thread *thread, __u64 end)
+{
+	struct event *event = new_event(thread, INTERVAL_OPERATORS, thread->run.first, end);
+
+	if (!event)
+		return;
+	note_part(&thread->run, end);
+	event->operation = 1;
+	__builtin_memcpy(event->name, thread->run.edges, NAME_LENGTH);
+	emit(event);
 }
 
 /* Ends the thread's run, if it has one. `next` is the entry of an operator that continues it in another run, or 0. */
@@ -63,6 +103,8 @@ __noinline int end_run(struct thread *thread, __u64 next)
 		return 0;
 	ending = next ? AT_NEXT_RUN : run->over ? AT_REGION : AT_OPERATOR;
 	end = next ? next : run->over ? run->over : run->last;
+	if (run->parts > 1)
+		emit_parts(thread, end);
 	event = new_event(thread, INTERVAL_OPERATORS, run->first, end);
 	run->emitted = end;
 	run->first = 0;
@@ -82,6 +124,8 @@ __noinline int end_run(struct thread *thread, __u64 next)
 	facts->is_without_grad = run->is_without_grad;
 	facts->is_update = KIND_OF(run->flags) == UPDATE;
 	facts->ending = ending;
+	if (ending == AT_OPERATOR)
+		measure_tail(thread, event);
 	emit(event);
 	return 0;
 }
@@ -127,11 +171,37 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 		return kind != OPERATOR || run->parts > 1 || now - run->over > LONGEST_JOIN_GAP ||
 		       run->over - run->first > LONGEST_JOIN;
 	if (run->over)
-		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE;
+		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE ||
+		       run->parts >= MERGED_PARTS;
 	if (since > PAUSE_AFTER_RESULT && run->has_result)
 		return 1;
 	return since > (run->is_without_grad ? PAUSE : PAUSE_WITH_GRAD) &&
 	       (thread->blocked - thread->mark.blocked) * 5 > since * 4;
+}
+
+/* A pass without gradients begins with its no-grad region, if the region has no mark before its first operator. */
+static __always_inline __u64 begin_of_part(const struct thread *thread, __u64 now)
+{
+	__u64 region = thread->run.region;
+
+	if (!thread->is_without_grad || !region || region < thread->mark.time || now - region > LONGEST_LEAD)
+		return now;
+	return region;
+}
+
+static __always_inline void continue_run(struct thread *thread, __u64 now)
+{
+	struct run *run = &thread->run;
+	__u64 begin = begin_of_part(thread, now);
+
+	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST) {
+		note_part(run, run->over);
+		run->covered += run->over - run->part;
+		run->part = begin;
+		run->parts++;
+	}
+	run->over = 0;
+	run->is_without_grad = !!thread->is_without_grad;
 }
 
 static __always_inline void begin_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
@@ -139,8 +209,8 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 	struct run *run = &thread->run;
 
 	measure_gap(thread);
-	run->first = now;
-	run->part = now;
+	run->first = begin_of_part(thread, now);
+	run->part = run->first;
 	run->covered = 0;
 	run->count = 0;
 	run->parts = 1;
@@ -182,11 +252,7 @@ __noinline int add_operator(struct thread *thread, __u32 flags)
 			return 0;
 		begin_run(thread, process, flags, now);
 	} else if (run->over) {
-		run->covered += run->over - run->part;
-		run->part = now;
-		run->over = 0;
-		run->parts += !!thread->is_without_grad;
-		run->is_without_grad = !!thread->is_without_grad;
+		continue_run(thread, now);
 	}
 	run->last = now;
 	run->count++;
@@ -249,6 +315,7 @@ __noinline int change_grad(struct thread *thread, __u32 is_without_grad)
 		enter_closure(thread, process);
 		return 0;
 	}
+	thread->run.region = bpf_ktime_get_ns();
 	leave_closure(thread, process);
 	return 0;
 }

@@ -111,6 +111,8 @@ struct mark {
 	__u64 copies;
 };
 
+#define MERGED_PARTS 16 /* a power of two; their edges take the place of an event's name */
+
 /* A run of model operators: see operators.bpf.c. */
 struct run {
 	__u64 first; /* entry of its first operator, ns; 0 if the thread has no run */
@@ -126,6 +128,8 @@ struct run {
 	__u32 is_without_grad;
 	__u32 has_result; /* the host has got a result since the last operator */
 	__u32 sets_phase; /* of the process */
+	__u64 region;	  /* the beginning of the latest no-grad region */
+	__u16 edges[2 * MERGED_PARTS]; /* of its parts, us since `first` */
 };
 
 #define FRAMES 4 /* a power of two */

@@ -112,7 +112,7 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 {
 	struct process *process = thread ? process_of(thread) : 0;
 	__u64 now = bpf_ktime_get_ns();
-	__u32 depth, ended = 0, outer = 0;
+	__u32 depth, ended = 0, outer = 0, clears_only = 1;
 
 	if (!process || !scopes)
 		return 0;
@@ -121,14 +121,19 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 		struct scope *scope = SCOPE_AT(scopes, scopes->outermost + depth - i);
 
 		end_scope(thread, scope, now, is_abandoned || depth - i > outside);
-		if (scope->phase)
+		if (scope->phase) {
 			ended = scope->phase;
+			clears_only &= scope->interval == INTERVAL_ZERO_GRAD;
+		}
 		outer = scope->outer_phase;
 	}
 	scopes->depth = outside;
 	if (!ended)
 		return 0;
-	end_run_at(thread, now);
+	if (clears_only) /* loops clear gradients between the data and the pass: the gap goes on */
+		end_run(thread, 0);
+	else
+		end_run_at(thread, now);
 	leave_phase(thread, process, ended, outer);
 	if (thread->phase != PHASE_GPU_COMPUTE)
 		thread->is_in_closure = 0;

@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_resource, key_values
-from otel_zernel_receivers.ebpf.emit.operators import Attributes, attributes_of_run
+from otel_zernel_receivers.ebpf.emit.operators import Attributes, attributes_of_run, parts_of_runs
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
 from otel_zernel_receivers.ebpf.probes.catalogue import function_of
@@ -71,6 +71,9 @@ class SpanEncoder:
         """
         if without_runs:
             events = events[events["interval"] != Interval.OPERATORS]
+        edges = parts_of_runs(events)
+        if edges:
+            events = events[(events["interval"] != Interval.OPERATORS) | (events["operation"] == 0)]
         by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
         begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
         processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
@@ -79,7 +82,10 @@ class SpanEncoder:
             if fields.interval == Interval.COMMUNICATOR:
                 self.identities.set_rank(process, fields.rank, fields.communicator_size)
             elif self.identities.is_selected(process):
-                common = self._encode_run(fields) if fields.interval == Interval.OPERATORS else _encode_common(fields)
+                if fields.interval == Interval.OPERATORS:
+                    common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
+                else:
+                    common = _encode_common(fields)
                 by_process[process].append(_encode_span(common, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
@@ -88,9 +94,10 @@ class SpanEncoder:
         resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
-    def _encode_run(self, fields: EventFields) -> bytes:
+    def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
         """Encodes a run of operators, which no other run equals."""
-        attributes = _attributes(fields) | attributes_of_run(fields.name, knows_blocked=self.knows_blocked)
+        tail = (fields.bytes, fields.communicator_size, fields.communicator)
+        attributes = _attributes(fields) | attributes_of_run(fields.name, tail, edges, knows_blocked=self.knows_blocked)
         return Span(
             name="operators", kind=Span.SPAN_KIND_INTERNAL, attributes=key_values(attributes)
         ).SerializeToString()

