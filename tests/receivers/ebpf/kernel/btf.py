@@ -70,10 +70,14 @@ class Btf:
             at += 8 + count * width
 
     def field(self, number: int, path: str) -> str:
-        """The name of a field of a structure, as in `task_struct.__state`, by a path of one step."""
+        """The name of a field of a structure, as in `task_struct.ioac.rchar`, by a path of one or more steps."""
         structure = self._resolved(number)
-        _, position = map(int, path.split(":"))
-        return f"{structure.name}.{self._text(struct.unpack_from('<I', structure.extra, 12 * position)[0])}"
+        names = [structure.name]
+        for position in map(int, path.split(":")[1:]):
+            name, member, _ = struct.unpack_from("<III", structure.extra, 12 * position)
+            names.append(self._text(name))
+            structure = self._resolved(member)
+        return ".".join(names)
 
     def _numbers(self, definition: Type) -> Iterator[tuple[str, int]]:
         """libbpf's __uint(name, value): a pointer to an array of `value` elements."""
