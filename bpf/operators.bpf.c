@@ -168,12 +168,12 @@ static __always_inline int is_past(const struct thread *thread, __u32 kind, __u6
 	if ((KIND_OF(run->flags) == UPDATE) != (kind == UPDATE))
 		return 1;
 	if (run->over && !thread->is_without_grad)
-		return kind != OPERATOR || run->parts > 1 || now - run->over > LONGEST_JOIN_GAP ||
+		return kind != OPERATOR || run->regions > 1 || now - run->over > LONGEST_JOIN_GAP ||
 		       run->over - run->first > LONGEST_JOIN;
 	if (run->over)
 		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE ||
 		       run->parts >= MERGED_PARTS;
-	if (since > PAUSE_AFTER_RESULT && run->has_result)
+	if (since > PAUSE_AFTER_RESULT && run->has_result && kind == OPERATOR) /* losses call other losses */
 		return 1;
 	return since > (run->is_without_grad ? PAUSE : PAUSE_WITH_GRAD) &&
 	       (thread->blocked - thread->mark.blocked) * 5 > since * 4;
@@ -201,6 +201,7 @@ static __always_inline void continue_run(struct thread *thread, __u64 now)
 		run->parts++;
 	}
 	run->over = 0;
+	run->regions++;
 	run->is_without_grad = !!thread->is_without_grad;
 }
 
@@ -214,6 +215,7 @@ static __always_inline void begin_run(struct thread *thread, struct process *pro
 	run->covered = 0;
 	run->count = 0;
 	run->parts = 1;
+	run->regions = 1;
 	run->flags = flags;
 	run->is_without_grad = !!thread->is_without_grad;
 	run->sets_phase = !thread->phase && !process->phase && KIND_OF(flags) != UPDATE;

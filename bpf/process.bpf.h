@@ -128,6 +128,7 @@ struct run {
 	__u32 is_without_grad;
 	__u32 has_result; /* the host has got a result since the last operator */
 	__u32 sets_phase; /* of the process */
+	__u32 regions;	  /* no-grad regions; a part may have several */
 	__u64 region;	  /* the beginning of the latest no-grad region */
 	__u16 edges[2 * MERGED_PARTS]; /* of its parts, us since `first` */
 };

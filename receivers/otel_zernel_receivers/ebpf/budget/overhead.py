@@ -88,8 +88,9 @@ def hits_of(series: Iterable[SeriesReading], cpu: Iterable[CpuReading]) -> list[
             hits = 1 if reading.operation == Operation.DRIVER_LAUNCH else _HITS_PER_CALL[group]
             expected[reading.process][group] += hits * int(reading.counts.sum())
     for one in cpu:
-        expected[one.process][Group.OPERATORS] += one.operator_hits
-    return [_divide(reading, +expected[reading.process]) for reading in cpu]
+        if one.operator_hits:
+            expected[one.process][Group.OPERATORS] = one.operator_hits
+    return [_divide(reading, expected[reading.process]) for reading in cpu]
 
 
 def _divide(reading: CpuReading, expected: Counter[Group]) -> Hits:

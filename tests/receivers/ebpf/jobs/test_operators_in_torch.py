@@ -105,7 +105,8 @@ def test_each_action_of_a_policy_is_a_run(watch: Watch, python: str) -> None:
 def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, python: str) -> None:
     ran = done(watch, python, "rollout")
     runs = [one for one in map(attributes_of, ran.spans) if one.get("zernel_grad") is False]
-    assert sum(int(str(one.get("zernel_operators_parts", 1))) for one in runs) == 50 * ran.made.count("forward")
+    actions = 50 * ran.made.count("forward")
+    assert sum(int(str(one["zernel_operators_count"])) for one in runs) == 2 * actions, "a product and a sample each"
     assert len(runs) < 25 * ran.made.count("forward")
 
 
