@@ -24,7 +24,8 @@ lint: $(STAMP)
 
 # Takes hours: SOAK_MINUTES of full load (10), a hundred stops, every property test with 5,000 examples, and training on
 # each version of PyTorch.
-soak: $(STAMP) torches
+soak: $(STAMP) peers torches
+	sh tests/kernels/install-emulators.sh
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest -m 'soak or hypothesis' -s --timeout 86400 $(PYTEST_ARGS)
 	$(MAKE) kernels
 
@@ -39,13 +40,14 @@ bench: $(STAMP)
 # Needs a GPU. Compares the nvml receiver with nvidia-smi, and the ebpf receiver with a training job, which needs PyTorch
 # for CUDA (see tests/gpu/README.md). The results are in docs/gpu_check*.txt.
 gpu-check: $(STAMP)
-	@status=0; for check in check ebpf_check; do $(BIN)/python -m tests.gpu.$$check || status=1; done; exit $$status
+	@status=0; for check in check load_check ebpf_check; do $(BIN)/python -m tests.gpu.$$check || status=1; done; exit $$status
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
 	$(BIN)/python -m docs.nvml_metrics
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
+	$(BIN)/python -m docs.soak_charts
 
 # Collects the symbols of released wheels for the tests and docs/versions.md. Takes half an hour and downloads some GB.
 # Needs Debian's binutils and binutils-aarch64-linux-gnu.

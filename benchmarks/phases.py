@@ -20,6 +20,7 @@ from benchmarks.training.scenarios import SCENARIOS, Scenario
 from otel_zernel.batch import Batch
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
+from otel_zernel_processors.phases.emit.metrics import SCOPE
 
 SAMPLES = 200_000
 BOUNDARY_US = 150
@@ -106,7 +107,8 @@ def phases_of(batches: Iterable[Batch]) -> dict[int, ReportedPhases]:
         for resource in batch.spans.resource_spans if batch.spans else ():
             reported = found[_value(resource.resource.attributes, "process.pid").int_value]
             for scope in resource.scope_spans:
-                _read(reported, scope.spans)
+                if scope.scope.name == SCOPE.name:  # spans of the ends of processes come from the receiver
+                    _read(reported, scope.spans)
     for reported in found.values():
         reported.pieces.sort(key=lambda piece: piece.start)
     return found

@@ -98,6 +98,37 @@ static __always_inline void discard_abandoned(struct thread *thread, __u64 sp)
 	}
 }
 
+/* Whether only a process that trains makes the call. */
+static __always_inline int is_training(__u32 flags)
+{
+	return flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL) || KIND_OF(flags) == BACKWARD;
+}
+
+/* Gives the thread's process, which was taken for a worker, a row of its own. Not static: see `lose`. */
+__noinline int leave_workers(struct thread *thread)
+{
+	__u32 tgid = current_tgid();
+
+	if (!thread)
+		return -1;
+	bpf_map_delete_elem(&workers, &tgid);
+	thread->trains = 1;
+	return find_row(thread);
+}
+
+/* The process of a call that begins; null if the call is not counted. */
+static __always_inline struct process *calling_process(struct hit *hit)
+{
+	int trains = is_training(hit->flags);
+	struct process *process = process_of(hit->thread);
+
+	if (!process && trains && hit->thread->is_worker && !leave_workers(hit->thread))
+		process = process_of(hit->thread);
+	if (process && trains && !process->trains)
+		process->trains = 1;
+	return process;
+}
+
 /* The frame of a call that begins; null if the call is not counted. */
 static __always_inline struct frame *push_frame(struct hit *hit)
 {
@@ -107,7 +138,7 @@ static __always_inline struct frame *push_frame(struct hit *hit)
 	__u32 depth;
 
 	discard_abandoned(thread, hit->regs->sp);
-	process = process_of(thread);
+	process = calling_process(hit);
 	thread->is_uncounted = !process;
 	if (!process)
 		return 0;

@@ -15,6 +15,7 @@ enum interval {
 	INTERVAL_COLLECTIVE,
 	INTERVAL_COMMUNICATOR,
 	INTERVAL_PROCESS, /* from its first probed call to its end */
+	INTERVAL_WORKER,  /* of the process: from the worker's start to its end. `tid` is the worker's pid */
 	INTERVAL_OPERATORS,
 };
 
@@ -31,7 +32,7 @@ struct event {
 	__u16 is_abandoned; /* the program did not close the scope */
 	__u32 flags;	   /* of the probe */
 	__s32 rank;
-	__u64 bytes; /* INTERVAL_PROCESS: the exit code, as wait(2) gives it */
+	__u64 bytes; /* INTERVAL_PROCESS, INTERVAL_WORKER: the exit code, as wait(2) gives it */
 	__u64 communicator;
 	__u32 communicator_size;
 	__u32 reserved;

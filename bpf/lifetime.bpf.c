@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* The ends of counted processes. User space is woken for each. */
+/* The ends of counted processes and of their workers. User space is woken for each, but not for workers that end normally. */
 
 enum ending {
 	EXITED,
@@ -22,6 +22,28 @@ static __always_inline void emit_end(__u32 row, struct process *process, __u32 e
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 }
 
+/* A worker has ended. The one that executes another program is no worker any more. */
+static __always_inline void end_worker(__u32 tgid, __u32 ending)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct worker *worker = bpf_map_lookup_elem(&workers, &tgid);
+	struct process *process = process_served_by(worker);
+	struct event *event;
+
+	if (process && ending == EXITED) {
+		__sync_fetch_and_add(&process->worker_cpu, task->se.sum_exec_runtime + task->signal->sum_sched_runtime);
+		event = new_event_of(worker->row, process, worker->pid, INTERVAL_WORKER, task->start_time,
+				     bpf_ktime_get_ns());
+		if (event) {
+			event->bytes = (__u32)task->exit_code;
+			bpf_get_current_comm(event->name, sizeof(process->name));
+			bpf_ringbuf_submit(event, event->bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+		}
+	}
+	if (worker)
+		bpf_map_delete_elem(&workers, &tgid);
+}
+
 /* The process has ended, or executes another program. Threads that outlive its first thread claim a new row. */
 static __always_inline void end_process(__u32 ending)
 {
@@ -29,8 +51,10 @@ static __always_inline void end_process(__u32 ending)
 	struct process *process = found ? process_in(*found) : 0;
 	int is_counted;
 
-	if (!process)
+	if (!process) {
+		end_worker(tgid, ending);
 		return;
+	}
 	row = *found;
 	is_counted = process->state == LIVE;
 	bpf_map_delete_elem(&row_of_tgid, &tgid);

@@ -31,8 +31,6 @@ struct process {
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
-	__u32 backward_thread; /* that began the latest backward pass; 0 if it is over */
-	__u32 reserved;
 	__u64 hits; /* of probes at entries, whether or not the call is counted */
 	__u64 operator_hits; /* those of them on model operators */
 	__u64 off_cpu; /* ns, the sum over its threads that make probed calls */
@@ -41,6 +39,12 @@ struct process {
 	__u64 bursts;
 	__u64 reads; /* of more than a page; see reads.bpf.c */
 	__u64 bytes_read;
+	__u64 worker_cpu; /* ns, of its workers that have ended; see workers.bpf.h */
+	__u64 worker_io_wait;
+	__u64 worker_reads;
+	__u64 worker_bytes_read;
+	__u32 trains; /* 1 once it has used CUDA or NCCL, computed gradients, or opened a scope of a DataLoader or optimizer */
+	__u32 backward_thread; /* that began the latest backward pass; 0 if it is over */
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
@@ -144,6 +148,8 @@ struct thread {
 	__u32 group_depth; /* calls of ncclGroupStart without their ncclGroupEnd */
 	__u32 depth; /* frames in use */
 	__u32 is_uncounted; /* its latest call was not counted: the process has no row, or is ignored */
+	__u32 is_worker;    /* its process is a worker: `row` is the row of the process that it serves */
+	__u32 trains;	    /* its process has made a call that no worker makes */
 	__u64 devices; /* of its contexts, one byte each; see devices.bpf.c */
 	__u64 off_since; /* when it left the CPU, ns */
 	__u64 on_since; /* when it last woke up and got a CPU, ns; 0 while it sleeps */
@@ -246,6 +252,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->collectives_settled = 0;
 	process->reducer_since = 0;
 	process->backward_thread = 0;
+	process->trains = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;
@@ -290,6 +297,8 @@ static __always_inline int is_named_autograd(void)
 	return *(__u64 *)name == *(const __u64 *)"pt_autog" && name[8] == 'r' && name[9] == 'a' && name[10] == 'd';
 }
 
+#include "workers.bpf.h"
+
 /* Looks up the row of the thread's process, or claims one. Returns 0 on success. */
 __noinline int find_row(struct thread *thread)
 {
@@ -304,6 +313,11 @@ __noinline int find_row(struct thread *thread)
 		return -1;
 	}
 	found = bpf_map_lookup_elem(&row_of_tgid, &tgid);
+	if (!found && !thread->trains && join_workers(thread, tgid, ids.tgid)) {
+		thread->tid = ids.pid;
+		return -1;
+	}
+	thread->is_worker = 0;
 	if (found) {
 		row = *found;
 	} else if (claim_row(tgid, ids.tgid, &row)) {
@@ -332,12 +346,22 @@ static __always_inline int is_current(const struct process *process, const struc
 	       (process->state == LIVE || process->state == IGNORED);
 }
 
+/* Whether the thread's process is still a worker: another thread of it may have begun to train. */
+static __always_inline int is_still_worker(const struct thread *thread)
+{
+	__u32 tgid = current_tgid();
+
+	return thread->is_worker && !bpf_map_lookup_elem(&row_of_tgid, &tgid);
+}
+
 /* The thread's process; null if it is not counted. */
 static __always_inline struct process *process_of(struct thread *thread)
 {
 	struct process *process = process_in(thread->row);
 
-	if (!is_current(process, thread)) {
+	if (is_still_worker(thread))
+		return 0;
+	if (thread->is_worker || !is_current(process, thread)) {
 		if (thread->foreign || find_row(thread))
 			return 0;
 		process = process_in(thread->row);

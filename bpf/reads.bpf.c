@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Incoming data: reads of more than a page, by any thread of a process that has made probed calls. Smaller reads are
+/* Incoming data: reads of more than a page, by any thread of a process that has made probed calls, or of a worker. Smaller reads are
  * mostly wake-ups and messages. */
 
 #define SMALL_READ 4096
@@ -20,16 +20,18 @@ int system_call_exit(__u64 *ctx)
 	struct registers *regs = (struct registers *)ctx[0];
 	__s64 bytes = ctx[1];
 	struct process *process;
+	struct worker *worker;
 	__u32 tgid, *row;
 
 	if (bytes <= SMALL_READ || !is_read(system_call_of(regs)))
 		return 0;
 	tgid = current_tgid();
 	row = bpf_map_lookup_elem(&row_of_tgid, &tgid);
-	process = row ? process_in(*row) : 0;
+	worker = row ? 0 : bpf_map_lookup_elem(&workers, &tgid);
+	process = row ? process_in(*row) : process_served_by(worker);
 	if (!process)
 		return 0;
-	__sync_fetch_and_add(&process->reads, 1);
-	__sync_fetch_and_add(&process->bytes_read, bytes);
+	__sync_fetch_and_add(row ? &process->reads : &process->worker_reads, 1);
+	__sync_fetch_and_add(row ? &process->bytes_read : &process->worker_bytes_read, bytes);
 	return 0;
 }

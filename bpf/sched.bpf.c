@@ -39,9 +39,9 @@ static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 wh
 
 	thread->off_since = now;
 	thread->off_why = why;
-	if (process)
+	if (process && !thread->is_worker)
 		end_idle_run(thread, now, why != OFF_PREEMPTED);
-	if (!process || !thread->on_since || why == OFF_PREEMPTED)
+	if (!process || thread->is_worker || !thread->on_since || why == OFF_PREEMPTED)
 		return;
 	process->last_burst = now - thread->on_since;
 	__sync_fetch_and_add(&process->bursts, 1);
@@ -57,6 +57,11 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 		thread->on_since = now;
 	if (!process || !thread->off_since)
 		return;
+	if (thread->is_worker) {
+		if (thread->off_why == OFF_IO)
+			__sync_fetch_and_add(&process->worker_io_wait, off);
+		return;
+	}
 	thread->off_cpu += off;
 	if (thread->off_why != OFF_PREEMPTED)
 		thread->blocked += off;

@@ -6,8 +6,22 @@ struct task_io_accounting {
 	__u64 rchar; /* bytes that read(2) and the like returned */
 } __attribute__((preserve_access_index));
 
+struct sched_entity {
+	__u64 sum_exec_runtime; /* ns */
+} __attribute__((preserve_access_index));
+
+struct signal_struct {
+	unsigned long long sum_sched_runtime; /* of the process's threads that have ended, ns */
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	__u64 start_time; /* CLOCK_MONOTONIC, ns */
+	struct sched_entity se;
+	struct signal_struct *signal;
+	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	int tgid; /* in the initial pid namespace */
+	unsigned int flags;
 	int exit_code;	  /* as wait(2) gives it */
 	unsigned int __state;
 	unsigned long min_flt; /* page faults without and with I/O */

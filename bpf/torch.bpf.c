@@ -181,6 +181,7 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	bpf_probe_read_user_str(scope->name, NAME_LENGTH, (void *)text);
 	classify(scope);
 	if (scope->phase) {
+		process->trains = 1;
 		end_run(hit->thread, 0);
 		enter_phase(hit->thread, process, scope->phase);
 	}

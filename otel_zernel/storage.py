@@ -61,7 +61,8 @@ class Damage:
 class Journal(ABC):
     """Batches on a disk, oldest first. Each stays until it is removed; after a restart, the others are there again.
 
-    Only `append` waits for the disk. The other methods are short and may be called on the event loop.
+    `append` does not block, and `read` does: call it in a thread. The other methods are short and may be called on the
+    event loop.
     """
 
     damage: tuple[Damage, ...] = ()
@@ -78,7 +79,7 @@ class Journal(ABC):
 
     @abstractmethod
     def read(self, record: Record) -> bytes:
-        """The data of a record. May also be called in a thread.
+        """The data of a record. Blocks while the disk is read; call it in a thread, at any time.
 
         Raises `DataLost` if they are gone for good, and another `StorageFailed` if a later attempt may succeed.
         """

@@ -4,12 +4,15 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from urllib.parse import urlsplit, urlunsplit
 
 _LONGEST = 300
 """Characters of a quoted value in a message."""
 
 
 REDACTED = "[REDACTED]"
+_SHORTEST_SECRET = 4
+"""Characters. A shorter query is no secret, and replacing it would garble the text around it."""
 _URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
 _USER_IN_URL = re.compile(r"(?<=://)[^/?#]*@")
 _QUERY_VALUE = re.compile(r"([?&;#][^=&;#]*)=[^&;#]+")
@@ -35,6 +38,27 @@ def without_secrets(text: str) -> str:
 
 def _without_secrets(url: re.Match[str]) -> str:
     return _QUERY_VALUE.sub(rf"\1={REDACTED}", _USER_IN_URL.sub(f"{REDACTED}@", url[0]))
+
+
+def shown_url(url: str) -> str:
+    """The URL without its user, password, query and fragment, which may be secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return REDACTED
+    place = parts.netloc.rpartition("@")[2]
+    hidden = place != parts.netloc or parts.query or parts.fragment
+    text = urlunsplit((parts.scheme, place, parts.path, "", ""))
+    return f"{text}?{REDACTED}" if hidden else text
+
+
+def without_query(text: str, url: str) -> str:
+    """The text of a server or a library, without the query of our URL, which servers like to repeat."""
+    try:
+        query = urlsplit(url).query
+    except ValueError:
+        return text
+    return text.replace(query, REDACTED) if len(query) >= _SHORTEST_SECRET else text
 
 
 def _escaped(match: re.Match[str]) -> str:

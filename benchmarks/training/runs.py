@@ -113,7 +113,7 @@ async def _watch(name: str, python: str) -> Run:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         truths = _truths(folder)
-    return downstream.batches, [_shifted(truth, offset) for truth in truths]
+    return downstream.batches, [shifted(truth, offset) for truth in truths]
 
 
 async def _train(name: str, python: str, folder: Path, downstream: Downstream) -> None:
@@ -164,7 +164,7 @@ def _truths(folder: Path) -> list[Truth]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("truth.*.json"))]
 
 
-def _shifted(truth: Truth, offset_ns: int) -> Truth:
+def shifted(truth: Truth, offset_ns: int) -> Truth:
     """The truth in Unix time, `offset_ns` later than its own clock."""
     marks = [(name, start + offset_ns, end + offset_ns) for name, start, end in truth["marks"]]
     return {**truth, "loop": [at + offset_ns for at in truth["loop"]], "marks": marks}

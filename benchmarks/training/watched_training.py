@@ -22,7 +22,7 @@ PROBED_FILES = 3
 JOB_CPU, COLLECTOR_CPU = 0, (os.cpu_count() or 1) - 1
 
 CONFIG = """
-receivers: {ebpf: {}}
+receivers: {ebpf: %s}
 processors: {percentiles: {}}
 exporters: {prometheus: {endpoint: "localhost:0"}}
 service:
@@ -91,25 +91,28 @@ def training(width: int, batch: int, steps: int) -> Iterator[Training]:
 
 
 @contextmanager
-def collector() -> Iterator[psutil.Process]:
-    """A collector that has attached its probes to the jobs. It is stopped at the end."""
+def collector(files: int = PROBED_FILES, ebpf: str = "{}") -> Iterator[psutil.Process]:
+    """A collector that has attached its probes to the `files` of the jobs. It is stopped at the end.
+
+    `ebpf` is the configuration of the receiver.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
-        config.write_text(CONFIG)
+        config.write_text(CONFIG % ebpf)
         command = [sys.executable, "-m", "otel_zernel", "run", "--config", str(config)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process, ExitStack() as stack:
             stack.callback(process.communicate)
             stack.callback(process.terminate)
             running = psutil.Process(process.pid)
             running.cpu_affinity([COLLECTOR_CPU])
-            _await_attached(process)
+            _await_attached(process, files)
             yield running
 
 
-def _await_attached(process: "subprocess.Popen[str]") -> None:
+def _await_attached(process: "subprocess.Popen[str]", files: int) -> None:
     assert process.stderr
     attached = 0
-    while attached < PROBED_FILES:
+    while attached < files:
         line = process.stderr.readline()
         if not line:
             raise RuntimeError("the collector ended before it attached its probes")

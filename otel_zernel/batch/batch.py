@@ -9,9 +9,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch.content import Content
 from otel_zernel.batch.counts import ItemCount
+from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import ALL_SIGNALS, MESSAGE_TYPES, SIGNALS, Signal, SignalData
 from otel_zernel.batch.splitting import split_logs, split_metrics, split_spans
-from otel_zernel.batch.thin import count_encoded
 
 
 class Batch:
@@ -33,9 +33,12 @@ class Batch:
     ) -> None:
         """The messages belong to the batch: the caller must not change them any more."""
         self._contents: dict[Signal, Content] = {}
-        for signal, message in zip(SIGNALS, (metrics, spans, logs), strict=True):
-            if message is not None:
-                self._contents[signal] = Content(signal, message)
+        if metrics is not None:
+            self._contents["metrics"] = Content("metrics", metrics)
+        if spans is not None:
+            self._contents["traces"] = Content("traces", spans)
+        if logs is not None:
+            self._contents["logs"] = Content("logs", logs)
 
     @classmethod
     def from_bytes(
@@ -192,17 +195,23 @@ class Batch:
     @property
     def counts(self) -> ItemCount:
         """The number of items of each signal."""
-        return ItemCount(self.point_count, self.span_count, self.log_record_count)
+        return ItemCount(self.count_of("metrics"), self.count_of("traces"), self.count_of("logs"))
 
     @property
     def item_count(self) -> int:
         """The number of data points, spans and log records together, which `sizer: items` measures."""
-        return sum(content.count for content in self._contents.values())
+        items = 0
+        for content in self._contents.values():  # a loop is twice as fast as `sum` for the usual one signal
+            items += content.count
+        return items
 
     @property
     def byte_size(self) -> int:
         """The encoded size in bytes, which `sizer: bytes` measures."""
-        return sum(len(content.encoded) for content in self._contents.values())
+        size = 0
+        for content in self._contents.values():
+            size += len(content.encoded)
+        return size
 
     def copy(self) -> "Batch":
         """An independent batch with the same content. Costs nothing until one of the two is edited."""

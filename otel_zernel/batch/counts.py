@@ -57,7 +57,11 @@ class ItemCount(NamedTuple):
 
     def plus(self, other: "ItemCount") -> "ItemCount":
         """The counts of both together. (`+` joins tuples.)"""
-        return ItemCount(*(one + another for one, another in zip(self, other, strict=True)))
+        return ItemCount(self[0] + other[0], self[1] + other[1], self[2] + other[2])
+
+    def minus(self, other: "ItemCount") -> "ItemCount":
+        """The counts without those of a part."""
+        return ItemCount(self[0] - other[0], self[1] - other[1], self[2] - other[2])
 
     @property
     def total(self) -> int:

@@ -1,12 +1,18 @@
 """Splits OTLP messages into smaller ones. Every piece repeats the resource and the scope of its items."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, LogsData, ResourceLogs, ScopeLogs
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.batch.counts import points
+
+Message = TypeVar("Message", TracesData, LogsData)
+Resource = TypeVar("Resource", ResourceSpans, ResourceLogs)
+Scope = TypeVar("Scope", ScopeSpans, ScopeLogs)
+Item = TypeVar("Item", Span, LogRecord)
 
 
 def split_metrics(metrics: MetricsData, size: int) -> Iterator[MetricsData]:
@@ -49,35 +55,42 @@ def _add_metric(piece: MetricsData, resource: ResourceMetrics, scope: ScopeMetri
 
 def split_spans(traces: TracesData, size: int) -> Iterator[TracesData]:
     """Pieces of at most `size` spans each, in order."""
-    piece, room = TracesData(), size
-    for resource in traces.resource_spans:
-        for scope in resource.scope_spans:
-            rest = scope.spans[:]
-            while rest:
-                moved, rest = rest[:room], rest[room:]
-                target = piece.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)
-                target.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=moved)
-                room -= len(moved)
-                if room == 0:
-                    yield piece
-                    piece, room = TracesData(), size
-    if piece.resource_spans:
-        yield piece
+
+    def add(piece: TracesData, resource: ResourceSpans, scope: ScopeSpans, spans: Sequence[Span]) -> None:
+        target = piece.resource_spans.add(resource=resource.resource, schema_url=resource.schema_url)
+        target.scope_spans.add(scope=scope.scope, schema_url=scope.schema_url, spans=spans)
+
+    found = ((resource, scope, scope.spans) for resource in traces.resource_spans for scope in resource.scope_spans)
+    return _split(found, size, TracesData, add)
 
 
 def split_logs(logs: LogsData, size: int) -> Iterator[LogsData]:
     """Pieces of at most `size` log records each, in order."""
-    piece, room = LogsData(), size
-    for resource in logs.resource_logs:
-        for scope in resource.scope_logs:
-            rest = scope.log_records[:]
-            while rest:
-                moved, rest = rest[:room], rest[room:]
-                target = piece.resource_logs.add(resource=resource.resource, schema_url=resource.schema_url)
-                target.scope_logs.add(scope=scope.scope, schema_url=scope.schema_url, log_records=moved)
-                room -= len(moved)
-                if room == 0:
-                    yield piece
-                    piece, room = LogsData(), size
-    if piece.resource_logs:
+
+    def add(piece: LogsData, resource: ResourceLogs, scope: ScopeLogs, records: Sequence[LogRecord]) -> None:
+        target = piece.resource_logs.add(resource=resource.resource, schema_url=resource.schema_url)
+        target.scope_logs.add(scope=scope.scope, schema_url=scope.schema_url, log_records=records)
+
+    found = ((resource, scope, scope.log_records) for resource in logs.resource_logs for scope in resource.scope_logs)
+    return _split(found, size, LogsData, add)
+
+
+def _split(
+    found: Iterable[tuple[Resource, Scope, Sequence[Item]]],
+    size: int,
+    empty: Callable[[], Message],
+    add: Callable[[Message, Resource, Scope, Sequence[Item]], None],
+) -> Iterator[Message]:
+    """`found` has the items of each scope. `add` appends some of them to a piece, with their resource and scope."""
+    piece, room = empty(), size
+    for resource, scope, items in found:
+        rest = items[:]
+        while rest:
+            moved, rest = rest[:room], rest[room:]
+            add(piece, resource, scope, moved)
+            room -= len(moved)
+            if room == 0:
+                yield piece
+                piece, room = empty(), size
+    if room < size:
         yield piece

@@ -5,7 +5,6 @@ checks their lengths and does not look inside. A mistake inside one of them is f
 it.
 """
 
-from collections.abc import Container, Iterable
 from functools import cache
 from typing import Any
 
@@ -23,12 +22,8 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from otel_zernel.batch.signals import MESSAGE_TYPES, Signal
 from otel_zernel.errors import DecodeError
 
-_MOST_CONTAINERS = 100_000
+MOST_CONTAINERS = 100_000
 """Resources, scopes and metrics of one message. An empty one takes 2 bytes and 2 us: 4 MiB of them took 4 s."""
-_LARGE = 1 << 20
-"""Bytes. A longer message is looked through level by level before its items take memory."""
-_BYTES_AN_ITEM = 8
-"""The least average in a large message. A data point of two numbers has 20 bytes. 20 MiB of empty spans took 1.8 GB."""
 _OPAQUE = frozenset(
     {"attributes", "events", "links", "exemplars", "body", "metadata", "entity_refs", "quantile_values"}
 )
@@ -38,56 +33,38 @@ _SCOPES: dict[Signal, str] = {"metrics": "scope_metrics", "traces": "scope_spans
 _ITEMS: dict[Signal, str] = {"metrics": "metrics", "traces": "spans", "logs": "log_records"}
 
 
-def count_encoded(signal: Signal, encoded: bytes) -> int:
-    """The number of items in an encoded message of this signal. Raises `DecodeError` if it is not valid."""
+class TooManyContainers(DecodeError):
+    """A message has too many resources, scopes and metrics."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"more than {most} resources, scopes and metrics in one message")
+
+
+def count_at_once(signal: Signal, encoded: bytes, most_containers: int = MOST_CONTAINERS) -> int:
+    """The number of items in an encoded message of this signal. Raises `DecodeError` if it is not valid.
+
+    Raises `TooManyContainers` if it has more than `most_containers` resources, scopes and metrics.
+    """
     try:
-        if len(encoded) > _LARGE:
-            _check_numbers(signal, encoded)
-        message = _thin_types()[signal].FromString(encoded)
+        message = thin_type(signal).FromString(encoded)
     except ProtobufDecodeError as error:
         raise DecodeError(str(error)) from error
-    items, containers = 0, _bounded(len(getattr(message, _RESOURCES[signal])))
+    items, containers = 0, _bounded(len(getattr(message, _RESOURCES[signal])), most_containers)
     for resource in getattr(message, _RESOURCES[signal]):
         scopes = getattr(resource, _SCOPES[signal])
-        containers = _bounded(containers + len(scopes))
+        containers = _bounded(containers + len(scopes), most_containers)
         for scope in scopes:
             found = getattr(scope, _ITEMS[signal])
             if signal == "metrics":
-                containers = _bounded(containers + len(found))
+                containers = _bounded(containers + len(found), most_containers)
             items += _count(signal, found)
     return items
 
 
-def _check_numbers(signal: Signal, encoded: bytes) -> None:
-    """Raises `DecodeError` if the message consists of too many parts. At each level, the next one is only counted."""
-    path = (_RESOURCES[signal], _SCOPES[signal], _ITEMS[signal])
-    for depth, field in enumerate(path):
-        number = sum(len(getattr(parent, field)) for parent in _at(signal, encoded, path[:depth], opaque=field))
-        if field in ("spans", "log_records"):
-            _check_items(number, len(encoded))
-        else:
-            _bounded(number)
-    if signal == "metrics":
-        _check_items(sum(map(_count_points, _at(signal, encoded, path, opaque="data_points"))), len(encoded))
-
-
-def _at(signal: Signal, encoded: bytes, path: Iterable[str], opaque: str) -> list[Any]:
-    """The messages at the end of the path. Their field `opaque` is not parsed."""
-    found = [_thin_types(opaque)[signal].FromString(encoded)]
-    for field in path:
-        found = [child for parent in found for child in getattr(parent, field)]
-    return found
-
-
-def _check_items(items: int, size: int) -> None:
-    if items * _BYTES_AN_ITEM > size:
-        raise DecodeError(f"{items} items in {size} bytes: most of them are empty")
-
-
-def _bounded(containers: int) -> int:
-    """The number, unless it is too large to look at each one on the event loop."""
-    if containers > _MOST_CONTAINERS:
-        raise DecodeError(f"more than {_MOST_CONTAINERS} resources, scopes and metrics in one message")
+def _bounded(containers: int, most: int) -> int:
+    """The number, unless it is too large to look at each one."""
+    if containers > most:
+        raise TooManyContainers(most)
     return containers
 
 
@@ -100,22 +77,27 @@ def _count_points(metric: Any) -> int:
     return len(getattr(metric, data_type).data_points) if data_type else 0
 
 
+def thin_type(signal: Signal) -> type[Message]:
+    """The type of a message, whose parts that nobody counts are `bytes`."""
+    return _thin_types()[signal]
+
+
 @cache
-def _thin_types(opaque: str = "") -> dict[Signal, type[Message]]:
-    """The message types, made on first use: that takes 2 ms. The field `opaque` is `bytes` too."""
+def _thin_types() -> dict[Signal, type[Message]]:
+    """The message types, made on first use: that takes 2 ms."""
     pool = DescriptorPool()
     for module in _FILES:
         file = FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
         for message in file.message_type:
             for field in message.field:
-                _make_opaque(field, {*_OPAQUE, opaque})
+                _make_opaque(field)
         pool.Add(file)
     names = {signal: type_.DESCRIPTOR.full_name for signal, type_ in MESSAGE_TYPES.items()}
     return {signal: GetMessageClass(pool.FindMessageTypeByName(name)) for signal, name in names.items()}
 
 
-def _make_opaque(field: FieldDescriptorProto, names: Container[str]) -> None:
-    if field.name in names and field.type == FieldDescriptorProto.TYPE_MESSAGE:
+def _make_opaque(field: FieldDescriptorProto) -> None:
+    if field.name in _OPAQUE and field.type == FieldDescriptorProto.TYPE_MESSAGE:
         field.type = FieldDescriptorProto.TYPE_BYTES
         field.ClearField("type_name")

@@ -74,8 +74,10 @@ class Graph:
         return {place: self._instance(place, definition, measuring) for place, definition in wanted.items()}
 
     def share_memory(self, wanted: Definitions) -> None:
-        """Sets how much memory the queues of the exporters to come may take. The others keep their limit."""
+        """Sets how much memory the queue of each exporter may take, of those that run and of those to come."""
         self._memory_share = memory_share(sum(place.kind == "exporters" for place in wanted))
+        for delivery in self.deliveries.values():
+            delivery.share_memory(self._memory_share)
 
     def adopt(self, place: Place, definition: Definition, instance: Instance, measuring: Measuring) -> None:
         """Puts an instance into its place, which must be empty. An exporter continues with the queue of its id."""

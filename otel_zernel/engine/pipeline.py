@@ -86,6 +86,12 @@ class Pipeline:
             return frozenset()
         return frozenset(one for one in self.deliveries if self._stages or signal in one.exporter.signals)
 
+    def plain_takers(self, signal: Signal) -> Sequence[Delivery] | None:
+        """The exporters that get every batch of this signal as it is; None if a processor has to see it."""
+        if signal not in self._signals:
+            return ()
+        return None if self._stages else [one for one in self.deliveries if signal in one.exporter.signals]
+
     def admit(self, batch: Batch) -> None:
         """Raises `Refused` if a processor does not accept the batch now."""
         if self._signals.intersection(batch.signals):
@@ -205,6 +211,33 @@ class FanOut:
             for signal in SIGNALS
         }
         """The exporters that may get data from a batch of this signal."""
+        self._plain_takers = {signal: self._plain_takers_of(signal) for signal in SIGNALS}
+
+    def _plain_takers_of(self, signal: Signal) -> Sequence[Delivery]:
+        """The exporters that get every batch of this signal as it is. Empty if a processor has to see it."""
+        takers: list[Delivery] = []
+        for pipeline in self._pipelines:
+            plain = pipeline.plain_takers(signal)
+            if plain is None:
+                return ()
+            takers += plain
+        return takers
+
+    def at_once(self, batch: Batch, *, transport: str = "") -> bool:
+        """Accepts the batch if that needs neither a processor nor waiting; `ImmediateEmit` has the promise."""
+        signals = batch.signals
+        if len(signals) != 1 or self._refused or self._pipelines[0].lock.locked():
+            return False
+        takers = self._plain_takers[signals[0]]
+        if not takers:
+            return False
+        for delivery in takers:
+            if delivery.direct or delivery.durable or not delivery.has_room(batch):
+                return False
+        self._count_accepted(batch, self._metrics(transport))
+        for delivery in takers:
+            delivery.put(batch)
+        return True
 
     async def __call__(self, batch: Batch, *, transport: str = "") -> None:
         await self._emit(batch, transport, paced=False)
@@ -245,13 +278,16 @@ class FanOut:
     async def _run(self, batch: Batch, full: frozenset[Delivery], metrics: ReceiverMetrics) -> Passage:
         self._admit_to_processors(batch, metrics)
         passage = Passage(full, frozenset(self._refused.pop(batch, ())))
-        self.accepted = self.accepted.plus(batch.counts)
-        metrics.accepted(batch)
+        self._count_accepted(batch, metrics)
         copies = [batch.copy() for _ in self._pipelines[1:]]
         with passage:
             for pipeline in self._pipelines:
                 await pipeline.accept(copies.pop() if copies else batch, passage)
         return passage
+
+    def _count_accepted(self, batch: Batch, metrics: ReceiverMetrics) -> None:
+        self.accepted = self.accepted.plus(batch.counts)
+        metrics.accepted(batch)
 
     def _admit_to_processors(self, batch: Batch, metrics: ReceiverMetrics) -> None:
         try:

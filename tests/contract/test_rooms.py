@@ -30,7 +30,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"otlp", "conditions"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
-            *("delivery_config", "files", "reading", "threads", "storage", "authentication", "memory"),
+            *("delivery_config", "files", "reading", "threads", "storage", "authentication", "memory", "garbage"),
         },
     ],
     "otel_zernel_receivers.ebpf": [
@@ -60,7 +60,7 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_processors.phases": [
         {
-            *("__init__", "processor", "host", "jobs", "process"),
+            *("__init__", "processor", "host", "jobs", "job_log", "process"),
             *("ended_processes", "process_registry", "report_schedule"),
         },
         {"emit"},

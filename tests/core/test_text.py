@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.text import visible, without_secrets
+from otel_zernel.text import shown_url, visible, without_query, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,19 @@ def test_secrets_of_fragments_are_removed() -> None:
 def test_a_long_hostile_text_is_searched_at_once() -> None:
     text = "a-" * 200_000 + " ://"
     assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://host:4318/v1/metrics", "https://host:4318/v1/metrics"),
+        ("https://ada:secret@host/x?token=s3cret#f", "https://host/x?[REDACTED]"),
+        ("https://[bad/x?token=s3cret", "[REDACTED]"),
+    ],
+)
+def test_a_url_in_a_message_has_no_secret(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+def test_a_server_that_repeats_the_query_does_not_make_it_known() -> None:
+    assert without_query("no such token: k=s3cret", "https://host/x?k=s3cret") == "no such token: [REDACTED]"

@@ -25,7 +25,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
 
 from otel_zernel.batch import SIGNALS, Batch, Signal, count_log_records, count_points, count_spans
-from otel_zernel.batch.thin import count_encoded
+from otel_zernel.batch.pieces import PIECE, count_encoded
 from otel_zernel.errors import DecodeError
 from otel_zernel_receivers.otlp.grpc.fields import encode_field
 
@@ -64,6 +64,10 @@ LOGS = LogsData(
         )
     ]
 )
+
+LARGE = TracesData(
+    resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=[Span(name="span", end_time_unix_nano=9)] * 20_000)])]
+).SerializeToString()
 
 
 def test_every_kind_of_item_is_counted_as_by_the_full_parse() -> None:
@@ -119,9 +123,9 @@ def test_empty_metrics_are_bounded_and_points_are_not() -> None:
     many = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[Metric()] * 100_000)])])
     with pytest.raises(DecodeError, match="more than 100000 resources"):
         count_encoded("metrics", many.SerializeToString())
-    points = Metric(gauge=Gauge(data_points=[NumberDataPoint()] * 200_000))
+    points = Metric(gauge=Gauge(data_points=[NumberDataPoint()] * 120_000))
     one = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[points])])])
-    assert count_encoded("metrics", one.SerializeToString()) == 200_000
+    assert count_encoded("metrics", one.SerializeToString()) == 120_000
 
 
 @pytest.mark.parametrize(
@@ -152,3 +156,40 @@ def test_a_large_message_of_usual_parts_is_counted() -> None:
     data = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[metric])])])
     assert len(encoded := data.SerializeToString()) > 1 << 20
     assert count_encoded("metrics", encoded) == 30_000
+
+
+@pytest.mark.parametrize("text", ["", "x" * (PIECE + 5)])
+@pytest.mark.parametrize("number", [1, 20_000])
+def test_a_large_message_has_the_same_count_in_pieces_wherever_it_is_large(text: str, number: int) -> None:
+    """A piece ends between any two fields, on every level, and also around a field that is larger than a piece."""
+    point = NumberDataPoint(as_int=7, attributes=[KeyValue(key="k", value=AnyValue(string_value=text))])
+    small = NumberDataPoint(as_int=7, time_unix_nano=10**18)
+    metrics = [
+        Metric(name=text, gauge=Gauge(data_points=[point, *[small] * number])),
+        *[Metric(name="s", sum=Sum(data_points=[small, small]))] * number,
+        Metric(name="n"),
+    ]
+    scopes = [ScopeMetrics(metrics=metrics, schema_url=text), ScopeMetrics()]
+    data = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=scopes), *METRICS.resource_metrics])
+    assert count_encoded("metrics", data.SerializeToString()) == count_points(data)
+
+
+@pytest.mark.parametrize("cut", [1, 2, 300_000])
+def test_a_large_message_that_is_cut_off_is_refused(cut: int) -> None:
+    spans = [Span(name="span", start_time_unix_nano=10**18)] * 50_000
+    encoded = TracesData(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])]).SerializeToString()
+    assert count_encoded("traces", encoded) == 50_000
+    with pytest.raises(DecodeError):
+        count_encoded("traces", encoded[:-cut])
+
+
+@given(st.integers(0, 100_000), st.integers(0, 255))
+def test_a_changed_byte_in_a_large_message_never_changes_a_count_that_both_accept(place: int, value: int) -> None:
+    data = bytearray(LARGE)
+    data[place * 7919 % len(data)] = value
+    try:
+        full = count_spans(TracesData.FromString(bytes(data)))
+        thin = count_encoded("traces", bytes(data))
+    except Exception:  # noqa: BLE001  # any refusal of one of the parses
+        return
+    assert thin == full

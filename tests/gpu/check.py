@@ -14,10 +14,12 @@ from otel_zernel.testing import make_context
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.events import XidCounts
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable
-from otel_zernel_receivers.nvml.gpus.gpu import GpuRegistry, count_gpus, find_gpu
+from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry, count_gpus, find_gpu
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from tests.gpu.nvidia_smi import Comparison, compare
 
+UNIQUE = {"hw.id", "hw.serial_number"}
+"""These identify a single board, so the report does not show them."""
 REPORT = Path(__file__).parents[2] / "docs" / "gpu_check.txt"
 
 
@@ -44,14 +46,19 @@ def main(report: Path = REPORT) -> int:
 
 def measured(library: NvmlLibrary) -> tuple[str, list[Batch]]:
     """The XML of nvidia-smi, and the scrapes before and after it."""
+    gpus = found_gpus(library)
+    before = Batch.join([gpu.scrape() for gpu in gpus])
+    xml = subprocess.run(["nvidia-smi", "-q", "-x"], check=True, capture_output=True, text=True).stdout
+    return xml, [before, Batch.join([gpu.scrape() for gpu in gpus])]
+
+
+def found_gpus(library: NvmlLibrary) -> list[Gpu]:
+    """All GPUs, with all metrics enabled."""
     config = NvmlConfig.model_validate({"metrics": {name: {"enabled": True} for name in METRICS}})
     context = make_context(clock=SystemClock())
     registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
     found = (find_gpu(library, index, platform.node()) for index in range(count_gpus(library)))
-    gpus = [registry.create(library, one) for one in found if one]
-    before = Batch.join([gpu.scrape() for gpu in gpus])
-    xml = subprocess.run(["nvidia-smi", "-q", "-x"], check=True, capture_output=True, text=True).stdout
-    return xml, [before, Batch.join([gpu.scrape() for gpu in gpus])]
+    return [registry.create(library, one) for one in found if one]
 
 
 def table(comparisons: Iterable[Comparison]) -> Iterable[str]:
@@ -61,7 +68,10 @@ def table(comparisons: Iterable[Comparison]) -> Iterable[str]:
     yield f"{len(rows)} values, {differing} differ"
     for one in rows:
         verdict = "ok     " if one.agree else "DIFFERS"
-        yield f"{verdict} {one.gpu[:12]} {one.name}: {_cell(one.expected)} | {_cell(one.received)}"
+        cells = (_cell(one.expected), _cell(one.received))
+        if one.name in UNIQUE and one.agree:
+            cells = ("equal", "equal")
+        yield f"{verdict} {one.gpu[:12]} {one.name}: {' | '.join(cells)}"
 
 
 def _cell(value: float | str | None) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from otel_zernel.batch import Batch, points
-from tests.receivers.ebpf.watching import attributes_of, spans_of
+from tests.receivers.ebpf.watching import attributes_of, name_of, spans_of
 
 Quantities = Mapping[str, float]
 
@@ -42,6 +42,11 @@ class Row:
     recorded: float
     agree: bool
 
+    @property
+    def is_time(self) -> bool:
+        """Whether it is the time of a phase."""
+        return self.name.startswith("seconds")
+
 
 def recorded(batches: Iterable[Batch], pid: int) -> Quantities:
     """The quantities of a process in a collector's batches."""
@@ -54,7 +59,7 @@ def recorded(batches: Iterable[Batch], pid: int) -> Quantities:
             else:
                 summed[(_COUNTED | _SUMMED)[name].format(**attributes)] += number
         for span in spans_of(batch, pid):
-            summed[f"scopes, {span.name}"] += attributes_of(span)["zernel_interval"] in _SCOPES
+            summed[f"scopes, {name_of(span)}"] += attributes_of(span)["zernel_interval"] in _SCOPES
     for (quantity, _), number in last.items():
         summed[quantity] += number
     return summed

@@ -1,10 +1,10 @@
 """A training job that counts its own actions, for `make gpu-check`: plain PyTorch, on a GPU if it finds one.
 
-    python -m tests.gpu.training STEPS        # in the repository's folder; needs only PyTorch
+    python -m tests.gpu.training STEPS [profiled]    # in the repository's folder; needs only PyTorch
 
 Warms up, prints `ready` and waits for a line of input; trains, prints `trained` and waits for another line. Then it
-prints, as JSON, its actions between the two lines, with the names of quantities.py. torch.profiler, which uses CUPTI,
-counts the CUDA calls; the script counts everything else.
+prints, as JSON, its actions between the two lines, with the names of quantities.py. With `profiled`, torch.profiler,
+which uses CUPTI, counts the CUDA calls; the script counts everything else.
 """
 
 import json
@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from torch import distributed, nn
 from tests.gpu.profiler_trace import BETWEEN, count
 
 BATCH, WIDTH = 32, 512
+REPEATED = 20
+"""Passes of compiled code, and replays of a CUDA graph."""
 LOADING_S = 0.003
 """Seconds that loading a batch takes."""
 FREED, KEPT = 64 << 20, 32 << 20
@@ -53,6 +55,7 @@ class Job:
         self.model = nn.Sequential(*layers).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters())
         self.held: list[torch.Tensor] = []
+        self.graph: Any = None
         self.kept = [parameter.detach().clone() for parameter in self.model.parameters()]
 
     def train(self, steps: int) -> None:
@@ -61,8 +64,7 @@ class Job:
             with self.timed("gpu_compute"):
                 self.learn(inputs.to(self.device), labels.to(self.device))
             if distributed.is_initialized():
-                with self.timed("nccl_collective"):
-                    self.reduce()
+                self.reduce()
             with self.timed("optimizer_step"):
                 self.optimizer.step()
                 self.optimizer.zero_grad()
@@ -91,15 +93,19 @@ class Job:
         self.did["scopes, backward"] += 1
 
     def reduce(self) -> None:
-        """Reduces every gradient, waits for the result, and keeps a copy on the device."""
+        """Waits for the backward pass, reduces every gradient, waits for the result, and keeps a copy on the device."""
         gradients = [parameter.grad for parameter in self.model.parameters()]
-        for gradient in gradients:
-            distributed.all_reduce(gradient)
-            self.did["collectives, all_reduce"] += 1
-            self.did["bytes of collectives, all_reduce"] += gradient.nbytes
-        torch.cuda.synchronize()
-        for kept, gradient in zip(self.kept, gradients, strict=True):
-            kept.copy_(gradient)
+        with self.timed("gpu_compute"):
+            torch.cuda.synchronize()
+        with self.timed("nccl_collective"):
+            for gradient in gradients:
+                distributed.all_reduce(gradient)
+                self.did["collectives, all_reduce"] += 1
+                self.did["bytes of collectives, all_reduce"] += gradient.nbytes
+            torch.cuda.synchronize()
+        with self.timed("gpu_compute"):
+            for kept, gradient in zip(self.kept, gradients, strict=True):
+                kept.copy_(gradient)
 
     def allocate(self) -> None:
         """Allocates memory from CUDA, and frees a part of it."""
@@ -107,6 +113,22 @@ class Job:
         self.held.append(kept)
         del freed
         torch.cuda.empty_cache()
+
+    def compile_and_capture(self) -> None:
+        """Prepares code of torch.compile, whose kernels Triton launches, and a CUDA graph of two kernels."""
+        layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+        self.compiled = torch.compile(layers.to(self.device))
+        self.inputs = torch.randn(BATCH, WIDTH, device=self.device)
+        self.graph, numbers = torch.cuda.CUDAGraph(), torch.zeros(WIDTH, device=self.device)
+        with torch.cuda.graph(self.graph):
+            numbers.mul_(0.5).add_(1)
+
+    def run_compiled(self) -> None:
+        """Passes of the compiled code, forward and backward, and replays of the graph."""
+        for _ in range(REPEATED):
+            self.compiled(self.inputs).square().mean().backward()
+            self.did["scopes, backward"] += 1
+            self.graph.replay()
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -116,21 +138,24 @@ class Job:
         self.did[f"seconds, {phase}"] += time.perf_counter() - begin
 
 
-def main(steps: int) -> None:
+def main(steps: int, *, profiled: bool) -> None:
     """The whole job."""
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and distributed.is_nccl_available():
         distributed.init_process_group("nccl", store=distributed.HashStore(), rank=0, world_size=1)
     job = Job(device)
-    with profiled() as profile:
+    if profiled and device == "cuda":
+        job.compile_and_capture()
+    with profiler() if profiled else nullcontext() as profile:
         work(job, 3)
         job.did.clear()
         with torch.profiler.record_function(BETWEEN):
             print_and_wait("ready")
             work(job, steps)
             print_and_wait("trained")
-    print_line(json.dumps({"torch": torch.__version__, "gpu": gpu(), "did": {**job.did, **calls(profile)}}))
+    did = {**job.did, **(calls(profile) if profile else {})}
+    print_line(json.dumps({"torch": torch.__version__, "gpu": gpu(), "did": did}))
     if distributed.is_initialized():
         distributed.destroy_process_group()
 
@@ -139,14 +164,16 @@ def work(job: Job, steps: int) -> None:
     """The compared actions. Empties PyTorch's cache at the end, so that the next call allocates again."""
     held = torch.cuda.memory_reserved() if job.device == "cuda" else 0
     job.train(steps)
+    if job.graph:
+        job.run_compiled()
     if job.device == "cuda":
         job.allocate()
         torch.cuda.synchronize()
         job.did["memory at the end, bytes"] += torch.cuda.memory_reserved() - held
 
 
-def profiled() -> Any:
-    """A running torch.profiler, which loads CUPTI before the process is probed."""
+def profiler() -> Any:
+    """A torch.profiler, which loads CUPTI before the process is probed."""
     return torch.profiler.profile(activities=torch.profiler.supported_activities())
 
 
@@ -173,4 +200,4 @@ def print_and_wait(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), profiled="profiled" in sys.argv[2:])

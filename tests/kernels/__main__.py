@@ -11,8 +11,8 @@ from tests.kernels import report
 from tests.kernels.acceptance import FULL, SHORT
 from tests.kernels.campaign import Result, read, run
 from tests.kernels.catalogue import KERNELS, Kernel, named
-from tests.kernels.machine import BootFailed
-from tests.kernels.packages import CannotDownload
+from tests.kernels.debian.packages import CannotDownload
+from tests.kernels.emulator.machine import BootFailed
 
 HERE = "here"
 
@@ -41,10 +41,14 @@ def _try(kernel: Kernel, folder: Path, *, short: bool) -> bool:
         report.store(result)
     outcomes = ", ".join(f"{result.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
     print(f"{kernel.name}: Linux {result.release}, {', '.join(result.modes) or 'no mode works'}, {outcomes}", end=" ")
-    print(f"in {time.monotonic() - began:.0f} s; see {folder}")
+    print(f"in {time.monotonic() - began:.0f} s, {_boots(result)}; see {folder}")
     for failure in result.failures:
         print(f"  {failure}")
     return not result.failures
+
+
+def _boots(result: Result) -> str:
+    return "1 boot" if result.boots == 1 else f"{result.boots} boots, because the emulated machine stood still"
 
 
 def _run_here(kernel: Kernel, tests: tuple[str, ...], folder: Path) -> Result:

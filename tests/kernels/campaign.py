@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from tests.kernels.arm64_root import IN_ROOT, arm64_root
 from tests.kernels.catalogue import Architecture, Kernel
-from tests.kernels.machine import EmulatedMachine
-from tests.kernels.packages import unpacked_kernel
+from tests.kernels.debian.arm64_root import IN_ROOT, arm64_root
+from tests.kernels.debian.packages import unpacked_kernel
+from tests.kernels.emulator.machine import EmulatedMachine
 from tests.receivers.ebpf.standin import Prologue, compile_all
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 3 * 3600.0
+"""For all tests, on a busy machine."""
 _BUSYBOX = Path("bin/busybox")
 
 _SCRIPT = """
@@ -43,6 +44,8 @@ class Result:
     doctor: str
     tests: dict[str, str]
     """`passed`, `failed` or `skipped` by the name of the test."""
+    boots: int = 1
+    """More than 1 if the emulated machine stood still and was booted again."""
 
     @property
     def modes(self) -> list[str]:
@@ -76,6 +79,7 @@ def run(
     before: str = "",
     arguments: str = "",
     image: Path | None = None,
+    seconds: float = SECONDS,
 ) -> Result:
     """Boots a kernel and runs the tests.
 
@@ -97,14 +101,14 @@ def run(
         tests=shlex.join(tests if kernel.mode else ()),
         before=before,
     )
-    machine.run(script, results, SECONDS)
-    return read(kernel, results)
+    boots = machine.run(script, results, seconds)
+    return read(kernel, results, boots)
 
 
-def read(kernel: Kernel, results: Path) -> Result:
+def read(kernel: Kernel, results: Path, boots: int = 1) -> Result:
     """The result that a guest has written to the folder."""
     found = json.loads((results / "result.json").read_text())
-    return Result(kernel, found["kernel"], found["loads"], found["doctor"], found["tests"])
+    return Result(kernel, found["kernel"], found["loads"], found["doctor"], found["tests"], boots)
 
 
 def _pattern(kernel: Kernel) -> str:

@@ -24,10 +24,11 @@ receiver's tests. This page is generated from its results, which are in [kernels
 `ns per call` is the time that a probe adds to a call. An emulator is slower than a real processor: compare these times
 within a row only. Tests are skipped if they need PyTorch, or a mode that the kernel does not have. A row with about 20
 tests is a run of the short list, which `make test` also uses. [bpf/README.md](../bpf/README.md) explains which kernel
-needs which variant.
+needs which variant. `boots` is more than 1 if the emulated machine stood still and was booted again; tests that fail
+are not repeated.
 
-| kernel | architecture | modes that work | not counted | tests passed | failed | skipped | ns per call | date |
-|---|---|---|---|---|---|---|---|---|
+| kernel | architecture | modes that work | not counted | tests passed | failed | skipped | ns per call | boots | date |
+|---|---|---|---|---|---|---|---|---|---|
 """
 _NOTES = """
 ## Output of doctor on Linux {release}
@@ -93,6 +94,7 @@ def _row(stored: StoredResult) -> str:
         ", ".join(not_counted) or ("" if working else "all"),
         *map(result.count, ("passed", "failed", "skipped")),
         ", ".join(f"{name.partition('/')[0]} {load['call_ns']:,}" for name, load in working.items()),
+        result.boots,
         stored.date,
     )
     return f"| {' | '.join(map(str, cells))} |\n"

@@ -9,8 +9,9 @@ import json
 import re
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from otel_zernel.testing import until
 from tests.exporters.otlp.certificates import Authority
 from tests.reliability.odd_backends import NEVER, PERMANENT, Backends
 
+TABLE = Path(__file__).parents[2] / "docs/soak/backends.csv"
 ROWS, BATCH = 400, 20
 LARGEST_MIB = 400
 """Resident memory with 40 exporters. Without limits on answers, it is over 1 GiB."""
@@ -58,29 +60,35 @@ class Collector:
 
     def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
         self.process = process
-        self.largest = 0
-        """The largest resident memory that was seen, in MiB."""
+        self.memory: list[tuple[float, float]] = []
+        """Seconds since the start of the process, and its resident memory in MiB."""
         self.counts: dict[str, Counter[str]] = {}
         """Points by metric and exporter."""
+        self.rejected = Counter[str]()
+        """Points that the backend rejected in requests that it accepted, by exporter."""
         self._page = f"http://127.0.0.1:{port}/metrics"
 
     async def read(self) -> None:
         """Reads the metrics and the memory."""
-        self.largest = max(self.largest, psutil.Process(self.process.pid).memory_info().rss >> 20)
+        process = psutil.Process(self.process.pid)
+        self.memory.append((time.time() - process.create_time(), process.memory_info().rss / 2**20))
         async with httpx.AsyncClient(trust_env=False) as client:
             page = (await client.get(self._page, timeout=30)).text
-        self.counts = {}
+        self.counts, self.rejected = {}, Counter()
         for name, labels, value in re.findall(r"^(otelcol_\w+|zernel_\w+)\{(.*)\} (\S+)$", page, re.MULTILINE):
             if exporter := re.search(r'(?:exporter|otelcol_component_id|component)="(?:exporters::)?([^"]+)"', labels):
                 self.counts.setdefault(name, Counter())[exporter[1]] += round(float(value))
+                if 'reason="partial_success"' in labels:
+                    self.rejected[exporter[1]] += round(float(value))
+
+    @property
+    def largest(self) -> float:
+        """The largest resident memory that was seen, in MiB."""
+        return max(rss for _, rss in self.memory)
 
     def of(self, exporter: str, outcome: str) -> int:
         named = (count for name, count in self.counts.items() if name.startswith(f"otelcol_exporter_{outcome}_metric"))
         return sum(count[exporter] for count in named)
-
-    def rejected(self, exporter: str) -> int:
-        """Points that the backend rejected in requests that it accepted."""
-        return sum(count[exporter] for name, count in self.counts.items() if "dropped_items" in name)
 
     def settled(self, exporter: str) -> int:
         """Points that were sent or given up."""
@@ -109,9 +117,25 @@ async def wait_until_settled(collector: Collector, exporters: set[str]) -> None:
 
 @pytest.mark.timeout(240)
 async def test_every_point_for_every_odd_backend_is_sent_or_counted_or_queued(
-    tmp_path: Path, unused_tcp_port_factory: pytest.FixtureRequest
+    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
 ) -> None:
-    closed_port, port = unused_tcp_port_factory(), unused_tcp_port_factory()  # type: ignore[operator]
+    await campaign(tmp_path, unused_tcp_port_factory)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(240)
+async def test_the_memory_meanwhile_is_bounded_and_kept_for_the_documents(
+    tmp_path: Path, unused_tcp_port_factory: Callable[[], int]
+) -> None:
+    collector = await campaign(tmp_path, unused_tcp_port_factory)
+    rows = (f"{seconds:.1f},{rss:.1f}\n" for seconds, rss in collector.memory)
+    TABLE.parent.mkdir(exist_ok=True)
+    TABLE.write_text("seconds,rss_mib\n" + "".join(rows))
+
+
+async def campaign(tmp_path: Path, port_factory: Callable[[], int]) -> Collector:
+    """Runs all backends, and checks the counts of each."""
+    closed_port, port = port_factory(), port_factory()
     authority, backends = Authority(tmp_path), Backends()
     expired = authority.issue("localhost", expired=True).server_context()
     log = tmp_path / "log"
@@ -125,15 +149,16 @@ async def test_every_point_for_every_odd_backend_is_sent_or_counted_or_queued(
             collector.process.send_signal(signal.SIGTERM)
             await asyncio.wait_for(collector.process.wait(), 30)
     text = log.read_text()
-    sys.stdout.write(f"{report(collector, backends)}\nresident memory: {collector.largest} MiB at most\n")
+    sys.stdout.write(f"{report(collector, backends)}\nresident memory: {collector.largest:.0f} MiB at most\n")
     for exporter in backends.exporters.keys() - {kept}:
         check(exporter, collector, backends)
     assert collector.settled(kept) == 0
     for exporter in ("otlp_http/partial", "otlp_grpc/partial"):
-        assert collector.rejected(exporter) == ROWS // BATCH
+        assert collector.rejected[exporter] == ROWS // BATCH
     assert f"{kept} could not deliver {ROWS} metric points" in text
     assert collector.largest < LARGEST_MIB
     assert "Traceback" not in text
+    return collector
 
 
 def check(exporter: str, collector: Collector, backends: Backends) -> None:

@@ -10,11 +10,11 @@ from otel_zernel.authentication import AuthConfig
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
+from otel_zernel.text import shown_url
 from otel_zernel.types import Duration, PositiveDuration, Secret
 from otel_zernel_exporters.otlp.addresses import is_loopback
 from otel_zernel_exporters.otlp.credentials import PRINTABLE
 from otel_zernel_exporters.otlp.environment import HEADER_NAME, SIGNAL_ENDPOINTS, fill_in
-from otel_zernel_exporters.otlp.redaction import shown
 from otel_zernel_exporters.otlp.tls_config import TlsConfig
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:/@\s\[\]]+):\d{1,5}")
@@ -85,7 +85,7 @@ class OtlpGrpcConfig(OtlpConfig):
             raise ValueError("required: set the server to send to, for example localhost:4317")
         if not _URL.fullmatch(endpoint) and not _HOST_AND_PORT.fullmatch(endpoint) and not _TARGET.match(endpoint):
             raise ValueError(
-                f"{shown(endpoint)!r} is not a gRPC endpoint; write host:4317, http://host:4317 or https://host:4317"
+                f"{shown_url(endpoint)!r} is not a gRPC endpoint; write host:4317, http://host:4317 or https://host:4317"
             )
         return endpoint
 
@@ -180,7 +180,7 @@ class OtlpHttpConfig(OtlpConfig):
             return endpoint
         url = urlsplit(endpoint)
         if url.scheme not in {"http", "https"} or not url.hostname or url.port == 0:  # port: ValueError if too large
-            raise ValueError(f"{shown(endpoint)!r} is not a URL; write http://host:4318 or https://host:4318")
+            raise ValueError(f"{shown_url(endpoint)!r} is not a URL; write http://host:4318 or https://host:4318")
         if url.username or url.password:
             raise ValueError("the URL contains a password, which would be printed; use headers::authorization instead")
         return endpoint

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from otel_zernel.authentication import AuthConfig, ClientAuthenticator
+from otel_zernel.authentication import AuthConfig, ClientAuthenticator, client_authenticator
 from otel_zernel.component import Context
-from otel_zernel.errors import CannotStart, Retryable, ZernelError
+from otel_zernel.errors import Retryable, ZernelError
 
 PRINTABLE = re.compile(r"[\x20-\x7e]*")
 """Header values that both transports can carry."""
@@ -15,6 +15,7 @@ class Credentials:
     """Headers of an exporter's `auth::authenticator`. Without `auth` there are none."""
 
     def __init__(self, config: AuthConfig | None, context: Context) -> None:
+        self._config = config
         self._id = config.authenticator if config else None
         self._context = context
         self._authenticator: ClientAuthenticator | None = None
@@ -24,16 +25,8 @@ class Credentials:
 
         `unprotected`: others on the network can read the requests.
         """
-        if self._id is None:
-            return
-        found = self._context.extension(self._id)
-        if not isinstance(found, ClientAuthenticator) or not _has_headers(found):
-            raise CannotStart(
-                f"{self._context.path}::auth::authenticator: extension {self._id} cannot authenticate exporters; "
-                "use bearertokenauth, or basicauth with client_auth"
-            )
-        self._authenticator = found
-        if unprotected:
+        self._authenticator = client_authenticator(self._config, self._context, f"{self._context.path}::auth")
+        if self._authenticator and unprotected:
             self._context.logger.warning(
                 "The credentials of extension %s are sent without TLS, so others on the network can read them", self._id
             )
@@ -56,11 +49,3 @@ class Credentials:
         if self._id is None:
             return " (if the server requires credentials, set auth::authenticator or headers::authorization)"
         return f" (the server refused the credentials of extension {self._id})"
-
-
-def _has_headers(authenticator: ClientAuthenticator) -> bool:
-    """Whether the extension is configured for clients. Credentials that are only missing now may come later."""
-    try:
-        return bool(authenticator.headers())
-    except (OSError, ZernelError):
-        return True

@@ -11,7 +11,7 @@ from google.rpc.status_pb2 import Status
 
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
-from otel_zernel_exporters.otlp.redaction import shown, without_query
+from otel_zernel.text import shown_url, without_query
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
 from otel_zernel_exporters.otlp.waits import retry_after
 
@@ -85,9 +85,9 @@ class HttpAnswer:
     def failure(self, url: str, now_ns: int, advice: str) -> Retryable | Permanent:
         """The error of a request that was not accepted. `advice` ends the sentence if credentials were refused."""
         message = without_query(self._message(), url)
-        sentence = f"{shown(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
+        sentence = f"{shown_url(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
         if 300 <= self.status < 400:
-            target = f"; set the endpoint to {shown(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
+            target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
             return Permanent(f"{sentence}; redirects are not followed{target}")
         if self.status in _RETRYABLE:
             return Retryable(sentence, retry_after(self.retry_after, now_ns))

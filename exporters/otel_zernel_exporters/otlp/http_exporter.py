@@ -17,13 +17,14 @@ from otel_zernel import __version__
 from otel_zernel.batch import SIGNALS, Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Permanent, Retryable
+from otel_zernel.text import shown_url, without_query
 from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address, resolve
+from otel_zernel_exporters.otlp.clients import HttpClients
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.http_answer import CONTENT_TYPES, HttpAnswer, hide_location
-from otel_zernel_exporters.otlp.redaction import shown, without_query
 from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
-from otel_zernel_exporters.otlp.tls import Pem, TlsFiles, client_context, reload
+from otel_zernel_exporters.otlp.tls import Pem, TlsFiles, client_context
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
@@ -57,14 +58,12 @@ class OtlpHttpExporter(Exporter):
         self._resolve = resolve
         self._addresses: dict[str, Addresses] = {}
         """By URL, for hosts that are names. Empty if a proxy connects to them."""
-        self._ssl: SSLContext | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._fixed_headers = self._headers()
+        self._clients = HttpClients(self._connect)
 
     async def __aenter__(self) -> Self:
         self._credentials.open(unprotected=self.config.is_unprotected)
-        pem = await self._tls.read()
-        self._ssl = await asyncio.to_thread(client_context, pem, self.config.tls, self._setting)
-        self._client = self._connect(self._ssl)
+        await self._clients.renew(await self._security(await self._tls.read()))
         if not getproxies_environment().keys() & {"http", "https", "all"}:
             self._addresses = {url: found for url in self._urls() if (found := self._addresses_of(url))}
         return self
@@ -72,13 +71,11 @@ class OtlpHttpExporter(Exporter):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._client:
-            await self._client.aclose()
-            self._client = None
+        await self._clients.close()
 
     async def export(self, batch: Batch) -> None:
-        if self._ssl and (pem := await self._tls.changed()):
-            await asyncio.to_thread(self._reload, self._ssl, pem)
+        if pem := await self._tls.changed():
+            await self._reload(pem)
         for signal in signals_of(batch):
             await self._send(signal, batch)
 
@@ -86,7 +83,7 @@ class OtlpHttpExporter(Exporter):
         import httpx
 
         return httpx.AsyncClient(
-            headers=self._headers(),
+            headers=self._fixed_headers,
             verify=security,
             timeout=httpx.Timeout(None),  # the delivery applies the timeout
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
@@ -95,10 +92,16 @@ class OtlpHttpExporter(Exporter):
             trust_env=True,  # proxies from HTTPS_PROXY, HTTP_PROXY and NO_PROXY
         )
 
-    def _reload(self, security: SSLContext, pem: Pem) -> None:
-        """New connections present the new certificate and trust the new authorities; open ones do not change."""
+    async def _security(self, pem: Pem) -> SSLContext:
+        return await asyncio.to_thread(client_context, pem, self.config.tls, self._setting)
+
+    async def _reload(self, pem: Pem) -> None:
+        """The next requests use new connections. They present the new certificate and trust the new authorities only.
+
+        Running requests finish on the old ones.
+        """
         try:
-            reload(security, pem, self.config.tls, self._setting)
+            await self._clients.renew(await self._security(pem))
         except (CannotStart, OSError) as error:
             self.context.logger.warning("Cannot load the changed TLS files, the old ones stay in use: %s", error)
 
@@ -140,7 +143,7 @@ class OtlpHttpExporter(Exporter):
         try:
             places = await addresses.in_turn() if addresses else [None]
         except OSError as error:
-            raise Retryable(f"{shown(url)}: cannot resolve the host: {error.strerror}") from error
+            raise Retryable(f"{shown_url(url)}: cannot resolve the host: {error.strerror}") from error
         failed: httpx.TransportError | None = None
         for place in places:
             try:
@@ -150,30 +153,28 @@ class OtlpHttpExporter(Exporter):
                 if addresses and place:
                     addresses.fail(place)
             except httpx.TransportError as error:
-                raise Retryable(f"no answer from {shown(url)}: {_reason(error, url)}{_advice(error)}") from error
-        raise Retryable(f"no answer from {shown(url)}: {_reason(failed, url)}{_advice(failed)}") from failed
+                raise Retryable(f"no answer from {shown_url(url)}: {_reason(error, url)}{_advice(error)}") from error
+        raise Retryable(f"no answer from {shown_url(url)}: {_reason(failed, url)}{_advice(failed)}") from failed
 
     async def _post_to(self, place: str | None, url: str, body: bytes, connect_timeout: float | None) -> HttpAnswer:
         """Posts to one address of the host; without one, httpx resolves the host. Raises `httpx.TransportError`."""
         import httpx
 
-        client, target = self._open_client(), httpx.URL(url)
+        target = httpx.URL(url)
         headers, name = dict(self._credentials.headers()), self.config.tls.server_name_override
         if place:
-            headers.setdefault("host", client.headers.get("host", target.netloc.decode()))
+            headers.setdefault("host", self._fixed_headers.get("host", target.netloc.decode()))
             name = name or target.raw_host.decode()
             target = target.copy_with(host=place)
         extensions = {"sni_hostname": name} if name else {}
         timeout = httpx.Timeout(None, connect=connect_timeout)
-        async with client.stream(
-            "POST", target, content=body, headers=headers, extensions=extensions, timeout=timeout
-        ) as response:
+        async with (
+            self._clients.in_use() as client,
+            client.stream(
+                "POST", target, content=body, headers=headers, extensions=extensions, timeout=timeout
+            ) as response,
+        ):
             return await HttpAnswer.receive(response)
-
-    def _open_client(self) -> "httpx.AsyncClient":
-        if self._client is None:
-            raise Permanent("the exporter is not open")
-        return self._client
 
     async def _body(self, signal: OtlpSignal, batch: Batch) -> bytes:
         slow = self.config.encoding == "json" or len(signal.encode(batch)) > _MIB

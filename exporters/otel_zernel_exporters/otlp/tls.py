@@ -110,13 +110,6 @@ def client_context(pem: Pem, config: TlsConfig, setting: str) -> ssl.SSLContext:
     return context
 
 
-def reload(context: ssl.SSLContext, pem: Pem, config: TlsConfig, setting: str) -> None:
-    """Gives a context changed certificates. New connections use them. Raises `CannotStart` as `client_context` does."""
-    if pem.ca is not None:
-        context.load_verify_locations(cadata=_text(pem.ca))
-    _load_client_certificate(context, pem, config, setting)
-
-
 def _trusting(pem: Pem, config: TlsConfig, setting: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=None if pem.ca is None else _text(pem.ca))

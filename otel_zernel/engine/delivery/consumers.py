@@ -198,7 +198,7 @@ class Consumers:
         elif failure.expired:
             self._losses.expired(request.batch.counts)
         else:
-            self._losses.gave_up(request.batch, failure.error)
+            self._losses.gave_up(request.batch, failure.error, rejected=failure.rejected)
         request.acknowledge()
 
     def _lose_damaged(self, request: Request, error: DecodeError) -> None:

@@ -129,6 +129,12 @@ class Delivery:
             self.queue = self._memory_queue()
             self.queue.take_over(former)
 
+    def share_memory(self, max_bytes: int) -> None:
+        """Changes the limit of the batches in memory, unless the configuration sets it. Local exporters have none."""
+        if not self._local and not self._config.max_bytes:
+            self._max_bytes = max_bytes
+            self.queue.limit_memory(max_bytes)
+
     def dismiss(self) -> ItemCount:
         """Ends this delivery, because a reload removed its exporter. The result is counted as lost."""
         lost = self.undelivered()

@@ -48,40 +48,38 @@ class Losses:
         if due := self._overflow.add(count):
             self._logger.error("The sending queue is full: dropped %d items; other exporters are not affected", due)
 
-    def gave_up(self, batch: Batch, error: Exception) -> None:
-        """The exporter rejected the batch, or all attempts failed."""
-        self.items += batch.item_count
-        self._metrics.send_failed(batch)
+    def gave_up(self, batch: Batch, error: Exception, *, rejected: bool) -> None:
+        """The exporter rejected the batch, or all attempts within `max_elapsed_time` failed."""
+        self._not_sent(batch.counts, "rejected" if rejected else "retries_exhausted")
         self._logger.error("Dropped %s: %s", batch.counts, error)
 
     def abandoned(self, batch: Batch) -> None:
         """The collector stops, or a reload removes the exporter, while a batch without a queue is being sent."""
-        self.items += batch.item_count
-        self._metrics.send_failed(batch)
+        self._not_sent(batch.counts, "exporter_stopped")
         self._logger.error("Dropped %s: the exporter was stopped before they were delivered", batch.counts)
 
     def expired(self, counts: ItemCount) -> None:
         """A batch became older than `max_age`."""
-        self._lost_in_queue(counts, "expired")
+        self._not_sent(counts, "expired")
         if due := self._expiry.add(counts.total):
             self._logger.error("Dropped %d items that waited longer than max_age", due)
 
     def removed(self, counts: ItemCount) -> None:
         """A reload removed the exporter before the batches were delivered."""
         if counts.total:
-            self._lost_in_queue(counts, "exporter_removed")
+            self._not_sent(counts, "exporter_removed")
 
     def undecodable(self, counts: ItemCount, error: Exception) -> None:
         """A batch is not valid OTLP."""
-        self._lost_in_queue(counts, "undecodable")
+        self._not_sent(counts, "undecodable")
         self._logger.error("Dropped %s: the received bytes are not valid OTLP: %s", counts, error)
 
     def unreadable(self, counts: ItemCount, error: Exception) -> None:
         """The disk does not return a batch."""
-        self._lost_in_queue(counts, "unreadable")
+        self._not_sent(counts, "unreadable")
         self._logger.error("Dropped %s: the queue's storage cannot be read: %s", counts, error)
 
-    def _lost_in_queue(self, counts: ItemCount, reason: str) -> None:
+    def _not_sent(self, counts: ItemCount, reason: str) -> None:
         self.items += counts.total
         self._context.drop(counts.total, reason)
         self._metrics.send_failed.count(counts)

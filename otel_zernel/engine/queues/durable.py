@@ -4,12 +4,16 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.component import Context
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues.queue import Entry, Lease, Queue, counts_of, total
+from otel_zernel.engine.queues.read_ahead import ReadAhead
+from otel_zernel.engine.yielding import Yielder
 from otel_zernel.errors import CannotStart
+from otel_zernel.garbage import collection_deferred
 from otel_zernel.storage import Damage, DataLost, Journal, Record, Storage, StorageFailed, TooLarge
 
 CACHE = 64 << 20
@@ -49,26 +53,36 @@ class DurableQueue(Queue):
 
     def __init__(self, config: SendingQueueConfig, journal: Journal, context: Context, max_bytes: int) -> None:
         """`context` is the exporter's. `max_bytes` limits the batches that are held in memory although they are
-        stored."""
+        stored, and `CACHE` as well."""
         super().__init__(config, context.clock)
         self._config = config
         self._journal = journal
         self._logger = context.logger
         self._report = context.report
-        self._max_bytes = max_bytes
+        self._max_bytes = min(max_bytes, CACHE)
         self._cached: deque[Entry] = deque()
         """The newest entries, oldest first. Those that wait in memory are among them."""
-        self._leased: set[Entry] = set()
         self._unstored: dict[Entry, Batch] = {}
         """The entries that the disk did not take, oldest first."""
         self._unsafe: dict[Entry, asyncio.Future[None]] = {}
         """Entries that are neither stored nor settled, and the futures that their sources wait for."""
         self._storing_again: asyncio.Task[None] | None = None
-        self._reading_again: asyncio.Task[None] | None = None
-        for record in journal.records():
-            entry = self._entry_of(record)
-            self.size += entry.size
-            self._append(entry)
+        self._read_ahead = ReadAhead(journal, context, self._changed)
+        self._stored = ItemCount()
+        """The items of the entries that are on the disk, leased or not."""
+
+    async def restore(self) -> None:
+        """Adds the batches that the journal has. To be called once, before the queue is used.
+
+        There may be a million of them, so other tasks run meanwhile.
+        """
+        with collection_deferred(), Yielder() as yielder:
+            for record in self._journal.records():
+                entry = self._entry_of(record)
+                self.size += entry.size
+                self._stored = self._stored.plus(entry.counts)
+                self._append(entry)
+                await yielder.yield_if_due()
 
     @property
     def problem(self) -> str | None:
@@ -88,6 +102,11 @@ class DurableQueue(Queue):
         """Whether the batches that the disk does not have take too much memory. All others are freed in time."""
         return self.bytes > self._max_bytes
 
+    def limit_memory(self, max_bytes: int) -> None:
+        self._max_bytes = min(max_bytes, CACHE)
+        self._shed()
+        self._changed()
+
     def put(self, batch: Batch) -> asyncio.Future[None]:
         (signal,) = batch.signals
         held = Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal))
@@ -99,30 +118,23 @@ class DurableQueue(Queue):
         return safe
 
     def stored(self) -> ItemCount:
-        return total(entry for entry in (*self._waiting, *self._leased) if entry.record)
+        return self._stored
 
     def unsafe(self) -> ItemCount:
         """The items that neither the disk nor the exporter has."""
         return total(self._unsafe)
 
-    def remove(self, lease: Lease) -> None:
-        self._leased.discard(lease.entry)
-        super().remove(lease)
-
-    def put_back(self, lease: Lease) -> None:
-        self._leased.discard(lease.entry)
-        super().put_back(lease)
-
     async def close(self) -> None:
         """Finishes the appends and closes the journal. `unsafe_batches` has those that are not stored."""
-        self._stop_trying()
+        self._stop_storing()
+        await self._read_ahead.close()
         await self._journal.close()
         await asyncio.sleep(0)  # the callbacks of the last appends
-        self._stop_trying()
+        self._stop_storing()
 
-    def _stop_trying(self) -> None:
-        for task in filter(None, (self._storing_again, self._reading_again)):
-            task.cancel()
+    def _stop_storing(self) -> None:
+        if self._storing_again:
+            self._storing_again.cancel()
 
     def unsafe_batches(self) -> list[UnsafeBatch]:
         """The batches that neither the disk nor the exporter has, oldest first, when the queue is closed."""
@@ -154,6 +166,7 @@ class DurableQueue(Queue):
 
     def _store(self, entry: Entry, record: Record) -> None:
         entry.record, entry.time_ns = record, record.time_ns
+        self._stored = self._stored.plus(entry.counts)
         self._make_safe(entry)
 
     def _make_safe(self, entry: Entry) -> None:
@@ -203,45 +216,37 @@ class DurableQueue(Queue):
 
     def lease(self) -> Lease | None:
         lease = super().lease()
-        if lease:
-            self._leased.add(lease.entry)
         self._forget_gone()
         return lease
 
     def _load_oldest(self) -> bool:
-        """Reads the oldest entry from the disk, if it is not in memory. Entries whose data are gone are counted."""
-        while self._waiting and not self._reading_again:
+        """Whether the oldest entry is in memory. If not, it is being read. Entries whose data are gone are counted."""
+        while self._waiting:
             entry = self._waiting[0]
-            if entry.batch or self._load(entry):
+            if entry.batch:
                 return True
+            match self._read_ahead.take(entry):
+                case None:
+                    self._read_ahead.begin(takewhile(lambda one: not one.batch, self._waiting))
+                    return False
+                case DataLost() as error:
+                    self._lose_unreadable(self._pop(), error)
+                case batch:
+                    entry.batch = batch
+                    self.bytes += entry.bytes
         return False
 
-    def _load(self, entry: Entry) -> bool:
-        record = entry.record
-        assert record is not None  # noqa: S101  # an entry without a record has its batch
-        try:
-            entry.batch = Batch.of_signal(record.signal, self._journal.read(record), record.items)
-        except DataLost as error:
-            self._settle(self._pop())
-            if self._owner:
-                self._owner.unreadable(entry.counts, error)
-            return False
-        except StorageFailed as error:
-            self._logger.error("The queue's storage cannot be read now; trying again in %g s: %s", RETRY, error)
-            self._reading_again = asyncio.create_task(self._read_again(), name="reading again")
-            return False
-        self.bytes += entry.bytes
-        return True
-
-    async def _read_again(self) -> None:
-        await self._clock.sleep(RETRY)
-        self._reading_again = None
-        self._changed()
+    def _lose_unreadable(self, entry: Entry, error: DataLost) -> None:
+        self._settle(entry)
+        if self._owner:
+            self._owner.unreadable(entry.counts, error)
 
     def _settle(self, entry: Entry) -> None:
         self._unstored.pop(entry, None)
         self._make_safe(entry)
+        self._read_ahead.forget(entry)
         if entry.record:
+            self._stored = self._stored.minus(entry.counts)
             self._journal.remove(entry.record)
 
     def _forget_gone(self) -> None:
@@ -272,8 +277,9 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
     journal = await storage.journal(context.path)
     for damage in journal.damage:
         _report(damage, context)
-    queue = DurableQueue(config, journal, context, min(max_bytes or CACHE, CACHE))
-    if items := queue.waiting().total:
+    queue = DurableQueue(config, journal, context, max_bytes or CACHE)
+    await queue.restore()
+    if items := queue.stored().total:
         context.logger.info("The queue on the disk has %d items of an earlier run; they are delivered first.", items)
     return queue
 

@@ -36,6 +36,11 @@ class MemoryQueue(Queue):
     def has_room(self, batch: Batch) -> bool:
         return not self._holds_too_much and super().has_room(batch)
 
+    def limit_memory(self, max_bytes: int) -> None:
+        if self.max_bytes is not None:
+            self.max_bytes = max_bytes
+            self._changed()
+
     def put(self, batch: Batch) -> None:
         self._add(batch, self._clock.time_ns())
 
@@ -62,6 +67,7 @@ class MemoryQueue(Queue):
 
 def _compact(batch: Batch) -> Batch:
     """The batch without its parsed messages."""
-    return Batch.join(
-        Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in batch.signals
-    )
+    signals = batch.signals
+    if len(signals) == 1:
+        return Batch.of_signal(signals[0], batch.bytes_of(signals[0]), batch.count_of(signals[0]))
+    return Batch.join(Batch.of_signal(signal, batch.bytes_of(signal), batch.count_of(signal)) for signal in signals)

@@ -162,6 +162,10 @@ class Queue(ABC):
         self.bytes += entry.bytes if entry.batch else 0
         self._waiting.appendleft(entry)
 
+    def limit_memory(self, max_bytes: int) -> None:
+        """Changes the limit of `bytes`, if the queue has one."""
+        return
+
     def waiting(self) -> ItemCount:
         """The items of the entries that are not leased."""
         return total(self._waiting)

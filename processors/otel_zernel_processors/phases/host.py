@@ -1,5 +1,6 @@
 """One host: its processes, its GPUs, and its time."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from otel_zernel.otlp.points import key_values
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.scheduler import Task, scheduler_metrics
+from otel_zernel_processors.phases.emit.services import OWN_SERVICE
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.ended_processes import LINGER_NS, ProcessKey
 from otel_zernel_processors.phases.intake.host_clock import HostClock
@@ -22,7 +24,7 @@ from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProce
 from otel_zernel_processors.phases.process_registry import ProcessRegistry, key_of
 from otel_zernel_processors.phases.report_schedule import ReportSchedule
 from otel_zernel_processors.phases.results.gpus import HostGpus
-from otel_zernel_processors.phases.signals.rules import PhasePeriod
+from otel_zernel_processors.phases.signals.rules import PhasePeriod, uses_gpu
 
 
 class Host:
@@ -35,6 +37,8 @@ class Host:
         self._config = config
         self._context = context
         self._registry = ProcessRegistry(self._create, has_room)
+        self.reported: list[TrainingProcess] = []
+        """The processes in the last report: those that are followed, and those that ended before it."""
         self._ended: list[TrainingProcess] = []
         """Processes that ended since the last report."""
         self._gpus = HostGpus()
@@ -65,6 +69,8 @@ class Host:
     def add_spans(self, resource: Resource, spans: SpanInput) -> None:
         """Adds spans of one process."""
         key = key_of(resource)
+        if self._is_new_worker(key, resource, trains=spans.trains):
+            return
         process = self._registry.find_or_add(key, resource)
         if process is None:
             self._context.drop(spans.count, "late" if self._registry.ended.is_dead(key) else "max_processes")
@@ -122,10 +128,13 @@ class Host:
         """The reports on all processes and on the host at `now` (ns)."""
         yield from self.advance(now)
         yield from self._end_expired(now)
+        for worker in self._registry.dismiss_workers():
+            yield Batch(metrics=worker.series.end_all(now))
         for key in [key for key, process in self.processes.items() if process.is_over(now)]:
             yield from self._retire(key, now)
         ended, self._ended = self._ended, []
         followed = [one for one in (*self.processes.values(), *ended) if 0 < one.first_seen <= now]
+        self.reported = followed
         self._losses.keep_only({pid for pid, _ in self.processes})
         yield from self._share_out(followed, now - ns(self._config.idle_timeout))
         for process in followed:
@@ -148,13 +157,28 @@ class Host:
                 process.add_loss(period)
 
     def _add_point_of_process(self, point: InputPoint, pid: int) -> None:
-        _, created = key_of(point.resource)
-        process = self._registry.find_or_add((pid, created), point.resource)
+        key = (pid, key_of(point.resource)[1])
+        if math.isnan(point.value):
+            if ended := self._registry.find(key):
+                ended.end_level(point)
+            return
+        if self._is_new_worker(key, point.resource, trains=uses_gpu(point.name)):
+            return
+        process = self._registry.find_or_add(key, point.resource)
         if process is None:
             return
-        period = process.add_point(point, self._gpus.utilization(process.gpu))
+        period = process.add_point(point, self._gpus.utilization(process.gpu, point.time))
         if period and point.time - process.first_seen > ns(self._config.window):
             self._warn_of_rare_readings(period)
+
+    def _is_new_worker(self, key: ProcessKey, resource: Resource, *, trains: bool) -> bool:
+        """Whether the data is the first of a process that only serves one that trains. Such a process is not followed.
+
+        `trains`: whether this data shows that the process trains itself.
+        """
+        if trains or self._registry.find(key):
+            return False
+        return self._registry.trainer_of(resource) is not None
 
     def _warn_of_rare_readings(self, period: PhasePeriod) -> None:
         """Logs one warning if readings are less frequent than `signals.interval`.
@@ -201,7 +225,7 @@ class Host:
         tasks = [Task(process.is_ml, process.totals.phase, process.window) for process in processes]
         transitions = self._transitions + sum(process.totals.transitions.total() for process in processes)
         metrics = scheduler_metrics(tasks, transitions, self.clock.since, now)
-        resource = Resource(attributes=key_values({"host.name": self.name}))
+        resource = Resource(attributes=key_values({"host.name": self.name, "service.name": OWN_SERVICE}))
         ends = Batch(metrics=self._series.update(resource, metrics, now))
         if ends.point_count:
             yield ends

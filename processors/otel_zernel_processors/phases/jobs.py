@@ -1,75 +1,145 @@
-"""Jobs of several ranks: the verdicts on jobs with more than one rank at this collector."""
+"""Jobs: the processes that train together, and the verdicts on those with more than one rank at this collector."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
-from otel_zernel.otlp.points import key_values
+from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_processors.phases.config import PhasesConfig
 from otel_zernel_processors.phases.emit.job_report import job_metrics
 from otel_zernel_processors.phases.emit.metrics import metrics_data
+from otel_zernel_processors.phases.emit.services import is_named
+from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.process import TrainingProcess
-from otel_zernel_processors.phases.results.ranks import JobVerdict, JobVerdictTracker
+from otel_zernel_processors.phases.results.ranks import JobVerdictTracker
 
-Job = tuple[str, str]
-"""The resource attribute that names the job, and its value."""
+Ranks = Mapping[int, TrainingProcess]
+
+
+class Job(NamedTuple):
+    """The identity of a job."""
+
+    key: str
+    """The resource attribute that names it."""
+    value: str
 
 
 class Jobs:
-    """Groups processes by job and compares the ranks of each job."""
+    """Groups processes by job, compares the ranks of each job, and logs verdicts."""
 
     def __init__(self, config: PhasesConfig, context: Context) -> None:
         self._config = config
-        self._context = context
         self._trackers: dict[Job, JobVerdictTracker] = {}
+        self._log = JobLog(context.logger)
 
     def report(self, processes: Iterable[TrainingProcess], host: str, now: int) -> Iterator[Batch]:
         """The verdicts at `now` (ns) on the jobs whose last host this is: their other hosts have already reported."""
-        jobs: dict[Job, dict[int, TrainingProcess]] = {}
-        for process in processes:
-            job, rank = self._job_of(process), process.attributes.get("zernel.rank")
-            if job and isinstance(rank, int):
-                _add(jobs.setdefault(job, {}), rank, process)
+        processes = list(processes)
+        jobs = self._jobs_of(processes)
         self._trackers = {job: tracker for job, tracker in self._trackers.items() if job in jobs}
+        self._log.update({job.value: ranks for job, ranks in jobs.items()}, _single(processes, jobs))
+        self._log.log_processes(process for process in _single(processes, jobs) if process.identity.host == host)
         for job, ranks in sorted(jobs.items()):
-            if len(ranks) > 1 and max(process.identity.host for process in ranks.values()) == host:
-                yield self._report_job(job, ranks, now)
+            if max(process.identity.host for process in ranks.values()) == host:
+                self._log.log_ranks(job.value, ranks)
+                if len(ranks) > 1:
+                    yield self._report_job(job, ranks, now)
 
-    def _job_of(self, process: TrainingProcess) -> Job | None:
+    def _jobs_of(self, processes: Iterable[TrainingProcess]) -> dict[Job, Ranks]:
+        """The ranks of each job.
+
+        A job is what `job_by` names. Without a name it is the ranks that one launcher has started, if these are all
+        ranks of the job; else all ranks that have the same world size. If several launchers have started all ranks of
+        one name, each has a job of its own.
+        """
+        groups: defaultdict[Job, list[TrainingProcess]] = defaultdict(list)
+        for process in processes:
+            if _world_size(process) > 1 and isinstance(process.attributes.get("zernel.rank"), int):
+                groups[self._name_of(process)].append(process)
+        return {job: ranks for name, group in groups.items() for job, ranks in _split(name, group)}
+
+    def _name_of(self, process: TrainingProcess) -> Job:
         named = process.attributes
-        size = named.get("zernel.world_size", 1)
-        if not isinstance(size, int) or size < 2:
-            return None
-        return next(
-            ((key, str(named[key])) for key in self._config.job_by if key in named), ("zernel.world_size", str(size))
-        )
+        given = (Job(key, str(named[key])) for key in self._config.job_by if _names(key, named.get(key)))
+        return next(given, Job(_UNNAMED, str(_world_size(process))))
 
-    def _report_job(self, job: Job, ranks: Mapping[int, TrainingProcess], now: int) -> Batch:
+    def _report_job(self, job: Job, ranks: Ranks, now: int) -> Batch:
         tracker = self._trackers.setdefault(job, JobVerdictTracker(self._config.verdict))
         if tracker.update({rank: process.window for rank, process in ranks.items()}):
-            self._log(job, tracker.verdict)
-        resource = Resource(attributes=key_values(dict([job])))
+            self._log.log_comparison(job.value, tracker.verdict)
+        resource = Resource(attributes=key_values(_resource(job, ranks)))
         return Batch(metrics=metrics_data(resource, job_metrics(tracker.verdict, now)))
 
-    def _log(self, job: Job, verdict: JobVerdict) -> None:
-        if verdict.straggler is not None:
-            late = verdict.lateness_s[verdict.straggler]
-            self._context.logger.info(
-                "job %s: rank %d delays the other ranks: it is %.1f ms late in each step of %.1f ms",
-                *(job[1], verdict.straggler, late * 1e3, verdict.step_s * 1e3),
-            )
-        else:
-            self._context.logger.info(
-                "job %s is %s: every rank waits at least %.1f ms of a step of %.1f ms for collectives",
-                *(job[1], verdict.name, verdict.transfer_s * 1e3, verdict.step_s * 1e3),
-            )
+
+_UNNAMED = "zernel.world_size"
+"""Names a job that has no other name."""
+_LAUNCHER = "zernel.job.launcher"
+"""Names a job by the host and the pid of its launcher."""
 
 
-def _add(ranks: dict[int, TrainingProcess], rank: int, process: TrainingProcess) -> None:
-    """Adds a process. If several have one rank, the one that trains most counts: DataLoader workers inherit the rank of
-    their trainer, and a restarted job has the same ranks."""
-    other = ranks.get(rank)
-    if other is None or process.window.trained >= other.window.trained:
-        ranks[rank] = process
+def _names(key: str, value: object) -> bool:
+    return value is not None and (key != "service.name" or is_named(value))
+
+
+def _world_size(process: TrainingProcess) -> int:
+    size = process.attributes.get("zernel.world_size", 1)
+    return size if isinstance(size, int) else 1
+
+
+def _split(name: Job, group: Sequence[TrainingProcess]) -> Iterator[tuple[Job, Ranks]]:
+    """The jobs in a group of processes that have the same name, or none."""
+    launched = {} if _is_one_job(name, group) else _launched(group)
+    complete = {job: ranks for job, ranks in launched.items() if len(ranks) == _world_size(group[0])}
+    if len(complete) < (1 if name.key == _UNNAMED else 2):
+        complete = {}
+    for job, ranks in complete.items():
+        yield Job(_LAUNCHER, job), ranks
+    rest = [process for process in group if _launcher_of(process) not in complete]
+    if rest:
+        yield name, _by_rank(rest)
+
+
+def _is_one_job(name: Job, group: Sequence[TrainingProcess]) -> bool:
+    """Whether a name and different ranks leave no doubt."""
+    return name.key != _UNNAMED and len(_by_rank(group)) == len(group)
+
+
+def _launched(group: Iterable[TrainingProcess]) -> dict[str, Ranks]:
+    """The ranks that each launcher has started."""
+    of_launcher: defaultdict[str, list[TrainingProcess]] = defaultdict(list)
+    for process in group:
+        if launcher := _launcher_of(process):
+            of_launcher[launcher].append(process)
+    return {launcher: _by_rank(processes) for launcher, processes in of_launcher.items()}
+
+
+def _launcher_of(process: TrainingProcess) -> str:
+    """`HOST/PID` of the parent; empty if it is not known."""
+    parent = process.attributes.get("process.parent_pid")
+    return f"{process.identity.host}/{parent}" if parent else ""
+
+
+def _by_rank(processes: Iterable[TrainingProcess]) -> dict[int, TrainingProcess]:
+    """Of several processes with one rank, the one that trains most counts: a restarted job has the same ranks."""
+    ranks: dict[int, TrainingProcess] = {}
+    for process in processes:
+        rank = int(process.attributes["zernel.rank"])
+        if rank not in ranks or process.window.trained >= ranks[rank].window.trained:
+            ranks[rank] = process
+    return ranks
+
+
+def _single(processes: Iterable[TrainingProcess], jobs: Mapping[Job, Ranks]) -> list[TrainingProcess]:
+    """The processes that are no rank of a job."""
+    ranks = {id(process) for of_job in jobs.values() for process in of_job.values()}
+    return [process for process in processes if id(process) not in ranks]
+
+
+def _resource(job: Job, ranks: Ranks) -> Attributes:
+    """The name of the job and, if its ranks agree on it, its `service.name`."""
+    services = {str(process.attributes["service.name"]) for process in ranks.values()}
+    return {"service.name": services.pop() if len(services) == 1 else job.value, job.key: job.value}

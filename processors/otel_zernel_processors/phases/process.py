@@ -13,6 +13,7 @@ from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
+from otel_zernel_processors.phases.emit.services import with_service
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.emit.traces import TraceSampler, trace_batches
 from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING_MARKS, NVML, InputPoint, Scalars, scalars
@@ -21,7 +22,7 @@ from otel_zernel_processors.phases.intake.losses import LossPeriod
 from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuUsage
 from otel_zernel_processors.phases.results.gpus import GpuUser
 from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
-from otel_zernel_processors.phases.results.verdict import ADVICE, MARKS, VerdictTracker
+from otel_zernel_processors.phases.results.verdict import MARKS, Verdict, VerdictTracker
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader
 
@@ -48,8 +49,9 @@ class TrainingProcess:
 
     def __init__(self, identity: ProcessIdentity, resource: Resource, config: PhasesConfig, context: Context) -> None:
         self.identity = identity
-        self.resource = deepcopy(resource)  # later components may edit the batch
-        self.attributes: Scalars = scalars(resource.attributes)
+        self.resource = with_service(resource)  # a copy: later components may edit the batch
+        self.attributes: Scalars = scalars(self.resource.attributes)
+        self._received = deepcopy(resource)
         self.totals = Totals(round(config.window / config.interval))
         self.window = PhaseTotals()
         """The sums over the window at the last report."""
@@ -60,6 +62,8 @@ class TrainingProcess:
         self.ended = 0
         """When (ns) it ended; 0 if no span reports its end."""
         self.series = StalenessTracker()
+        self.has_new_verdict = False
+        """Whether the last report changed the verdict."""
         self._config = config
         self._context = context
         self._timeline = Timeline(ns(config.bridge), config.max_spans, context.drop)
@@ -78,6 +82,16 @@ class TrainingProcess:
         return self._timeline.has_scopes or self._signals.is_ml
 
     @property
+    def verdict(self) -> Verdict:
+        """The current verdict."""
+        return self._verdict.verdict
+
+    @property
+    def missing_marks(self) -> frozenset[str]:
+        """The marks that its PyTorch does not have; docs/spans.md lists them."""
+        return self._missing_marks
+
+    @property
     def gpu_user(self) -> GpuUser:
         """The process as a user of its GPU. Its share goes to the current source of phases."""
         return GpuUser(self.gpu, self._history, self._gpu_usage[self.totals.source])
@@ -88,8 +102,10 @@ class TrainingProcess:
 
     def update_resource(self, resource: Resource) -> None:
         """Replaces the resource: the rank, for example, is known only once the process has joined its job."""
-        if resource != self.resource:
-            self.resource, self.attributes = deepcopy(resource), scalars(resource.attributes)
+        if resource != self._received:
+            self._received = deepcopy(resource)
+            self.resource = with_service(resource)
+            self.attributes = scalars(self.resource.attributes)
             self.gpu = self.gpu or str(self.attributes.get("zernel.local_rank", ""))
 
     def add_intervals(self, intervals: Iterable[ThreadInterval]) -> None:
@@ -123,6 +139,10 @@ class TrainingProcess:
         self._history.add_period(*period)
         return period
 
+    def end_level(self, point: InputPoint) -> None:
+        """Ends a series of one of its gauges."""
+        self._signals.end_level(point)
+
     def advance(self, until: int) -> Iterator[None]:
         """Closes the steps that are complete by `until` (ns). Yields often, so that others get the event loop."""
         while self._timeline.is_behind(until):
@@ -142,8 +162,7 @@ class TrainingProcess:
     def report(self, now: int) -> Iterator[Batch]:
         """Ends an interval at `now` (ns): staleness points, metrics, and the traces of the chosen steps."""
         self.window = self.totals.close_interval()
-        if self._verdict.update(self.window, self._missing_marks):
-            self._log_verdict()
+        self.has_new_verdict = self._verdict.update(self.window, self._missing_marks)
         report = self._report()
         self._durations, self._reported = StepDurations(), now
         metrics = report.metrics(now)
@@ -168,15 +187,6 @@ class TrainingProcess:
             durations=self._durations,
             traced=self._sampler.pop_chosen() if self._sampler else [],
             verdict=self._verdict.verdict.name,
-        )
-
-    def _log_verdict(self) -> None:
-        name, evidence = self._verdict.verdict
-        values = ", ".join(f"{key} {value:.2f}" for key, value in evidence.items())
-        if name == "marks_missing":
-            values = f"missing: {', '.join(sorted(self._missing_marks))}"
-        self._context.logger.info(
-            "process %d on %s is %s: %s (%s)", self.identity.pid, self.identity.host, name, ADVICE[name], values
         )
 
     def _update_times(self, start: int, end: int) -> None:

@@ -42,6 +42,20 @@ class ProcessRegistry:
             process.update_resource(resource)
         return process
 
+    def trainer_of(self, resource: Resource) -> TrainingProcess | None:
+        """The followed process that the process with this resource would serve if it does not train itself: its parent,
+        if that trains. Ranks of a launcher do not serve it: a worker has its trainer's rank or none."""
+        named = scalars(resource.attributes)
+        parent = named.get("process.parent_pid")
+        found = self.find((parent, "")) if isinstance(parent, int) and parent else None
+        is_same_rank = found and named.get("zernel.rank") in (None, found.attributes.get("zernel.rank"))
+        return found if found and found.is_ml and is_same_rank else None
+
+    def dismiss_workers(self) -> list[TrainingProcess]:
+        """Removes the processes that only serve one that trains, and were added before that was known."""
+        served = {key: self.trainer_of(one.resource) for key, one in self.processes.items() if not one.is_ml}
+        return [self.processes.pop(key) for key, trainer in served.items() if trainer]
+
     def retire(self, key: ProcessKey, now: int) -> TrainingProcess:
         """Removes a process that has ended by `now` (ns)."""
         process = self.processes.pop(key)

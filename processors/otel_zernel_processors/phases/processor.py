@@ -81,10 +81,9 @@ class PhasesProcessor(Processor):
     def flush(self) -> Iterator[Batch]:
         """Closes all steps and makes the last reports."""
         yield from self._advance(lambda host: host.clock.now - self._lateness)
-        processes = self._processes()
         for host in sorted(self._hosts.values(), key=lambda host: host.name):
             yield from host.end()
-            yield from self._jobs.report(processes, host.name, host.clock.now)
+            yield from self._jobs.report(self._reported(), host.name, host.clock.now)
         self._hosts, self._here = {}, None
 
     def _read(self, spans: TracesData) -> Generator[Batch, None, OtherSpans | None]:
@@ -148,12 +147,13 @@ class PhasesProcessor(Processor):
         hosts = {host.name: host for host in self._hosts.values()}
         for due, name in sorted((due, name) for name, host in hosts.items() for due in host.due(watermark(host))):
             yield from hosts[name].report(due)
-            yield from self._jobs.report(self._processes(), name, due)
+            yield from self._jobs.report(self._reported(), name, due)
         for host in hosts.values():
             yield from host.advance(watermark(host))
 
-    def _processes(self) -> list[TrainingProcess]:
-        return [process for host in self._hosts.values() for process in host.processes.values()]
+    def _reported(self) -> list[TrainingProcess]:
+        """The processes in the last reports of all hosts."""
+        return [process for host in self._hosts.values() for process in host.reported]
 
 
 def _with_spans(batch: Batch, spans: OtherSpans) -> Batch | None:

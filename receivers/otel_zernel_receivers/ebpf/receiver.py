@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from otel_zernel.batch import Batch, Signal
+from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
 from otel_zernel.threads import run_in_thread
@@ -31,7 +31,7 @@ class EbpfReceiver(Receiver):
 
     Config = EbpfConfig
     stability = "alpha"
-    signals: ClassVar[frozenset[Signal]] = frozenset({"metrics", "traces"})
+    signals: ClassVar[frozenset[Signal]] = ALL_SIGNALS
 
     def __init__(self, config: EbpfConfig, context: Context, open_session: OpenSession | None = None) -> None:
         super().__init__(config, context)

@@ -1,7 +1,7 @@
 """A session: the BPF programs are loaded, and probes are on the libraries of the selected processes."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -13,6 +13,7 @@ from otel_zernel.otlp.points import Period
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.skipped import SkippedLog
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
@@ -24,7 +25,9 @@ from otel_zernel_receivers.ebpf.probes.loading import TIME_OFF_CPU, LoadedProbes
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
+from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
 
@@ -66,10 +69,14 @@ class Session:
         overhead = Overhead(config.max_overhead, loaded.cost.call_ns, loaded.cost.entry_ns)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
+        identities = self._identities
         self._metrics = MetricEncoder(
-            _layout(config), loaded.cost, self._identities.is_selected, self._staleness.add_series
+            _layout(config), loaded.cost, identities.is_selected, self._staleness.add_series, identities.service_of
         )
-        self._spans = SpanEncoder(self._identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
+        self._spans = SpanEncoder(identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
+        self._workers = WorkerUsage(loaded.tables.rows, identities.folder)
+        kills = OomKills(context.clock.monotonic)
+        self._ends = EndLog(identities, kills, context.logger, self._spans.offset_ns)
         self._number = 0
         self._since_ns = context.clock.time_ns()
 
@@ -90,10 +97,12 @@ class Session:
         """Scans the processes, and probes the libraries that they have mapped."""
         scan = self._scanner.scan()
         self._files.update(scan)
-        self._missing_marks = self._files.missing_marks(scan)
-        self._with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)
         self._frameworks.log(scan.processes)
         self._identities.note_scan(scan)
+        missing = self._files.missing_marks(scan)
+        self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}
+        with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)
+        self._with_operators = frozenset(self._identities.without_workers(with_operators))
         self._skipped.update(+(Counter(scan.skipped) + Counter({Reason.TOO_MANY_FILES: self._files.without_room})))
 
     @property
@@ -119,19 +128,22 @@ class Session:
         readings = self._tables.read()
         self._sampling.update(readings, coverage)
         self._count_losses(readings)
+        ends = self._ends.read(readings.events)
+        self._ends.log(ends)
         self._number += 1
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
         without_runs = Group.OPERATORS in coverage.shares
         missing = self._missing_with(Mark.OPERATORS) if without_runs else self._missing_marks
-        info = ReadingInfo(self._number, period, coverage, self._skipped.last, missing)
+        workers = self._workers.read()
+        info = ReadingInfo(self._number, period, coverage, self._skipped.last, missing, workers, ends)
         metrics = self._metrics.batches(readings, info)
         live = {process.pid for process in self.processes()} | missing.keys()
         staleness = self._staleness.due(live, self._since_ns)
         # A run that began before the probes were on again is emitted with the next reading.
         spans = self._spans_of(readings, without_runs=without_runs or self._was_without_runs)
         self._was_without_runs = without_runs
-        return EncodedReading(self._number, (*metrics, *spans, *staleness))
+        return EncodedReading(self._number, (*metrics, *spans, *self._records_of(ends), *staleness))
 
     def _missing_with(self, mark: Mark) -> dict[int, frozenset[Mark]]:
         """The missing marks, if the operators of no process are reported."""
@@ -152,6 +164,10 @@ class Session:
     def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
             yield self._spans.batch(readings.events, without_runs=without_runs)
+
+    def _records_of(self, ends: Sequence[ProcessEnd]) -> Iterator[Batch]:
+        if "logs" in self._context.signals and (records := self._ends.records(ends)):
+            yield records
 
 
 def _selection(config: EbpfConfig) -> Selection:

@@ -1,6 +1,8 @@
 """A storage in memory, which outlives its journals and fails on demand."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +26,10 @@ class Disk:
     gate: asyncio.Event | None = None
     """Appends wait for it."""
     reads: int = 0
+    read_gate: threading.Event | None = None
+    """Reads block until it is set."""
+    slowness: float = 0.0
+    """Seconds for which the listing of each record blocks."""
     damage: tuple[Damage, ...] = ()
 
 
@@ -54,6 +60,8 @@ class MemoryJournal(Journal):
 
     def read(self, record: Record) -> bytes:
         self.disk.reads += 1
+        if self.disk.read_gate and not self.disk.read_gate.wait(10):
+            raise AssertionError("the event loop waits for this read")
         if record.sequence in self.disk.broken:
             raise DataLost("wrong checksum")
         if self.disk.unreadable:
@@ -64,7 +72,9 @@ class MemoryJournal(Journal):
         del self.disk.data[record.sequence]
 
     def records(self) -> Iterator[Record]:
-        return iter([record for record, _ in self.disk.data.values()])
+        for record, _ in list(self.disk.data.values()):
+            time.sleep(self.disk.slowness)
+            yield record
 
     @property
     def problem(self) -> str | None:

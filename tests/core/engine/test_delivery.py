@@ -19,7 +19,7 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
-from tests.core.engine.wiring import RecordingQueue, requests_of
+from tests.core.engine.wiring import RecordingQueue, losses_of, requests_of
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 Counts = Callable[[str], int]
@@ -85,6 +85,7 @@ async def test_a_batch_is_given_up_after_max_elapsed_time_and_counted() -> None:
         assert 2 < sink.attempts < 10
         assert sink.context.clock.monotonic() <= 20
         assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
+        assert losses_of(sink) == {"retries_exhausted": 2}
 
 
 @pytest.mark.parametrize("error", [Permanent("never"), ValueError("a bug"), KeyError("a bug")])
@@ -97,6 +98,7 @@ async def test_a_permanent_failure_or_a_bug_costs_that_batch_only(error: Excepti
         await delivery.drain()
         assert (sink.attempts, values_of(sink.batches), delivery.lost) == (2, [2.0], 1)
         assert counted("otelcol_exporter_send_failed_metric_points") == 1
+        assert losses_of(sink) == {"rejected": 1}
 
 
 async def test_an_exporter_that_cancels_itself_costs_that_batch_only() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,11 +18,12 @@ from otel_zernel.component import Extension
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.queues import open_durable
+from otel_zernel.engine.yielding import LONGEST_SLICE
 from otel_zernel.errors import CannotStart, Permanent, Refused, Retryable
 from otel_zernel.storage import Damage
-from otel_zernel.testing import Dropped, FakeClock, make_context, until
+from otel_zernel.testing import FakeClock, make_context, until
 from tests.core.engine.journals import Disk, MemoryStorage
-from tests.core.engine.wiring import Counting, Wiring, wiring
+from tests.core.engine.wiring import Counting, Wiring, losses_of, other_tasks_run, wiring
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 NAME = "exporters::sink/0"
@@ -46,18 +48,13 @@ def is_down(it: Wiring) -> None:
     it.sinks[0].failures = [Retryable("down") for _ in range(10_000)]
 
 
-def losses_of(sink: Sink) -> dict[str, int]:
-    assert isinstance(sink.context.drop, Dropped)
-    return dict(sink.context.drop.counts)
-
-
 async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
     machine = Machine()
     async with machine.run() as (it, delivery):
         is_down(it)
         machine.disk.gate = asyncio.Event()
         emitting = asyncio.create_task(it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0)))
-        await asyncio.sleep(0.01)
+        await other_tasks_run()
         assert not emitting.done()
         assert delivery.undelivered() == ItemCount(points=1)
         machine.disk.gate.set()
@@ -155,6 +152,18 @@ async def test_a_backlog_is_read_from_the_disk_and_only_the_newest_batches_stay_
         assert (delivery.queue.bytes, machine.disk.data) == (0, {})
 
 
+async def test_a_smaller_limit_frees_the_memory_of_batches_that_are_on_the_disk() -> None:
+    context = make_context("exporters", "sink", extensions={"storage": MemoryStorage()})
+    queue = await open_durable(context, SendingQueueConfig.model_validate({"storage": "storage"}), None)
+    batch = batch_of(*map(float, range(100)))
+    for _ in range(10):
+        await queue.put(batch.copy())
+    assert queue.bytes == 10 * batch.byte_size
+    queue.limit_memory(3 * batch.byte_size)
+    assert (queue.bytes, queue.is_full) == (3 * batch.byte_size, False)
+    await queue.close()
+
+
 async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers_by_itself() -> None:
     machine = Machine()
     async with machine.run() as (it, delivery):
@@ -237,6 +246,72 @@ async def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing() -> None:
         await delivery.drain()
         assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
         assert (losses_of(it.sinks[0]), machine.disk.data) == ({}, {})
+
+
+async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> None:
+    machine = Machine()
+    await stored(machine, 20)
+    machine.disk.slowness = 2 * LONGEST_SLICE
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    async with machine.run() as (_, delivery):
+        counting.cancel()
+        assert delivery.stored() == ItemCount(points=20)
+        assert turns >= 19, "between each two slow records"
+
+
+async def test_other_tasks_run_while_a_stored_batch_is_read() -> None:
+    machine = Machine()
+    await stored(machine, 3)
+    machine.disk.read_gate = threading.Event()
+    async with machine.run() as (it, delivery):
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        await until(lambda: machine.disk.reads)
+        await emit(batch_of(3.0))  # the read still blocks
+        assert (it.sinks[0].attempts, delivery.stored()) == (0, ItemCount(points=4))
+        machine.disk.read_gate.set()
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [0.0, 1.0, 2.0, 3.0]
+        assert (delivery.stored(), machine.disk.data) == (ItemCount(), {})
+
+
+async def test_a_batch_that_expires_while_it_is_read_is_not_delivered() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(context=make_context("extensions", clock=clock))
+    config = SendingQueueConfig.model_validate({"storage": "storage", "max_age": "10s"})
+    context = make_context("exporters", "sink", clock=clock, extensions={"storage": storage})
+    disk = storage.disk("exporters::sink")
+    disk.read_gate = threading.Event()
+    queue = await open_durable(context, config, None)
+    await queue.put(batch_of(1.0))
+    await queue.close()
+    queue = await open_durable(context, config, None)
+    assert queue.lease() is None  # it is being read
+    clock.advance(11)
+    await queue.put(batch_of(2.0))
+    disk.read_gate.set()
+    await until(lambda: not queue._read_ahead._reading)
+    lease = queue.lease()
+    assert lease
+    assert values_of([lease.batch]) == [2.0]
+    lease.acknowledge()
+    assert (len(queue), queue.bytes, queue.stored(), disk.data) == (0, 0, ItemCount(), {})
+
+
+async def stored(machine: Machine, count: int) -> None:
+    """Leaves batches with the values 0, 1, 2, ... on the disk."""
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in range(count):
+            await emit(batch_of(float(value)))
 
 
 async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_delivered() -> None:

@@ -14,7 +14,7 @@ from otel_zernel.component import Insist, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.errors import Refused, Retryable
 from otel_zernel.testing import Dropped, FakeClock, until
-from tests.core.engine.wiring import Counting, Wiring, stage_of, wiring
+from tests.core.engine.wiring import Counting, Wiring, other_tasks_run, stage_of, wiring
 from tests.core.parts import Doubler, Keeper, Sink, batch_of, values_of
 
 DOWN = {"initial_interval": "1h", "max_elapsed_time": "0s"}
@@ -98,8 +98,7 @@ async def test_a_single_dead_exporter_holds_back_a_file_and_loses_nothing() -> N
                 await insist(batch_of(float(value)))
 
         reading = asyncio.create_task(read_file())
-        await until(lambda: counted("otelcol_receiver_refused_metric_points"))
-        await asyncio.sleep(0.05)
+        await until(lambda: counted("otelcol_receiver_refused_metric_points") and it.sinks[0].attempts >= 3)
         assert not reading.done()
         assert delivery.lost == 0
         it.sinks[0].failures.clear()
@@ -156,7 +155,7 @@ async def test_block_on_overflow_holds_the_source_back_for_all_exporters() -> No
         await until(lambda: it.sinks[1].attempts)
         await emit(batch_of(2.0))
         waiting = asyncio.create_task(emit(batch_of(3.0)))
-        await asyncio.sleep(0.02)
+        await other_tasks_run()
         assert not waiting.done()
         assert values_of(it.sinks[0].batches) == [1.0, 2.0]
         assert dead.lost == 0

@@ -11,7 +11,7 @@ from otel_zernel.engine.pipeline import FanOut
 from otel_zernel.errors import Permanent, Refused, Rejected
 from otel_zernel.telemetry import ReceiverMetrics
 from otel_zernel.testing import Dropped, FakeClock, until
-from tests.core.engine.wiring import stage_of, wiring
+from tests.core.engine.wiring import other_tasks_run, stage_of, wiring
 from tests.core.parts import Doubler, Keeper, Ticker, batch_of, values_of
 
 
@@ -62,7 +62,7 @@ async def test_block_on_overflow_waits_for_room_instead_of_refusing() -> None:
         await until(lambda: sink.attempts)
         await emit(batch_of(2.0))
         waiting = asyncio.create_task(emit(batch_of(3.0)))
-        await asyncio.sleep(0.01)
+        await other_tasks_run()
         assert not waiting.done()
         sink.gate.set()
         await waiting

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from otel_zernel.engine.process import _freeze_all
+from otel_zernel.garbage import freeze_all
 
 ROWS = ["timestamp,gpu_id,hostname,gpu_utilization"]
 ROWS += [f"2026-01-01T00:00:{second:02d}Z,0,node,{second}" for second in range(10)]
@@ -252,11 +252,11 @@ def test_a_reload_collects_the_objects_of_the_previous_service() -> None:
     earlier = Service()
     left = weakref.ref(earlier)
     try:
-        _freeze_all()
+        freeze_all()
         del earlier
         gc.collect()
         assert left() is not None, "frozen objects are excluded from this collection"
-        _freeze_all()
+        freeze_all()
         assert left() is None
     finally:
         gc.unfreeze()

@@ -9,10 +9,13 @@ from dataclasses import replace
 import pytest
 
 from otel_zernel.config.telemetry import TelemetrySettings
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.queues import MemoryQueue, memory_share
 from otel_zernel.engine.service import Patience
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
 from tests.core.engine.recording import RECORDED, Disks, RecordedSink, Recording, reloading
+from tests.core.engine.wiring import other_tasks_run
 from tests.core.parts import Parts, settings_of, values_of
 
 TEXT = """
@@ -81,6 +84,33 @@ async def test_an_exporter_with_another_endpoint_delivers_the_queue_of_the_old_o
         assert running.events() == ["leave exporters::sink", "enter exporters::sink"]
 
 
+async def test_every_queue_gets_its_share_of_the_memory_when_exporters_are_added_and_removed() -> None:
+    added = (("exporters: {", "exporters: {sink/c: , "), ("exporters: [sink/b]", "exporters: [sink/b, sink/c]"))
+    async with reloading(TEXT) as running:
+        delivery = running.service.graph.deliveries["sink"]
+        assert limit_of(delivery) == memory_share(2)
+        assert await running.reload(*added)
+        assert limit_of(delivery) == memory_share(3)
+        assert await running.reload(*((new, old) for old, new in added))
+        assert limit_of(delivery) == memory_share(2)
+        Recording.refusing = {"exporters::sink/c"}
+        assert not await running.reload(*added)
+        assert limit_of(delivery) == memory_share(2)
+
+
+async def test_a_memory_limit_that_the_user_sets_is_kept() -> None:
+    text = TEXT.replace("sink/b: {sending_queue: {", "sink/b: {sending_queue: {memory_limit_mib: 3, ")
+    async with reloading(text) as running:
+        added = (("exporters: {", "exporters: {sink/c: , "), ("exporters: [sink/b]", "exporters: [sink/b, sink/c]"))
+        assert await running.reload(*added)
+        assert limit_of(running.service.graph.deliveries["sink/b"]) == 3 << 20
+
+
+def limit_of(delivery: Delivery) -> int | None:
+    assert isinstance(delivery.queue, MemoryQueue)
+    return delivery.queue.max_bytes
+
+
 async def test_a_queue_that_shrinks_keeps_its_batches() -> None:
     async with reloading(TEXT.replace(QUEUE, QUEUE[:-1] + ", down: true, timeout: 0}")) as running:
         Recording.feed(1, 2, 3, 4)
@@ -108,7 +138,7 @@ async def test_a_running_export_ends_before_its_exporter_is_replaced_so_nothing_
         Recording.feed(1, 2)
         await until(lambda: sink.attempts)
         change = asyncio.create_task(running.reload((QUEUE, QUEUE[:-1] + ", endpoint: other}")))
-        await asyncio.sleep(0.02)
+        await other_tasks_run()
         assert not change.done()
         Recording.feed(3)
         sink.gate.set()
@@ -124,7 +154,7 @@ async def test_a_removed_exporter_delivers_its_queue_first() -> None:
         Recording.feed(1, 2, 3, receiver="feed/b")
         await until(lambda: sink.attempts)
         change = asyncio.create_task(running.reload(("exporters: [sink/b]", "exporters: [sink]")))
-        await asyncio.sleep(0.02)
+        await other_tasks_run()
         Recording.feed(7)
         await running.receives(7)
         sink.gate.set()
@@ -269,7 +299,7 @@ async def test_a_receiver_that_has_read_its_input_does_not_read_it_again() -> No
         await running.receives(1, 2, 3)
         assert await running.reload(("feed/b: }", "feed/b: {number: 1}}"))
         assert await running.reload(("exporters: [sink]}", "exporters: [sink, sink/b]}"))
-        await asyncio.sleep(0.02)
+        await other_tasks_run()
         assert running.received() == [1, 2, 3]
 
 
@@ -290,7 +320,7 @@ async def test_a_stop_during_a_reload_ends_the_drain_and_then_the_service() -> N
         Recording.feed(1, receiver="feed/b")
         await until(lambda: running.waiting("sink/b"))
         change = asyncio.create_task(running.reload(("exporters: [sink/b]", "exporters: [sink]")))
-        await asyncio.sleep(0.02)
+        await other_tasks_run()
         running.stop.set()
         await change
         assert running.task

@@ -12,7 +12,7 @@ from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel.engine.service import Outcome, Service
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, until
-from tests.core.engine.wiring import PIPELINE, settings_with, sink_of
+from tests.core.engine.wiring import PIPELINE, other_tasks_run, settings_with, sink_of
 from tests.core.parts import Sink, SinkConfig, Source, batch_of, settings_of, values_of
 
 
@@ -54,7 +54,7 @@ async def test_a_finite_run_ends_by_itself_with_all_data_delivered() -> None:
 async def test_without_exit_when_done_it_stays_up_after_the_last_receiver() -> None:
     async with running(PIPELINE) as (service, stop, task):
         await until(lambda: len(sink_of(service).batches) == 3)
-        await asyncio.sleep(0.01)
+        await other_tasks_run()
         assert not task.done()
         assert service.graph.health.up_since is not None
         stop.set()
@@ -87,7 +87,7 @@ async def test_stopping_delivers_queued_batches_within_the_shutdown_timeout() ->
         sink = sink_of(service)
         sink.gate = asyncio.Event()
         stop.set()
-        await asyncio.sleep(0.01)
+        await other_tasks_run()
         sink.gate.set()
         assert (await task).complete
 

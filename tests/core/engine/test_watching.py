@@ -12,17 +12,18 @@ class Files:
 
     def __init__(self, *looks: dict[str, str]) -> None:
         self.looks = list(looks)
+        self.looked = 0
         self.reported: list[list[str]] = []
 
     def changed(self) -> dict[str, str]:
+        self.looked += 1
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
 
 async def reported(*looks: dict[str, str]) -> list[list[str]]:
     files = Files(*looks)
     watching = asyncio.create_task(watch(files.changed, files.reported.append, FakeClock()))
-    await until(lambda: len(files.looks) == 1)
-    await asyncio.sleep(0.02)
+    await until(lambda: files.looked > len(looks) + 2)
     watching.cancel()
     with suppress(asyncio.CancelledError):
         await watching

@@ -20,7 +20,7 @@ from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
 from otel_zernel.engine.queues import Lease, MemoryQueue, Queue, Request
 from otel_zernel.engine.service import Service
 from otel_zernel.telemetry import Instruments
-from otel_zernel.testing import make_context
+from otel_zernel.testing import Dropped, make_context
 from tests.core.parts import LocalSink, Sink, SinkConfig, settings_of, values_of
 
 PIPELINE = """
@@ -130,3 +130,15 @@ def settings_with(
     settings = settings_of(text)
     object.__setattr__(getattr(settings, kind)[id_], "cls", cls)
     return settings
+
+
+def losses_of(sink: Sink) -> dict[str, int]:
+    """The items that were dropped, by reason."""
+    assert isinstance(sink.context.drop, Dropped)
+    return dict(sink.context.drop.counts)
+
+
+async def other_tasks_run() -> None:
+    """Returns when the other tasks have had enough turns to do all that needs no clock and no thread."""
+    for _ in range(100):
+        await asyncio.sleep(0)

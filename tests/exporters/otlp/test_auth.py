@@ -33,6 +33,14 @@ class Token(ClientAuthenticator):
         return {"authorization": self.value} if self.value else {}
 
 
+class ForServers(Token):
+    """An extension that is configured for receivers."""
+
+    @property
+    def cannot_add(self) -> str:
+        return "set client_auth"
+
+
 class Sink:
     """A server of one transport, and the exporter for it."""
 
@@ -120,8 +128,8 @@ async def test_an_extension_that_is_not_enabled_or_no_authenticator_stops_the_st
     place = "http://localhost:1" if transport == "http" else 1
     with pytest.raises(CannotStart, match="extension token is not enabled; add it to service::extensions"):
         await sink.exporter(place, None).__aenter__()
-    for other in (Extension(ComponentConfig(), make_context("extensions", "token")), Token("")):
-        with pytest.raises(CannotStart, match="extension token cannot authenticate exporters"):
+    for other in (Extension(ComponentConfig(), make_context("extensions", "token")), ForServers()):
+        with pytest.raises(CannotStart, match="auth::authenticator: extension token cannot add credentials: "):
             await sink.exporter(place, other).__aenter__()
 
 

@@ -257,8 +257,8 @@ async def test_cookies_are_neither_kept_nor_sent() -> None:
     async with exporting(sink) as exporter:
         for _ in range(51):
             await exporter.export(metrics_batch())
-        assert exporter._client is not None
-        assert len(exporter._client.cookies) == 0
+        async with exporter._clients.in_use() as client:
+            assert len(client.cookies) == 0
     assert not any("cookie" in request.headers for request in sink.requests)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ class SecureServer:
         self.clients: list[str] = []
         self.version: ssl.TLSVersion | None = None
         """The only version that it accepts."""
+        self.keeps_open = False
+        """Whether its connections over HTTP serve more than one request."""
         self._identity = identity
         self._client_ca = client_ca
 
@@ -58,6 +60,11 @@ class SecureServer:
         await reader.readexactly(int(length.partition(b":")[2]))
         subject = (writer.get_extra_info("peercert") or {}).get("subject", ())
         self.clients.append(next((value for ((name, value),) in subject if name == "commonName"), ""))
+        if self.keeps_open:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                await self._answer(reader, writer)
+            return
         writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
         await writer.drain()
         writer.close()
@@ -206,6 +213,29 @@ async def test_an_incomplete_certificate_leaves_the_old_one_in_use(
         await exporter.export(metrics_batch())
     assert server.clients == ["first"]
     assert "The changed TLS files are unusable, the old ones stay in use" in caplog.text
+
+
+@both
+async def test_an_authority_that_was_removed_from_the_file_is_trusted_no_more(
+    transport: str, authority: Authority, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other, trusted = Authority(tmp_path / "other"), tmp_path / "trusted.pem"
+    trusted.write_text(text_of(authority.ca_file))
+    clock = FakeClock()
+    context = make_context("exporters", f"otlp_{transport}", clock=clock)
+    tls = {"ca_file": str(trusted), "reload_interval": "1m"}
+    server = SecureServer(transport, authority.issue("localhost"))
+    server.keeps_open = True
+    async with server.serve() as endpoint, make_exporter(transport, endpoint, tls, context) as exporter:
+        await exporter.export(metrics_batch())
+        trusted.write_text(text_of(other.ca_file))
+        clock.advance(61)
+        with pytest.raises(Retryable, match=r"(?i)certificate"):
+            await exporter.export(metrics_batch())
+        trusted.write_text(text_of(other.ca_file) + text_of(authority.ca_file))
+        clock.advance(61)
+        await exporter.export(metrics_batch())
 
 
 def text_of(file: str) -> str:

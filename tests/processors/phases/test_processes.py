@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from otel_zernel.batch import Batch
+from otel_zernel_processors.phases.emit.services import with_service
 from tests.processors.phases.processing import dropped, feed, in_pieces, last, make, phases_of, run, state
 from tests.processors.phases.training import (
     MS,
@@ -167,7 +168,7 @@ def test_a_process_first_known_by_its_gpu_utilization_gets_its_own_resource_and_
         if any(metric.name == "zernel.phase.time" for metric in resource.scope_metrics[0].metrics)
     ]
     assert resources
-    assert all(resource == resource_of(100) for resource in resources)
+    assert all(resource == with_service(resource_of(100)) for resource in resources)
 
 
 def test_a_worker_with_the_rank_of_its_trainer_is_ignored() -> None:

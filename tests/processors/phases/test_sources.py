@@ -64,6 +64,17 @@ def time_of(batches: Iterable[Batch]) -> dict[tuple[str, ...], float]:
     }
 
 
+def fractions_of(batches: Iterable[Batch]) -> dict[str, float]:
+    """The last fraction of each phase."""
+    return {str(about["zernel.phase"]): value for about, value in values_of(batches, "zernel.phase.fraction")}
+
+
+def test_the_start_of_a_job_by_signals_is_not_in_the_fractions_of_its_steps() -> None:
+    trained = batch_of(Loop(5000).steps(100).load().spans)
+    alone = fractions_of(run(trained.copy(), interval="1s"))
+    assert fractions_of(run(*counters(100), trained, interval="1s")) == pytest.approx(alone)
+
+
 def test_time_by_signals_before_the_first_scopes_counts_once() -> None:
     first = Loop(now=3000).load(1500).steps(20).load()
     processor = make()

@@ -6,6 +6,7 @@ from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    DataPointFlags,
     Gauge,
     Metric,
     MetricsData,
@@ -32,7 +33,10 @@ NAMES = {
 def dotted(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
     """Names in the form of OpenTelemetry: `process_pid` becomes `process.pid`, `world_size` stays."""
     return {
-        name.replace("_", ".").replace("world.size", "world_size").replace("local.rank", "local_rank"): value
+        name.replace("_", ".")
+        .replace("world.size", "world_size")
+        .replace("local.rank", "local_rank")
+        .replace("parent.pid", "parent_pid"): value
         for name, value in attributes.items()
     }
 
@@ -134,3 +138,12 @@ def gauge_batch(name: str, values: Iterable[tuple[float, float]], **attributes: 
     resource = Resource(attributes=key_values({"host.name": "node"}))
     scope = ScopeMetrics(metrics=[metric])
     return Batch(metrics=MetricsData(resource_metrics=[ResourceMetrics(resource=resource, scope_metrics=[scope])]))
+
+
+def points_without_value(name: str, at: float, **attributes: AttributeValue) -> Batch:
+    """A batch with a staleness point of a gauge, `at` ms since START."""
+    batch = gauge_batch(name, [(at, 0.0)], **attributes)
+    point = batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0]
+    point.ClearField("as_double")
+    point.flags = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+    return batch

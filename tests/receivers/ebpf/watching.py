@@ -199,6 +199,11 @@ def _all_spans_of(batch: Batch, pid: int) -> list[Span]:
     ]
 
 
+def name_of(span: Span) -> str:
+    """The name of a span, or of the program's own scope that it stands for."""
+    return str(attributes_of(span).get("zernel_scope_name", span.name))
+
+
 def attributes_of(point: HistogramDataPoint | NumberDataPoint | Span | Resource) -> dict[str, object]:
     """The attributes of a point, span or resource, `_` for `.` in their names."""
     return {

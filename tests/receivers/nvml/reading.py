@@ -6,6 +6,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
 from otel_zernel.batch import Batch, points
+from otel_zernel.otlp.staleness import has_no_value
 
 
 def lines(batch: Batch) -> Iterator[str]:
@@ -29,6 +30,17 @@ def values(batch: Batch, name: str) -> dict[str, float]:
         _attributes([one for one in point.attributes if one.key != "hw.id"]): point.as_double
         for metric in metrics(batch, name)
         for point in points(metric)
+        if not has_no_value(point)
+    }
+
+
+def ended(batch: Batch, name: str) -> set[str]:
+    """The series of a metric that end in the batch, by their attributes without `hw.id`."""
+    return {
+        _attributes([one for one in point.attributes if one.key != "hw.id"])
+        for metric in metrics(batch, name)
+        for point in points(metric)
+        if has_no_value(point)
     }
 
 

@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from otel_zernel.batch import Signal
 from otel_zernel.clock import Clock
+from otel_zernel.garbage import collection_deferred
 from otel_zernel.storage import Damage, Journal, Record, StorageFailed
 from otel_zernel.threads import run_in_thread
 from otel_zernel_extensions.file_storage.disk import Disk
@@ -39,11 +40,16 @@ class FileJournal(Journal):
     """A journal in a folder of its own, with a thread of its own."""
 
     def __init__(
-        self, writer: JournalWriter, found: Sequence[StoredRecord], damage: tuple[Damage, ...], clock: Clock, name: str
+        self,
+        writer: JournalWriter,
+        found: dict[int, StoredRecord],
+        damage: tuple[Damage, ...],
+        clock: Clock,
+        name: str,
     ) -> None:
-        """Use `open`. `name` is that of the thread."""
+        """Use `open`. `found` has the stored records by sequence, oldest first. `name` is that of the thread."""
         self.damage = damage
-        self._found = {record.sequence: record for record in found}
+        self._found = found
         self._writer = writer
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -61,7 +67,9 @@ class FileJournal(Journal):
         cls, folder: Path, clock: Clock, limits: JournalLimits | None = None, disk: Disk | None = None
     ) -> Self:
         """Opens or creates the journal. Raises `OSError` and `UnknownVersion`."""
-        writer, found, damage = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or JournalLimits()))
+        with collection_deferred():
+            prepared = await run_in_thread(lambda: _prepare(folder, disk or Disk(), limits or JournalLimits()))
+        writer, found, damage = prepared
         journal = cls(writer, found, damage, clock, f"journal {folder.stem}")
         journal._thread.start()
         return journal
@@ -159,12 +167,12 @@ class FileJournal(Journal):
 
 def _prepare(
     folder: Path, disk: Disk, limits: JournalLimits
-) -> tuple[JournalWriter, list[StoredRecord], tuple[Damage, ...]]:
+) -> tuple[JournalWriter, dict[int, StoredRecord], tuple[Damage, ...]]:
     """Blocks while it reads all segments."""
     recovered = recover(folder, disk)
     writer = JournalWriter(folder, recovered, disk, limits)
     writer.start(recovered)
-    return writer, recovered.records, recovered.damage
+    return writer, {record.sequence: record for record in recovered.records}, recovered.damage
 
 
 def _stored(record: Record) -> StoredRecord:

@@ -31,6 +31,8 @@ READING = "zernel.reading.sequence"
 """One point comes with every reading of the receiver's counters."""
 MISSING_MARKS = "zernel.ebpf.missing_marks"
 """Functions that phases are made of and that a process's PyTorch does not have; docs/spans.md lists them."""
+_LEVELS = frozenset({"zernel.gpu.process.utilization", "hw.gpu.utilization"})
+"""Gauges whose staleness points matter: without them, their last value would still count for a while."""
 _KNOWN = KERNEL | NVML | GPU | {LOSSES, READING, MISSING_MARKS}
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
@@ -50,6 +52,7 @@ class InputPoint(NamedTuple):
     time: int
     """ns since 1970."""
     value: float
+    """NaN for the end of a series of levels."""
     host: str
     pid: int | None
     gpu: str
@@ -62,7 +65,10 @@ class InputPoint(NamedTuple):
 
 
 def input_points(metrics: MetricsData) -> Iterator[InputPoint]:
-    """The points of the metrics that phases use. Points without a recorded or finite value are skipped."""
+    """The points of the metrics that phases use. Points without a recorded or finite value are skipped.
+
+    Staleness points of the GPU's levels are not: their value is NaN.
+    """
     for resource in metrics.resource_metrics:
         named = None
         for scope in resource.scope_metrics:
@@ -88,7 +94,7 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
     for point in points(metric):
         named = {**of_resource, **scalars(point.attributes)}
         of_whole_gpu = named.get("zernel.gpu.engine", "") in _ENGINES and named.get("hw.gpu.task", "") in _TASKS
-        value = _value(point)
+        value = math.nan if metric.name in _LEVELS and has_no_value(point) else _value(point)
         if value is None or not of_whole_gpu:
             continue
         pid, index = named.get("process.pid"), named.get("zernel.gpu.index", "")

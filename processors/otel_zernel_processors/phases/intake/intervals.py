@@ -15,6 +15,10 @@ WORK = frozenset({"backward", "optimizer"})
 
 _PROCESS = "process"
 """The value of `zernel.interval` for the span that covers a whole process."""
+_LIVES = frozenset({_PROCESS, "worker"})
+"""The values for spans of a whole process or worker. They pass, so that backends show how each one ended."""
+_TRAINING = frozenset({"data_loading", "optimizer", "backward", "collective"})
+"""Kinds that only processes that train have."""
 _ENDS = frozenset({"exit", "signal"})
 """The values of `zernel.process.end` after which the process is gone. After `exec` it runs another program."""
 _WITH_MORE = frozenset({"collective", _PROCESS})
@@ -56,7 +60,12 @@ class SpanInput:
     count: int = 0
     """Number of spans with the attribute `zernel.interval`."""
     others: list[Span] = field(default_factory=list)
-    """The spans without it."""
+    """The spans that pass: those without it, and the ends of processes and workers."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the spans show that the process loads data or trains."""
+        return any(one.kind in _TRAINING for one in self.intervals)
 
 
 def read_spans(spans: Sequence[Span]) -> SpanInput:
@@ -66,14 +75,16 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
         kind, thread, source, end = _attributes_of(span)
         if kind is None:
             read.others.append(span)
-        elif kind == _PROCESS:
-            if end in _ENDS:
+        elif kind in _LIVES:
+            read.count += 1
+            read.others.append(span)
+            if kind == _PROCESS and end in _ENDS:
                 read.process_end = max(read.process_end, span.end_time_unix_nano)
         elif interval := _interval(span, kind, thread, source):
             read.intervals.append(interval)
         else:
             read.invalid += 1
-    read.count = len(spans) - len(read.others)
+    read.count += len(spans) - len(read.others)
     return read
 
 

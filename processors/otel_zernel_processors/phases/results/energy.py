@@ -1,5 +1,6 @@
 """Divides the energy and the idle time of a GPU among the phases of its processes."""
 
+import math
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.scopes.attribution import PHASE_OF, Segment, segments_after
+from otel_zernel_processors.phases.signals.levels import Level
 
 _LONGEST = 60_000_000_000
 """If two samples are further apart (ns), the time between them is skipped."""
@@ -88,13 +90,16 @@ class GpuEnergy:
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, float]] = {}
         self._samples: deque[GpuSample] = deque(maxlen=_SAMPLES)
-        self.utilization: float | None = None
-        """The latest value, 0 to 1; None if there was none."""
+        self.utilization = Level()
+        """0 to 1."""
 
     def read(self, point: InputPoint) -> None:
         """Adds a point of the GPU."""
         if point.name == "hw.gpu.utilization":
-            self.utilization = point.value
+            self.utilization.set(point.time, point.value)
+        if math.isnan(point.value):
+            self._last.pop(point.name, None)
+            return
         if point.name == "hw.power" and "hw.energy" in self._last:
             return
         before, self._last[point.name] = self._last.get(point.name), (point.time, point.value)

@@ -31,10 +31,10 @@ class HostGpus:
         if point.gpu in self._gpus or (point.gpu and len(self._gpus) < _GPUS):
             self._gpus.setdefault(point.gpu, GpuEnergy()).read(point)
 
-    def utilization(self, index: str) -> float:
-        """The latest utilization of a GPU, 0 to 1; 0 if unknown."""
+    def utilization(self, index: str, now: int) -> float:
+        """The utilization of a GPU at `now` (ns), 0 to 1; 0 if unknown."""
         gpu = self._gpus.get(self._known(index))
-        return (gpu.utilization if gpu else None) or 0.0
+        return (gpu.utilization.at(now) if gpu else None) or 0.0
 
     def share_out(self, users: Iterable[GpuUser], at_latest: int) -> Iterator[None]:
         """Divides what each GPU used among its users; see `GpuEnergy.share_out`."""

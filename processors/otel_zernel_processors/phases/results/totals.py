@@ -71,6 +71,8 @@ class Totals:
 
     def add_step(self, closed: ClosedStep) -> None:
         """Adds a step by scopes. Time that signals have already counted is not counted again."""
+        if self.source == "signals":
+            self._forget_signals()
         step, attribution = closed.step, closed.attribution
         self._add_segments(closed)
         self._counted_until = max(self._counted_until, step.end)
@@ -95,6 +97,11 @@ class Totals:
         self._window.append(self._interval)
         self._interval = PhaseTotals()
         return sum_of(self._window)
+
+    def _forget_signals(self) -> None:
+        """Empties the window: a job's start, which signals have evaluated, must not decide the verdict on its steps."""
+        self._window.clear()
+        self._interval = PhaseTotals()
 
     def _add_segments(self, closed: ClosedStep) -> None:
         spent: dict[str, int] = {}

@@ -10,9 +10,10 @@ from typing import NamedTuple
 from otel_zernel_processors.phases.config import SignalsConfig, ns
 from otel_zernel_processors.phases.intake.inputs import InputPoint
 from otel_zernel_processors.phases.signals.debounce import Debounce
+from otel_zernel_processors.phases.signals.levels import Level
 
 _GAUGES = frozenset({"zernel.gpu.process.utilization", "zernel.process.cpu.burst"})
-"""Metrics whose last value counts. For all others the increase counts."""
+"""Metrics whose last value counts, while it is valid. For all others the increase counts."""
 
 
 class PhasePeriod(NamedTuple):
@@ -42,6 +43,11 @@ class Signals:
     """Whether the process has ever waited for the GPU."""
 
 
+def uses_gpu(name: str) -> bool:
+    """Whether a process that has this metric uses CUDA or NCCL."""
+    return name.startswith(("zernel.cuda.", "zernel.nccl.", "zernel.gpu."))
+
+
 def phase_by_rules(signals: Signals, limits: SignalsConfig) -> str:
     """The phase by the seven rules."""
     if not signals.is_ml:
@@ -69,8 +75,10 @@ class SignalReader:
     def __init__(self, config: SignalsConfig) -> None:
         self._config = config
         self._phase = Debounce(config.stability, "unknown")
-        self._values: dict[str, float] = {}
-        """The last value of gauges, the running total of all others."""
+        self._levels: defaultdict[str, Level] = defaultdict(Level)
+        """The gauges."""
+        self._totals: dict[str, float] = {}
+        """The running totals of all others."""
         self._increases: defaultdict[str, float] = defaultdict(float)
         """Since the last evaluation."""
         self._names: set[str] = set()
@@ -84,7 +92,7 @@ class SignalReader:
     @property
     def is_ml(self) -> bool:
         """Whether the process has ever used CUDA or NCCL."""
-        return any(name.startswith(("zernel.cuda.", "zernel.nccl.", "zernel.gpu.")) for name in self._names)
+        return any(map(uses_gpu, self._names))
 
     def read(self, point: InputPoint, gpu: float) -> PhasePeriod | None:
         """Adds a point of the process; returns the period that it completes, if any.
@@ -100,16 +108,20 @@ class SignalReader:
             self._now = point.time
         self._names.add(point.name)
         if point.name in _GAUGES:
-            self._values[point.name] = point.value
+            self._levels[point.name].set(point.time, point.value)
         else:
             self._add_increase(point)
         return period
 
+    def end_level(self, point: InputPoint) -> None:
+        """Ends the series of a gauge: its level is unknown from then on."""
+        self._levels[point.name].set(point.time, point.value)
+
     def _add_increase(self, point: InputPoint) -> None:
-        before = self._values.get(point.name, 0.0 if point.delta else point.value)
+        before = self._totals.get(point.name, 0.0 if point.delta else point.value)
         total = before + point.value if point.delta else point.value
         self._increases[point.name] += max(total - before, 0.0)
-        self._values[point.name] = total
+        self._totals[point.name] = total
 
     def _evaluate(self, gpu: float) -> PhasePeriod:
         """Gives the time since the last evaluation to the phase so far, then evaluates the rules for the time after."""
@@ -126,7 +138,10 @@ class SignalReader:
             nccl_active=self._increases["zernel.nccl.collective.duration"] > 0,
             futex_waits=int(self._increases["zernel.distributed.sync.wait"]),
             io_wait=min(self._increases["zernel.process.io.wait"] / elapsed_s, 1.0),
-            gpu=self._values.get("zernel.gpu.process.utilization", gpu),
-            cpu_burst_ns=ns(self._values.get("zernel.process.cpu.burst", 0.0)),
-            gpu_synced=self._values.get("zernel.cuda.sync.wait", 0.0) > 0,
+            gpu=gpu if (own := self._level("zernel.gpu.process.utilization")) is None else own,
+            cpu_burst_ns=ns(self._level("zernel.process.cpu.burst") or 0.0),
+            gpu_synced=self._totals.get("zernel.cuda.sync.wait", 0.0) > 0,
         )
+
+    def _level(self, name: str) -> float | None:
+        return self._levels[name].at(self._now)

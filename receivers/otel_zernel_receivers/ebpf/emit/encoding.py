@@ -1,12 +1,23 @@
 """The metrics of this receiver and its histogram points, as OTLP."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import starmap
 from typing import Literal
 
 from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints, encode_buckets, encode_histogram_point, hdr_buckets
-from otel_zernel.otlp.points import Descriptor, Period
+from otel_zernel.otlp.points import (
+    Descriptor,
+    Period,
+    Scope,
+    encode_metric,
+    encode_resource,
+    encode_resource_metrics,
+)
+from otel_zernel_receivers.ebpf.processes.identities import host_name
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 
+SCOPE = Scope("otel_zernel_receivers.ebpf")
 _NS = 1e9  # nanoseconds to the second
 
 
@@ -40,3 +51,18 @@ def _encode(attributes: bytes, reading: SeriesReading, bounds: Floats, counts: I
         reading.sum_ns / _NS,
         highest=None if reading.highest_ns is None else reading.highest_ns / _NS,
     )
+
+
+def encode_services(points: Mapping[str, Mapping[Descriptor, list[bytes]]]) -> bytes:
+    """Encoded points, by service and metric, as `MetricsData` with one resource for each service on this host."""
+    return b"".join(starmap(_encode_service, points.items()))
+
+
+def _encode_service(service: str, points: Mapping[Descriptor, list[bytes]]) -> bytes:
+    metrics = [encode_metric(family, b"".join(of_family)) for family, of_family in points.items()]
+    return encode_resource_metrics(_resource(service), SCOPE, metrics)
+
+
+@lru_cache(maxsize=512)
+def _resource(service: str) -> bytes:
+    return encode_resource({"host.name": host_name(), "service.name": service})

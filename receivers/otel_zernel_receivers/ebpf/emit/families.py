@@ -41,6 +41,21 @@ IO_WAIT = metric(
 CPU_BURST = metric(
     "zernel.process.cpu.burst", "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
 )
+WORKERS = metric("zernel.dataloader.workers", "{process}", "gauge", "Worker processes of a training process.")
+WORKER_CPU = metric("zernel.dataloader.worker.cpu.time", "s", "sum", "CPU time of all workers of a process.")
+WORKER_IO_WAIT = metric(
+    "zernel.dataloader.worker.io.wait", "s", "sum", "Uninterruptible sleep of the workers' threads that call PyTorch."
+)
+WORKER_READ_COUNT = metric(
+    "zernel.dataloader.worker.read.count", "{read}", "sum", "System calls of workers that read more than 4 KiB."
+)
+WORKER_READ_SIZE = metric("zernel.dataloader.worker.read.size", "By", "sum", "Bytes read by these system calls.")
+WORKER_ENDS = metric(
+    "zernel.dataloader.worker.ends", "{process}", "sum", "Workers that ended, by exit code or by the signal's name."
+)
+PROCESS_ENDS = metric(
+    "zernel.process.ends", "{process}", "sum", "Watched processes that ended, by exit code or by the signal's name."
+)
 READ_COUNT = metric("zernel.process.read.count", "{read}", "sum", "System calls that read more than 4 KiB.")
 READ_SIZE = metric("zernel.process.read.size", "By", "sum", "Bytes read by system calls that read more than 4 KiB.")
 PHASE_ELAPSED = metric("zernel.phase.elapsed", "s", "gauge", "Time since the process entered its current phase.")

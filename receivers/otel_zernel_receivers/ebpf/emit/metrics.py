@@ -1,9 +1,8 @@
 """Readings of the kernel's tables as OTLP metrics, in small batches."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import TypeVar
@@ -15,16 +14,14 @@ from otel_zernel.otlp.points import (
     NUMBER_ATTRIBUTES,
     Descriptor,
     Period,
-    Scope,
     encode_attributes,
-    encode_metric,
     encode_number_point,
-    encode_resource,
-    encode_resource_metrics,
 )
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
-from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points
+from otel_zernel_receivers.ebpf.emit.attributes import of_device, of_end, of_phase, of_process, of_series
+from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, encode_services
+from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
 from otel_zernel_receivers.ebpf.emit.error_types import error_type
 from otel_zernel_receivers.ebpf.emit.families import (
     ALLOCATIONS,
@@ -46,31 +43,40 @@ from otel_zernel_receivers.ebpf.emit.families import (
     PROBE_HITS,
     PROBE_SAMPLED,
     PROBE_TIME,
+    PROCESS_ENDS,
     READ_COUNT,
     READ_SIZE,
     READING_SEQUENCE,
+    WORKER_CPU,
+    WORKER_ENDS,
+    WORKER_IO_WAIT,
+    WORKER_READ_COUNT,
+    WORKER_READ_SIZE,
+    WORKERS,
 )
-from otel_zernel_receivers.ebpf.probes.calls import Flag, Phase
+from otel_zernel_receivers.ebpf.probes.calls import Flag
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost
 from otel_zernel_receivers.ebpf.probes.marks import Mark
-from otel_zernel_receivers.ebpf.processes.identities import host_name
 from otel_zernel_receivers.ebpf.processes.scanner import Reason
+from otel_zernel_receivers.ebpf.processes.workers import WorkersReading
 from otel_zernel_receivers.ebpf.tables.failures import FailureReading
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
 
-ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, FailureReading)
+ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, FailureReading, WorkersReading)
 
-OnSeries = Callable[[int, Descriptor, bytes], None]
-"""Called for each series of a process that has a point: pid, metric, and the attributes as encoded for its points."""
+OnSeries = Callable[[int, str, Descriptor, bytes], None]
+"""Called for each series of a process that has a point: pid, `service.name`, metric, and the attributes as encoded for
+its points."""
 
 SERIES_PER_BATCH = 64
 """Above this number of series, a batch ends with its current process. A batch holds the event loop for some 40 us per
 series, and other tasks run between batches."""
 
-SCOPE = Scope("otel_zernel_receivers.ebpf")
+OWN_SERVICE = "otel-zernel"
+"""The `service.name` of points that are about the receiver itself. The collector's own telemetry has the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,8 @@ class ReadingInfo:
     """Items that the last scan skipped."""
     missing_marks: Mapping[int, Collection[Mark]] = field(default_factory=dict)
     """By pid."""
+    workers: Sequence[WorkersReading] = ()
+    ends: Sequence[ProcessEnd] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +104,19 @@ class MetricEncoder:
     is_wanted: Callable[[WatchedProcess], bool]
     """Metrics of other processes are dropped."""
     on_series: OnSeries
+    service_of: Callable[[WatchedProcess], str]
+    """The `service.name` of a process."""
 
     def batches(self, readings: TableReadings, info: ReadingInfo) -> list[Batch]:
         """The metrics of a reading in small batches. All points of a process are in one batch; points without a process
         are in the first."""
         numbers = self._batch_numbers(readings)
-        number_of_pid = {process.pid: number for process, number in numbers.items()}
+        of_pid = {process.pid: process for process in numbers}
         points: defaultdict[int, _BatchPoints] = defaultdict(lambda: _BatchPoints(self, info))
         points[0].add_receiver()
         for pid, marks in info.missing_marks.items():
-            points[number_of_pid.get(pid, 0)].add_missing_marks(pid, marks)
+            process = of_pid.get(pid)
+            points[numbers[process] if process else 0].add_missing_marks(pid, process, marks)
         for number, series in groupby(_numbered(readings.series, numbers), itemgetter(0)):
             points[number].add_series(one for _, one in series)
         for number, memory in _numbered(readings.memory, numbers):
@@ -114,6 +125,9 @@ class MetricEncoder:
             points[number].add_cpu(cpu)
         for number, failure in _numbered(readings.failures, numbers):
             points[number].add_failure(failure)
+        for number, workers in _numbered(info.workers, numbers):
+            points[number].add_workers(workers)
+        points[0].add_ends(info.ends)
         for process, lost in readings.lost_events.items():
             points[numbers.get(process, 0)].add_lost_events(process, lost)
         return [of_batch.batch() for of_batch in points.values()]
@@ -138,19 +152,21 @@ class _BatchPoints:
     def __init__(self, encoder: MetricEncoder, info: ReadingInfo) -> None:
         self._layout, self._cost, self._on_series = encoder.layout, encoder.cost, encoder.on_series
         self._info, self._period, self._coverage = info, info.period, info.coverage
-        self._points: defaultdict[Descriptor, list[bytes]] = defaultdict(list)
+        self._service_of = encoder.service_of
+        self._points: defaultdict[str, defaultdict[Descriptor, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+        """By service and metric."""
 
     def add_receiver(self) -> None:
         """The points that are about no process."""
-        self._add_number(READING_SEQUENCE, b"", self._info.number)
-        self._add_number(PROBE_FLOOR, b"", self._cost.floor_ns / 1e9)
+        self._add_own(READING_SEQUENCE, b"", self._info.number)
+        self._add_own(PROBE_FLOOR, b"", self._cost.floor_ns / 1e9)
         for group in Group:
             attributes = encode_attributes({"zernel.probe.name": group}, NUMBER_ATTRIBUTES)
-            self._add_number(PROBE_SAMPLED, attributes, self._coverage.shares.get(group, 1.0))
-        self._add_number(PROBE_EXCESS, b"", self._coverage.excess)
+            self._add_own(PROBE_SAMPLED, attributes, self._coverage.shares.get(group, 1.0))
+        self._add_own(PROBE_EXCESS, b"", self._coverage.excess)
         for reason in Reason:
             attributes = encode_attributes({"error.type": reason}, NUMBER_ATTRIBUTES)
-            self._add_number(LEFT_OUT, attributes, self._info.skipped.get(reason, 0))
+            self._add_own(LEFT_OUT, attributes, self._info.skipped.get(reason, 0))
 
     def add_series(self, readings: Iterable[SeriesReading]) -> None:
         scaled = self._coverage.scaled(one for one in readings if one.operation in OPERATION_FAMILIES)
@@ -160,14 +176,15 @@ class _BatchPoints:
         points = encode_histogram_points(attributes, scaled, self._layout, self._period)
         for reading, of_point, point in zip(scaled, attributes, points, strict=True):
             families = OPERATION_FAMILIES[reading.operation]
-            self._on_series(reading.process.pid, families.duration, of_point)
-            self._points[families.duration].append(point)
+            service = self._service_of(reading.process)
+            self._on_series(reading.process.pid, service, families.duration, of_point)
+            self._points[service][families.duration].append(point)
             if families.size:
                 of_size = self._attributes_of(reading, NUMBER_ATTRIBUTES)
                 self._add_number_of(reading.process, families.size, of_size, reading.bytes)
 
     def add_memory(self, reading: MemoryReading) -> None:
-        process, attributes = reading.process, _of_device(reading.process.pid, reading.device)
+        process, attributes = reading.process, of_device(reading.process.pid, reading.device)
         self._add_number_of(process, MEMORY_USED, attributes, reading.used)
         self._add_number_of(process, MEMORY_PEAK, attributes, reading.peak)
         if reading.allocations:
@@ -176,14 +193,14 @@ class _BatchPoints:
             self._add_number_of(process, FREES, attributes, reading.frees)
 
     def add_cpu(self, reading: CpuReading) -> None:
-        process, attributes = reading.process, _of_process(reading.process.pid)
+        process, attributes = reading.process, of_process(reading.process.pid)
         self._add_number_of(process, PROBE_HITS, attributes, reading.hits)
         self._add_number_of(process, PROBE_TIME, attributes, _probe_ns(reading, self._cost) / 1e9)
         self._add_number_of(process, OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
         self._add_number_of(process, IO_WAIT, attributes, reading.io_wait_ns / 1e9)
         self._add_number_of(process, CPU_BURST, attributes, reading.last_burst_ns / 1e9)
         if reading.phase_ns:
-            self._add_number_of(process, PHASE_ELAPSED, _of_phase(process.pid, reading.phase), reading.phase_ns / 1e9)
+            self._add_number_of(process, PHASE_ELAPSED, of_phase(process.pid, reading.phase), reading.phase_ns / 1e9)
         if reading.reads:
             self._add_number_of(process, READ_COUNT, attributes, reading.reads)
             self._add_number_of(process, READ_SIZE, attributes, reading.bytes_read)
@@ -194,59 +211,49 @@ class _BatchPoints:
         attributes = encode_attributes({"process.pid": pid, "error.type": error}, NUMBER_ATTRIBUTES)
         self._add_number_of(reading.process, family, attributes, reading.count)
 
-    def add_missing_marks(self, pid: int, marks: Collection[Mark]) -> None:
+    def add_missing_marks(self, pid: int, process: WatchedProcess | None, marks: Collection[Mark]) -> None:
+        service = self._service_of(process) if process else OWN_SERVICE
         for mark in sorted(marks):
             attributes = encode_attributes({"process.pid": pid, "zernel.mark": mark}, NUMBER_ATTRIBUTES)
-            self._on_series(pid, MISSING_MARKS, attributes)
-            self._add_number(MISSING_MARKS, attributes, 1)
+            self._on_series(pid, service, MISSING_MARKS, attributes)
+            self._add_number(service, MISSING_MARKS, attributes, 1)
+
+    def add_workers(self, reading: WorkersReading) -> None:
+        process, attributes = reading.process, of_process(reading.process.pid)
+        self._add_number_of(process, WORKERS, attributes, reading.count)
+        self._add_number_of(process, WORKER_CPU, attributes, reading.cpu_s)
+        self._add_number_of(process, WORKER_IO_WAIT, attributes, reading.io_wait_s)
+        if reading.reads:
+            self._add_number_of(process, WORKER_READ_COUNT, attributes, reading.reads)
+            self._add_number_of(process, WORKER_READ_SIZE, attributes, reading.bytes_read)
+
+    def add_ends(self, ends: Iterable[ProcessEnd]) -> None:
+        """One point for each way to end. The series have no pid: those of ranks that end repeatedly go on."""
+        for (service, is_worker, encoded), count in Counter(map(of_end, ends)).items():
+            self._add_number(service, WORKER_ENDS if is_worker else PROCESS_ENDS, encoded, count)
 
     def add_lost_events(self, process: WatchedProcess, count: int) -> None:
-        self._add_number_of(process, LOST_EVENTS, _of_process(process.pid), count)
+        self._add_number_of(process, LOST_EVENTS, of_process(process.pid), count)
 
     def batch(self) -> Batch:
-        metrics = [encode_metric(family, b"".join(points)) for family, points in self._points.items()]
-        count = sum(map(len, self._points.values()))
-        resource = encode_resource({"host.name": host_name()})
-        return Batch.encoded(metrics=encode_resource_metrics(resource, SCOPE, metrics), point_count=count)
+        encoded = encode_services(self._points)
+        count = sum(len(points) for of_service in self._points.values() for points in of_service.values())
+        return Batch.encoded(metrics=encoded, point_count=count)
 
     def _attributes_of(self, reading: SeriesReading, field: int) -> bytes:
         is_sample = self._coverage.is_sample(reading)
-        return _of_series(reading.process.pid, reading.operation, reading.phase, is_sample, field)
+        return of_series(reading.process.pid, reading.operation, reading.phase, is_sample, field)
 
     def _add_number_of(self, process: WatchedProcess, family: Descriptor, attributes: bytes, value: float) -> None:
-        self._on_series(process.pid, family, attributes)
-        self._add_number(family, attributes, value)
+        service = self._service_of(process)
+        self._on_series(process.pid, service, family, attributes)
+        self._add_number(service, family, attributes, value)
 
-    def _add_number(self, family: Descriptor, attributes: bytes, value: float) -> None:
-        self._points[family].append(encode_number_point(attributes, value, self._period))
+    def _add_own(self, family: Descriptor, attributes: bytes, value: float) -> None:
+        self._add_number(OWN_SERVICE, family, attributes, value)
 
-
-@lru_cache(maxsize=1024)  # by default there are 512 series, and some have a size too
-def _of_series(pid: int, operation: int, phase: int, is_sample: bool, field: int) -> bytes:
-    attributes: dict[str, str | int] = {
-        "process.pid": pid,
-        **OPERATION_FAMILIES[operation].attributes,
-        "zernel.phase": Phase(phase).name.lower(),
-    }
-    if is_sample:
-        attributes["zernel.sampled"] = True
-    return encode_attributes(attributes, field)
-
-
-@lru_cache(maxsize=512)
-def _of_process(pid: int) -> bytes:
-    return encode_attributes({"process.pid": pid}, NUMBER_ATTRIBUTES)
-
-
-@lru_cache(maxsize=512)
-def _of_phase(pid: int, phase: int) -> bytes:
-    return encode_attributes({"process.pid": pid, "zernel.phase": Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
-
-
-@lru_cache(maxsize=512)
-def _of_device(pid: int, device: int | None) -> bytes:
-    index = "unknown" if device is None else device
-    return encode_attributes({"process.pid": pid, "zernel.gpu.index": index}, NUMBER_ATTRIBUTES)
+    def _add_number(self, service: str, family: Descriptor, attributes: bytes, value: float) -> None:
+        self._points[service][family].append(encode_number_point(attributes, value, self._period))
 
 
 def _probe_ns(reading: CpuReading, cost: ProbeCost) -> float:

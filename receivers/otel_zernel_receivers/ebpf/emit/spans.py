@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import starmap
 from typing import Any, NamedTuple
 
@@ -21,14 +22,20 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_resource, key_values
+from otel_zernel_receivers.ebpf.emit.ends import signal_name
 from otel_zernel_receivers.ebpf.emit.operators import Attributes, attributes_of_run, parts_of_runs
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import Ending, Interval
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import OUT_OF_MEMORY, Ending, Interval
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
 from otel_zernel_receivers.ebpf.probes.catalogue import function_of
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 
 _SCOPE = InstrumentationScope(name="otel_zernel_receivers.ebpf", version=__version__).SerializeToString()
+_WINDOW_NS = 60_000_000_000
+"""The spans of a process that begin in one window are one trace."""
+_MAX_SCOPES = 200
+"""Different names of a process's own scopes that are passed on. A program may make up any number of them."""
+_OTHER_SCOPES = b"other"
 _SPAN_HEAD = struct.Struct("<BB16sBB8sBQBQ")  # trace id (1), span id (2), start (7) and end (8) as fixed64
 
 
@@ -37,6 +44,9 @@ def monotonic_to_unix_ns() -> int:
     before = time.monotonic_ns()
     now = time.time_ns()
     return now - (before + time.monotonic_ns()) // 2
+
+
+_LIVES = (Interval.PROCESS, Interval.WORKER)
 
 
 class EventFields(NamedTuple):
@@ -63,6 +73,8 @@ class SpanEncoder:
     offset_ns: int = field(default_factory=monotonic_to_unix_ns)
     knows_blocked: bool = True
     """Whether this kernel counts time off the CPU."""
+    _scopes: dict[WatchedProcess, set[bytes]] = field(default_factory=dict)
+    """The names of each process's own scopes."""
 
     def batch(self, events: NDArray[Any], *, without_runs: bool = False) -> Batch:
         """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process.
@@ -75,20 +87,40 @@ class SpanEncoder:
         if edges:
             events = events[(events["interval"] != Interval.OPERATORS) | (events["operation"] == 0)]
         by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
+        traces: dict[tuple[int, int], bytes] = {}
+        """By pid and window."""
         begins, ends = ((events[time] + np.uint64(self.offset_ns)).tolist() for time in ("begin", "end"))
         processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
         kinds = map(EventFields._make, events[list(EventFields._fields)].tolist())
+        self._forget_ended()
         for process, fields, begin, end in zip(processes, kinds, begins, ends, strict=True):
             if fields.interval == Interval.COMMUNICATOR:
                 self.identities.set_rank(process, fields.rank, fields.communicator_size)
-            elif self.identities.is_selected(process):
+            elif self.identities.is_selected(process) and not _is_usual(fields):
                 if fields.interval == Interval.OPERATORS:
                     common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
                 else:
-                    common = _encode_common(fields)
-                by_process[process].append(_encode_span(common, begin, end))
+                    common = _encode_common(self._bounded(process, fields))
+                key = process.pid, begin // _WINDOW_NS
+                if key not in traces:
+                    traces[key] = _trace_id(*self.identities.origin(process), key[1])
+                by_process[process].append(_encode_span(traces[key], common, begin, end))
         encoded = b"".join(starmap(self._encode_resource, by_process.items()))
         return Batch.encoded(spans=encoded, span_count=sum(map(len, by_process.values())))
+
+    def _bounded(self, process: WatchedProcess, fields: EventFields) -> EventFields:
+        """The fields with a name that is one of `_MAX_SCOPES`, if it is a scope of the program's own."""
+        if fields.interval != Interval.USER:
+            return fields
+        names = self._scopes.setdefault(process, set())
+        if fields.name not in names and len(names) >= _MAX_SCOPES:
+            return fields._replace(name=_OTHER_SCOPES)
+        names.add(fields.name)
+        return fields
+
+    def _forget_ended(self) -> None:
+        if len(self._scopes) > _MAX_SCOPES:
+            self._scopes = {process: names for process, names in self._scopes.items() if self.identities.knows(process)}
 
     def _encode_resource(self, process: WatchedProcess, spans: list[bytes]) -> bytes:
         resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
@@ -103,8 +135,18 @@ class SpanEncoder:
         ).SerializeToString()
 
 
-def _encode_span(common: bytes, begin_ns: int, end_ns: int) -> bytes:
-    head = _SPAN_HEAD.pack(0x0A, 16, os.urandom(16), 0x12, 8, os.urandom(8), 0x39, begin_ns, 0x41, end_ns)
+def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
+    """The same for all spans of a process in one window, also after a restart of the collector."""
+    return blake2b(f"{host} {pid} {created} {window}".encode(), digest_size=16).digest()
+
+
+def _is_usual(fields: EventFields) -> bool:
+    """Whether it is the usual end of a worker, which only a metric counts."""
+    return fields.interval == Interval.WORKER and fields.bytes == 0
+
+
+def _encode_span(trace_id: bytes, common: bytes, begin_ns: int, end_ns: int) -> bytes:
+    head = _SPAN_HEAD.pack(0x0A, 16, trace_id, 0x12, 8, os.urandom(8), 0x39, begin_ns, 0x41, end_ns)
     return delimited(2, head + common)
 
 
@@ -124,8 +166,12 @@ def _encode_common(fields: EventFields) -> bytes:
     attributes = _attributes(fields)
     if interval is Interval.COLLECTIVE:
         attributes.update(_collective(fields))
-    if interval is Interval.PROCESS:
+    if interval is Interval.USER:
+        attributes["zernel.scope.name"] = fields.name.decode(errors="replace")
+    if interval in _LIVES:
         attributes.update(_ending(fields))
+    if interval is Interval.WORKER:
+        attributes["zernel.dataloader.worker.pid"] = attributes.pop("thread.id")
     common = Span(
         name=_name(interval, fields),
         kind=Span.SPAN_KIND_INTERNAL,
@@ -154,17 +200,22 @@ def _ending(fields: EventFields) -> dict[str, str | int]:
     if fields.operation == Ending.EXECED:
         return {"zernel.process.end": "exec", "zernel.process.exec": fields.name.decode(errors="replace")}
     if os.WIFSIGNALED(fields.bytes):
-        return {"zernel.process.end": "signal", "zernel.process.signal": os.WTERMSIG(fields.bytes)}
+        ending: dict[str, str | int] = {
+            "zernel.process.end": "signal",
+            "zernel.process.signal": os.WTERMSIG(fields.bytes),
+            "process.signal": signal_name(os.WTERMSIG(fields.bytes)),
+        }
+        return {**ending, "zernel.process.out_of_memory": True} if fields.flags & OUT_OF_MEMORY else ending
     return {"zernel.process.end": "exit", "process.exit.code": os.WEXITSTATUS(fields.bytes)}
 
 
 def _has_failed(interval: Interval, fields: EventFields) -> bool:
     """Whether a scope was left open, or a process was killed or had an exit code other than 0."""
-    return bool(fields.is_abandoned) or (interval is Interval.PROCESS and fields.bytes != 0)
+    return bool(fields.is_abandoned) or (interval in _LIVES and fields.bytes != 0)
 
 
 def _name(interval: Interval, fields: EventFields) -> str:
-    if interval in (Interval.BACKWARD, Interval.PROCESS):
+    if interval in (Interval.BACKWARD, Interval.USER, *_LIVES):
         return interval.name.lower()
     if interval is Interval.COLLECTIVE:
         return COLLECTIVES[fields.operation][0]

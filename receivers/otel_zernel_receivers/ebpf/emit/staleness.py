@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import Descriptor, delimited, encode_metric, encode_resource, encode_resource_metrics
+from otel_zernel.otlp.points import Descriptor, delimited
 from otel_zernel.otlp.staleness import encode_staleness
-from otel_zernel_receivers.ebpf.emit.metrics import SCOPE
-from otel_zernel_receivers.ebpf.processes.identities import host_name
+from otel_zernel_receivers.ebpf.emit.encoding import encode_services
 
 LINGER = 60.0
 """Seconds from a process's end to its staleness points. Prometheus scrapes once a minute by default, and must read the
@@ -24,13 +23,14 @@ class StalenessPoints:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._series: defaultdict[int, set[tuple[Descriptor, bytes]]] = defaultdict(set)
+        self._series: defaultdict[int, set[tuple[str, Descriptor, bytes]]] = defaultdict(set)
         self._ended: dict[int, float] = {}
         """The time at which each process was found ended, by pid, the earliest first."""
 
-    def add_series(self, pid: int, family: Descriptor, attributes: bytes) -> None:
-        """Records a series that has a point. Its attributes are encoded for the points of its metric."""
-        self._series[pid].add((family, attributes))
+    def add_series(self, pid: int, service: str, family: Descriptor, attributes: bytes) -> None:
+        """Records a series that has a point. Its attributes are encoded for the points of its metric. Until /proc was
+        read, the `service` of a process may be another one."""
+        self._series[pid].add((service, family, attributes))
 
     def due(self, live: Collection[int], time_ns: int) -> list[Batch]:
         """The staleness points that are due, a batch for each process. `live` are the pids that may still get points.
@@ -50,10 +50,8 @@ class StalenessPoints:
 
     def _end(self, pid: int, time_ns: int) -> Batch:
         del self._ended[pid]
-        points: defaultdict[Descriptor, list[bytes]] = defaultdict(list)
+        points: defaultdict[str, defaultdict[Descriptor, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         series = self._series.pop(pid)
-        for family, attributes in series:
-            points[family].append(delimited(1, attributes + encode_staleness(family.kind, time_ns)))
-        metrics = [encode_metric(family, b"".join(of_family)) for family, of_family in points.items()]
-        resource = encode_resource({"host.name": host_name()})
-        return Batch.encoded(metrics=encode_resource_metrics(resource, SCOPE, metrics), point_count=len(series))
+        for service, family, attributes in series:
+            points[service][family].append(delimited(1, attributes + encode_staleness(family.kind, time_ns)))
+        return Batch.encoded(metrics=encode_services(points), point_count=len(series))

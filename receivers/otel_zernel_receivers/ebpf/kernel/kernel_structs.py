@@ -1,7 +1,8 @@
 """The numbers and structs that both sides share, as numpy types.
 
-The C side is in bpf/: hdr.bpf.h, process.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h, events.bpf.h, lifetime.bpf.c,
-address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test compares every field with the types in the objects.
+The C side is in bpf/: hdr.bpf.h, process.bpf.h, workers.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h, events.bpf.h,
+lifetime.bpf.c, address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test compares every field with the types in
+the objects.
 """
 
 import struct
@@ -39,7 +40,9 @@ class Interval(IntEnum):
     COLLECTIVE = 7
     COMMUNICATOR = 8
     PROCESS = 9
-    OPERATORS = 10
+    WORKER = 10
+    """A worker's life. The event belongs to the process that it serves; `tid` is the worker's pid."""
+    OPERATORS = 11
 
 
 class Ending(IntEnum):
@@ -56,6 +59,10 @@ class RunEnding(IntEnum):
     AT_OPERATOR = 0
     AT_REGION = 1
     AT_NEXT_RUN = 2
+
+
+OUT_OF_MEMORY = 1
+"""Set by the receiver in the `flags` of the event of an end, if the kernel's out-of-memory killer caused it."""
 
 
 class Loss(IntEnum):
@@ -90,8 +97,6 @@ PROCESS = np.dtype(
         ("collectives_settled", "<u4"),
         ("reducer_flags", "<u4"),
         ("reducer_since", "<u8"),
-        ("backward_thread", "<u4"),
-        ("reserved", "<u4"),
         ("hits", "<u8"),
         ("operator_hits", "<u8"),
         ("off_cpu", "<u8"),
@@ -100,6 +105,12 @@ PROCESS = np.dtype(
         ("bursts", "<u8"),
         ("reads", "<u8"),
         ("bytes_read", "<u8"),
+        ("worker_cpu", "<u8"),
+        ("worker_io_wait", "<u8"),
+        ("worker_reads", "<u8"),
+        ("worker_bytes_read", "<u8"),
+        ("trains", "<u4"),
+        ("backward_thread", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -166,6 +177,8 @@ RUN_FACTS = np.dtype(
 """The `name` of an event with `Interval.OPERATORS`."""
 UNKNOWN_BYTES = 2**64 - 1
 
+WORKER = np.dtype([("row", "<u4"), ("generation", "<u4"), ("pid", "<u4"), ("reserved", "<u4")])
+
 PENDING_COLLECTIVES = 64
 
 STRUCTS = {
@@ -176,6 +189,7 @@ STRUCTS = {
     "address": ADDRESS,
     "event": EVENT,
     "run_facts": RUN_FACTS,
+    "worker": WORKER,
 }
 """The types by the names of their C structs."""
 

@@ -7,15 +7,19 @@ import os
 import re
 import socket
 import time
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from otel_zernel.otlp.points import Attributes
+from otel_zernel_receivers.ebpf.processes.jobs import JOB_VARIABLES, job_id, service_name
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process
+from otel_zernel_receivers.ebpf.processes.workers import served_by
 from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
 
 _RANK_VARIABLES = {"RANK": "zernel.rank", "WORLD_SIZE": "zernel.world_size", "LOCAL_RANK": "zernel.local_rank"}
@@ -47,6 +51,8 @@ class _Identity:
     visible_devices: tuple[int, ...] = ()
     world_size: int = 0
     """Ranks of the process's job; 0 if its environment does not give it."""
+    memory_cgroup: str = ""
+    """The path of the control group that limits its memory; empty if not known."""
 
 
 class Identities:
@@ -62,6 +68,9 @@ class Identities:
         self._known: dict[WatchedProcess, _Identity] = {}
         self._unwritten: dict[WatchedProcess, _Identity] = {}
         """Identities that `learn` still has to write into the kernel's table."""
+        self._examined: set[WatchedProcess] = set()
+        """The processes that are no workers of `_examined_with`, the pids of those that train."""
+        self._examined_with: set[int] = set()
         self._pids: dict[int, int] = {}
         """Pids in the scanned /proc by pid in the collector's pid namespace, where a scan found the process."""
 
@@ -69,24 +78,62 @@ class Identities:
         """Remembers the pids that the scanned /proc uses, and ends the rows of processes that /proc does not show."""
         self._pids = {process.own_pid: process.id.pid for process in scan.processes}
         for process in self._rows.held():
-            if not (self._proc_root / str(self._pids.get(process.pid, process.pid))).exists():
+            if not self._exists(process.pid):
                 self._rows.end(process)
+        self._rows.forget_workers(self._exists)
 
     def learn(self) -> None:
         """Reads the identities of new processes and writes them into the kernel's table.
 
-        The table then ignores processes that are not selected. Forgets processes that have no row any more. Processes
-        that could not be read are read again. Call it before each reading of the tables.
+        The table then ignores processes that are not selected, and workers of processes that train have no row there.
+        Forgets processes that have no row any more. Processes that could not be read are read again. Call it before
+        each reading of the tables.
         """
         final = {process: identity for process, identity in self._known.items() if identity.is_final}
         self._known = {process: final.get(process) or self._read(process) for process in self._rows.held()}
         for process, identity in self._unwritten.items():
             self._write(process, identity)
         self._unwritten.clear()
+        self._find_workers()
 
     def is_selected(self, process: WatchedProcess) -> bool:
         """Whether the receiver reports the process. False as long as that is not known."""
         return self._identity(process).is_selected
+
+    def trains(self, process: WatchedProcess) -> bool:
+        """Whether the process trains, or has a rank and will."""
+        return "zernel.rank" in self.attributes_of(process) or self._rows.trains(process)
+
+    def without_workers(self, pids: Collection[int]) -> set[int]:
+        """Those of the pids that are no workers, also of workers that have not called PyTorch yet."""
+        known = self._rows.worker_pids() if pids else ()
+        training = self._training() if pids else {}
+        return {pid for pid in pids if pid not in known and not self._served_by(pid, training)}
+
+    def knows(self, process: WatchedProcess) -> bool:
+        """Whether the process still has a row in the kernel's table."""
+        return process in self._known
+
+    def origin(self, process: WatchedProcess) -> tuple[str, int, str]:
+        """The host, the pid and the creation time (empty if not known), which identify the process forever."""
+        created = self.attributes_of(process).get("process.creation.time", "")
+        return self._host, process.pid, str(created)
+
+    def memory_cgroups(self) -> set[str]:
+        """The control groups that limit the memory of the processes, as paths of /proc/PID/cgroup."""
+        return {identity.memory_cgroup for identity in self._known.values()} - {""}
+
+    def memory_cgroup(self, process: WatchedProcess) -> str:
+        """The one of a process; empty if it is not known."""
+        return self._identity(process).memory_cgroup
+
+    def folder(self, pid: int) -> ProcessFolder:
+        """The folder in /proc of a process of the collector's pid namespace."""
+        return ProcessFolder(self._proc_root, self._pids.get(pid, pid))
+
+    def service_of(self, process: WatchedProcess) -> str:
+        """The `service.name` of a process."""
+        return str(self.attributes_of(process)["service.name"])
 
     def attributes_of(self, process: WatchedProcess) -> Attributes:
         """The resource attributes of a process; if /proc could not be read, the attributes that the kernel gives."""
@@ -113,14 +160,16 @@ class Identities:
         return self._known[process]
 
     def _read(self, process: WatchedProcess) -> _Identity:
-        folder = ProcessFolder(self._proc_root, self._pids.get(process.pid, process.pid))
-        variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *self._selection.environment}
+        folder = self.folder(process.pid)
+        variables = {*_RANK_VARIABLES, _VISIBLE_DEVICES, *JOB_VARIABLES, *self._selection.environment}
         try:
             found = read_process(folder, process.pid, variables)
         except (OSError, ValueError):  # usually the process has ended
             selects_all = self._selection == Selection()
             return _Identity(self._kernel_attributes(process), selects_all, is_final=selects_all)
         identity = self._describe(process, found)
+        with suppress(OSError):
+            identity = replace(identity, memory_cgroup=folder.memory_cgroup)
         self._unwritten[process] = identity
         return identity
 
@@ -137,7 +186,10 @@ class Identities:
             return _Identity(attributes, is_selected=False)
         started = self._booted + found.id.start_time / os.sysconf("SC_CLK_TCK")
         attributes["process.creation.time"] = datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds")
-        attributes["process.executable.name"] = found.executable or found.name
+        attributes["process.executable.name"] = name = found.executable or found.name
+        attributes["service.name"] = service_name(found.environment, name)
+        if job := job_id(found.environment, self._host):
+            attributes["zernel.job.id"] = job
         if parent := self._own_pid(found.parent):
             attributes["process.parent_pid"] = parent
         ranks = {
@@ -152,11 +204,36 @@ class Identities:
 
     def _kernel_attributes(self, process: WatchedProcess) -> dict[str, str | int]:
         """The attributes that need no /proc."""
+        name = self._rows.name(process)
         return {
             "process.pid": process.pid,
-            "process.executable.name": self._rows.name(process),
+            "process.executable.name": name,
             "host.name": self._host,
+            "service.name": service_name({}, name),
         }
+
+    def _exists(self, pid: int) -> bool:
+        return (self._proc_root / str(self._pids.get(pid, pid))).exists()
+
+    def _find_workers(self) -> None:
+        """Takes away the rows of workers that the kernel has not recognized."""
+        selected = {process for process, identity in self._known.items() if identity.is_selected}
+        others = {process for process in self._rows.others() if process in selected}
+        training = self._training() if others else {}
+        if training.keys() != self._examined_with:
+            self._examined, self._examined_with = set(), set(training)
+        for process in others - self._examined if training else ():
+            if served := self._served_by(process.pid, training):
+                self._rows.serve(process, served)
+                self._known[process] = replace(self._known[process], is_selected=False)
+        self._examined = others
+
+    def _training(self) -> dict[int, WatchedProcess]:
+        """The processes that train, by their pids in the scanned /proc."""
+        return {self.folder(process.pid).pid: process for process in self._rows.training()}
+
+    def _served_by(self, pid: int, training: Mapping[int, WatchedProcess]) -> WatchedProcess | None:
+        return served_by(self.folder(pid), training, partial(ProcessFolder, self._proc_root))
 
     def _own_pid(self, pid: int) -> int | None:
         """The pid in the collector's namespace of a process of the scanned /proc; None if it has none, or has ended."""

@@ -15,6 +15,7 @@ _MAX_MAPS = 16 << 20  # vm.max_map_count allows 65,530 mappings by default
 _MAX_ENVIRONMENT = 1 << 20
 _MAX_VALUE = 256
 _MAX_LINE = 4096
+_TICKS = os.sysconf("SC_CLK_TCK")
 _MAX_CGROUPS = 1 << 16  # cgroup v1 has a path for each of about 14 hierarchies, and nested containers have long paths
 
 
@@ -38,6 +39,15 @@ class ProcessFolder:
         """The pid of the process's parent; 0 if the parent is in a pid namespace that this /proc does not show."""
         return self._stat(4)
 
+    def cpu_time(self) -> float:
+        """The CPU time that the process's threads have used, s."""
+        return (self._stat(14) + self._stat(15)) / _TICKS
+
+    @cached_property
+    def command_line(self) -> bytes:
+        """The arguments of the program, each ended by a zero byte; cut at 4 KiB. Empty for kernel threads."""
+        return self._read("cmdline", _MAX_LINE)
+
     @cached_property
     def name(self) -> str:
         """The process's name in the kernel (comm), at most 15 characters."""
@@ -53,8 +63,20 @@ class ProcessFolder:
     @cached_property
     def cgroups(self) -> tuple[str, ...]:
         """The paths of the process's control groups: one for cgroup v2, and one per hierarchy for cgroup v1."""
+        return tuple(dict.fromkeys(path for _, path in self._cgroups))
+
+    @cached_property
+    def memory_cgroup(self) -> str:
+        """The path of the control group that limits the process's memory; empty if it has none."""
+        groups = dict(reversed([(name, path) for names, path in self._cgroups for name in names.split(",")]))
+        return groups.get("memory") or groups.get("", "")
+
+    @cached_property
+    def _cgroups(self) -> list[tuple[str, str]]:
+        """The controllers of each hierarchy, joined by commas (empty for cgroup v2), and the path in it."""
         lines = os.fsdecode(self._read("cgroup", _MAX_CGROUPS)).splitlines()
-        return tuple(dict.fromkeys(line.split(":", 2)[2] for line in lines if line.count(":") >= 2))
+        fields = (line.split(":", 2) for line in lines if line.count(":") >= 2)
+        return [(controllers, path) for _, controllers, path in fields]
 
     def environment(self, names: Collection[str], own_pid: int = 0) -> dict[str, str]:
         """Those of the variables `names` that the process was started with; empty if access is denied.

@@ -1,17 +1,19 @@
 """The process table: a row for each process, from its first probed call to its end."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, PROCESS, UNUSED, State
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, PROCESS, UNUSED, WORKER, State
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
 _CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read", "operator_hits"]
+_SERVED = ["worker_cpu", "worker_io_wait", "worker_reads", "worker_bytes_read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,24 @@ class CpuReading:
     reads: int
     """System calls that read more than 4 KiB, by any thread of the process."""
     bytes_read: int
-    operator_hits: int = 0
-    """The part of `hits` on operators of models."""
     phase: int = 0
     """The current phase of the process."""
     phase_ns: int = 0
     """Time since the phase began; 0 if the process has never been in one."""
+    operator_hits: int = 0
+    """The part of `hits` on operators of models."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedReading:
+    """The use of the machine by all workers of one process, since the last reading."""
+
+    ended_cpu_ns: int
+    """CPU time of the workers that have ended, since their start."""
+    io_wait_ns: int
+    reads: int
+    """System calls that read more than 4 KiB."""
+    bytes_read: int
 
 
 class ProcessRows:
@@ -56,10 +70,11 @@ class ProcessRows:
     """
 
     def __init__(self, maps: Mapping[str, Map]) -> None:
-        self._row_of_tgid, self._free = maps["row_of_tgid"], maps["free_rows"]
+        self._row_of_tgid, self._free, self._workers = maps["row_of_tgid"], maps["free_rows"], maps["workers"]
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
         self._lost_events_read = np.zeros(len(self._rows), np.uint64)
         self._cpu_read = np.zeros(len(self._rows), self._rows[_CPU].dtype)
+        self._served_read = self._rows[_SERVED].copy()
         self._visible_devices: dict[WatchedProcess, tuple[int, ...]] = {}
         for row in reversed(range(len(self._rows))):
             self._free.put(None, NUMBER.pack(row))
@@ -80,6 +95,19 @@ class ProcessRows:
     def held(self) -> list[WatchedProcess]:
         """The processes that have a row, including ignored ones and those that have just ended."""
         return self.processes(np.flatnonzero(self._rows["state"] != State.FREE))
+
+    def training(self) -> list[WatchedProcess]:
+        """The counted processes that train: that have used CUDA or NCCL, computed gradients, or opened a scope of a
+        DataLoader or optimizer."""
+        return self.processes(np.flatnonzero(self._is_live() & self._trains()))
+
+    def trains(self, process: WatchedProcess) -> bool:
+        """Whether the process trains, or did when it ended."""
+        return bool(self._trains()[process.row] and self._rows[process.row]["generation"] == process.generation)
+
+    def others(self) -> list[WatchedProcess]:
+        """The counted processes that do not train, or not yet."""
+        return self.processes(np.flatnonzero(self._is_live() & ~self._trains()))
 
     def name(self, process: WatchedProcess) -> str:
         """The process's name (comm) at its first probed call."""
@@ -120,6 +148,7 @@ class ProcessRows:
         since[len(live) :] = 0  # an ended process is in no phase
         new["phase"] = self._rows["phase"][rows]
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
+        new["operator_hits"] = new.pop("operator_hits")
         return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
 
     def hits(self) -> dict[WatchedProcess, int]:
@@ -131,6 +160,44 @@ class ProcessRows:
         """Makes the kernel stop counting the process."""
         if self._is_current(process):
             self._rows[process.row]["state"] = State.IGNORED
+
+    def serve(self, worker: WatchedProcess, trainer: WatchedProcess) -> None:
+        """Makes the process a worker of another one, which takes its row away."""
+        if self._is_current(worker) and self._is_current(trainer):
+            tgid = NUMBER.pack(int(self._rows[worker.row]["tgid"]))
+            entry = np.array((trainer.row, trainer.generation, worker.pid, 0), WORKER)
+            self._workers.put(tgid, entry.tobytes())
+            self.end(worker)
+
+    def workers(self) -> dict[WatchedProcess, list[int]]:
+        """The pids of the workers of each process."""
+        entries = (np.frombuffer(value, WORKER)[0] for value in map(self._workers.get, self._workers) if value)
+        found: defaultdict[WatchedProcess, list[int]] = defaultdict(list)
+        for row, generation, pid, _ in map(tuple, entries):
+            trainer = self[row]
+            if trainer.generation == generation and self._rows[row]["state"] == State.LIVE:
+                found[trainer].append(int(pid))
+        return dict(found)
+
+    def worker_pids(self) -> set[int]:
+        """The pids of all workers."""
+        return {pid for pids in self.workers().values() for pid in pids}
+
+    def forget_workers(self, exists: Callable[[int], bool]) -> None:
+        """Forgets workers whose end the kernel's programs have missed. `exists` returns whether a pid still exists."""
+        for tgid in self._workers:
+            value = self._workers.get(tgid)
+            if value and not exists(int(np.frombuffer(value, WORKER)[0]["pid"])):
+                self._workers.delete(tgid)
+
+    def served(self) -> dict[WatchedProcess, ServedReading]:
+        """The use of CPU, disk and data by the workers of every process since the last call."""
+        used = self._rows[_SERVED]
+        new = {name: used[name] - self._served_read[name] for name in _SERVED}
+        self._served_read = used.copy()
+        rows = np.flatnonzero(np.logical_or.reduce([new[name] > 0 for name in _SERVED]))
+        columns = (new[name][rows].tolist() for name in _SERVED)
+        return dict(zip(self.processes(rows), map(ServedReading, *columns), strict=True))
 
     def end(self, process: WatchedProcess) -> None:
         """Marks the process as ended, if the kernel has not."""
@@ -156,6 +223,14 @@ class ProcessRows:
         self._cpu_read[row] = self._rows[row][_CPU]
         self._rows[row]["state"] = State.FREE
         self._free.put(None, NUMBER.pack(row))
+
+    def _is_live(self) -> NDArray[np.bool_]:
+        live: NDArray[np.bool_] = self._rows["state"] == State.LIVE
+        return live
+
+    def _trains(self) -> NDArray[np.bool_]:
+        trains: NDArray[np.bool_] = self._rows["trains"] > 0
+        return trains
 
     def _in(self, state: State) -> NDArray[np.intp]:
         return np.flatnonzero(self._rows["state"] == state)

@@ -23,6 +23,9 @@ from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, ProcessRows, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
 
+WORKERS_OF_PROCESS = 32
+"""Room in the kernel for so many workers of each process: about 64 bytes each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -40,6 +43,7 @@ class Limits:
             maps[name].max_entries = self.max_processes
         for name in ("slots", "free_slots"):
             maps[name].max_entries = self.max_series
+        maps["workers"].max_entries = self.max_processes * WORKERS_OF_PROCESS
         maps["memory"].max_entries = self.max_processes * DEVICES
         maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES
         maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT

@@ -1,6 +1,6 @@
 """One device, a board or a MIG instance, while its driver is loaded. Used by one thread at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from otel_zernel.batch import Batch
@@ -95,8 +95,7 @@ class Device:
     @property
     def drain_interval(self) -> float | None:
         """Seconds in which half of the fastest sample buffer is overwritten; None without buffers."""
-        spans = [ring.span for ring in self._rings if ring.span]
-        return max(min(spans) / 2, MIN_DRAIN_INTERVAL) if spans else None
+        return min((_patience(ring) for ring in self._rings if ring.span), default=None)
 
     @property
     def all_failed(self) -> bool:
@@ -107,24 +106,33 @@ class Device:
         """The current points. Raises `NvmlUnavailable` or `GpuLost`."""
         self._history.processes.start_scrape()
         measurements = self._poller.poll()
-        self.drain()
+        self._read_rings(list(self._rings))
         now = self._context.clock.time_ns()
         points = {series: self._point(series, measured, now) for series, measured in measurements.items()}
         self._latest |= {series: point.value for series, point in points.items() if series.metric in STATUS_METRICS}
         if self._is_board:
             points |= self._energy_points(points, now) | self._xid_points() | _status_points(self._state())
-        return Batch.join([self._number_batch(points, now), self._histogram_batch(now)])
+        ends = self._encoder.ends(self._history.processes.ended(points), now)
+        return Batch.join([self._number_batch(points, now), ends, self._histogram_batch(now)])
 
     def drain(self) -> None:
-        """Reads the sample buffers. Raises `NvmlUnavailable` or `GpuLost`."""
-        for ring in list(self._rings):
-            self._poller.measure_duration("nvmlDeviceGetSamples", partial(self._drain_ring, ring))
+        """Reads the sample buffers that cannot wait for another `drain_interval`: a read costs milliseconds on a board.
+
+        Raises `NvmlUnavailable` or `GpuLost`.
+        """
+        next_drain = self._context.clock.monotonic() + (self.drain_interval or 0.0)
+        self._read_rings([ring for ring in self._rings if ring.span and ring.read_at + _patience(ring) <= next_drain])
 
     def failed_batch(self) -> Batch:
         """The points of a board that is lost: its status, and its XIDs."""
         return self._number_batch(_status_points("failed") | self._xid_points(), self._context.clock.time_ns())
 
-    def _drain_ring(self, ring: SampleRing) -> None:
+    def _read_rings(self, rings: Iterable[SampleRing]) -> None:
+        for ring in rings:
+            self._poller.measure_duration("nvmlDeviceGetSamples", partial(self._read_ring, ring))
+
+    def _read_ring(self, ring: SampleRing) -> None:
+        ring.read_at = self._context.clock.monotonic()
         try:
             samples = ring.read(self._library.nvml, self._handle, self._context.clock.time_ns() // 1000)
         except self._library.nvml.NVMLError as error:
@@ -198,6 +206,11 @@ class Device:
         else:
             self._poller.durations.clear()
         return self._encoder.histograms(counted, start, now)
+
+
+def _patience(ring: SampleRing) -> float:
+    """Seconds in which half of the buffer is overwritten."""
+    return max(ring.span / 2, MIN_DRAIN_INTERVAL)
 
 
 def _status_points(state: str) -> SeriesPoints:

@@ -1,5 +1,6 @@
 """Encodes a scrape of one device as a batch."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,11 +19,13 @@ from otel_zernel.otlp.points import (
     Scope,
     Series,
     Temporality,
+    delimited,
     encode_attributes,
     encode_metric,
     encode_resource,
     encode_resource_metrics,
 )
+from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
@@ -55,6 +58,18 @@ class Encoder:
         values = list(points.values())
         starts = np.array([values[position].start_ns for position in order], np.uint64)
         return known.batch([values[position].value for position in order], time_ns, starts)
+
+    def ends(self, series: Iterable[NvmlSeries], time_ns: int) -> Batch:
+        """Staleness points of series of numbers."""
+        points: defaultdict[str, list[bytes]] = defaultdict(list)
+        for one in series:
+            attributes = encode_attributes({**self._id, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
+            points[one.metric].append(delimited(1, attributes + encode_staleness(METRICS[one.metric].kind, time_ns)))
+        if not points:
+            return Batch()
+        metrics = [encode_metric(_descriptor(name), b"".join(of_metric)) for name, of_metric in points.items()]
+        count = sum(map(len, points.values()))
+        return Batch.encoded(metrics=encode_resource_metrics(self._resource, SCOPE, metrics), point_count=count)
 
     def histograms(
         self, counted: Iterable[tuple[NvmlSeries, SampleHistogram | DurationHistogram]], start_ns: int, time_ns: int

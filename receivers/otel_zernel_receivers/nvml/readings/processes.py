@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -76,6 +76,8 @@ class ProcessNames:
             return ""
 
 
+_OF_PROCESSES = frozenset({"zernel.gpu.process.memory.usage", "zernel.gpu.process.utilization"})
+"""The metrics whose series end with their process."""
 RUNNING_FUNCTIONS = {
     "compute": "nvmlDeviceGetComputeRunningProcesses",
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses",
@@ -98,6 +100,11 @@ class GpuProcesses:
     time_ns: Callable[[], int]
     last_us: int = 0
     """The time of the newest utilisation sample that was read, in us since 1970."""
+    _sent: set[NvmlSeries] = field(default_factory=set)
+    """The series of processes that have not ended."""
+    _types: set[str] = field(default_factory=set)
+    """The types of processes that the driver has ever listed, and those that it listed in this scrape."""
+    _listed_types: set[str] = field(default_factory=set)
     _listed: set[int] = field(default_factory=set)
     """The pids that the driver listed in this scrape."""
     _attributes: dict[int, Attributes] = field(default_factory=dict)
@@ -109,10 +116,26 @@ class GpuProcesses:
         """To be called at the start of each scrape."""
         self._attributes, self._previous_attributes = {}, self._attributes
         self._listed.clear()
+        self._listed_types.clear()
+
+    def ended(self, points: Iterable[NvmlSeries]) -> list[NvmlSeries]:
+        """The series that a process had before and does not have in this scrape, because it has left the device or
+        does not use that engine. `points` are the series of the scrape.
+
+        If a query was skipped or failed, it is not known which processes have left: no series ends.
+        """
+        current = {one for one in points if one.metric in _OF_PROCESSES}
+        if not self._types or self._types - self._listed_types:
+            self._sent |= current
+            return []
+        ended, self._sent = self._sent - current, current
+        return sorted(ended, key=str)
 
     def running(self, type_: str, function: str, nvml: Nvml, device: Handle) -> Measurements:
         """The number of processes of a type, and the memory of each. Raises `NVMLError`."""
         processes = getattr(nvml, function)(device)
+        self._types.add(type_)
+        self._listed_types.add(type_)
         self._listed.update(process.pid for process in processes)
         measurements: Measurements = {}
         if "zernel.gpu.processes" in self.enabled:

@@ -56,6 +56,8 @@ class SampleRing:
     """The time of the newest sample that was read, so that each sample counts once."""
     span: float = 0.0
     """Seconds from the oldest to the newest sample in the buffer, as far as known; 0 for unknown."""
+    read_at: float = float("-inf")
+    """When the buffer was last read, by the monotonic clock."""
     overwritten: int = 0
     """The estimated number of samples that the driver overwrote before they were read. The reader resets it to 0."""
 

@@ -1,7 +1,8 @@
 """The `Export` methods over gRPC: credentials first, then the message as far as there is room."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
@@ -37,7 +38,15 @@ class ExportMethod:
             raise unserved(unused(self._signal))
 
     def received(self, call: Call, message: bytes) -> None:
-        call.task = asyncio.create_task(self._answer(call, message, call.task), name="otlp request")
+        is_plain = not (call.task or call.encoding) and self._signal in self._intake.signals
+        batch = self._intake.decode_at_once(self._signal, message) if is_plain else None
+        if batch is None:
+            call.task = asyncio.create_task(self._answer(call, message, call.task), name="otlp request")
+        elif self._intake.accept_at_once(batch, TRANSPORT):  # a task would take half of the time of a small request
+            call.succeed(b"")
+        else:
+            accept = partial(self._intake.accept, batch, TRANSPORT)
+            call.task = asyncio.create_task(self._finish(call, accept), name="otlp request")
 
     def ended(self, call: Call) -> None:
         """`received` has begun the answer."""
@@ -52,12 +61,16 @@ class ExportMethod:
             call.fail(failure)
 
     async def _answer(self, call: Call, message: bytes, authentication: "asyncio.Task[None] | None") -> None:
+        if authentication:
+            await authentication
+        if not call.closed:
+            await self._finish(call, partial(self._take, call, message))
+
+    async def _finish(self, call: Call, work: Callable[[], Awaitable[None]]) -> None:
+        """Answers the call when the work is done."""
         try:
-            if authentication:
-                await authentication
-            if not call.closed:
-                await self._take(call, message)
-                call.succeed(b"")
+            await work()
+            call.succeed(b"")
         except RequestFailure as failure:
             call.fail(failure)
         except Exception:
@@ -69,7 +82,7 @@ class ExportMethod:
             raise unserved(unused(self._signal))
         if call.encoding and call.encoding != "identity":
             message = await self._decompressed(call, message)
-        await self._intake.take(self._signal, message, TRANSPORT)
+        await self._intake.accept(await self._intake.decode(self._signal, message), TRANSPORT)
 
     async def _decompressed(self, call: Call, message: bytes) -> bytes:
         if call.encoding not in COMPRESSIONS:

@@ -196,9 +196,11 @@ class HttpApp:
             body = await in_thread_if_large(len(body) * 4, decompress, compression, body, self._limit, LIMIT)
             hold.add(len(body))
         if encoding == "proto":
-            return await self._intake.take(signal, body, TRANSPORT)
-        await self._intake.accept(await in_thread_if_large(len(body), _batch_of_json, signal, body), TRANSPORT)
-        return None
+            batch = await self._intake.decode(signal, body)
+        else:
+            batch = await in_thread_if_large(len(body), _batch_of_json, signal, body)
+        if not self._intake.accept_at_once(batch, TRANSPORT):
+            await self._intake.accept(batch, TRANSPORT)
 
 
 def _parameters(query: str) -> dict[str, str]:

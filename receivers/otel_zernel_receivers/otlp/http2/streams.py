@@ -9,7 +9,7 @@ from typing import Final
 from otel_zernel_receivers.otlp.failures import RequestFailure
 from otel_zernel_receivers.otlp.http2 import limits as bounds
 from otel_zernel_receivers.otlp.http2.call import Call, Method, refusal
-from otel_zernel_receivers.otlp.http2.headers import HeaderBlocks, unpadded
+from otel_zernel_receivers.otlp.http2.headers import HeaderBlocks
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
 from otel_zernel_receivers.otlp.http2.pings import Pings
 from otel_zernel_receivers.otlp.http2.wire import (
@@ -17,11 +17,13 @@ from otel_zernel_receivers.otlp.http2.wire import (
     CONTINUATION,
     DATA,
     DEFAULT_WINDOW,
-    END_STREAM,
+    ENABLE_PUSH,
     GOAWAY,
     HEADERS,
     INITIAL_WINDOW_SIZE,
     LARGEST_WINDOW,
+    LEAST_FRAME,
+    MAX_FRAME_SIZE,
     PING,
     PRIORITY,
     PUSH_PROMISE,
@@ -45,6 +47,9 @@ _OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
 _OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
 _SIZES: Final = {RST_STREAM: 4, PRIORITY: 5, PING: 8, WINDOW_UPDATE: 4}
 """Bytes of the frames of fixed size."""
+_VALUES: Final = {ENABLE_PUSH: range(2), MAX_FRAME_SIZE: range(LEAST_FRAME, 2**24)}
+"""The valid values of settings (RFC 9113, 6.5.2). Those of other settings are checked elsewhere, or any is valid."""
+_REQUIRED: Final = (":method", ":scheme", ":path")
 
 
 class Streams:
@@ -90,7 +95,6 @@ class Streams:
         """Bytes of data that the connection's window lacks."""
         self._nuisances = 0.0
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
-            DATA: self._padded_data,
             HEADERS: self._begin_block,
             CONTINUATION: self._extend_block,
             RST_STREAM: self._reset,
@@ -123,7 +127,7 @@ class Streams:
 
     # Bodies
 
-    def begin_body(self, stream: int, length: int, *, ends: bool) -> None:
+    def begin_body(self, stream: int, length: int, padding: int, *, ends: bool) -> None:
         if stream > self.last:
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "data on a stream that is not open")
         call = self.calls.get(stream)
@@ -132,6 +136,10 @@ class Streams:
         if not length and not ends:
             self._annoy()
         self._body_of, self._body_ends = call, ends
+        if padding:
+            self._consume(padding)
+            if call and not ends:  # the window of a stream has room for one message without padding
+                self.write(window_update(stream, padding))
 
     def read_body(self, data: bytes) -> None:
         self._consume(len(data))
@@ -146,13 +154,6 @@ class Streams:
         call, self._body_of = self._body_of, None
         if call and self._body_ends:
             self._end(call)
-
-    def _padded_data(self, flags: int, stream: int, payload: bytes) -> None:
-        content = unpadded(payload)
-        self._consume(len(payload) - len(content))
-        self.begin_body(stream, len(content), ends=bool(flags & END_STREAM))
-        self.read_body(content)
-        self.end_body()
 
     def _consume(self, size: int) -> None:
         """Gives the connection's window back. `Room` bounds the memory."""
@@ -183,17 +184,24 @@ class Streams:
             return
         self.head_deadline = None
         if call := self.calls.get(stream):
-            if call.half_closed or not self._blocks.ends:
+            if call.half_closed or not self._are_trailers(headers):
                 raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "headers inside of a request")
             self._end(call)
         elif stream <= self.last:
+            if not self._are_trailers(headers):
+                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a request on a stream that is older than the last")
             self._annoy()  # trailers of a call that was answered early
         elif not stream % 2:
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a client has odd streams")
+        elif not all(map(headers.get, _REQUIRED)):
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, f"a request lacks one of {', '.join(_REQUIRED)}")
         else:
             self.last = stream
             if self.accepts:
                 self._open(stream, headers, ends=self._blocks.ends)
+
+    def _are_trailers(self, headers: Headers) -> bool:
+        return self._blocks.ends and not any(name.startswith(":") for name in headers)
 
     def _open(self, stream: int, headers: Headers, *, ends: bool) -> None:
         if len(self.calls) >= self.limits.streams:
@@ -230,7 +238,11 @@ class Streams:
             raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS has a wrong size")
         if flags & ACK:
             return
-        windows = [value for name, value in SETTING.iter_unpack(payload) if name == INITIAL_WINDOW_SIZE]
+        values = list(SETTING.iter_unpack(payload))
+        for name, value in values:
+            if value not in _VALUES.get(name, (value,)):
+                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, f"the setting {name} has the value {value}")
+        windows = [value for name, value in values if name == INITIAL_WINDOW_SIZE]
         if windows:
             self._resize_windows(windows[-1])
         self.write(frame(SETTINGS, ACK, 0))
@@ -257,6 +269,8 @@ class Streams:
             self._flush()
         elif call := self.calls.get(stream):
             call.send_window += change
+            if call.send_window > LARGEST_WINDOW:
+                raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "the window of a stream is too large")
             call.flush()
 
     def _flush(self) -> None:

@@ -18,7 +18,7 @@ from otel_zernel_receivers.otlp.http2.limits import HEADER_BLOCK
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, HAS_PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
-MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 3, 4, 5, 6
+ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 2, 3, 4, 5, 6
 DEFAULT_WINDOW: Final = 65535
 LARGEST_WINDOW: Final = 2**31 - 1
 LEAST_FRAME: Final = 16384
@@ -131,6 +131,8 @@ def trailers(code: int, message: str, details: bytes = b"") -> bytes:
 Headers = dict[str, str]
 _MOST_KNOWN: Final = 16
 """Header blocks that a connection remembers. A client repeats a few."""
+_PSEUDO: Final = frozenset({":method", ":scheme", ":path", ":authority"})
+_OF_HTTP1: Final = frozenset({"connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade"})
 _LONGEST_KNOWN: Final = 4096
 """Characters of remembered headers. A block of 10 bytes may stand for 32 KiB."""
 
@@ -159,6 +161,8 @@ class HeaderDecoder:
         headers: Headers = {}
         for name, value in pairs:
             key, text = bytes(name).decode("latin-1"), bytes(value).decode("latin-1")
+            if (problem := _problem(key, text, headers)) is not None:
+                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, problem)
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         is_constant = _is_only_references(block)
         if not is_constant or len(self._known) >= _MOST_KNOWN:
@@ -166,6 +170,20 @@ class HeaderDecoder:
         if is_constant and sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_KNOWN:
             self._known[block] = headers
         return headers
+
+
+def _problem(name: str, value: str, before: Headers) -> str | None:
+    """Why a header makes a request malformed (RFC 9113, 8.2 and 8.3), behind those in `before`."""
+    if name.startswith(":"):
+        if name not in _PSEUDO or name in before:
+            return "a pseudo-header is unknown or repeated"
+        if any(not one.startswith(":") for one in before):
+            return "a pseudo-header follows other headers"
+    elif not name or name != name.lower():
+        return "the name of a header has upper-case letters, or is empty"
+    elif name in _OF_HTTP1 or (name == "te" and value != "trailers"):
+        return "a header belongs to connections of HTTP/1.1"
+    return None
 
 
 def _is_only_references(block: bytes) -> bool:

@@ -8,6 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_zernel.batch import Batch
 from otel_zernel.testing import Dropped, make_context
 from otel_zernel_processors.phases import PhasesProcessor
+from otel_zernel_processors.phases.emit.services import with_service
 from tests.processors.phases.training import MS, Loop, attributes_of, batch_of, resource_of, span_of, spans_of
 
 
@@ -49,7 +50,7 @@ def test_a_step_is_a_tree_whose_children_fill_it() -> None:
 def test_a_trace_has_the_resource_of_its_process_and_the_attributes_of_its_step() -> None:
     made, _ = traced(Loop().steps(3).load(), sample=2, slowest=0)
     resources = [resource for batch in made for resource in batch.spans.resource_spans]
-    assert [resource.resource for resource in resources] == [resource_of()]
+    assert [resource.resource for resource in resources] == [with_service(resource_of())]
     root = spans_of(made)[0]
     attributes = attributes_of(root.attributes)
     assert attributes["zernel.step.kind"] == "training"

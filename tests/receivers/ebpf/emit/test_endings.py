@@ -59,10 +59,14 @@ def ending(batch: Batch, pid: int) -> tuple[dict[str, object], bool]:
     [
         ("", {"zernel_process_end": "exit", "process_exit_code": 0}, False),
         ("sys.exit(3)", {"zernel_process_end": "exit", "process_exit_code": 3}, True),
-        ("os.kill(os.getpid(), signal.SIGKILL)", {"zernel_process_end": "signal", "zernel_process_signal": 9}, True),
+        (
+            "os.kill(os.getpid(), signal.SIGKILL)",
+            {"zernel_process_end": "signal", "zernel_process_signal": 9, "process_signal": "SIGKILL"},
+            True,
+        ),
         (
             "signal.signal(11, signal.SIG_DFL); os.kill(os.getpid(), 11)",
-            {"zernel_process_end": "signal", "zernel_process_signal": 11},
+            {"zernel_process_end": "signal", "zernel_process_signal": 11, "process_signal": "SIGSEGV"},
             True,
         ),
         ("os.execv('/bin/true', ['x'])", {"zernel_process_end": "exec", "zernel_process_exec": "true"}, False),

@@ -43,7 +43,7 @@ READINGS = TableReadings(
 )
 
 
-def ignore(pid: int, family: Descriptor, attributes: bytes) -> None:
+def ignore(pid: int, service: str, family: Descriptor, attributes: bytes) -> None:
     return
 
 
@@ -55,7 +55,8 @@ def encoded(
 ) -> list[Batch]:
     layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
     info = ReadingInfo(number, Period(1, 2), Coverage(1.0), {}, missing_marks or {})
-    return MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore).batches(readings, info)
+    encoder = MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore, lambda _: "job")
+    return encoder.batches(readings, info)
 
 
 def processes_of(batch: Batch) -> list[int]:

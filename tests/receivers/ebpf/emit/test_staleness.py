@@ -50,9 +50,9 @@ def staleness_of(batches: Iterable[Batch]) -> dict[int, set[str]]:
 def test_a_series_gets_one_staleness_point_a_minute_after_its_process_ended() -> None:
     clock = FakeClock()
     staleness = StalenessPoints(clock.monotonic)
-    staleness.add_series(7, CPU_BURST, of_pid(7))
-    staleness.add_series(7, LAUNCH_LATENCY, of_pid(7, HISTOGRAM_ATTRIBUTES))
-    staleness.add_series(8, CPU_BURST, of_pid(8))
+    staleness.add_series(7, "job", CPU_BURST, of_pid(7))
+    staleness.add_series(7, "job", LAUNCH_LATENCY, of_pid(7, HISTOGRAM_ATTRIBUTES))
+    staleness.add_series(8, "job", CPU_BURST, of_pid(8))
     assert staleness.due({7, 8}, 1) == staleness.due({8}, 1) == []
     clock.advance(LINGER - 1)
     assert staleness.due({8}, 1) == []
@@ -65,7 +65,7 @@ def test_a_series_gets_one_staleness_point_a_minute_after_its_process_ended() ->
 def test_a_reused_pid_continues_the_same_series() -> None:
     clock = FakeClock()
     staleness = StalenessPoints(clock.monotonic)
-    staleness.add_series(7, CPU_BURST, of_pid(7))
+    staleness.add_series(7, "job", CPU_BURST, of_pid(7))
     staleness.due(set(), 1)
     clock.advance(LINGER)
     assert staleness.due({7}, 1) == []
@@ -77,7 +77,7 @@ def test_a_reused_pid_continues_the_same_series() -> None:
 def test_series_of_the_earliest_of_many_ended_processes_end_at_once() -> None:
     staleness = StalenessPoints(FakeClock().monotonic)
     for pid in range(1, MAX_LINGERING + 3):
-        staleness.add_series(pid, CPU_BURST, of_pid(pid))
+        staleness.add_series(pid, "job", CPU_BURST, of_pid(pid))
         ended = staleness.due(set(), 1)
     assert staleness_of(ended) == {2: {CPU_BURST.name}}
 
@@ -93,7 +93,7 @@ class ReceiverToPage:
         self.percentiles = PercentilesProcessor(PercentilesProcessor.Config(), context)
         self.staleness = StalenessPoints(self.clock.monotonic)
         layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
-        self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series)
+        self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series, lambda _: "job")
         self.page = Page()
 
     def second(self, processes: Iterable[WatchedProcess]) -> None:

@@ -7,7 +7,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_zernel.batch import Batch
 from tests.receivers.ebpf.jobs.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import Watch, calls, spans_of
+from tests.receivers.ebpf.watching import Watch, calls, name_of, spans_of
 
 PHASES = ("data_loading", "gpu_compute", "optimizer_step", "unknown")
 ROUNDS, THREADS, KEPT = 5, 4, 16
@@ -19,8 +19,8 @@ def done(watch: Watch, standin: Standin, python: str, case: str) -> tuple[Counte
     """The names and spans of the scopes of a case. All its waits must be in their phases."""
     batch, waited, pid = trained(watch, python, "train_scopes.py", standin.cudart, case)
     assert phases(batch, pid) == waited
-    spans = [span for span in spans_of(batch, pid) if span.name != "operators" and not span.name.startswith("cuda")]
-    return Counter(span.name for span in spans), spans
+    spans = [span for span in spans_of(batch, pid) if span.name != "operators" and not name_of(span).startswith("cuda")]
+    return Counter(name_of(span) for span in spans), spans
 
 
 def phases(batch: Batch, pid: int) -> dict[str, int]:
@@ -41,8 +41,8 @@ def test_exceptions_close_the_scopes_that_they_go_through(watch: Watch, standin:
 def test_scopes_left_open_end_with_the_one_around_them(watch: Watch, standin: Standin, python: str) -> None:
     names, spans = done(watch, standin, python, "open_scopes")
     assert names == {"outer": ROUNDS, STEP: ROUNDS, "left open": ROUNDS}
-    assert {span.name: is_error(span) for span in spans} == {"outer": False, STEP: True, "left open": True}
-    of = {name: sorted(end(span) for span in spans if span.name == name) for name in names}
+    assert {name_of(span): is_error(span) for span in spans} == {"outer": False, STEP: True, "left open": True}
+    of = {name: sorted(end(span) for span in spans if name_of(span) == name) for name in names}
     assert all(
         0 <= outer - inner < 1_000_000
         for name in (STEP, "left open")
@@ -54,7 +54,7 @@ def test_scopes_that_stay_open_do_not_displace_others(watch: Watch, standin: Sta
     names, spans = done(watch, standin, python, "open_for_good")
     assert names[LOADING] == ROUNDS
     assert names["left open"] == 40
-    errors = Counter(span.name for span in spans if is_error(span))
+    errors = Counter(name_of(span) for span in spans if is_error(span))
     assert set(errors) == {"left open"}
     assert errors["left open"] > 40 - KEPT, "the program closes the others at its end"
 
@@ -62,7 +62,7 @@ def test_scopes_that_stay_open_do_not_displace_others(watch: Watch, standin: Sta
 def test_scopes_nested_too_deep_are_all_emitted(watch: Watch, standin: Standin, python: str) -> None:
     names, spans = done(watch, standin, python, "deep")
     assert names == {STEP: ROUNDS, "after": 1} | {f"depth {depth}": ROUNDS for depth in range(1, 21)}
-    lost = {span.name for span in spans if is_error(span)}
+    lost = {name_of(span) for span in spans if is_error(span)}
     assert lost == {f"depth {depth}" for depth in range(KEPT, 21)}, "their ends are unknown"
 
 

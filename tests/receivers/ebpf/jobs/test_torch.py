@@ -14,7 +14,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from tests.receivers.ebpf.watching import Watch, attributes_of, calls, numbers, reading, require_ebpf, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, name_of, numbers, reading, require_ebpf, spans_of
 
 STEPS = 40
 
@@ -55,7 +55,7 @@ def scopes_of(batch: Batch, pid: int) -> list[Span]:
 
 
 def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:
-    return Counter((attributes_of(span)["zernel_interval"], span.name) for span in scopes_of(batch, pid))
+    return Counter((attributes_of(span)["zernel_interval"], name_of(span)) for span in scopes_of(batch, pid))
 
 
 def assert_complete(training: Training, iterator: str) -> None:

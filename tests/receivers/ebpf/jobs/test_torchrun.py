@@ -13,7 +13,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
-from tests.receivers.ebpf.watching import Watch, attributes_of, require_ebpf, spans_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, numbers, require_ebpf, spans_of
 
 STEPS = 5
 Job = tuple[Batch, list[dict[str, int]], int]
@@ -76,8 +76,9 @@ def test_every_step_of_every_rank_is_emitted(job: Job) -> None:
         assert counted["data_loading"] == STEPS + 1
 
 
-def test_a_worker_s_resource_has_the_pid_of_its_trainer(job: Job) -> None:
+def test_a_worker_has_no_spans_but_counts_for_its_trainer(job: Job) -> None:
     batch, ranks, _ = job
+    pids = {attributes_of(one.resource)["process_pid"] for one in batch.spans.resource_spans}
     for rank in ranks:
-        assert {span.name for span in spans_of(batch, rank["worker"])} == {"decode"}
-        assert resource_of(batch, rank["worker"])["process_parent_pid"] == rank["pid"]
+        assert rank["worker"] not in pids
+        assert numbers(batch, "zernel.dataloader.workers", process_pid=rank["pid"])

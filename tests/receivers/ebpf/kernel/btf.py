@@ -70,13 +70,13 @@ class Btf:
             at += 8 + count * width
 
     def field(self, number: int, path: str) -> str:
-        """The name of a field of a structure, as in `task_struct.ioac.rchar`, by a path of one or more steps."""
+        """The name of a field of a structure, as in `task_struct.se.sum_exec_runtime`, by its path."""
         structure = self._resolved(number)
         names = [structure.name]
         for position in map(int, path.split(":")[1:]):
-            name, member, _ = struct.unpack_from("<III", structure.extra, 12 * position)
+            name, type_, _ = struct.unpack_from("<III", structure.extra, 12 * position)
             names.append(self._text(name))
-            structure = self._resolved(member)
+            structure = self._resolved(type_)
         return ".".join(names)
 
     def _numbers(self, definition: Type) -> Iterator[tuple[str, int]]:

@@ -153,13 +153,41 @@ def test_a_key_in_a_record_of_a_ring_buffer_is_detected() -> None:
     assert not given_to_map(code(OTHER, key, LOOKUP), set(), from_ring=True)
 
 
-MATRIX = re.compile(r"^\| (?P<system>[^|]+) \| (?P<kernel>[\d.]+) \|(?P<cells>.*)\|$", re.MULTILINE)
+MATRIX = re.compile(
+    r"^\| (?P<system>[^|]+) \| (?P<kernel>[\d.]+)(?: \(eBPF of (?P<ebpf>[\d.]+)\))? \|(?P<cells>.*)\|$", re.MULTILINE
+)
 
 
-def matrix() -> list[tuple[str, Version, list[str]]]:
-    """The rows of the README's matrix: distribution and processor, kernel, and the other cells."""
+class Distribution(NamedTuple):
+    """One row of the README's matrix."""
+
+    system: str
+    """The distribution, with `arm64` if the row is for that processor."""
+    kernel: Version
+    ebpf: Version
+    """The upstream version of the kernel's eBPF, which is newer than `kernel` if it was backported."""
+    libbpf: str
+    mode: str
+    lost: str
+    proof: str
+
+    @property
+    def architecture(self) -> str:
+        return "aarch64" if "arm64" in self.system else "x86_64"
+
+
+def matrix() -> list[Distribution]:
+    """The rows of the README's matrix of distributions."""
     rows = MATRIX.finditer(README.read_text())
-    return [(row["system"], numbers(row["kernel"]), [cell.strip() for cell in row["cells"].split("|")]) for row in rows]
+    return [
+        Distribution(
+            row["system"],
+            numbers(row["kernel"]),
+            numbers(row["ebpf"] or row["kernel"]),
+            *(cell.strip() for cell in row["cells"].split("|")),
+        )
+        for row in rows
+    ]
 
 
 def best(architecture: str, kernel: Version) -> str:
@@ -178,17 +206,35 @@ def best(architecture: str, kernel: Version) -> str:
     return next(modes, "none")
 
 
-@pytest.mark.parametrize(("system", "kernel", "cells"), matrix(), ids=[row[0] for row in matrix()])
-def test_the_matrix_of_distributions_agrees_with_the_table(system: str, kernel: Version, cells: list[str]) -> None:
-    _, mode, remark, proof = cells
-    architecture = "aarch64" if "arm64" in system else "x86_64"
-    assert mode == best(architecture, kernel)
-    assert ("CAP_SYS_ADMIN" in remark) == (mode == Mode.PERF)
-    assert proof in {"by the table", "ran"}
+BACKPORTED = [row for row in matrix() if row.ebpf != row.kernel]
+OUTSIDE_EBPF = {"field", "tracepoint", "types"}
+"""Kinds of features that other parts of the kernel have."""
 
 
-def test_the_matrix_has_both_processors() -> None:
-    assert {"arm64" in system for system, *_ in matrix()} == {True, False}
+@pytest.mark.parametrize("row", matrix(), ids=lambda row: row.system)
+def test_the_matrix_of_distributions_agrees_with_the_table(row: Distribution) -> None:
+    assert row.mode == best(row.architecture, row.ebpf)
+    assert ("CAP_SYS_ADMIN" in row.lost) == (row.mode == Mode.PERF)
+    proofs = {"by the table", "ran"} if row.ebpf == row.kernel else {"by the release notes and the table"}
+    assert row.proof in proofs
+
+
+@pytest.mark.parametrize("row", BACKPORTED, ids=lambda row: row.system)
+def test_a_kernel_with_backports_has_the_features_outside_ebpf(row: Distribution) -> None:
+    def missing(program: str) -> list[Feature]:
+        used = object_of(row.architecture, "classic").features(program)
+        outside = [feature for feature in used if feature.kind in OUTSIDE_EBPF]
+        return [feature for feature in outside if FEATURES[feature].since[row.architecture] > row.kernel]
+
+    switches = {name for name in OPTIONAL if "sched_switch" in name}
+    others = set(object_of(row.architecture, "classic").programs) - switches
+    assert {program: missing(program) for program in others if missing(program)} == {}
+    assert not all(missing(switch) for switch in switches), "one program for the scheduler must load"
+
+
+def test_the_matrix_has_both_processors_and_a_kernel_with_backports() -> None:
+    assert {row.architecture for row in matrix()} == {"x86_64", "aarch64"}
+    assert BACKPORTED
 
 
 @each_object

@@ -8,9 +8,10 @@ import pytest
 
 from otel_zernel_receivers.nvml.readings.processes import INITIAL_PID_NAMESPACE, ProcessNames
 from tests.receivers.nvml.driver import Driver
-from tests.receivers.nvml.reading import values
+from tests.receivers.nvml.reading import ended, values
 from tests.receivers.nvml.running import Host
 
+UTILIZATION = "zernel.gpu.process.utilization"
 INNER = "pid:[4026532999]"
 
 
@@ -103,14 +104,34 @@ def test_utilization_is_the_mean_of_the_samples_since_the_last_scrape(
     assert values(second, "zernel.gpu.processes")["zernel.gpu.process.type=compute"] == 2
 
 
-def test_a_listed_process_that_did_not_use_the_gpu_has_utilization_0_and_an_ended_one_none(
-    driver: Callable[[str], Driver],
-) -> None:
+def test_a_listed_process_that_did_not_use_the_gpu_has_utilization_0(driver: Callable[[str], Driver]) -> None:
+    driver("h200").apply("gpu 0", "ComputeRunningProcesses = 77 5")
+    with Host().gpus() as gpus:
+        idle = values(gpus[0].scrape(), UTILIZATION)
+    assert [value for name, value in idle.items() if "process.pid=77" in name] == [0.0]
+
+
+def test_the_series_of_a_process_that_has_left_the_gpu_end_once(driver: Callable[[str], Driver]) -> None:
     controls = driver("h200")
     controls.apply("gpu 0", "ComputeRunningProcesses = 77 5")
     with Host().gpus() as gpus:
-        idle = values(gpus[0].scrape(), "zernel.gpu.process.utilization")
+        first = gpus[0].scrape()
         controls.apply("gpu 0", "ComputeRunningProcesses =")
-        ended = values(gpus[0].scrape(), "zernel.gpu.process.utilization")
-    assert [value for name, value in idle.items() if "process.pid=77" in name] == [0.0]
-    assert not [name for name in ended if "process.pid=77" in name]
+        second, third = gpus[0].scrape(), gpus[0].scrape()
+    for metric in (UTILIZATION, "zernel.gpu.process.memory.usage"):
+        assert ended(first, metric) == ended(third, metric) == set()
+        assert ended(second, metric) == {name for name in values(first, metric) if "process.pid=77" in name} != set()
+        assert not [name for name in values(second, metric) if "process.pid=77" in name]
+
+
+def test_no_series_ends_while_the_driver_does_not_list_processes(driver: Callable[[str], Driver]) -> None:
+    controls = driver("h200")
+    controls.apply("gpu 0", "ComputeRunningProcesses = 77 5")
+    with Host().gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", "ComputeRunningProcesses = !999")
+        failed = gpus[0].scrape()
+        controls.apply("gpu 0", "ComputeRunningProcesses =")
+        answered = gpus[0].scrape()
+    assert not ended(failed, "zernel.gpu.process.memory.usage")
+    assert ended(answered, "zernel.gpu.process.memory.usage")

@@ -49,8 +49,8 @@ def test_many_different_header_blocks_take_no_memory() -> None:
     decoder.decode(b"\x40\x01a\x7f" + bytes([(size - 127) & 127 | 128, (size - 127) >> 7]) + b"x" * size)
     tracemalloc.start()
     try:
-        for number in range(2500):
-            decoder.decode(bytes([0x82 + number % 50, 0x82 + number // 50]) + b"\xbe" * 7)
+        for number in range(40 * 40):  # the entries 15 to 54 of the static table are ordinary headers
+            decoder.decode(bytes([0x8F + number % 40, 0x8F + number // 40]) + b"\xbe" * 7)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,5 +1,6 @@
 """HTTP/2 as RFC 9113 demands: what is allowed works, and each violation ends with its error code. After h2spec."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -85,8 +86,23 @@ async def test_a_call_in_single_bytes_is_a_call(receiver: OtlpReceiver, downstre
         + frame(DATA, 0, 1, message_of(MESSAGE))
         + frame(HEADERS, END_HEADERS | END_STREAM, 1, encode_headers([("checksum", "1")])),
         frame(PRIORITY, 0, 3, bytes(5)) + frame(0xBE, 0, 0, b"of the future") + request(1, MESSAGE),
+        frame(PING, 0xF6, 0, bytes(8))
+        + frame(HEADERS, END_HEADERS | 0xD2, 1, BLOCK)
+        + frame(DATA, END_STREAM | 0xF6, 1, message_of(MESSAGE)),
+        frame(HEADERS, END_HEADERS, 1 | 1 << 31, BLOCK) + frame(DATA, END_STREAM, 1 | 1 << 31, message_of(MESSAGE)),
+        settings({0xBEEF: 1}) + window_update(0, 10) + request(1, MESSAGE) + window_update(1, 10),
     ],
-    ids=["empty last frame", "priority", "padding", "continuation", "trailers of the client", "unknown frames"],
+    ids=[
+        "empty last frame",
+        "priority",
+        "padding",
+        "continuation",
+        "trailers of the client",
+        "unknown frames",
+        "undefined flags",
+        "reserved bit",
+        "unknown settings",
+    ],
 )
 async def test_every_form_of_a_request_is_accepted(client: RawClient, downstream: Recording, frames: bytes) -> None:
     await client.send(frames)
@@ -101,6 +117,33 @@ async def test_settings_and_pings_are_acknowledged(client: RawClient) -> None:
     assert acknowledged.payload == b""
     ping = await client.until(PING)
     assert (ping.flags, ping.payload) == (ACK, b"12345678")
+
+
+async def test_a_padded_frame_may_have_any_size_and_arrive_in_any_pieces(
+    client: RawClient, downstream: Recording
+) -> None:
+    message = gauge(3000).SerializeToString()
+    padded = frame(DATA, END_STREAM | PADDED, 1, b"\xff" + message_of(message) + bytes(255))
+    assert len(padded) > 4 * HEADER_BLOCK
+    await client.send(opening(1))
+    for start in range(0, len(padded), 9_999):
+        await client.send(padded[start : start + 9_999])
+        await asyncio.sleep(0)
+    assert await client.status(1) == 0
+    await client.send(opening(3))
+    for byte in frame(DATA, END_STREAM | PADDED, 3, b"\x05" + message_of(MESSAGE) + bytes(5)):
+        await client.send(bytes((byte,)))
+    assert await client.status(3) == 0
+    assert [batch.metrics_bytes() for batch in downstream.batches] == [message, MESSAGE]
+
+
+async def test_padding_is_given_back_to_the_windows_since_a_message_fills_that_of_its_stream(client: RawClient) -> None:
+    await client.send(opening(1), frame(DATA, PADDED, 1, b"\xff" + message_of(MESSAGE) + bytes(255)))
+    while not (update := await client.until(WINDOW_UPDATE)).stream:
+        pass
+    assert (update.stream, update.payload) == (1, UINT32.pack(256))
+    await client.send(frame(DATA, END_STREAM, 1))
+    assert await client.status(1) == 0
 
 
 async def test_more_than_the_window_arrives_since_the_window_is_renewed(receiver: OtlpReceiver) -> None:
@@ -165,6 +208,7 @@ P, F, W, C = (
     ErrorCode.FLOW_CONTROL_ERROR,
     ErrorCode.COMPRESSION_ERROR,
 )
+REQUIRED = (":method", ":scheme", ":path")
 VIOLATIONS: dict[str, tuple[bytes, ErrorCode]] = {
     "data on stream 0": (frame(DATA, 0, 0, b"x"), P),
     "data on an idle stream": (frame(DATA, 0, 1, b"x"), P),
@@ -203,6 +247,40 @@ VIOLATIONS: dict[str, tuple[bytes, ErrorCode]] = {
         frame(HEADERS, 0, 1, bytes(HEADER_BLOCK)) + frame(CONTINUATION, 0, 1, bytes(1)),
         ErrorCode.ENHANCE_YOUR_CALM,
     ),
+    "the setting ENABLE_PUSH with 2": (settings({2: 2}), P),
+    "the setting MAX_FRAME_SIZE below its least": (settings({5: 16383}), P),
+    "the setting MAX_FRAME_SIZE above its most": (settings({5: 2**24}), P),
+    "a window of a stream that overflows": (opening(1, WATCH) + window_update(1, 2**31 - 1), W),
+    "a stream that is smaller than the last": (request(5, b"") + opening(3), P),
+    "a second request on a stream": (request(1, b"") + opening(1), P),
+    "a name in upper case": (opening(1, [*REQUEST_HEADERS, ("X-Test", "ok")]), P),
+    "an unknown pseudo-header": (opening(1, [(":test", "ok"), *REQUEST_HEADERS]), P),
+    "a pseudo-header of answers": (opening(1, [(":status", "200"), *REQUEST_HEADERS]), P),
+    "a pseudo-header behind others": (opening(1, [("x", "ok"), *REQUEST_HEADERS]), P),
+    "a repeated pseudo-header": (opening(1, [REQUEST_HEADERS[0], *REQUEST_HEADERS]), P),
+    "a pseudo-header in trailers": (
+        opening(1) + frame(HEADERS, END_HEADERS | END_STREAM, 1, encode_headers([(":method", "POST")])),
+        P,
+    ),
+    "trailers that do not end the request": (
+        opening(1) + frame(HEADERS, END_HEADERS, 1, encode_headers([("x", "y")])),
+        P,
+    ),
+    "a connection header": (opening(1, [*REQUEST_HEADERS, ("connection", "keep-alive")]), P),
+    "a TE header besides trailers": (
+        opening(1, [one for one in REQUEST_HEADERS if one[0] != "te"] + [("te", "trailers, deflate")]),
+        P,
+    ),
+    **{f"no {name}": (opening(1, [one for one in REQUEST_HEADERS if one[0] != name]), P) for name in REQUIRED},
+    "an empty path": (opening(1, [(n, "" if n == ":path" else v) for n, v in REQUEST_HEADERS]), P),
+    "a table size over the limit": (frame(HEADERS, END_HEADERS, 1, b"\x3f\xe2\x1f" + BLOCK), C),
+    "a table size behind a header": (frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x20"), C),
+    "a text with 8 bits of Huffman padding": (frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x00\x01x\x82\x1f\xff"), C),
+    "a text with the end symbol of Huffman": (
+        frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x00\x01x\x84\xff\xff\xff\xff"),
+        C,
+    ),
+    "a reference to the entry 0": (frame(HEADERS, END_HEADERS, 1, b"\x80"), C),
     "a frame that is too long": (frame(HEADERS, END_HEADERS, 1, bytes(HEADER_BLOCK + 1)), F),
 }
 

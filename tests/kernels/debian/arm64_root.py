@@ -12,9 +12,9 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.kernels.packages import CACHE, KEYRING, CannotDownload, mirror
+from tests.kernels.debian.packages import CACHE, KEYRING, CannotDownload, mirror
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 IN_ROOT = "project"
 """The copy of the project in the tree."""
 

@@ -38,6 +38,11 @@ mount -t tracefs tracefs /root/sys/kernel/tracing
 ip link set lo up
 date -s @$(cat /root/run/results/now)
 exec switch_root /root /bin/sh -c '
+    for folder in /sys/devices/system/cpu/cpu[0-9]*; do
+        cpu=${folder##*cpu}
+        beat="while echo >/run/results/beat.$cpu; do /bin/busybox sleep 2; done"
+        /bin/busybox taskset -c $cpu /bin/busybox sh -c "$beat" &
+    done
     /bin/sh /run/results/run.sh >/run/results/log 2>&1
     sync
     /bin/busybox poweroff -f

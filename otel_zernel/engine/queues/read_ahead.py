@@ -1,0 +1,95 @@
+"""Reading stored batches back from the disk: in a thread, a group at a time, before they are leased."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context
+from otel_zernel.engine.lifetime import cancel_and_wait
+from otel_zernel.engine.queues.queue import Entry
+from otel_zernel.storage import DataLost, Journal, Record, StorageFailed
+from otel_zernel.threads import run_in_thread
+
+RETRY = 1.0
+"""Seconds between two attempts to read after the disk has failed."""
+_MOST_ENTRIES = 256
+_MOST_BYTES = 1 << 20
+"""A group ends with the entry that reaches one of these: a change to another thread costs as much as reading 10 kB."""
+
+
+class ReadAhead:
+    """The batches of entries that are next in a queue and only on the disk."""
+
+    def __init__(self, journal: Journal, context: Context, changed: Callable[[], None]) -> None:
+        """`changed` is called when there is something to `take`, or to `begin` again."""
+        self._journal = journal
+        self._clock = context.clock
+        self._logger = context.logger
+        self._changed = changed
+        self._wanted: set[Entry] = set()
+        """The entries that are being read."""
+        self._found: dict[Entry, Batch | DataLost] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    def take(self, entry: Entry) -> Batch | DataLost | None:
+        """The batch of an entry, or the reason why it is gone for good. None if it is not read yet."""
+        return self._found.pop(entry, None)
+
+    def forget(self, entry: Entry) -> None:
+        """The entry has left the queue."""
+        self._wanted.discard(entry)
+        self._found.pop(entry, None)
+
+    def begin(self, entries: Iterable[Entry]) -> None:
+        """Starts to read the first of the entries, unless a group is being read. They must be on the disk."""
+        if self._reading is None:
+            group = _group(entry for entry in entries if entry not in self._found)
+            self._wanted = set(group)
+            self._reading = asyncio.create_task(self._read(group), name="reading the queue")
+
+    async def close(self) -> None:
+        """Ends the reading."""
+        if self._reading:
+            await cancel_and_wait([self._reading])
+
+    async def _read(self, group: list[Entry]) -> None:
+        records = [entry.record for entry in group if entry.record]
+        batches, error = await run_in_thread(partial(_read_all, self._journal, records))
+        for entry, batch in zip(group, batches, strict=False):  # shorter after an error
+            if entry in self._wanted:
+                self._found[entry] = batch
+        if error and not batches:
+            self._logger.error(
+                "The queue's storage cannot be read now; trying again in %g s: %s",
+                RETRY,
+                error,
+                exc_info=None if isinstance(error, StorageFailed) else error,
+            )
+            await self._clock.sleep(RETRY)
+        self._reading = None
+        self._changed()
+
+
+def _group(entries: Iterable[Entry]) -> list[Entry]:
+    group: list[Entry] = []
+    size = 0
+    for entry in entries:
+        group.append(entry)
+        size += entry.bytes
+        if size >= _MOST_BYTES or len(group) >= _MOST_ENTRIES:
+            break
+    return group
+
+
+def _read_all(journal: Journal, records: list[Record]) -> tuple[list[Batch | DataLost], Exception | None]:
+    """The batches up to the first record that cannot be read now, and its error. Blocks."""
+    batches: list[Batch | DataLost] = []
+    for record in records:
+        try:
+            batches.append(Batch.of_signal(record.signal, journal.read(record), record.items))
+        except DataLost as error:
+            batches.append(error)
+        except Exception as error:  # noqa: BLE001  # a storage's bug is no reason to stop trying
+            return batches, error
+    return batches, None

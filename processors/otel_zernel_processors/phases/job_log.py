@@ -1,0 +1,130 @@
+"""The log lines about jobs: one when a job is found, one when it is lost, and one for each verdict."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from otel_zernel.component import Logger
+from otel_zernel.text import printable
+from otel_zernel_processors.phases.process import ProcessIdentity, TrainingProcess
+from otel_zernel_processors.phases.results.ranks import JobVerdict
+from otel_zernel_processors.phases.results.verdict import ADVICE
+
+_HOSTS = 8
+"""Hosts that a line names."""
+
+
+class JobLog:
+    """Logs what happens to jobs and to processes that are no rank of a job."""
+
+    def __init__(self, logger: Logger) -> None:
+        self._logger = logger
+        self._seen: set[str] = set()
+        """The names of the jobs at the last report."""
+        self._jobs: dict[str, str] = {}
+        """The description of each job that is followed, by its name."""
+        self._processes: dict[ProcessIdentity, str] = {}
+        """The same of processes that train alone."""
+
+    def update(self, jobs: Mapping[str, Mapping[int, TrainingProcess]], single: Iterable[TrainingProcess]) -> None:
+        """Logs jobs that are new, and those of which no rank is followed any more.
+
+        A job is new once all its ranks are followed, or with the second call: ranks do not begin at the same time.
+        """
+        known = {
+            name: _description(name, ranks)
+            for name, ranks in jobs.items()
+            if name in self._seen or len(ranks) == next(iter(ranks.values())).attributes.get("zernel.world_size")
+        }
+        self._seen = set(jobs)
+        alone = {one.identity: _process(one) for one in single if one.totals.steps}
+        self._log_changes(self._jobs, known)
+        self._log_changes(self._processes, alone)
+        self._jobs, self._processes = known, alone
+
+    def log_processes(self, processes: Iterable[TrainingProcess]) -> None:
+        """Logs the new verdicts on processes that are no rank of a job."""
+        for process in processes:
+            if process.has_new_verdict:
+                values = _values([process])
+                name = process.verdict.name
+                self._logger.info(
+                    "process %d on %s is %s: %s (%s)",
+                    *(process.identity.pid, process.identity.host, name, ADVICE[name], values),
+                )
+
+    def log_ranks(self, job: str, ranks: Mapping[int, TrainingProcess]) -> None:
+        """Logs the new verdicts on the ranks of a job: one line for each, with all ranks that it applies to."""
+        of_verdict: defaultdict[str, list[int]] = defaultdict(list)
+        for rank, process in sorted(ranks.items()):
+            of_verdict[process.verdict.name].append(rank)
+        for name, numbers in of_verdict.items():
+            if any(ranks[rank].has_new_verdict for rank in numbers):
+                values = _values([ranks[rank] for rank in numbers])
+                which = f"all {len(ranks)} ranks are" if len(numbers) == len(ranks) > 1 else _ranks(numbers)
+                self._logger.info("job %s: %s %s: %s (%s)", printable(job), which, name, ADVICE[name], values)
+
+    def log_comparison(self, job: str, verdict: JobVerdict) -> None:
+        """Logs the new verdict of a comparison of the ranks."""
+        if verdict.straggler is not None:
+            late = verdict.lateness_s[verdict.straggler]
+            self._logger.info(
+                "job %s: rank %d delays the other ranks: it is %.1f ms late in each step of %.1f ms",
+                *(printable(job), verdict.straggler, late * 1e3, verdict.step_s * 1e3),
+            )
+        else:
+            self._logger.info(
+                "job %s is %s: every rank waits at least %.1f ms of a step of %.1f ms for collectives",
+                *(printable(job), verdict.name, verdict.transfer_s * 1e3, verdict.step_s * 1e3),
+            )
+
+    def _log_changes(self, before: Mapping[Any, str], now: Mapping[Any, str]) -> None:
+        for key, description in now.items():
+            if key not in before:
+                self._logger.info("Found %s", description)
+        for key, description in before.items():
+            if key not in now:
+                self._logger.info("Lost %s: no process of it is left, or none sends data", description)
+
+
+def _values(processes: Sequence[TrainingProcess]) -> str:
+    """The means of the values that the verdict is based on, or the missing marks."""
+    if processes[0].verdict.name == "marks_missing":
+        marks = frozenset[str]().union(*(process.missing_marks for process in processes))
+        return f"missing: {', '.join(sorted(marks))}"
+    names = processes[0].verdict.evidence
+    means = {
+        name: sum(process.verdict.evidence.get(name, 0.0) for process in processes) / len(processes) for name in names
+    }
+    return ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)} {'is' if len(numbers) == 1 else 'are'}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in words: `0-3, 5`."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _description(job: str, ranks: Mapping[int, TrainingProcess]) -> str:
+    size = next(iter(ranks.values())).attributes.get("zernel.world_size")
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"job {printable(job)}: {word} {ranges(ranks)} of {size} on {_hosts(ranks.values())}"
+
+
+def _process(process: TrainingProcess) -> str:
+    service = printable(str(process.attributes["service.name"]))
+    return f"training process {process.identity.pid} of {service} on {_hosts([process])}"
+
+
+def _hosts(processes: Collection[TrainingProcess]) -> str:
+    hosts = sorted({process.identity.host or "an unnamed host" for process in processes})
+    return ", ".join(hosts[:_HOSTS]) + (f" and {len(hosts) - _HOSTS} more hosts" if len(hosts) > _HOSTS else "")

@@ -1,0 +1,42 @@
+"""The attributes of points, encoded. Most are those of an earlier point."""
+
+from functools import lru_cache
+
+from otel_zernel.otlp.points import NUMBER_ATTRIBUTES, encode_attributes
+from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
+from otel_zernel_receivers.ebpf.emit.families import OPERATION_FAMILIES
+from otel_zernel_receivers.ebpf.probes.calls import Phase
+
+
+@lru_cache(maxsize=1024)  # by default there are 512 series, and some have a size too
+def of_series(pid: int, operation: int, phase: int, is_sample: bool, field: int) -> bytes:
+    attributes: dict[str, str | int] = {
+        "process.pid": pid,
+        **OPERATION_FAMILIES[operation].attributes,
+        "zernel.phase": Phase(phase).name.lower(),
+    }
+    if is_sample:
+        attributes["zernel.sampled"] = True
+    return encode_attributes(attributes, field)
+
+
+@lru_cache(maxsize=512)
+def of_process(pid: int) -> bytes:
+    return encode_attributes({"process.pid": pid}, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=512)
+def of_phase(pid: int, phase: int) -> bytes:
+    return encode_attributes({"process.pid": pid, "zernel.phase": Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
+
+
+@lru_cache(maxsize=512)
+def of_device(pid: int, device: int | None) -> bytes:
+    index = "unknown" if device is None else device
+    return encode_attributes({"process.pid": pid, "zernel.gpu.index": index}, NUMBER_ATTRIBUTES)
+
+
+def of_end(end: ProcessEnd) -> tuple[str, bool, bytes]:
+    """The service, whether it was a worker, and the attributes of its point."""
+    attributes = encode_attributes({**end.origin, **end.reason}, NUMBER_ATTRIBUTES)
+    return end.service, end.is_worker, attributes

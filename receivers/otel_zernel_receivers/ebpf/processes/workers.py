@@ -1,0 +1,100 @@
+"""The workers of training processes, such as those of a DataLoader: finds them, and adds up what they use.
+
+The kernel finds workers that a training process forks. This module finds the others: those that were started by
+`multiprocessing` with the methods `spawn` and `forkserver`, and those that worked before their process trained.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, ServedReading, WatchedProcess
+
+_GENERATIONS = 4
+"""Parents that are examined: a worker of a forkserver is the grandchild of its training process."""
+_STARTED_BY_MULTIPROCESSING = (b"multiprocessing.spawn", b"multiprocessing.forkserver", b"--multiprocessing-fork")
+"""Parts of the command lines of Python's multiprocessing."""
+
+
+def served_by(
+    folder: ProcessFolder, training: Mapping[int, WatchedProcess], folder_of: Callable[[int], ProcessFolder]
+) -> WatchedProcess | None:
+    """The training process of which this process is a worker; None if it is no worker.
+
+    `training` are the processes that train, by their pids in the scanned /proc. Every process from the worker up to the
+    training process must be a fork of its parent, or started by multiprocessing. So the ranks that a launcher starts,
+    and other programs that a job starts, are no workers.
+    """
+    with suppress(OSError, ValueError):
+        for _ in range(_GENERATIONS):
+            parent = folder_of(folder.parent())
+            if not parent.pid or not _belongs_to(folder, parent):
+                return None
+            if found := training.get(parent.pid):
+                return found
+            folder = parent
+    return None
+
+
+def _belongs_to(child: ProcessFolder, parent: ProcessFolder) -> bool:
+    command = child.command_line
+    return any(part in command for part in _STARTED_BY_MULTIPROCESSING) or (command == parent.command_line != b"")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersReading:
+    """The workers of one process. All but their number is since the last reading."""
+
+    process: WatchedProcess
+    count: int
+    """Workers that live now."""
+    cpu_s: float
+    """CPU time of all their threads."""
+    io_wait_s: float
+    """Time in uninterruptible sleep, of their threads that call PyTorch."""
+    reads: int
+    """System calls that read more than 4 KiB."""
+    bytes_read: int
+
+
+_NOTHING = ServedReading(0, 0, 0, 0)
+
+
+class WorkerUsage:
+    """Adds up what the workers of each process use."""
+
+    def __init__(self, rows: ProcessRows, folder_of: Callable[[int], ProcessFolder]) -> None:
+        """`folder_of` gives the folder in /proc of a process by its pid."""
+        self._rows = rows
+        self._folder_of = folder_of
+        self._ended_ns: dict[WatchedProcess, int] = {}
+        """CPU time of the workers that have ended, of each process that has ever had one."""
+        self._cpu_s: dict[WatchedProcess, float] = {}
+        """CPU time of all workers at the last reading."""
+
+    def read(self) -> list[WorkersReading]:
+        """The workers of every process that has or had some."""
+        workers, served = self._rows.workers(), self._rows.served()
+        held = set(self._rows.held())
+        known = dict.fromkeys((*workers, *served), 0) | self._ended_ns
+        self._ended_ns = {
+            process: ended + served.get(process, _NOTHING).ended_cpu_ns
+            for process, ended in known.items()
+            if process in held
+        }
+        self._cpu_s = {process: self._cpu_s.get(process, 0.0) for process in self._ended_ns}
+        return [self._read(one, workers.get(one, []), served.get(one, _NOTHING)) for one in self._ended_ns]
+
+    def _read(self, process: WatchedProcess, workers: list[int], served: ServedReading) -> WorkersReading:
+        before = self._cpu_s[process]
+        now = max(self._ended_ns[process] / 1e9 + sum(map(self._cpu_of, workers)), before)
+        self._cpu_s[process] = now
+        return WorkersReading(
+            process, len(workers), now - before, served.io_wait_ns / 1e9, served.reads, served.bytes_read
+        )
+
+    def _cpu_of(self, pid: int) -> float:
+        with suppress(OSError, ValueError):
+            return self._folder_of(pid).cpu_time()
+        return 0.0

@@ -1,0 +1,81 @@
+"""Spans of one process share a trace, and a program's own names are attributes of which there is a limited number."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from otel_zernel.batch import Batch
+from otel_zernel.otlp.points import Attributes
+from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, Interval
+from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
+from tests.receivers.ebpf.watching import attributes_of
+
+MINUTE = 60_000_000_000
+
+
+@dataclass
+class SomeIdentities:
+    """Identities of processes that nobody has to read."""
+
+    gone: set[int] = field(default_factory=set)
+
+    def is_selected(self, process: WatchedProcess) -> bool:
+        return True
+
+    def knows(self, process: WatchedProcess) -> bool:
+        return process.pid not in self.gone
+
+    def attributes_of(self, process: WatchedProcess) -> Attributes:
+        return {"process.pid": process.pid}
+
+    def origin(self, process: WatchedProcess) -> tuple[str, int, str]:
+        return "node", process.pid, "2026"
+
+
+def encoder() -> SpanEncoder:
+    return SpanEncoder(SomeIdentities(), offset_ns=0)  # type: ignore[arg-type]  # the methods that it uses
+
+
+def scopes(*names: str, pid: int = 7, at: int = 0) -> np.ndarray:
+    """The events of a program's own scopes."""
+    events = np.zeros(len(names), EVENT)
+    events["pid"], events["row"], events["interval"] = pid, pid, Interval.USER
+    events["begin"], events["end"], events["name"] = at, at + 10, [name.encode() for name in names]
+    return events
+
+
+def spans_in(batch: Batch) -> list[tuple[str, str, bytes]]:
+    """Name, scope's name and trace of each span."""
+    spans = [span for resource in batch.spans.resource_spans for span in resource.scope_spans[0].spans]
+    return [(span.name, str(attributes_of(span)["zernel_scope_name"]), span.trace_id) for span in spans]
+
+
+def test_a_scope_of_the_program_has_its_name_in_an_attribute() -> None:
+    assert [found[:2] for found in spans_in(encoder().batch(scopes("forward", "loss")))] == [
+        ("user", "forward"),
+        ("user", "loss"),
+    ]
+
+
+def test_a_program_that_makes_up_names_gets_200_of_them() -> None:
+    encoding = encoder()
+    counted: Counter[str] = Counter()
+    for number in range(10):
+        found = spans_in(encoding.batch(scopes(*(f"step {number * 100 + one}" for one in range(100)))))
+        counted.update(name for _, name, _ in found)
+    assert len(counted) == 201
+    assert counted["other"] == 800
+    assert {name for _, name, _ in spans_in(encoding.batch(scopes("another", pid=8)))} == {"another"}
+
+
+def test_spans_of_a_process_in_one_minute_share_a_trace() -> None:
+    encoding = encoder()
+    (of_first,) = {trace for _, _, trace in spans_in(encoding.batch(scopes("a", "b")))}
+    (later,) = {trace for _, _, trace in spans_in(encoding.batch(scopes("c", at=MINUTE - 1)))}
+    (next_minute,) = {trace for _, _, trace in spans_in(encoding.batch(scopes("a", at=MINUTE)))}
+    (other,) = {trace for _, _, trace in spans_in(encoding.batch(scopes("a", pid=8)))}
+    assert of_first == later
+    assert len({of_first, next_minute, other}) == 3
+    assert of_first == spans_in(encoder().batch(scopes("a")))[0][2], "also after a restart"

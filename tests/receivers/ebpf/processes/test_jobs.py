@@ -1,0 +1,39 @@
+"""The name of a service and the id of a job, from the environment of a process."""
+
+import pytest
+
+from otel_zernel_receivers.ebpf.processes.jobs import job_id, service_name
+
+SLURM = {"SLURM_JOB_ID": "4711"}
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "10.0.0.5", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"OTEL_SERVICE_NAME": "bert", "OTEL_RESOURCE_ATTRIBUTES": "service.name=other", **SLURM}, "bert"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "a=b, service.name=my%20bert,,x", **SLURM}, "my bert"),
+        (SLURM, "4711"),
+        ({"TORCHELASTIC_RUN_ID": "run-7"}, "run-7"),
+        (TORCHRUN, "unknown_service:python3.11"),
+        ({"OTEL_SERVICE_NAME": ""}, "unknown_service:python3.11"),
+        ({}, "unknown_service:python3.11"),
+    ],
+)
+def test_the_service_is_the_given_name_else_the_job_else_unknown(environment: dict[str, str], name: str) -> None:
+    assert service_name(environment, "python3.11") == name
+
+
+@pytest.mark.parametrize(
+    ("environment", "id_"),
+    [
+        ({**SLURM, **TORCHRUN}, "4711"),
+        (TORCHRUN, "10.0.0.5:29500"),
+        ({**TORCHRUN, "MASTER_ADDR": "localhost"}, "node-1/localhost:29500"),
+        ({**TORCHRUN, "MASTER_ADDR": "127.0.0.1"}, "node-1/127.0.0.1:29500"),
+        ({"MASTER_ADDR": "10.0.0.5"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_id_of_a_job_is_the_same_on_all_its_ranks(environment: dict[str, str], id_: str) -> None:
+    assert job_id(environment, "node-1") == id_
