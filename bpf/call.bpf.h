@@ -50,6 +50,16 @@ static __always_inline int is_inside_runtime(const struct thread *thread)
 	return 0;
 }
 
+/* Whether the thread executes a call of this kind. */
+static __always_inline int is_inside(const struct thread *thread, __u32 kind)
+{
+#pragma unroll
+	for (__u32 i = 0; i < FRAMES; i++)
+		if (i < thread->depth && KIND_OF(thread->frames[i].flags) == kind)
+			return 1;
+	return 0;
+}
+
 /* The time at which the probes of each kind were last detached, ns. Calls in progress at that time never return here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

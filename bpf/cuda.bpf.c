@@ -11,6 +11,7 @@ static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 
 	frame->copy.bytes = needed_argument(hit, 0);
 	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
+	frame->copy.blocked = hit->thread->blocked;
 }
 
 static __always_inline void end_copy(struct hit *hit, struct frame *frame)
@@ -18,6 +19,8 @@ static __always_inline void end_copy(struct hit *hit, struct frame *frame)
 	__u64 duration = hit->time - frame->start, bytes = has_failed(hit) ? 0 : frame->copy.bytes;
 
 	count(hit->thread, OPERATION_OF(frame->flags) + frame->copy.direction, frame->phase, duration, bytes);
+	if (OPERATION_OF(frame->flags) + frame->copy.direction == COPY_HOST_TO_DEVICE)
+		hit->thread->copies++;
 	if (frame->flags & IS_BLOCKING)
 		end_wait(hit, frame);
 }

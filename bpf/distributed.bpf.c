@@ -31,6 +31,7 @@ static __always_inline void begin_work_wait(struct hit *hit)
 		return;
 	hit->thread->work_wait_since = work_since(hit->thread, bpf_ktime_get_ns());
 	hit->thread->work_wait_flags = hit->flags;
+	hit->thread->work_wait_blocked = hit->thread->blocked;
 }
 
 /* The probe is on the instructions with which c10d::Work::wait returns. An exception does not execute them. */
@@ -44,6 +45,7 @@ static __always_inline void end_work_wait(struct hit *hit)
 	if (!process || !begin)
 		return;
 	thread->work_wait_since = 0;
+	note_result(thread, now, thread->work_wait_blocked);
 	if (now - begin < LEAST_WORK_WAIT)
 		return;
 	event = new_event(thread, INTERVAL_SYNC, begin, now);

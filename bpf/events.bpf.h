@@ -16,6 +16,7 @@ enum interval {
 	INTERVAL_COMMUNICATOR,
 	INTERVAL_PROCESS, /* from its first probed call to its end */
 	INTERVAL_WORKER,  /* of the process: from the worker's start to its end. `tid` is the worker's pid */
+	INTERVAL_OPERATORS,
 };
 
 struct event {
@@ -27,7 +28,7 @@ struct event {
 	__u32 tid;
 	__u16 interval;
 	__u16 phase;	   /* the thread's, at the beginning */
-	__u16 operation; /* INTERVAL_PROCESS: enum ending */
+	__u16 operation; /* INTERVAL_PROCESS: enum ending; INTERVAL_OPERATORS: 1 for the edges of a run's parts */
 	__u16 is_abandoned; /* the program did not close the scope */
 	__u32 flags;	   /* of the probe */
 	__s32 rank;
@@ -38,8 +39,30 @@ struct event {
 	char name[NAME_LENGTH];
 };
 
-/* Puts the type into the object, for a test that compares it with the type in Python. */
+/* INTERVAL_OPERATORS: in the place of the name. The gap is the time before the run. */
+struct run_facts {
+	__u64 blocked; /* ns */
+	__u64 faults;
+	__u64 read; /* bytes, or UNKNOWN_BYTES */
+	__u64 copies;
+	__u64 covered; /* ns */
+	__u32 count;
+	__u32 parts;
+	__u32 is_without_grad;
+	__u32 is_update;
+	__u32 has_gap;
+	__u32 ending; /* enum run_ending */
+};
+
+enum run_ending {
+	AT_OPERATOR, /* the entry of the last operator */
+	AT_REGION,   /* the end of the no-grad region */
+	AT_NEXT_RUN, /* the entry of the next operator, which continues the run */
+};
+
+/* Puts the types into the object, for a test that compares them with the types in Python. */
 const struct event event_type SEC("types") = {};
+const struct run_facts run_facts_type SEC("types") = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

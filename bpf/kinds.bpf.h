@@ -10,7 +10,7 @@
  *   ENTRY_ONLY(kind, entry)           the return has no probe */
 #define CALL_KINDS(WITH_RETURN, KEEPS_ARGUMENTS, ENTRY_ONLY) \
 	WITH_RETURN(CALL, begin_nothing, end_call) \
-	WITH_RETURN(WAIT, begin_nothing, end_wait) \
+	WITH_RETURN(WAIT, begin_wait, end_wait) \
 	WITH_RETURN(COPY, begin_copy, end_copy) \
 	WITH_RETURN(ALLOCATE, begin_allocation, end_allocation) \
 	WITH_RETURN(RELEASE, begin_release, end_release) \
@@ -32,7 +32,15 @@
 	KEEPS_ARGUMENTS(CONTEXT_SET, end_context_set) \
 	KEEPS_ARGUMENTS(CONTEXT_PUSH, end_context_push) \
 	WITH_RETURN(CONTEXT_POP, begin_nothing, end_context_pop) \
-	ENTRY_ONLY(WORK_ISSUE, begin_work)
+	ENTRY_ONLY(WORK_ISSUE, begin_work) \
+	ENTRY_ONLY(OPERATOR, begin_operator) \
+	ENTRY_ONLY(LOSS, begin_operator) \
+	ENTRY_ONLY(REDUCTION, begin_operator) \
+	ENTRY_ONLY(SAMPLE, begin_operator) \
+	ENTRY_ONLY(UPDATE, begin_operator) \
+	ENTRY_ONLY(GRAD_MODE, set_grad_mode) \
+	ENTRY_ONLY(INFERENCE_BEGIN, begin_inference) \
+	ENTRY_ONLY(INFERENCE_END, end_inference)
 
 #define NAME_OF_ROW(kind, ...) kind,
 
@@ -55,6 +63,7 @@ enum kind { CALL_KINDS(NAME_OF_ROW, NAME_OF_ROW, NAME_OF_ROW) KINDS };
 /* Operations that the BPF side counts without a cookie. The other operations come in cookies. */
 enum operation {
 	SYNC = 4,
+	COPY_HOST_TO_DEVICE = 9,
 	DATALOADER_WAIT = 16,
 	FUTEX_WAIT = 17,
 	UPPER_BOUND = 8, /* added to a collective's operation when the collective is over */

@@ -76,10 +76,19 @@ static __always_inline void end_open_scopes(void)
 		end_scopes(thread, scopes, 0, 1);
 }
 
+static __always_inline void end_open_run(void)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+
+	if (thread && thread->run.first && known_process_of(thread))
+		end_run(thread, 0);
+}
+
 SEC("raw_tp/sched_process_exit")
 int process_exit(void *ctx)
 {
 	end_open_scopes();
+	end_open_run();
 	if ((__u32)bpf_get_current_pid_tgid() == current_tgid())
 		end_process(EXITED);
 	return 0;
@@ -90,6 +99,7 @@ SEC("raw_tp/sched_process_exec")
 int process_exec(void *ctx)
 {
 	end_open_scopes();
+	end_open_run();
 	end_process(EXECED);
 	bpf_task_storage_delete(&scopes_of_thread, bpf_get_current_task_btf());
 	bpf_task_storage_delete(&threads, bpf_get_current_task_btf());

@@ -32,6 +32,7 @@ struct process {
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
 	__u64 hits; /* of probes at entries, whether or not the call is counted */
+	__u64 operator_hits; /* those of them on model operators */
 	__u64 off_cpu; /* ns, the sum over its threads that make probed calls */
 	__u64 io_wait;
 	__u64 last_burst; /* ns that a thread ran until it went to sleep */
@@ -43,7 +44,7 @@ struct process {
 	__u64 worker_reads;
 	__u64 worker_bytes_read;
 	__u32 trains; /* 1 once it has used CUDA or NCCL, computed gradients, or opened a scope of a DataLoader or optimizer */
-	__u32 reserved;
+	__u32 backward_thread; /* that began the latest backward pass; 0 if it is over */
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
@@ -68,7 +69,12 @@ struct frame {
 		struct {
 			__u64 bytes;
 			__u64 direction; /* enum cudaMemcpyKind; 0 if the operation implies it */
+			__u64 blocked;	 /* of the thread, as in `wait` */
 		} copy;
+		struct {
+			__u64 unused[2];
+			__u64 blocked;
+		} wait;
 		struct {
 			__u64 result_at;
 			__u64 size;
@@ -100,6 +106,37 @@ struct frame {
 	__u32 phase;
 };
 
+/* Counters of a thread at its latest mark: the end of a scope or of a backward pass, or its latest operator. */
+struct mark {
+	__u64 time; /* ns; 0 if it has made no mark */
+	__u64 blocked; /* and in waits for the GPU or for other ranks since then */
+	__u64 faults;
+	__u64 read;
+	__u64 copies;
+};
+
+#define MERGED_PARTS 16 /* a power of two; their edges take the place of an event's name */
+
+/* A run of model operators: see operators.bpf.c. */
+struct run {
+	__u64 first; /* entry of its first operator, ns; 0 if the thread has no run */
+	__u64 last;
+	__u64 part;    /* entry of the first operator in its latest no-grad region */
+	__u64 over;    /* the end of that region; 0 while it is open */
+	__u64 covered; /* ns of the earlier regions */
+	__u64 emitted; /* the end of the run before */
+	struct mark gap; /* differences between the first operator and the mark before it */
+	__u32 count;
+	__u32 parts; /* no-grad regions */
+	__u32 flags; /* of the first operator's probe */
+	__u32 is_without_grad;
+	__u32 has_result; /* the host has got a result since the last operator */
+	__u32 sets_phase; /* of the process */
+	__u32 regions;	  /* no-grad regions; a part may have several */
+	__u64 region;	  /* the beginning of the latest no-grad region */
+	__u16 edges[2 * MERGED_PARTS]; /* of its parts, us since `first` */
+};
+
 #define FRAMES 4 /* a power of two */
 
 struct thread {
@@ -121,7 +158,17 @@ struct thread {
 	__u64 work_issued; /* see distributed.bpf.c */
 	__u64 work_issued_off_cpu;
 	__u64 work_wait_since;
+	__u64 work_wait_blocked;
 	__u32 work_wait_flags;
+	__u32 is_without_grad; /* 1 if GradMode is off, + 2 for each inference mode that it is in */
+	__u32 is_in_closure;   /* gradients are on inside an optimizer's step */
+	__u32 is_own;	       /* it has computed outside backward passes */
+	__u32 is_autograd;     /* one of autograd's own threads */
+	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
+	__u64 copies;	       /* from the host to a device */
+	__u64 active; /* when it last made a mark or got a result, ns */
+	struct mark mark;
+	struct run run;
 	struct frame frames[FRAMES];
 };
 
@@ -204,6 +251,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->collectives = 0;
 	process->collectives_settled = 0;
 	process->reducer_since = 0;
+	process->backward_thread = 0;
 	process->trains = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
@@ -238,6 +286,15 @@ static __always_inline __u32 first_device(void)
 	__u64 *attached = bpf_map_lookup_elem(&attached_at, &zero);
 
 	return attached && bpf_get_current_task_btf()->start_time > *attached;
+}
+
+/* Autograd names its threads since PyTorch 2.5: pt_autograd_0. */
+static __always_inline int is_named_autograd(void)
+{
+	char name[16] = {};
+
+	bpf_get_current_comm(name, sizeof(name));
+	return *(__u64 *)name == *(const __u64 *)"pt_autog" && name[8] == 'r' && name[9] == 'a' && name[10] == 'd';
 }
 
 #include "workers.bpf.h"
@@ -279,6 +336,7 @@ __noinline int find_row(struct thread *thread)
 	thread->row = row;
 	thread->generation = process->generation;
 	thread->tid = ids.pid;
+	thread->is_autograd = is_named_autograd();
 	return 0;
 }
 

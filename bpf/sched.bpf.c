@@ -39,6 +39,8 @@ static __always_inline void leave_cpu(struct thread *thread, __u64 now, __u32 wh
 
 	thread->off_since = now;
 	thread->off_why = why;
+	if (process && !thread->is_worker)
+		end_idle_run(thread, now, why != OFF_PREEMPTED);
 	if (!process || thread->is_worker || !thread->on_since || why == OFF_PREEMPTED)
 		return;
 	process->last_burst = now - thread->on_since;
@@ -61,6 +63,8 @@ static __always_inline void enter_cpu(struct thread *thread, __u64 now)
 		return;
 	}
 	thread->off_cpu += off;
+	if (thread->off_why != OFF_PREEMPTED)
+		thread->blocked += off;
 	__sync_fetch_and_add(&process->off_cpu, off);
 	if (thread->off_why == OFF_IO)
 		__sync_fetch_and_add(&process->io_wait, off);

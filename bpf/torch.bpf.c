@@ -112,7 +112,7 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 {
 	struct process *process = thread ? process_of(thread) : 0;
 	__u64 now = bpf_ktime_get_ns();
-	__u32 depth, ended = 0, outer = 0;
+	__u32 depth, ended = 0, outer = 0, clears_only = 1;
 
 	if (!process || !scopes)
 		return 0;
@@ -121,13 +121,22 @@ __noinline int end_scopes(struct thread *thread, struct scopes *scopes, __u32 ou
 		struct scope *scope = SCOPE_AT(scopes, scopes->outermost + depth - i);
 
 		end_scope(thread, scope, now, is_abandoned || depth - i > outside);
-		if (scope->phase)
+		if (scope->phase) {
 			ended = scope->phase;
+			clears_only &= scope->interval == INTERVAL_ZERO_GRAD;
+		}
 		outer = scope->outer_phase;
 	}
 	scopes->depth = outside;
-	if (ended)
-		leave_phase(thread, process, ended, outer);
+	if (!ended)
+		return 0;
+	if (clears_only) /* loops clear gradients between the data and the pass: the gap goes on */
+		end_run(thread, 0);
+	else
+		end_run_at(thread, now);
+	leave_phase(thread, process, ended, outer);
+	if (thread->phase != PHASE_GPU_COMPUTE)
+		thread->is_in_closure = 0;
 	return 0;
 }
 
@@ -173,12 +182,14 @@ static __always_inline void open_scope(struct hit *hit, struct frame *frame)
 	classify(scope);
 	if (scope->phase) {
 		process->trains = 1;
+		end_run(hit->thread, 0);
 		enter_phase(hit->thread, process, scope->phase);
 	}
 	scope->counted_phase = phase_of(hit->thread, process);
 }
 
-/* at::RecordFunction::end() is called twice for each scope, and also for objects that are no scopes. */
+/* at::RecordFunction::end(), or the jump to it in record_function_exit_new(). The former is called twice for each scope, and
+ * also for objects that are no scopes. */
 static __always_inline void close_scope(struct hit *hit)
 {
 	struct scopes *scopes = current_scopes(0);
@@ -199,8 +210,12 @@ static __always_inline void begin_backward(struct hit *hit, struct frame *frame)
 	struct process *process = process_of(hit->thread);
 
 	frame->backward.outer_phase = hit->thread->phase;
-	if (process)
-		enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
+	if (!process)
+		return;
+	end_run(hit->thread, 0);
+	if (!process->backward_thread)
+		process->backward_thread = hit->thread->tid;
+	enter_phase(hit->thread, process, PHASE_GPU_COMPUTE);
 }
 
 static __always_inline void end_backward(struct hit *hit, struct frame *frame)
@@ -211,6 +226,9 @@ static __always_inline void end_backward(struct hit *hit, struct frame *frame)
 	if (process) {
 		leave_phase(hit->thread, process, PHASE_GPU_COMPUTE, frame->backward.outer_phase);
 		end_reducer(hit->thread, process, frame->start, hit->time);
+		if (process->backward_thread == hit->thread->tid && !is_inside(hit->thread, BACKWARD))
+			process->backward_thread = 0;
+		note_mark(hit->thread, hit->time);
 	}
 	event = new_event(hit->thread, INTERVAL_BACKWARD, frame->start, hit->time);
 	if (!event)

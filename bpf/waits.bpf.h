@@ -2,6 +2,11 @@
 /* Calls in which the host waits for the GPU. Each wait of at least settings.long_wait is also an event. */
 #pragma once
 
+static __always_inline void begin_wait(struct hit *hit, struct frame *frame)
+{
+	frame->wait.blocked = hit->thread->blocked;
+}
+
 static __always_inline void end_wait(struct hit *hit, struct frame *frame)
 {
 	__u64 duration = hit->time - frame->start;
@@ -10,6 +15,7 @@ static __always_inline void end_wait(struct hit *hit, struct frame *frame)
 	count(hit->thread, SYNC, frame->phase, duration, 0);
 	if (!has_failed(hit))
 		settle_collectives(hit->thread, frame->start, hit->time);
+	note_result(hit->thread, hit->time, frame->wait.blocked);
 	if (duration < settings.long_wait)
 		return;
 	event = new_event(hit->thread, INTERVAL_SYNC, frame->start, hit->time);

@@ -17,6 +17,7 @@
 #include "events.bpf.h"
 #include "call.bpf.h"
 #include "address.bpf.h"
+#include "operators.bpf.c"
 #include "nccl.bpf.c"
 #include "waits.bpf.h"
 #include "devices.bpf.c"

@@ -5,18 +5,20 @@ The source is tests/receivers/ebpf/symbols, which has the symbols of released wh
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
-from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.probes.catalogue import C10, TORCH_CPU, TORCH_PYTHON, Probe
 from tests.receivers.ebpf.symbols.kept import Build, builds
 from tests.receivers.ebpf.symbols.releases import Release, releases
 
 VERSIONS = Path(__file__).with_name("versions.md")
 _PROCESSORS = {"x86_64": "x86-64", "aarch64": "arm64"}
 _WORDS = {TrapCost.EMULATED: "emulated", TrapCost.STEPPED: "stepped"}
-_PROBES = (*TORCH_CPU, *TORCH_PYTHON)
+_ALL = (*TORCH_CPU, *TORCH_PYTHON, *C10)
+_OPERATORS = tuple(probe for probe in _ALL if probe.function.startswith("at::_ops::"))
+_PROBES = tuple(probe for probe in _ALL if probe not in _OPERATORS)
 
 
 def written_into(text: str) -> str:
@@ -30,18 +32,26 @@ def written_into(text: str) -> str:
 def _torch() -> str:
     """One row per wheel, one column per probed function or function return."""
     rows = [_torch_row(build) for build in builds("torch")]
-    return _table(["PyTorch", "processor", "built for", *map(_heading, _PROBES)], rows)
+    return _table(["PyTorch", "processor", "built for", *map(_heading, _PROBES), "operators"], rows)
 
 
 def _heading(probe: Probe) -> str:
-    function = f"`{probe.function.removeprefix('torch::autograd::profiler::')}`"
+    function = f"`{probe.function.removeprefix('torch::autograd::').removeprefix('profiler::')}`"
     return f"returns of {function}" if probe.is_at_return else function
 
 
 def _torch_row(build: Build) -> list[str]:
     costs = {target: found for one in _releases_of(build) for target, found in one.costs().items()}
     built_for = f"CUDA {build.cuda}, NCCL {build.nccl}" if build.has_cuda else "CPU"
-    return [build.version, _PROCESSORS[build.arch], built_for, *(_cell(costs[probe.target]) for probe in _PROBES)]
+    cells = [_cell(costs.get(probe.target, [])) for probe in _PROBES]
+    return [build.version, _PROCESSORS[build.arch], built_for, *cells, _operators(costs)]
+
+
+def _operators(costs: Mapping[str, list[TrapCost]]) -> str:
+    """How many operators the wheel has, and the cost of a hit; `-` if none."""
+    found = Counter(cost for probe in _OPERATORS for cost in costs.get(probe.target, []))
+    hits = ", ".join(f"{_WORDS[cost]} at {count}" for cost, count in sorted(found.items()))
+    return f"{found.total()} of {len(_OPERATORS)}, {hits}" if found else "-"
 
 
 def _cell(costs: list[TrapCost]) -> str:

@@ -17,8 +17,8 @@ from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
-PROBED_FILES = 2
-"""PyTorch without CUDA: libtorch_cpu and libtorch_python."""
+PROBED_FILES = 3
+"""PyTorch without CUDA: libtorch_cpu, libtorch_python and libc10."""
 JOB_CPU, COLLECTOR_CPU = 0, (os.cpu_count() or 1) - 1
 
 CONFIG = """

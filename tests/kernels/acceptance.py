@@ -7,6 +7,7 @@ SHORT = tuple(
     for test in (
         "probes/test_modes.py",
         "jobs/test_scope_nesting.py",
+        "jobs/test_operators.py::test_runs_are_the_same_in_every_mode",
         "jobs/test_launches.py::test_every_launch_of_every_thread_is_counted",
         "jobs/test_nccl.py::test_a_collective_is_counted_with_its_bytes[ncclAllReduce-all_reduce-1]",
         "tables/test_lifecycle.py::test_the_last_counts_of_a_process_are_read_after_its_end",
@@ -22,6 +23,9 @@ FULL = tuple(
     for test in (
         "probes/test_modes.py",
         "jobs/test_scope_nesting.py",
+        "jobs/test_operators.py::test_runs_are_the_same_in_every_mode",
+        "jobs/test_operators.py::test_the_closure_of_an_optimizer_is_a_run_and_computes",
+        "jobs/test_operators.py::test_the_gap_shows_bytes_page_faults_and_copies",
         "jobs/test_launches.py",
         "jobs/test_cuda.py",  # calls inside calls, memory, devices
         "jobs/test_nccl.py",

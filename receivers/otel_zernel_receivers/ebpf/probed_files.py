@@ -128,6 +128,15 @@ class ProbedFiles:
         }
         return {pid: marks for pid, marks in found.items() if marks}
 
+    def with_mark(self, scan: Scan, library: MappedLibrary, mark: Mark) -> frozenset[int]:
+        """The processes that use a probed library of this kind that has the mark, by own pid."""
+        return frozenset(
+            process.own_pid
+            for process in scan.processes
+            for used in process.files
+            if used.library is library and mark not in self._missing.get(used.identity, (mark,))
+        )
+
     def may_switch_on(self) -> bool:
         """Whether the kernel has finished taking probes off, and `REST` has passed since."""
         return (

@@ -10,7 +10,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Period
-from otel_zernel_receivers.ebpf.budget.overhead import Overhead
+from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
@@ -21,12 +21,12 @@ from otel_zernel_receivers.ebpf.emit.staleness import StalenessPoints
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
-from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.loading import TIME_OFF_CPU, LoadedProbes, load
 from otel_zernel_receivers.ebpf.probes.marks import Mark
 from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
-from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Reason, Scanner, Selection
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
@@ -63,14 +63,17 @@ class Session:
         self._frameworks = FrameworkLog(context.logger)
         self._skipped = SkippedLog(context.logger)
         self._missing_marks: dict[int, frozenset[Mark]] = {}
-        overhead = Overhead(config.max_overhead, loaded.cost.call_ns)
+        self._with_operators: frozenset[int] = frozenset()
+        """Pids of the processes whose operators are probed."""
+        self._was_without_runs = False
+        overhead = Overhead(config.max_overhead, loaded.cost.call_ns, loaded.cost.entry_ns)
         self._sampling = Sampling(overhead, files, loaded.tables, loaded.cost, context)
         self._staleness = StalenessPoints(context.clock.monotonic)
         identities = self._identities
         self._metrics = MetricEncoder(
             _layout(config), loaded.cost, identities.is_selected, self._staleness.add_series, identities.service_of
         )
-        self._spans = SpanEncoder(identities)
+        self._spans = SpanEncoder(identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
         self._workers = WorkerUsage(loaded.tables.rows, identities.folder)
         kills = OomKills(context.clock.monotonic)
         self._ends = EndLog(identities, kills, context.logger, self._spans.offset_ns)
@@ -98,6 +101,8 @@ class Session:
         self._identities.note_scan(scan)
         missing = self._files.missing_marks(scan)
         self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}
+        with_operators = self._files.with_mark(scan, MappedLibrary.TORCH_CPU, Mark.OPERATORS)
+        self._with_operators = frozenset(self._identities.without_workers(with_operators))
         self._skipped.update(+(Counter(scan.skipped) + Counter({Reason.TOO_MANY_FILES: self._files.without_room})))
 
     @property
@@ -128,13 +133,23 @@ class Session:
         self._number += 1
         since_ns, self._since_ns = self._since_ns, self._context.clock.time_ns()
         period = Period(since_ns, self._since_ns)
+        without_runs = Group.OPERATORS in coverage.shares
+        missing = self._missing_with(Mark.OPERATORS) if without_runs else self._missing_marks
         workers = self._workers.read()
-        info = ReadingInfo(self._number, period, coverage, self._skipped.last, self._missing_marks, workers, ends)
+        info = ReadingInfo(self._number, period, coverage, self._skipped.last, missing, workers, ends)
         metrics = self._metrics.batches(readings, info)
-        live = {process.pid for process in self.processes()} | self._missing_marks.keys()
+        live = {process.pid for process in self.processes()} | missing.keys()
         staleness = self._staleness.due(live, self._since_ns)
-        others = (*self._spans_of(readings), *self._records_of(ends))
-        return EncodedReading(self._number, (*metrics, *others, *staleness))
+        # A run that began before the probes were on again is emitted with the next reading.
+        spans = self._spans_of(readings, without_runs=without_runs or self._was_without_runs)
+        self._was_without_runs = without_runs
+        return EncodedReading(self._number, (*metrics, *spans, *self._records_of(ends), *staleness))
+
+    def _missing_with(self, mark: Mark) -> dict[int, frozenset[Mark]]:
+        """The missing marks, if the operators of no process are reported."""
+        return self._missing_marks | {
+            pid: self._missing_marks.get(pid, frozenset()) | {mark} for pid in self._with_operators
+        }
 
     def processes(self) -> list[WatchedProcess]:
         """The processes in the kernel's tables: those that are counted, and those that have just ended."""
@@ -146,9 +161,9 @@ class Session:
         if readings.lost_events:
             self._context.drop(sum(readings.lost_events.values()), "ring_full")
 
-    def _spans_of(self, readings: TableReadings) -> Iterator[Batch]:
+    def _spans_of(self, readings: TableReadings, *, without_runs: bool) -> Iterator[Batch]:
         if len(readings.events) and "traces" in self._context.signals:
-            yield self._spans.batch(readings.events)
+            yield self._spans.batch(readings.events, without_runs=without_runs)
 
     def _records_of(self, ends: Sequence[ProcessEnd]) -> Iterator[Batch]:
         if "logs" in self._context.signals and (records := self._ends.records(ends)):

@@ -19,15 +19,19 @@ _CONSTRUCTORS = ("C1", "C2")
 _SUFFIX = re.compile(r"(\.(lto_priv|localalias|llvm)(\.\d+)?)*")
 
 
-def beginnings(qualified: str) -> tuple[bytes, ...]:
-    """The possible mangled names of the function, up to its arguments."""
+def beginnings(qualified: str, *, is_local: bool = False) -> tuple[bytes, ...]:
+    """The possible mangled names of the function, up to its arguments.
+
+    `is_local` adds the name of a static function in a namespace.
+    """
     *scopes, name = qualified.split("::")
     if not scopes:
         return tuple(f"_Z{local}{len(name)}{name}".encode() for local in ("", "L"))
     outside = "".join(f"{len(scope)}{scope}" for scope in scopes)
     if name == scopes[-1]:
         return tuple(f"_ZN{outside}{constructor}E".encode() for constructor in _CONSTRUCTORS)
-    return tuple(f"_ZN{const}{outside}{len(name)}{name}E".encode() for const in ("", "K"))
+    names = tuple(f"_ZN{const}{outside}{len(name)}{name}E".encode() for const in ("", "K"))
+    return (*names, f"_ZN{outside}L{len(name)}{name}E".encode()) if is_local else names
 
 
 def keeps_arguments(symbol: str) -> bool:

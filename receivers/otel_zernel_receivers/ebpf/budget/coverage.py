@@ -35,7 +35,7 @@ class Coverage:
 
     def _can_scale(self, reading: SeriesReading) -> bool:
         """An upper bound needs both the collective and the wait after it; sampling usually misses one."""
-        return reading.operation not in UPPER_BOUNDS or not self.shares.keys() - {Group.LAUNCH}
+        return reading.operation not in UPPER_BOUNDS or not self.shares.keys() - {Group.LAUNCH, Group.OPERATORS}
 
     def _scale(self, reading: SeriesReading) -> SeriesReading:
         counted = int(reading.counts.sum())

@@ -32,6 +32,8 @@ class Group(StrEnum):
     COPY_SYNC = "copy_sync"
     """Copies and waits for the GPU. A blocking copy is both."""
     COLLECTIVE = "collective"
+    OPERATORS = "operators"
+    """Operators of models. While they are sampled, no run of operators is complete, so none is reported."""
 
 
 NEVER_SAMPLED = "allocations and frees, devices and contexts, communicators and groups, scopes and waits of PyTorch"
@@ -40,6 +42,7 @@ GROUP_KINDS = {
     Group.LAUNCH: (CallKind.CALL,),
     Group.COPY_SYNC: (CallKind.WAIT, CallKind.COPY),
     Group.COLLECTIVE: (CallKind.COLLECTIVE,),
+    Group.OPERATORS: (CallKind.OPERATOR, CallKind.LOSS, CallKind.REDUCTION, CallKind.SAMPLE, CallKind.UPDATE),
 }
 """The kinds of calls of each group. All probes of these kinds are in the group."""
 _BY_KIND = {kind: group for group, kinds in GROUP_KINDS.items() for kind in kinds}
@@ -58,6 +61,7 @@ UPPER_BOUNDS = frozenset(COLLECTIVES) - frozenset(GROUPS)
 
 # The runtime calls the driver. These inner calls also hit probes, but they are not counted.
 _HITS_PER_CALL = {Group.LAUNCH: 2, Group.COPY_SYNC: 2, Group.COLLECTIVE: 1}
+"""Of the groups whose calls are counted."""
 
 
 def group_of(probe: Probe) -> Group | None:
@@ -83,6 +87,9 @@ def hits_of(series: Iterable[SeriesReading], cpu: Iterable[CpuReading]) -> list[
         if (group := GROUPS.get(reading.operation)) and reading.process in expected:
             hits = 1 if reading.operation == Operation.DRIVER_LAUNCH else _HITS_PER_CALL[group]
             expected[reading.process][group] += hits * int(reading.counts.sum())
+    for one in cpu:
+        if one.operator_hits:
+            expected[one.process][Group.OPERATORS] = one.operator_hits
     return [_divide(reading, expected[reading.process]) for reading in cpu]
 
 
@@ -108,8 +115,11 @@ class _Load:
 class Overhead:
     """Decides for which share of the time the probes of each group are on."""
 
-    def __init__(self, limit: float, call_ns: float) -> None:
-        """`limit` is a ratio of one CPU, for each process; 0 means no limit. `call_ns` is the cost of a probe hit."""
+    def __init__(self, limit: float, call_ns: float, entry_ns: float | None = None) -> None:
+        """`limit` is a ratio of one CPU, for each process; 0 means no limit. `call_ns` is the cost of a probe hit.
+
+        `entry_ns` is the cost of a hit of a function whose return has no probe; default: `call_ns`.
+        """
         self.shares: dict[Group, float] = {}
         """Ratio of the time with probes on, at least `LEAST` and below 1, for each sampled group."""
         self.load = 0.0
@@ -117,6 +127,8 @@ class Overhead:
         self.excess = 0.0
         """Ratio of one CPU above the limit that sampling cannot reduce, in the process with the highest ratio."""
         self._limit, self._call_s = limit, call_ns / 1e9
+        entry_s = self._call_s if entry_ns is None else entry_ns / 1e9
+        self._hit_s = {group: entry_s if group is Group.OPERATORS else self._call_s for group in Group}
         self._wanted: deque[dict[Group, float]] = deque(maxlen=STEADY)
         self._restart()
 
@@ -128,7 +140,7 @@ class Overhead:
         self._watched.update({group: watched.get(group, seconds) for group in Group})
         for one in hits:
             load = self._loads.setdefault(one.process, _Load())
-            load.sampled.update({group: count * self._call_s for group, count in one.sampled.items()})
+            load.sampled.update({group: count * self._hit_s[group] for group, count in one.sampled.items()})
             load.others += one.others * self._call_s
         if self._seconds >= AVERAGED and all(self._watched[group] for group in self.shares):
             self._decide()
@@ -147,14 +159,14 @@ class Overhead:
         self.excess = max((self._excess_of(load) for load in self._loads.values()), default=0.0)
 
     def _shares_of(self, load: _Load) -> dict[Group, float]:
-        """The shares that bring a process down to the aim. The most expensive group is reduced first."""
+        """The shares that bring a process down to the aim. The most expensive is reduced first, operators last."""
         rates = self._rates_of(load)
         too_much = sum(rates.values()) + load.others / self._seconds - self._limit
         if not self.shares and too_much <= 0:
             return {}
         too_much += (1 - AIM) * self._limit
         shares = {}
-        for group in sorted(rates, key=lambda group: -rates[group]):
+        for group in sorted(rates, key=lambda group: (group is Group.OPERATORS, -rates[group])):
             share = max(1 - too_much / rates[group], LEAST)
             if share < 1:  # the remaining excess may be a rounding error
                 shares[group] = share

@@ -26,6 +26,7 @@ _NAMES = {
     Group.LAUNCH: "launches",
     Group.COPY_SYNC: "copies and waits for the GPU",
     Group.COLLECTIVE: "collectives",
+    Group.OPERATORS: "operators of models (their runs are not reported meanwhile)",
 }
 
 

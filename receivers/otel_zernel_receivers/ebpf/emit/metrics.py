@@ -195,7 +195,7 @@ class _BatchPoints:
     def add_cpu(self, reading: CpuReading) -> None:
         process, attributes = reading.process, of_process(reading.process.pid)
         self._add_number_of(process, PROBE_HITS, attributes, reading.hits)
-        self._add_number_of(process, PROBE_TIME, attributes, reading.hits * self._cost.call_ns / 1e9)
+        self._add_number_of(process, PROBE_TIME, attributes, _probe_ns(reading, self._cost) / 1e9)
         self._add_number_of(process, OFF_CPU, attributes, reading.off_cpu_ns / 1e9)
         self._add_number_of(process, IO_WAIT, attributes, reading.io_wait_ns / 1e9)
         self._add_number_of(process, CPU_BURST, attributes, reading.last_burst_ns / 1e9)
@@ -254,3 +254,8 @@ class _BatchPoints:
 
     def _add_number(self, service: str, family: Descriptor, attributes: bytes, value: float) -> None:
         self._points[service][family].append(encode_number_point(attributes, value, self._period))
+
+
+def _probe_ns(reading: CpuReading, cost: ProbeCost) -> float:
+    """The time that probes took."""
+    return (reading.hits - reading.operator_hits) * cost.call_ns + reading.operator_hits * cost.entry_ns

@@ -23,6 +23,7 @@ from otel_zernel import __version__
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_resource, key_values
 from otel_zernel_receivers.ebpf.emit.ends import signal_name
+from otel_zernel_receivers.ebpf.emit.operators import Attributes, attributes_of_run, parts_of_runs
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import OUT_OF_MEMORY, Ending, Interval
 from otel_zernel_receivers.ebpf.probes.calls import COLLECTIVES, Phase
 from otel_zernel_receivers.ebpf.probes.catalogue import function_of
@@ -70,11 +71,21 @@ class SpanEncoder:
 
     identities: Identities
     offset_ns: int = field(default_factory=monotonic_to_unix_ns)
+    knows_blocked: bool = True
+    """Whether this kernel counts time off the CPU."""
     _scopes: dict[WatchedProcess, set[bytes]] = field(default_factory=dict)
     """The names of each process's own scopes."""
 
-    def batch(self, events: NDArray[Any]) -> Batch:
-        """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process."""
+    def batch(self, events: NDArray[Any], *, without_runs: bool = False) -> Batch:
+        """The spans of `events` (records of `kernel_structs.EVENT`), with one resource for each process.
+
+        `without_runs` leaves out runs of model operators, which are not complete if operators are sampled.
+        """
+        if without_runs:
+            events = events[events["interval"] != Interval.OPERATORS]
+        edges = parts_of_runs(events)
+        if edges:
+            events = events[(events["interval"] != Interval.OPERATORS) | (events["operation"] == 0)]
         by_process: defaultdict[WatchedProcess, list[bytes]] = defaultdict(list)
         traces: dict[tuple[int, int], bytes] = {}
         """By pid and window."""
@@ -86,7 +97,10 @@ class SpanEncoder:
             if fields.interval == Interval.COMMUNICATOR:
                 self.identities.set_rank(process, fields.rank, fields.communicator_size)
             elif self.identities.is_selected(process) and not _is_usual(fields):
-                common = _encode_common(self._bounded(process, fields))
+                if fields.interval == Interval.OPERATORS:
+                    common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
+                else:
+                    common = _encode_common(self._bounded(process, fields))
                 key = process.pid, begin // _WINDOW_NS
                 if key not in traces:
                     traces[key] = _trace_id(*self.identities.origin(process), key[1])
@@ -112,6 +126,14 @@ class SpanEncoder:
         resource = delimited(1, encode_resource(self.identities.attributes_of(process)))
         return delimited(1, resource + delimited(2, delimited(1, _SCOPE) + b"".join(spans)))
 
+    def _encode_run(self, fields: EventFields, edges: bytes | None) -> bytes:
+        """Encodes a run of operators, which no other run equals."""
+        tail = (fields.bytes, fields.communicator_size, fields.communicator)
+        attributes = _attributes(fields) | attributes_of_run(fields.name, tail, edges, knows_blocked=self.knows_blocked)
+        return Span(
+            name="operators", kind=Span.SPAN_KIND_INTERNAL, attributes=key_values(attributes)
+        ).SerializeToString()
+
 
 def _trace_id(host: str, pid: int, created: str, window: int) -> bytes:
     """The same for all spans of a process in one window, also after a restart of the collector."""
@@ -128,15 +150,20 @@ def _encode_span(trace_id: bytes, common: bytes, begin_ns: int, end_ns: int) -> 
     return delimited(2, head + common)
 
 
+def _attributes(fields: EventFields) -> Attributes:
+    """The attributes that every span has."""
+    return {
+        "thread.id": fields.tid,
+        "zernel.phase": Phase(fields.phase).name.lower(),
+        "zernel.interval": Interval(fields.interval).name.lower(),
+    }
+
+
 @lru_cache(maxsize=2048)
 def _encode_common(fields: EventFields) -> bytes:
     """The part of a span that many events share: everything but its ids and times."""
     interval = Interval(fields.interval)
-    attributes: dict[str, str | int] = {
-        "thread.id": fields.tid,
-        "zernel.phase": Phase(fields.phase).name.lower(),
-        "zernel.interval": interval.name.lower(),
-    }
+    attributes = _attributes(fields)
     if interval is Interval.COLLECTIVE:
         attributes.update(_collective(fields))
     if interval is Interval.USER:

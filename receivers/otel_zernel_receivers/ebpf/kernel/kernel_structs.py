@@ -42,6 +42,7 @@ class Interval(IntEnum):
     PROCESS = 9
     WORKER = 10
     """A worker's life. The event belongs to the process that it serves; `tid` is the worker's pid."""
+    OPERATORS = 11
 
 
 class Ending(IntEnum):
@@ -50,6 +51,14 @@ class Ending(IntEnum):
     EXITED = 0
     EXECED = 1
     """It executes another program (execve)."""
+
+
+class RunEnding(IntEnum):
+    """The time that ends a run of operators: the `ending` of `RUN_FACTS`."""
+
+    AT_OPERATOR = 0
+    AT_REGION = 1
+    AT_NEXT_RUN = 2
 
 
 OUT_OF_MEMORY = 1
@@ -89,6 +98,7 @@ PROCESS = np.dtype(
         ("reducer_flags", "<u4"),
         ("reducer_since", "<u8"),
         ("hits", "<u8"),
+        ("operator_hits", "<u8"),
         ("off_cpu", "<u8"),
         ("io_wait", "<u8"),
         ("last_burst", "<u8"),
@@ -100,7 +110,7 @@ PROCESS = np.dtype(
         ("worker_reads", "<u8"),
         ("worker_bytes_read", "<u8"),
         ("trains", "<u4"),
-        ("reserved", "<u4"),
+        ("backward_thread", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -149,6 +159,24 @@ EVENT = np.dtype(
     ]
 )
 
+RUN_FACTS = np.dtype(
+    [
+        ("blocked", "<u8"),
+        ("faults", "<u8"),
+        ("read", "<u8"),
+        ("copies", "<u8"),
+        ("covered", "<u8"),
+        ("count", "<u4"),
+        ("parts", "<u4"),
+        ("is_without_grad", "<u4"),
+        ("is_update", "<u4"),
+        ("has_gap", "<u4"),
+        ("ending", "<u4"),
+    ]
+)
+"""The `name` of an event with `Interval.OPERATORS`."""
+UNKNOWN_BYTES = 2**64 - 1
+
 WORKER = np.dtype([("row", "<u4"), ("generation", "<u4"), ("pid", "<u4"), ("reserved", "<u4")])
 
 PENDING_COLLECTIVES = 64
@@ -160,6 +188,7 @@ STRUCTS = {
     "error": ERROR,
     "address": ADDRESS,
     "event": EVENT,
+    "run_facts": RUN_FACTS,
     "worker": WORKER,
 }
 """The types by the names of their C structs."""

@@ -79,6 +79,14 @@ class CallKind(IntEnum):
     CONTEXT_PUSH = 21
     CONTEXT_POP = 22
     WORK_ISSUE = 23
+    OPERATOR = 24
+    LOSS = 25
+    REDUCTION = 26
+    SAMPLE = 27
+    UPDATE = 28
+    GRAD_MODE = 29
+    INFERENCE_BEGIN = 30
+    INFERENCE_END = 31
 
 
 class Flag(IntFlag):
@@ -106,6 +114,14 @@ ENTRY_ONLY = (
     CallKind.WORK_WAIT_END,
     CallKind.REDUCER,
     CallKind.WORK_ISSUE,
+    CallKind.OPERATOR,
+    CallKind.LOSS,
+    CallKind.REDUCTION,
+    CallKind.SAMPLE,
+    CallKind.UPDATE,
+    CallKind.GRAD_MODE,
+    CallKind.INFERENCE_BEGIN,
+    CallKind.INFERENCE_END,
 )
 """Kinds of calls whose return is not probed."""
 

@@ -4,7 +4,7 @@ Positions of arguments come from the signatures in cuda_runtime_api.h, cuda.h an
 """
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from otel_zernel_receivers.ebpf.binaries.spellings import ANY, beginnings
 from otel_zernel_receivers.ebpf.probes.calls import ENTRY_ONLY, CallKind, Flag, Operation
@@ -23,13 +23,22 @@ class Probe:
     """Positions, from 1, of the arguments that this kind of call needs. 0 for one that the function does not have."""
     first_arguments: tuple[str, ...] = ()
     """For C++, the possible mangled names of its first arguments. Other arguments may follow. Empty for C."""
+    mangled: tuple[str, ...] = ()
+    """For C++, the possible beginnings of its mangled name, if they do not follow from the qualified name."""
     is_local: bool = False
     """Whether some releases do not export it. There it is found in the full symbol table, unless that is stripped."""
+
+    is_at_tail_call: bool = False
+    """Whether the probe is on the jump to the function that it calls last (see binaries/tail_call.py)."""
+    is_optional: bool = False
+    """Whether no mark depends on it."""
 
     @property
     def beginnings(self) -> tuple[bytes, ...]:
         """The possible beginnings of its name in a symbol table; empty for C, where the whole name is known."""
-        names = beginnings(self.function) if self.first_arguments else ()
+        if self.mangled:
+            return tuple(name.encode() for name in self.mangled)
+        names = beginnings(self.function, is_local=self.is_local) if self.first_arguments else ()
         return tuple(name + arguments.encode() for name in names for arguments in self.first_arguments)
 
     @property
@@ -140,24 +149,97 @@ def _torch(function: str, kind: CallKind, first_arguments: tuple[str, ...] = ANY
     return Probe(function, Operation.UNCOUNTED, kind=kind, first_arguments=first_arguments, is_local=is_local)
 
 
+def _python(function: str, kind: CallKind, *mangled: str) -> Probe:
+    """A function of PyTorch's Python bindings, by the beginnings of its mangled name."""
+    return Probe(function, Operation.UNCOUNTED, kind=kind, first_arguments=ANY, mangled=mangled, is_local=True)
+
+
 # std::string const& in GCC's old string ABI (PyTorch up to 2.6) and in the new one. Both strings begin with the pointer
 # to the characters, which the kernel side reads. Strings of libc++ do not.
 _STRINGS = ("RKSs", "RKNSt7__cxx1112basic_stringIc")
+
+# Model operators: at::_ops::NAME::call, which PyTorch generates for every operator. Each hit takes 0.7 us, so this list
+# has neither operators that call others of the list (linear, conv2d), nor those that backward calls often (mm).
+_OPERATORS = (
+    *("addmm", "addmm_out", "matmul", "einsum", "baddbmm", "_sparse_mm", "scaled_dot_product_attention"),
+    *("embedding", "embedding_bag", "scatter_add", "scatter_reduce_two", "convolution"),
+    *(f"{cell}_{overload}" for cell in ("lstm", "gru", "rnn_tanh", "rnn_relu") for overload in ("input", "data")),
+)
+_LOSSES = (
+    *("cross_entropy_loss", "nll_loss_nd", "ctc_loss_IntList", "ctc_loss_Tensor", "kl_div", "log_softmax_int"),
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
+    *("binary_cross_entropy", "binary_cross_entropy_with_logits"),
+)
+"""Operators that are usually the last of a pass. Their result is what the program looks at."""
+_REDUCTIONS = ("mean", "sum")
+"""Operators that may end a pass but begin none."""
+_SAMPLES = ("argmax", "multinomial", "bernoulli", "normal_Tensor_Tensor")
+"""Operators that choose tokens or actions. They begin no pass. The program usually waits for their result."""
+_UPDATES = (
+    *("_foreach_add__List", "_foreach_add__Scalar", "_foreach_mul__Scalar", "_foreach_lerp__Scalar", "_foreach_sqrt"),
+    *(
+        f"_foreach_{operator}__{overload}"
+        for operator in ("addcdiv", "addcmul")
+        for overload in ("Scalar", "ScalarList")
+    ),
+)
+"""Operators with which optimizers update all parameters at once."""
+
+
+def _operators(kind: CallKind, *names: str) -> tuple[Probe, ...]:
+    return tuple(_torch(f"at::_ops::{name}::call", kind) for name in names)
+
 
 # c10d::Work::wait returns true, or throws if a collective failed. So its return instructions are probed. The function
 # that it calls last would be no substitute: it differs between releases, and 2.5 and older call none.
 # torch::autograd::Engine::execute is exported by every release, but exceptions pass through it: a return probe would
 # end the job.
+# record_function_exit_new(scope) calls at::RecordFunction::end() and nothing else. The latter is exported, but autograd
+# calls it, too, for every node of a backward pass: some hundred times in a step.
+_SCOPE_EXIT = replace(
+    _torch("torch::autograd::profiler::record_function_exit_new", CallKind.SCOPE_END, is_local=True),
+    is_at_tail_call=True,
+    is_optional=True,
+)
 TORCH_CPU = (
     _torch("torch::autograd::profiler::record_function_enter_new", CallKind.SCOPE_BEGIN, _STRINGS),
+    _SCOPE_EXIT,
     _torch("at::RecordFunction::end", CallKind.SCOPE_END),
     _torch("c10d::Work::Work", CallKind.WORK_ISSUE),
     _torch("c10d::Work::wait", CallKind.WORK_WAIT),
     _torch("c10d::Work::wait", CallKind.WORK_WAIT_END),
     _torch("c10d::Reducer::finalize_backward", CallKind.REDUCER),
+    *_operators(CallKind.OPERATOR, *_OPERATORS),
+    *_operators(CallKind.LOSS, *_LOSSES),
+    *_operators(CallKind.REDUCTION, *_REDUCTIONS),
+    *_operators(CallKind.SAMPLE, *_SAMPLES),
+    *_operators(CallKind.UPDATE, *_UPDATES),
 )
-# CPython calls this function for loss.backward(). It catches every exception.
-TORCH_PYTHON = (_torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),)
+_INFERENCE_MODE = (
+    "_ZZN8pybind1112cpp_function10initializeIZN5torch4impl29py_context_manager_DEPRECATEDIN3c1013InferenceModeEJbEEEvR"
+    "KNS_7module_EPKcEUlRNS3_28DeprecatedRAIIContextManagerIS6_JbEEE"
+)
+"""The functions of Python's context manager torch.inference_mode. The types of their other arguments follow.
+
+The C++ functions below it are no substitute: autograd calls them twice for each node of a backward pass.
+"""
+# CPython calls THPEngine_run_backward for loss.backward(). It catches every exception. torch.mm and torch.bmm are
+# probed as functions of Python, since backward calls their operators for every layer.
+TORCH_PYTHON = (
+    _torch("THPEngine_run_backward", CallKind.BACKWARD, is_local=True),
+    *(
+        replace(_torch(f"torch::autograd::THPVariable_{name}", CallKind.OPERATOR, is_local=True), is_optional=True)
+        for name in ("mm", "bmm")
+    ),
+    _python("torch.inference_mode.__enter__", CallKind.INFERENCE_BEGIN, f"{_INFERENCE_MODE}E_v"),
+    _python(
+        "torch.inference_mode.__exit__",
+        CallKind.INFERENCE_END,
+        f"{_INFERENCE_MODE}RKNS_6objectE",
+        f"{_INFERENCE_MODE}NS_6objectE",
+    ),
+)
+C10 = (_torch("c10::GradMode::set_enabled", CallKind.GRAD_MODE),)
 
 _NCCL = Flag.NCCL
 
@@ -198,7 +280,7 @@ NCCL = (
 
 _FUNCTIONS = (
     "",
-    *sorted({probe.function for probe in (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL, *TORCH_CPU, *TORCH_PYTHON)}),
+    *sorted({probe.function for probe in (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL, *TORCH_CPU, *TORCH_PYTHON, *C10)}),
 )
 _NUMBERS = {function: number for number, function in enumerate(_FUNCTIONS)}
 

@@ -1,7 +1,8 @@
 """Finds the places in a library to attach probes to, and the functions that should not be probed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile, ProbePoint, Symbol
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost, is_avoidable
@@ -9,7 +10,16 @@ from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.binaries.symtab import find_local, is_stripped
 from otel_zernel_receivers.ebpf.kernel.versions import RUNNING, Version
 from otel_zernel_receivers.ebpf.probes.attach_modes import AttachPoint
-from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_DRIVER, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.probes.calls import CallKind
+from otel_zernel_receivers.ebpf.probes.catalogue import (
+    C10,
+    CUDA_DRIVER,
+    CUDA_RUNTIME,
+    NCCL,
+    TORCH_CPU,
+    TORCH_PYTHON,
+    Probe,
+)
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary
 
@@ -19,6 +29,7 @@ PROBES: dict[MappedLibrary, tuple[Probe, ...]] = {
     MappedLibrary.NCCL: NCCL,
     MappedLibrary.TORCH_CPU: TORCH_CPU,
     MappedLibrary.TORCH_PYTHON: TORCH_PYTHON,
+    MappedLibrary.C10: C10,
     MappedLibrary.TORCH_CUDA: (*CUDA_RUNTIME, *NCCL),
     MappedLibrary.EXECUTABLE: (*CUDA_RUNTIME, *CUDA_DRIVER, *NCCL),
 }
@@ -57,7 +68,7 @@ def find_attach_points(
     With `at_any_cost`, functions that would be single-stepped are probed too.
     """
     elf = ElfFile(fd)
-    found = find_points(fd, probes, kernel)
+    found = _without_slow_ends(find_points(fd, probes, kernel))
     refused = [one for one in found if one[1].cost is TrapCost.REFUSED]
     slow = [one for one in found if one[0].is_hot and is_avoidable(elf.machine, one[1].cost) and not at_any_cost]
     probed = [one for one in found if one not in refused and one not in slow]
@@ -70,6 +81,13 @@ def find_attach_points(
     )
 
 
+def _without_slow_ends(found: list[tuple[Probe, ProbePoint]]) -> list[tuple[Probe, ProbePoint]]:
+    """The places. If the end of a scope is found at a tail call, the function that it calls need not be probed."""
+    has_exit = any(probe.is_at_tail_call for probe, _ in found)
+    is_needed = [probe.kind is not CallKind.SCOPE_END or probe.is_at_tail_call or not has_exit for probe, _ in found]
+    return list(compress(found, is_needed))
+
+
 def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> list[tuple[Probe, ProbePoint]]:
     """The places to probe each function, with the cost of a hit there. Raises OSError or UnreadableElf."""
     points = _points(fd, ElfFile(fd), probes, kernel)
@@ -78,8 +96,15 @@ def find_points(fd: int, probes: Sequence[Probe], kernel: Version = RUNNING) -> 
 
 def _points(fd: int, elf: ElfFile, probes: Sequence[Probe], kernel: Version) -> Iterator[tuple[Probe, ProbePoint]]:
     for probe, symbol in _symbols(fd, elf, probes):
-        points = elf.return_points(symbol, kernel) if probe.is_at_return else [elf.probe_point(symbol, kernel)]
-        yield from ((probe, point) for point in points)
+        yield from ((probe, point) for point in _points_in(elf, probe, symbol, kernel))
+
+
+def _points_in(elf: ElfFile, probe: Probe, symbol: Symbol, kernel: Version) -> list[ProbePoint]:
+    if probe.is_at_return:
+        return elf.return_points(symbol, kernel)
+    if probe.is_at_tail_call:
+        return elf.tail_call_point(symbol, kernel)
+    return [elf.probe_point(symbol, kernel)]
 
 
 def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[Probe, Symbol]]:
@@ -87,20 +112,24 @@ def _symbols(fd: int, elf: ElfFile, probes: Sequence[Probe]) -> Iterator[tuple[P
     by_name = {probe.function: probe for probe in probes if not probe.first_arguments}
     for name, versions in elf.find(by_name).items():
         yield from ((by_name[name], symbol) for symbol in versions)
-    exported = elf.find_beginning(beginning for probe in probes for beginning in probe.beginnings)
-    for probe in probes:
-        found = [symbol for name, versions in exported.items() if _is_of(probe, name) for symbol in versions]
-        if not found and probe.is_local:
-            found = list(_local_symbols(fd, elf, probe))
-        yield from ((probe, symbol) for symbol in found)
+    spelled = {probe: probe.beginnings for probe in probes}
+    exported = elf.find_beginning(chain.from_iterable(spelled.values()))
+    found = {
+        probe: [one for name in exported if _is_of(names, name) for one in exported[name]]
+        for probe, names in spelled.items()
+    }
+    local = {probe: spelled[probe] for probe in probes if probe.is_local and not found[probe]}
+    for symbol in _local_symbols(fd, elf, chain.from_iterable(local.values())) if local else ():
+        found[next(probe for probe, names in local.items() if _is_of(names, symbol.name))].append(symbol)
+    yield from ((probe, symbol) for probe, symbols in found.items() for symbol in symbols)
 
 
-def _is_of(probe: Probe, name: str) -> bool:
-    return name.encode().startswith(probe.beginnings) and keeps_arguments(name)
+def _is_of(spelled: tuple[bytes, ...], name: str) -> bool:
+    return name.encode().startswith(spelled) and keeps_arguments(name)
 
 
-def _local_symbols(fd: int, elf: ElfFile, probe: Probe) -> Iterator[Symbol]:
-    for name, address in find_local(fd, probe.beginnings):
+def _local_symbols(fd: int, elf: ElfFile, beginnings: Iterable[bytes]) -> Iterator[Symbol]:
+    for name, address in find_local(fd, beginnings):
         offset = elf.file_offset(address, executable=True)
         if offset is not None and keeps_arguments(name):
             yield Symbol(name, None, True, address, offset, 0)

@@ -33,6 +33,7 @@ _OMITTED = (
 the CPU, then also reads.
 """
 
+TIME_OFF_CPU = "time off the CPU"
 _TRIAL_CALLS = 7
 _CALIBRATION_CALLS = 2000
 _BURSTS = 20
@@ -48,6 +49,8 @@ class ProbeCost:
     """Added to the real duration of a call."""
     nested_ns: float
     """Added to a call that is not counted, because a counted call contains it."""
+    entry_ns: float
+    """Added to a call of a function whose return has no probe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class LoadedProbes:
     def not_counted(self) -> tuple[str, ...]:
         """The quantities that cannot be counted on this kernel, in words for messages."""
         programs = self.bpf.programs
-        scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else ("time off the CPU",)
+        scheduler = () if {"sched_switch", "sched_switch_old"} & programs.keys() else (TIME_OFF_CPU,)
         return scheduler + (() if "system_call_exit" in programs else ("reads",))
 
     def close(self) -> None:
@@ -157,7 +160,7 @@ def _load(limits: Limits, mode: Mode, variant: str, omitted: Sequence[str]) -> L
 def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> ProbeCost:
     with OwnFunction() as function:
         bare_ns = _fastest(function)
-        nested_ns = _nested(bpf, mode, function) - bare_ns
+        entry_ns = _entry_only(bpf, mode, function) - bare_ns
         link = attach(bpf, mode, function.path, [AttachPoint(PROBE, function.offset)])
         try:
             function.call(_TRIAL_CALLS)
@@ -170,11 +173,13 @@ def _calibrate(bpf: Object, mode: Mode, tables: Tables, layout: HdrLayout) -> Pr
             link.close()
     middle = reading.index[reading.counts.cumsum().searchsorted(_CALIBRATION_CALLS / 2)]
     call_ns = max(probed_ns - bare_ns, 0.0)
+    entry_ns = min(max(entry_ns, 0.0), call_ns)
     # Only a session can decide at a call's entry not to probe its return.
-    return ProbeCost(int(layout.lowest(middle)), call_ns, min(nested_ns, call_ns) if mode is Mode.SESSION else call_ns)
+    nested_ns = entry_ns if mode is Mode.SESSION else call_ns
+    return ProbeCost(int(layout.lowest(middle)), call_ns, nested_ns, entry_ns)
 
 
-def _nested(bpf: Object, mode: Mode, function: OwnFunction) -> float:
+def _entry_only(bpf: Object, mode: Mode, function: OwnFunction) -> float:
     link = attach(bpf, mode, function.path, [AttachPoint(ENTRY_PROBE, function.offset)])
     try:
         return _fastest(function)

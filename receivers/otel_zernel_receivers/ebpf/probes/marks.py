@@ -14,6 +14,8 @@ class Mark(StrEnum):
     BACKWARD = "backward"
     COLLECTIVE_WAIT = "collective_wait"
     DDP_WAIT = "ddp_wait"
+    OPERATORS = "operators"
+    GRAD_MODE = "grad_mode"
 
 
 _KINDS = {
@@ -21,13 +23,19 @@ _KINDS = {
     Mark.BACKWARD: (CallKind.BACKWARD,),
     Mark.COLLECTIVE_WAIT: (CallKind.WORK_WAIT, CallKind.WORK_WAIT_END),
     Mark.DDP_WAIT: (CallKind.REDUCER,),
+    Mark.OPERATORS: (CallKind.OPERATOR,),
+    Mark.GRAD_MODE: (CallKind.GRAD_MODE,),
 }
 """A mark needs at least one function of each of these kinds."""
+_GENERATED = "at::_ops::*::call"
+"""Stands for all operators in messages."""
 CONSEQUENCES = {
     Mark.SCOPES: "data loading, optimizer and steps are not reported",
     Mark.BACKWARD: "backward passes are not reported",
     Mark.COLLECTIVE_WAIT: "waits of torch.distributed are not reported",
     Mark.DDP_WAIT: "waits of DistributedDataParallel are not reported",
+    Mark.OPERATORS: "passes of models without a DataLoader are not reported",
+    Mark.GRAD_MODE: "passes without gradients are reported as passes with gradients",
 }
 
 
@@ -47,6 +55,7 @@ def sentence(name: str, missing: Mapping[Mark, str], is_stripped: bool) -> str:
 
 def _functions(probes: Sequence[Probe], kinds: Collection[CallKind]) -> str:
     """The missing functions of these kinds. If a function is missing, its returns are not listed as well."""
-    missing = [probe for probe in probes if probe.kind in kinds]
+    missing = [probe for probe in probes if probe.kind in kinds and not probe.is_optional]
     functions = {probe.function for probe in missing if not probe.is_at_return}
-    return ", ".join(probe.target for probe in missing if not (probe.is_at_return and probe.function in functions))
+    targets = (probe.target for probe in missing if not (probe.is_at_return and probe.function in functions))
+    return ", ".join(dict.fromkeys(_GENERATED if target.startswith("at::_ops::") else target for target in targets))

@@ -9,8 +9,8 @@ from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, fi
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.scanner import UsedFile
 
-PATIENCE = 1.0
-"""Seconds to wait for a search. The largest library of PyTorch takes 0.02 s."""
+PATIENCE = 2.0
+"""Seconds to wait for a search. The largest library of PyTorch takes 0.15 s."""
 MOST = 16
 """Files that are searched or wait for it. Each is open, and the files of other jobs wait behind them."""
 

@@ -42,7 +42,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 # Wheels on PyPI that auditwheel repaired have a hash in the name: libcudart-a7b20f20.so.11.0.
-_LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python)(-[0-9a-f]{8})?\.so(\..*)?")
+_LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python|c10)(-[0-9a-f]{8})?\.so(\..*)?")
 _CUDA_EXPORTS = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
 
 
@@ -58,6 +58,7 @@ class MappedLibrary(StrEnum):
     TORCH_CPU = "torch_cpu"
     TORCH_CUDA = "torch_cuda"
     TORCH_PYTHON = "torch_python"
+    C10 = "c10"
     EXECUTABLE = "executable"
 
 

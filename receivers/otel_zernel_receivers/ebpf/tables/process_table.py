@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import NUMBER, PROCESS, UNUSED, WORKER, State
 from otel_zernel_receivers.ebpf.kernel.libbpf import Map
 
-_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read"]
+_CPU = ["hits", "off_cpu", "io_wait", "last_burst", "bursts", "reads", "bytes_read", "operator_hits"]
 _SERVED = ["worker_cpu", "worker_io_wait", "worker_reads", "worker_bytes_read"]
 
 
@@ -47,6 +47,8 @@ class CpuReading:
     """The current phase of the process."""
     phase_ns: int = 0
     """Time since the phase began; 0 if the process has never been in one."""
+    operator_hits: int = 0
+    """The part of `hits` on operators of models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,7 @@ class ProcessRows:
         since[len(live) :] = 0  # an ended process is in no phase
         new["phase"] = self._rows["phase"][rows]
         new["phase_ns"] = np.where(since, np.maximum(monotonic_ns, since) - since, 0)
+        new["operator_hits"] = new.pop("operator_hits")
         return list(map(CpuReading, self.processes(rows), *(column.tolist() for column in new.values())))
 
     def hits(self) -> dict[WatchedProcess, int]:

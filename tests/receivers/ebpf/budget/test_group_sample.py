@@ -64,7 +64,7 @@ def overhead() -> Overhead:
 
 @pytest.fixture
 def sampling(job: Job, overhead: Overhead) -> Sampling:
-    return Sampling(overhead, job, job, ProbeCost(500, 1000, 500), make_context(clock=job.clock))
+    return Sampling(overhead, job, job, ProbeCost(500, 1000, 500, 500), make_context(clock=job.clock))
 
 
 def pass_interval(job: Job, sampling: Sampling) -> None:

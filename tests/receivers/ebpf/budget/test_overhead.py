@@ -31,7 +31,16 @@ from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import calls, doubles, histogram_points, metrics_of, numbers, require
+from tests.receivers.ebpf.watching import (
+    attributes_of,
+    calls,
+    doubles,
+    histogram_points,
+    metrics_of,
+    numbers,
+    require,
+    spans_of,
+)
 
 LAUNCH, SHARE = "zernel.cuda.launch.latency", "zernel.probe.sampled"
 LIMIT, CALL_NS = 0.03, 1000.0
@@ -144,6 +153,24 @@ def test_hits_are_divided_among_groups_by_their_calls() -> None:
     assert fewer.sampled[Group.LAUNCH] == 12.5
 
 
+def test_hits_of_operators_are_counted_by_the_kernel() -> None:
+    cpu = CpuReading(
+        JOB, hits=100, off_cpu_ns=0, io_wait_ns=0, last_burst_ns=0, reads=0, bytes_read=0, operator_hits=70
+    )
+    assert hits_of([], [cpu]) == [Hits(JOB, {Group.OPERATORS: 70.0}, 30.0)]
+
+
+def test_operators_are_sampled_last() -> None:
+    """A part of the operators is useless, while a part of the launches can be scaled."""
+    assert decide(Overhead(LIMIT, CALL_NS), launch=0.014, operators=0.018).keys() == {Group.LAUNCH}
+    assert decide(Overhead(LIMIT, CALL_NS), launch=0.01, operators=0.08).keys() == {Group.LAUNCH, Group.OPERATORS}
+
+
+def test_a_hit_of_an_operator_costs_as_much_as_an_entry() -> None:
+    assert decide(Overhead(LIMIT, CALL_NS, CALL_NS / 2), operators=0.05) == {}
+    assert decide(Overhead(LIMIT, CALL_NS), operators=0.05).keys() == {Group.OPERATORS}
+
+
 def test_a_series_without_new_counts_has_no_hits() -> None:
     (hits,) = hits_of([series_of(Operation.RUNTIME_LAUNCH)], [CpuReading(JOB, 50, 0, 0, 0, 0, 0)])
     assert hits == Hits(JOB, {Group.LAUNCH: 0}, 50)
@@ -151,7 +178,8 @@ def test_a_series_without_new_counts_has_no_hits() -> None:
 
 def test_calls_that_change_a_state_are_never_sampled() -> None:
     never = {probe.kind for probe in chain(*PROBES.values()) if group_of(probe) is None}
-    assert never == set(CallKind) - {CallKind.CALL, CallKind.COPY, CallKind.WAIT, CallKind.COLLECTIVE}
+    operators = {CallKind.OPERATOR, CallKind.LOSS, CallKind.REDUCTION, CallKind.SAMPLE, CallKind.UPDATE}
+    assert never == set(CallKind) - {CallKind.CALL, CallKind.COPY, CallKind.WAIT, CallKind.COLLECTIVE} - operators
 
 
 def series_of(operation: int, *counts: int) -> SeriesReading:
@@ -290,6 +318,37 @@ async def test_a_job_at_full_speed_is_sampled_until_probes_take_less_than_the_li
     steady = sampled(downstream.batches, program.pid)[1:]
     assert all(0 < share < 1 for batch in steady for share in doubles(batch, SHARE, zernel_probe_name="launch"))
     assert caplog.text.count("Sampled from here on: launches") == 1
+
+
+async def test_while_operators_are_sampled_their_mark_is_missing_and_no_run_is_emitted(
+    loadable: None, decided_at_once: None, standin: Standin
+) -> None:
+    def lacks_operators(batch: Batch) -> bool:
+        found = numbers(batch, "zernel.ebpf.missing_marks", process_pid=program.pid, zernel_mark="operators")
+        return found == [1]
+
+    def step() -> None:
+        for command in ("addmm times=2000", "open Optimizer.step#A", "close"):
+            program.do(command)
+
+    with standin.start(capacity=1 << 23) as program:
+        program.do("load libtorch_cpu.so")
+        async with (
+            received(0.01) as downstream,
+            repeating(step, 0),
+        ):
+            await until(lambda: sum(map(lacks_operators, downstream.batches)) >= 4, 30)
+    first, *_, last = [number for number, batch in enumerate(downstream.batches) if lacks_operators(batch)]
+    assert any(runs_in(batch, program) for batch in downstream.batches[:first])
+    assert not any(runs_in(batch, program) for batch in downstream.batches[first : last + 1])
+    shares = [doubles(batch, SHARE, zernel_probe_name="operators") for batch in downstream.batches[first : last + 1]]
+    assert all(share < 1 for share in chain(*shares))
+
+
+def runs_in(batch: Batch, program: Program) -> list[object]:
+    """The runs of operators of the program."""
+    spans = map(attributes_of, spans_of(batch, program.pid))
+    return [one for one in spans if one["zernel_interval"] == "operators"]
 
 
 JOBS = [

@@ -53,7 +53,7 @@ def encoded(
     missing_marks: Mapping[int, Collection[Mark]] | None = None,
     number: int = 1,
 ) -> list[Batch]:
-    layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500)
+    layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
     info = ReadingInfo(number, Period(1, 2), Coverage(1.0), {}, missing_marks or {})
     encoder = MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore, lambda _: "job")
     return encoder.batches(readings, info)

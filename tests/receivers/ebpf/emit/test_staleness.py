@@ -92,7 +92,7 @@ class ReceiverToPage:
         context = make_context("processors", clock=self.clock)
         self.percentiles = PercentilesProcessor(PercentilesProcessor.Config(), context)
         self.staleness = StalenessPoints(self.clock.monotonic)
-        layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500)
+        layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
         self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series, lambda _: "job")
         self.page = Page()
 

@@ -50,8 +50,8 @@ def training(python: str) -> Training:
 
 
 def scopes_of(batch: Batch, pid: int) -> list[Span]:
-    """The spans of a process, without the span of its whole lifetime."""
-    return [span for span in spans_of(batch, pid) if attributes_of(span)["zernel_interval"] != "process"]
+    """The spans of a process, without runs of operators."""
+    return [span for span in spans_of(batch, pid) if attributes_of(span)["zernel_interval"] != "operators"]
 
 
 def intervals(batch: Batch, pid: int) -> Counter[tuple[object, str]]:

@@ -10,7 +10,7 @@ from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, numbers
 
 CUDART, CUDA, NCCL = "libcudart.so.12", "libcuda.so.1", "libnccl.so.2"
-TORCH_CPU, TORCH_PYTHON = "libtorch_cpu.so", "libtorch_python.so"
+TORCH_CPU, TORCH_PYTHON, C10 = "libtorch_cpu.so", "libtorch_python.so", "libc10.so"
 
 CASES = [
     (CallKind.CALL, CUDART, "cudaLaunchKernel", 1),
@@ -37,6 +37,14 @@ CASES = [
     (CallKind.WORK_WAIT_END, TORCH_CPU, "Work::wait", 2),
     (CallKind.REDUCER, TORCH_CPU, "Reducer::finalize_backward", 1),
     (CallKind.BACKWARD, TORCH_PYTHON, "THPEngine_run_backward", 1),
+    (CallKind.OPERATOR, TORCH_CPU, "addmm", 1),
+    (CallKind.LOSS, TORCH_CPU, "cross_entropy_loss", 1),
+    (CallKind.REDUCTION, TORCH_CPU, "mean", 1),
+    (CallKind.SAMPLE, TORCH_CPU, "multinomial", 1),
+    (CallKind.UPDATE, TORCH_CPU, "_foreach_add_", 1),
+    (CallKind.GRAD_MODE, C10, "set_grad_enabled", 1),
+    (CallKind.INFERENCE_BEGIN, TORCH_PYTHON, "inference_mode.__enter__", 1),
+    (CallKind.INFERENCE_END, TORCH_PYTHON, "inference_mode.__exit__", 1),
 ]
 
 

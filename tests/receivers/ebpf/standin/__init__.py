@@ -222,8 +222,12 @@ def compile_all(folder: Path, prologue: Prologue, machine: str, command: str) ->
     _library(cc, standin.cuda, ["driver.c"], "{ global: cu*; local: *; };")
     _library(cc, standin.cudart, ["runtime.c"], "libcudart.so.12 { global: cuda*; local: *; };")
     _library(cc, standin.nccl, ["nccl.c", "runtime.c"], "{ global: nccl*; pnccl*; local: *; };")
-    for name, exported in (("libtorch_cpu.so", "_Z*"), ("libtorch_python.so", "backward")):
-        _library(cc, folder / name, ["torch.c"], f"{{ global: {exported}; local: *; }};")
+    for name, exported in (
+        ("libtorch_cpu.so", "_Z*;"),
+        ("libtorch_python.so", "backward; during_backward; inference_mode;"),
+    ):
+        _library(cc, folder / name, ["torch.c"], f"{{ global: {exported} local: *; }};")
+    _library(cc, folder / "libc10.so", ["c10.c"], "{ global: _Z*; local: *; };")
     _link(cc, standin.program, ["program.c"])
     _link(cc, standin.static_program, ["program.c", "runtime.c"], "-rdynamic")
     return standin

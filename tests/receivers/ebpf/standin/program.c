@@ -14,6 +14,10 @@
  *     cudaMalloc size=4096 times=3
  *     cudaFree times=3
  *
+ * `spin work=N` computes for N ns. `set_grad_enabled count=0` switches gradients off.
+ * `THPEngine_run_backward count=N size=M` calls N operators on a thread of autograd, M on the calling thread, and switches
+ * gradients off, as backward does. Without count, it calls nothing.
+ *
  * Options: times (in each thread), threads, forks (children that run the line one after another, without exec),
  * work (ns on the device), stream, event, comm, context (any numbers; stream 0 is the default stream), size, kind,
  * device, count, type, ranks, rank, null=1 (a null kernel, graph or communicator: the call fails), nonblocking=1 (of
@@ -533,7 +537,60 @@ static void close_scope(void)
     end(open_scopes[--scope_count] + RECORD_FUNCTION_OFFSET);
 }
 
-static void run_backward(const struct options *o, struct record *r) { CALL(r, backward); }
+PYTORCH(addmm, "_ZN2at4_ops5addmm4callERKNS_6TensorES4_S4_RKN3c106ScalarES8_")
+PYTORCH(cross_entropy_loss,
+        "_ZN2at4_ops18cross_entropy_loss4callERKNS_6TensorES4_RKSt8optionalIS2_ElN3c106SymIntEd")
+PYTORCH(mean, "_ZN2at4_ops4mean4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEE")
+PYTORCH(multinomial, "_ZN2at4_ops11multinomial4callERKNS_6TensorElbSt8optionalINS_9GeneratorEE")
+PYTORCH(foreach_add, "_ZN2at4_ops18_foreach_add__List4callEN3c108ArrayRefINS_6TensorEEES5_RKNS2_6ScalarE")
+
+static void set_grad_enabled(const struct options *o, struct record *r)
+{
+    int (*f)(int) = MANGLED("_ZN3c108GradMode11set_enabledEb", int (*)(int));
+    r->start = now();
+    f(o->count);
+    r->end = now();
+}
+
+static void enter_inference_mode(const struct options *o, struct record *r) { CALL(r, inference_mode, 1); }
+static void exit_inference_mode(const struct options *o, struct record *r) { CALL(r, inference_mode, 0); }
+
+static void spin(const struct options *o, struct record *r)
+{
+    r->start = now();
+    while (now() < r->start + o->work)
+        ;
+    r->end = now();
+}
+
+/* In backward, `count` operators are called by a thread of autograd, and `size` by the calling thread. */
+static const struct options *of_backward;
+
+static void *call_operators(void *count)
+{
+    struct record unused;
+    for (long i = 0; i < (long)count; i++)
+        addmm(NULL, &unused);
+    return NULL;
+}
+
+static void compute_gradients(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, call_operators, (void *)of_backward->count))
+        fail("cannot start", "a thread of autograd");
+    pthread_join(thread, NULL);
+    call_operators((void *)of_backward->size);
+    MANGLED("_ZN3c108GradMode11set_enabledEb", int (*)(int))(0);
+}
+
+static void run_backward(const struct options *o, struct record *r)
+{
+    of_backward = o;
+    if (o->count)
+        *(void (**)(void))symbol("during_backward") = compute_gradients;
+    CALL(r, backward);
+}
 
 /* The script */
 
@@ -597,6 +654,15 @@ static const struct { const char *name; function *call; } functions[] = {
     {"Work::wait", wait_for_work},
     {"Reducer::finalize_backward", finalize_backward},
     {"THPEngine_run_backward", run_backward},
+    {"addmm", addmm},
+    {"cross_entropy_loss", cross_entropy_loss},
+    {"mean", mean},
+    {"multinomial", multinomial},
+    {"_foreach_add_", foreach_add},
+    {"set_grad_enabled", set_grad_enabled},
+    {"inference_mode.__enter__", enter_inference_mode},
+    {"inference_mode.__exit__", exit_inference_mode},
+    {"spin", spin},
 };
 
 static struct options parse(char *words)

@@ -116,6 +116,7 @@ struct string { const char *text; size_t length; char own[16]; };
 struct scope_object { void *object; void *unused[2]; /* too large for registers: the real one may not be in registers either */ };
 
 int backward(void);
+int inference_mode(int begins);
 
 /* NCCL */
 typedef int ncclResult_t;

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_zernel_receivers.ebpf.binaries.spellings import beginnings
-from otel_zernel_receivers.ebpf.probes.catalogue import CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
+from otel_zernel_receivers.ebpf.probes.catalogue import C10, CUDA_RUNTIME, NCCL, TORCH_CPU, TORCH_PYTHON, Probe
 from tests.receivers.ebpf.symbols.kept import CODE, FOLDER, Build, Kept, write_builds, write_returns, write_symbols
 from tests.receivers.ebpf.symbols.returns import is_whole, returns_of_all, whole_functions
 from tests.receivers.ebpf.symbols.wheels import PLATFORMS, newest_of_each_minor, opened, url_of
@@ -38,6 +38,7 @@ PACKAGES = {
 LIBRARIES: dict[str, tuple[Probe, ...]] = {
     "libtorch_cpu": TORCH_CPU,
     "libtorch_python": TORCH_PYTHON,
+    "libc10": C10,
     "libtorch_cuda": NCCL,
     "libcudart": CUDA_RUNTIME,
     "libnccl": NCCL,
@@ -94,22 +95,24 @@ def _kept_of(package: str, version: str, arch: str, wheel: zipfile.ZipFile) -> I
 
 
 def _read(path: Path, probes: Iterable[Probe]) -> Iterator[tuple[_Symbol, bytes]]:
-    wanted = _pattern(probes)
+    probes = tuple(probes)
+    generated = {probe for probe in probes if probe.function.startswith("at::_ops::")}  # exported by every release
+    wanted = {"exported": _pattern(probes), "full": _pattern(probe for probe in probes if probe not in generated)}
     segments = _segments(path)
     with path.open("rb") as file:
         for table, option in (("exported", "-D"), ("full", "")):
-            for symbol in _symbols(path, table, option, wanted):
+            for symbol in _symbols(path, table, option, wanted[table]):
                 file.seek(next(symbol.address - base for first, end, base in segments if first <= symbol.address < end))
                 yield symbol, file.read(symbol.size if is_whole(symbol.name) else CODE)
 
 
 def _pattern(probes: Iterable[Probe]) -> re.Pattern[str]:
     """The names of the C functions, and of all C++ functions whose mangled names begin as a probe's."""
+    probes = tuple(probes)
     names = [rf"{re.escape(probe.function)}$" for probe in probes if not probe.first_arguments]
     for probe in probes:
-        names += [
-            re.escape(name.decode().removesuffix("E")) for name in beginnings(probe.function) if probe.first_arguments
-        ]
+        spelled = probe.mangled or (name.decode() for name in beginnings(probe.function, is_local=probe.is_local))
+        names += [re.escape(name.removesuffix("E")) for name in spelled if probe.first_arguments]
     return re.compile("|".join(names))
 
 

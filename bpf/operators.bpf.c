@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Runs of model operators: consecutive operators of one thread become one event. docs/spans.md has the rules.
+ *
+ * C++ exceptions pass through operators, so only their entries are probed (see torch.bpf.c). */
+
+#define PAUSE 10000000		   /* ns between two operators. A thread that sleeps most of it has no work */
+#define PAUSE_WITH_GRAD 100000000  /* the same in training, where an operator may wait for threads of OpenMP */
+#define PAUSE_AFTER_RESULT 1000000 /* ns between the result of an operator and the next operator */
+#define LONGEST_MERGE_GAP 2000000  /* ns between two no-grad regions that become one event */
+#define LONGEST_MERGE 10000000	   /* ns: the length from which a run takes no further region */
+#define LONGEST_JOIN 2000000	   /* ns: the length of a no-grad region that is the beginning of a pass with gradients */
+#define LONGEST_JOIN_GAP 300000	   /* ns between that region and the next operator */
+#define SHORTEST_HOST 50000	   /* ns between two no-grad regions that are one part of a run */
+#define LONGEST_LEAD 5000000	   /* ns: if an operator comes later in its no-grad region, its pass begins with it */
+#define LONGEST_RUN 1000000000	   /* ns: a longer pass is several runs, so that each is reported in time */
+
+/* The next gap begins here. */
+static __always_inline void note_mark(struct thread *thread, __u64 now)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	thread->active = now;
+	thread->mark.time = now;
+	thread->mark.blocked = thread->blocked;
+	thread->mark.copies = thread->copies;
+	thread->mark.faults = page_faults_of(task);
+	thread->mark.read = bytes_read_by(task);
+}
+
+static __always_inline void measure_gap(struct thread *thread)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mark *gap = &thread->run.gap, *mark = &thread->mark;
+	__u64 read = bytes_read_by(task);
+
+	gap->time = mark->time;
+	gap->blocked = thread->blocked - mark->blocked;
+	gap->copies = thread->copies - mark->copies;
+	gap->faults = page_faults_of(task) - mark->faults;
+	gap->read = read == UNKNOWN_BYTES ? read : read - mark->read;
+}
+
+/* The time between a run's last operator and the pass or scope that ends it, in fields that runs do not need otherwise. */
+static __always_inline void measure_tail(struct thread *thread, struct event *event)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct mark *mark = &thread->mark;
+	__u64 read = bytes_read_by(task);
+
+	event->bytes = thread->blocked - mark->blocked;
+	event->communicator = read == UNKNOWN_BYTES ? 0 : read - mark->read;
+	event->communicator_size = page_faults_of(task) - mark->faults;
+}
+
+/* The host has got a result of the GPU or of other ranks: the thread's latest operators are over. The time blocked in that wait
+ * is no part of the gap. `blocked` is the thread's at the beginning of the wait. */
+static __always_inline void note_result(struct thread *thread, __u64 now, __u64 blocked)
+{
+	thread->run.has_result = 1;
+	thread->active = now;
+	thread->mark.blocked += thread->blocked - blocked;
+}
+
+static __always_inline __u16 microseconds(__u64 time)
+{
+	return time < 65535000 ? time / 1000 : 65535;
+}
+
+static __always_inline void note_part(struct run *run, __u64 end)
+{
+	__u32 part = (run->parts - 1) & (MERGED_PARTS - 1);
+
+	run->edges[2 * part] = microseconds(run->part - run->first);
+	run->edges[2 * part + 1] = microseconds(end - run->first);
+}
+
+/* The event with the edges of a run's parts comes before the event of the run. */
+static __always_inline void emit_parts(struct thread *thread, __u64 end)
+{
+	struct event *event = new_event(thread, INTERVAL_OPERATORS, thread->run.first, end);
+
+	if (!event)
+		return;
+	note_part(&thread->run, end);
+	event->operation = 1;
+	__builtin_memcpy(event->name, thread->run.edges, NAME_LENGTH);
+	emit(event);
+}
+
+/* Ends the thread's run, if it has one. `next` is the entry of an operator that continues it in another run, or 0. */
+__noinline int end_run(struct thread *thread, __u64 next)
+{
+	struct run_facts *facts;
+	struct event *event;
+	struct run *run;
+	__u32 ending;
+	__u64 end;
+
+	if (!thread)
+		return 0;
+	run = &thread->run;
+	if (!run->first)
+		return 0;
+	ending = next ? AT_NEXT_RUN : run->over ? AT_REGION : AT_OPERATOR;
+	end = next ? next : run->over ? run->over : run->last;
+	if (run->parts > 1)
+		emit_parts(thread, end);
+	event = new_event(thread, INTERVAL_OPERATORS, run->first, end);
+	run->emitted = end;
+	run->first = 0;
+	run->over = 0;
+	if (!event)
+		return 0;
+	event->phase = KIND_OF(run->flags) == UPDATE ? PHASE_OPTIMIZER_STEP : PHASE_GPU_COMPUTE;
+	facts = (struct run_facts *)event->name;
+	facts->blocked = run->gap.blocked;
+	facts->faults = run->gap.faults;
+	facts->read = run->gap.read;
+	facts->copies = run->gap.copies;
+	facts->has_gap = !!run->gap.time;
+	facts->covered = run->covered + end - run->part;
+	facts->count = run->count;
+	facts->parts = run->parts;
+	facts->is_without_grad = run->is_without_grad;
+	facts->is_update = KIND_OF(run->flags) == UPDATE;
+	facts->ending = ending;
+	if (ending == AT_OPERATOR)
+		measure_tail(thread, event);
+	emit(event);
+	return 0;
+}
+
+/* The beginning or the end of a scope or of a backward pass. */
+__noinline int end_run_at(struct thread *thread, __u64 now)
+{
+	if (!thread)
+		return 0;
+	end_run(thread, 0);
+	note_mark(thread, now);
+	return 0;
+}
+
+/* Autograd's threads compute for the thread that began the backward pass. They are recognized by their name, which they have
+ * since PyTorch 2.5, or because they computed nothing before a backward pass began. */
+static __always_inline int is_for_backward(struct thread *thread, struct process *process)
+{
+	if (thread->is_autograd || is_inside(thread, BACKWARD))
+		return 1;
+	if (process->backward_thread == thread->tid)
+		process->backward_thread = 0; /* the return was not seen */
+	if (!process->backward_thread)
+		thread->is_own = 1;
+	return !thread->is_own;
+}
+
+/* Whether operators of this kind begin no run: programs also prepare data and read results with them. */
+static __always_inline int is_continuing(__u32 kind)
+{
+	return kind == REDUCTION || kind == SAMPLE;
+}
+
+/* Whether the thread's run ended before this operator. */
+static __always_inline int is_past(const struct thread *thread, __u32 kind, __u64 now)
+{
+	const struct run *run = &thread->run;
+	__u64 since = now - thread->active;
+
+	if ((KIND_OF(run->flags) == UPDATE) != (kind == UPDATE))
+		return 1;
+	if (run->over && !thread->is_without_grad)
+		return kind != OPERATOR || run->regions > 1 || now - run->over > LONGEST_JOIN_GAP ||
+		       run->over - run->first > LONGEST_JOIN;
+	if (run->over)
+		return now - run->over > LONGEST_MERGE_GAP || run->over - run->first > LONGEST_MERGE ||
+		       run->parts >= MERGED_PARTS;
+	if (since > PAUSE_AFTER_RESULT && run->has_result && kind == OPERATOR) /* losses call other losses */
+		return 1;
+	return since > (run->is_without_grad ? PAUSE : PAUSE_WITH_GRAD) &&
+	       (thread->blocked - thread->mark.blocked) * 5 > since * 4;
+}
+
+/* A pass without gradients begins with its no-grad region, if the region has no mark before its first operator. */
+static __always_inline __u64 begin_of_part(const struct thread *thread, __u64 now)
+{
+	__u64 region = thread->run.region;
+
+	if (!thread->is_without_grad || !region || region < thread->mark.time || now - region > LONGEST_LEAD)
+		return now;
+	return region;
+}
+
+static __always_inline void continue_run(struct thread *thread, __u64 now)
+{
+	struct run *run = &thread->run;
+	__u64 begin = begin_of_part(thread, now);
+
+	if (thread->is_without_grad && begin - run->over >= SHORTEST_HOST) {
+		note_part(run, run->over);
+		run->covered += run->over - run->part;
+		run->part = begin;
+		run->parts++;
+	}
+	run->over = 0;
+	run->regions++;
+	run->is_without_grad = !!thread->is_without_grad;
+}
+
+static __always_inline void begin_run(struct thread *thread, struct process *process, __u32 flags, __u64 now)
+{
+	struct run *run = &thread->run;
+
+	measure_gap(thread);
+	run->first = begin_of_part(thread, now);
+	run->part = run->first;
+	run->covered = 0;
+	run->count = 0;
+	run->parts = 1;
+	run->regions = 1;
+	run->flags = flags;
+	run->is_without_grad = !!thread->is_without_grad;
+	run->sets_phase = !thread->phase && !process->phase && KIND_OF(flags) != UPDATE;
+	if (run->sets_phase) {
+		set_phase(process, PHASE_GPU_COMPUTE);
+		process->phase_thread = thread->tid;
+	}
+}
+
+__noinline int add_operator(struct thread *thread, __u32 flags)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+	__u32 kind = KIND_OF(flags);
+	struct run *run;
+	__u64 now;
+
+	if (!process)
+		return 0;
+	__sync_fetch_and_add(&process->operator_hits, 1);
+	if (is_for_backward(thread, process))
+		return 0;
+	if (thread->is_without_grad ? thread->phase == PHASE_OPTIMIZER_STEP : kind == UPDATE)
+		return 0;
+	run = &thread->run;
+	if (is_continuing(kind) && (!run->first || (run->over && !thread->is_without_grad)))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (run->first && is_past(thread, kind, now))
+		end_run(thread, 0);
+	if (run->first && !run->over && now - run->first > LONGEST_RUN) {
+		end_run(thread, now);
+		note_mark(thread, now); /* no gap */
+	}
+	if (!run->first) {
+		if (is_continuing(kind))
+			return 0;
+		begin_run(thread, process, flags, now);
+	} else if (run->over) {
+		continue_run(thread, now);
+	}
+	run->last = now;
+	run->count++;
+	run->has_result = kind == SAMPLE || kind == LOSS || (kind == REDUCTION && run->has_result);
+	note_mark(thread, now);
+	return 0;
+}
+
+static __always_inline void begin_operator(struct hit *hit)
+{
+	add_operator(hit->thread, hit->flags);
+}
+
+/* The end of a no-grad region is the end of its run, unless another operator follows soon. A rollout may have thousands of
+ * short regions a second, which are merged. A region inside a pass with gradients is a custom function or an activation
+ * checkpoint. */
+static __always_inline void end_region(struct thread *thread, struct process *process, __u64 now)
+{
+	struct run *run = &thread->run;
+
+	if (!run->first || run->over || !run->is_without_grad)
+		return;
+	run->over = now;
+	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
+		set_phase(process, PHASE_UNKNOWN);
+	note_mark(thread, now);
+}
+
+/* The closure of an optimizer's step computes with gradients on. The optimizer itself computes with gradients off. */
+static __always_inline void enter_closure(struct thread *thread, struct process *process)
+{
+	if (thread->phase != PHASE_OPTIMIZER_STEP)
+		return;
+	thread->is_in_closure = 1;
+	enter_phase(thread, process, PHASE_GPU_COMPUTE);
+}
+
+static __always_inline void leave_closure(struct thread *thread, struct process *process)
+{
+	if (thread->is_in_closure && thread->phase == PHASE_GPU_COMPUTE)
+		enter_phase(thread, process, PHASE_OPTIMIZER_STEP);
+	thread->is_in_closure = 0;
+}
+
+__noinline int change_grad(struct thread *thread, __u32 is_without_grad)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+	__u32 was_without_grad;
+
+	if (!process)
+		return 0;
+	if (thread->is_autograd || is_inside(thread, BACKWARD)) /* autograd restores the mode unseen */
+		return 0;
+	was_without_grad = thread->is_without_grad;
+	thread->is_without_grad = is_without_grad;
+	if (!was_without_grad == !is_without_grad)
+		return 0;
+	if (was_without_grad) {
+		end_region(thread, process, bpf_ktime_get_ns());
+		enter_closure(thread, process);
+		return 0;
+	}
+	thread->run.region = bpf_ktime_get_ns();
+	leave_closure(thread, process);
+	return 0;
+}
+
+#define GRAD_MODE_OFF 1
+#define INFERENCE 2
+#define DEEPEST_INFERENCE 64
+
+/* c10::GradMode::set_enabled(enabled) */
+static __always_inline void set_grad_mode(struct hit *hit)
+{
+	__u32 others = hit->thread->is_without_grad & ~GRAD_MODE_OFF;
+
+	change_grad(hit->thread, argument(hit->regs, 1) & 1 ? others : others | GRAD_MODE_OFF);
+}
+
+/* torch.inference_mode */
+
+static __always_inline void begin_inference(struct hit *hit)
+{
+	if (hit->thread->is_without_grad < DEEPEST_INFERENCE * INFERENCE)
+		change_grad(hit->thread, hit->thread->is_without_grad + INFERENCE);
+}
+
+static __always_inline void end_inference(struct hit *hit)
+{
+	if (hit->thread->is_without_grad >= INFERENCE)
+		change_grad(hit->thread, hit->thread->is_without_grad - INFERENCE);
+}
+
+/* A run that waits for another region must not wait while the thread is idle. A rollout may sleep after each region, but gets
+ * no event for each. */
+static __always_inline void end_idle_run(struct thread *thread, __u64 now, int is_asleep)
+{
+	const struct run *run = &thread->run;
+
+	if (run->over && (now - run->over > LONGEST_MERGE_GAP || (is_asleep && now - run->emitted > LONGEST_MERGE_GAP)))
+		end_run(thread, 0);
+}

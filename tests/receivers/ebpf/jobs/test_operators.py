@@ -1,0 +1,318 @@
+"""Runs of operators of a C program that calls them as PyTorch does: their begins, their ends, and the gaps between."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.probes.loading import load
+from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import Watch, attributes_of, calls, spans_of
+
+LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+STEP = "Optimizer.step#AdamW.step"
+GRAD_OFF, GRAD_ON = "set_grad_enabled count=0", "set_grad_enabled count=1"
+BACKWARD = "THPEngine_run_backward"
+MILLISECOND = 1_000_000
+
+
+class Run(NamedTuple):
+    """The parts of a span of the interval `operators` that do not depend on time."""
+
+    operators: object
+    grad: object = True
+    end: object = "operator"
+    kind: object = "model"
+    parts: object = None
+
+
+def ran(watch: Watch, standin: Standin, commands: Sequence[str]) -> tuple[Batch, Program]:
+    """The receiver's reading after a program has run the commands, without a pause between them, and has ended."""
+    with standin.start() as program:
+        for library in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"):
+            program.do(f"load {library}")
+        program.do("cudaMemcpy size=8")  # the runtime loads the driver
+        watch.attach()
+        for command in commands:
+            program.send(command)
+        program.wait()
+    return watch.read(), program
+
+
+def operators_of(batch: Batch, program: Program) -> list[Span]:
+    spans = [span for span in spans_of(batch, program.pid) if attributes_of(span)["zernel_interval"] == "operators"]
+    return sorted(spans, key=lambda span: span.start_time_unix_nano)
+
+
+def runs_of(batch: Batch, program: Program) -> list[Run]:
+    found = map(attributes_of, operators_of(batch, program))
+    names = ("operators_count", "grad", "operators_end", "operators_kind", "operators_parts")
+    return [Run(*(one.get(f"zernel_{name}") for name in names)) for one in found]
+
+
+def runs(watch: Watch, standin: Standin, *commands: str) -> list[Run]:
+    return runs_of(*ran(watch, standin, commands))
+
+
+def gap(watch: Watch, standin: Standin, *between: str) -> dict[str, object]:
+    """The attributes of the gap between a backward pass and the first operator after it."""
+    batch, program = ran(watch, standin, ["addmm", BACKWARD, *between, "addmm"])
+    return attributes_of(operators_of(batch, program)[-1])
+
+
+def test_a_pass_is_one_run_from_its_first_to_its_last_operator(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, ["addmm times=20", "spin work=3000000", "cross_entropy_loss", BACKWARD])
+    (run,) = operators_of(batch, program)
+    first, last = program.calls("addmm")[0], program.calls("cross_entropy_loss")[-1]
+    assert runs_of(batch, program) == [Run(21)]
+    assert run.end_time_unix_nano - run.start_time_unix_nano == pytest.approx(
+        int(last["start"] - first["start"]), abs=MILLISECOND
+    )
+    (backward,) = [span for span in spans_of(batch, program.pid) if span.name == "backward"]
+    assert run.end_time_unix_nano <= backward.start_time_unix_nano
+
+
+@pytest.mark.parametrize("mode", list(Mode), indirect=True)
+def test_runs_are_the_same_in_every_mode(mode: Mode, standin: Standin) -> None:
+    step = ["addmm times=5", BACKWARD, f"open {STEP}", GRAD_OFF, "_foreach_add_ times=9", GRAD_ON, "close"]
+    passes = [GRAD_OFF, "addmm times=3", "spin work=20000000", GRAD_ON]
+    loader = partial(load, modes=(mode,))
+    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), loader)) as watch:
+        assert runs(watch, standin, *step, *passes) == [Run(5), Run(3, grad=False, end="region")]
+
+
+def test_each_scope_and_each_backward_pass_ends_the_run(watch: Watch, standin: Standin) -> None:
+    marks = [f"open {LOADING}", "close", BACKWARD, f"open {STEP}", "close"]
+    commands = [command for mark in marks for command in ("addmm times=2", mark)]
+    assert runs(watch, standin, *commands) == [Run(2)] * 5
+
+
+def test_scopes_of_the_user_are_inside_a_run(watch: Watch, standin: Standin) -> None:
+    assert runs(watch, standin, "addmm", "open my layer", "addmm", "close", "addmm", BACKWARD) == [Run(3)]
+
+
+def test_operators_of_backward_are_in_no_run(watch: Watch, standin: Standin) -> None:
+    backward = f"{BACKWARD} count=7 size=4"
+    assert runs(watch, standin, "addmm times=2", backward, "addmm times=3", backward) == [Run(2), Run(3)]
+
+
+def test_operators_of_an_optimizer_are_in_no_run(watch: Watch, standin: Standin) -> None:
+    step = [f"open {STEP}", GRAD_OFF, "addmm times=5", "_foreach_add_ times=5", GRAD_ON, "close"]
+    assert runs(watch, standin, "addmm times=2", *step, "addmm times=3", BACKWARD) == [Run(2), Run(3)]
+
+
+def test_the_closure_of_an_optimizer_is_a_run_and_computes(watch: Watch, standin: Standin) -> None:
+    closure = [GRAD_ON, "addmm times=4", "cudaLaunchKernel times=3", BACKWARD, GRAD_OFF]
+    own = ["addmm times=2", "cudaLaunchKernel times=5"]
+    step = [f"open {STEP}", GRAD_OFF, *own, *closure, *own, *closure, *own, GRAD_ON, "close"]
+    batch, program = ran(watch, standin, step)
+    assert runs_of(batch, program) == [Run(4), Run(4)]
+    launches = {
+        phase: calls(batch, "zernel.cuda.launch.latency", process_pid=program.pid, zernel_phase=phase)
+        for phase in ("gpu_compute", "optimizer_step")
+    }
+    assert launches == {"gpu_compute": 6, "optimizer_step": 15}
+
+
+def test_a_pass_without_gradients_lasts_until_they_are_on_again(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, [GRAD_OFF, "addmm times=3", "spin work=30000000", GRAD_ON, "addmm", BACKWARD])
+    assert runs_of(batch, program) == [Run(3, grad=False, end="region"), Run(1)]
+    region = operators_of(batch, program)[0]
+    assert region.end_time_unix_nano - region.start_time_unix_nano >= 30 * MILLISECOND
+
+
+def test_a_region_without_operators_is_no_run(watch: Watch, standin: Standin) -> None:
+    assert runs(watch, standin, *[GRAD_OFF, "spin work=100000", GRAD_ON] * 5) == []
+
+
+def test_inference_mode_is_a_region_and_may_be_inside_another(watch: Watch, standin: Standin) -> None:
+    enter, leave = "inference_mode.__enter__", "inference_mode.__exit__"
+    region = [enter, "addmm times=3", "spin work=20000000", leave]
+    assert runs(watch, standin, *region, "addmm", BACKWARD) == [Run(3, grad=False, end="region"), Run(1)]
+    nested = [GRAD_OFF, "addmm", enter, enter, "addmm", leave, leave, "addmm", "spin work=20000000", GRAD_ON]
+    assert runs(watch, standin, *nested) == [Run(3, grad=False, end="region")]
+
+
+def test_nested_regions_are_one(watch: Watch, standin: Standin) -> None:
+    nested = [GRAD_OFF, "addmm", GRAD_OFF, "addmm", "spin work=20000000", GRAD_ON]
+    assert runs(watch, standin, *nested) == [Run(2, grad=False, end="region")]
+
+
+def test_short_regions_that_follow_each_other_are_merged_without_loss(watch: Watch, standin: Standin) -> None:
+    rounds = 500
+    policy = [GRAD_OFF, "addmm times=2", "spin work=100000", GRAD_ON, "spin work=100000"]
+    batch, program = ran(watch, standin, policy * rounds)
+    found = [attributes_of(span) for span in operators_of(batch, program)]
+    assert sum(int(str(one["zernel_operators_count"])) for one in found) == 2 * rounds
+    assert sum(int(str(one.get("zernel_operators_parts", 1))) for one in found) == rounds
+    assert len(found) < rounds / 5
+    for span in operators_of(batch, program):
+        length = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9
+        if time := attributes_of(span).get("zernel_operators_time"):
+            assert 0 < float(str(time)) < length
+
+
+def test_a_region_inside_a_pass_with_gradients_belongs_to_it(watch: Watch, standin: Standin) -> None:
+    custom_function = [GRAD_OFF, "addmm times=2", GRAD_ON]
+    assert runs(watch, standin, "addmm", *custom_function, "addmm", *custom_function, BACKWARD) == [Run(6)]
+    found = runs(watch, standin, *[*custom_function, "addmm times=3", BACKWARD] * 20)
+    assert Run(5) in found
+    assert set(found) <= {Run(5), Run(2, grad=False, end="region"), Run(3)}, "the machine may pause the program there"
+
+
+def test_changes_of_the_grad_mode_inside_backward_do_not_count(watch: Watch, standin: Standin) -> None:
+    """Autograd switches gradients off without a call that is seen, and code in backward restores that."""
+    backward = f"{BACKWARD} count=1"
+    assert runs(watch, standin, "addmm", backward, "addmm times=2", BACKWARD) == [Run(1), Run(2)]
+
+
+def test_a_long_pause_between_regions_keeps_them_apart(watch: Watch, standin: Standin) -> None:
+    region = [GRAD_OFF, "addmm", "spin work=100000", GRAD_ON, "spin work=5000000"]
+    assert runs(watch, standin, *region * 3) == [Run(1, grad=False, end="region")] * 3
+
+
+def test_the_run_of_a_thread_that_sleeps_is_emitted(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        for library in ("libc10.so", "libtorch_cpu.so"):
+            program.do(f"load {library}")
+        watch.attach()
+        for command in (GRAD_OFF, "addmm", "spin work=100000", GRAD_ON):
+            program.send(command)
+        program.do("sleep times=20")
+        assert runs_of(watch.read(), program) == [Run(1, grad=False, end="region")]
+
+
+def test_updates_outside_an_optimizer_s_scope_are_a_run_of_their_own(watch: Watch, standin: Standin) -> None:
+    update = [GRAD_OFF, "_foreach_add_ times=6", "spin work=15000000", GRAD_ON]
+    assert runs(watch, standin, "addmm times=2", BACKWARD, *update) == [
+        Run(2),
+        Run(6, grad=False, end="region", kind="update"),
+    ]
+    assert runs(watch, standin, "_foreach_add_ times=6", BACKWARD) == [], "with gradients they are part of a model"
+
+
+def test_a_reduction_or_a_sample_continues_a_run_but_begins_none(watch: Watch, standin: Standin) -> None:
+    assert runs(watch, standin, "mean", "multinomial", BACKWARD, "addmm", "mean", "multinomial", BACKWARD) == [Run(3)]
+    after_a_region = [GRAD_OFF, "addmm", GRAD_ON, "multinomial"]
+    assert runs(watch, standin, *after_a_region) == [Run(1, grad=False, end="region")]
+
+
+def test_a_pause_after_a_sample_ends_the_run(watch: Watch, standin: Standin) -> None:
+    act = ["addmm times=3", "multinomial", "spin work=3000000"]
+    assert runs(watch, standin, *act * 3, BACKWARD) == [Run(4)] * 3
+    busy = ["addmm times=3", "spin work=3000000"]
+    assert runs(watch, standin, *busy * 3, BACKWARD) == [Run(9)], "an operator may take that long itself"
+
+
+def test_a_pause_after_a_loss_ends_the_run(watch: Watch, standin: Standin) -> None:
+    evaluate = ["addmm times=3", "cross_entropy_loss", "spin work=3000000", "cross_entropy_loss", "spin work=3000000"]
+    assert runs(watch, standin, GRAD_OFF, *evaluate * 2, GRAD_ON)[:1] == [Run(5, grad=False)]
+
+
+def test_a_pause_after_a_wait_for_the_gpu_ends_the_run(watch: Watch, standin: Standin) -> None:
+    item = ["addmm times=3", "cudaDeviceSynchronize", "spin work=3000000"]
+    assert runs(watch, standin, *item * 3, BACKWARD) == [Run(3)] * 3
+
+
+def test_a_thread_that_sleeps_between_operators_ends_the_run(watch: Watch, standin: Standin) -> None:
+    assert runs(watch, standin, *["addmm times=2", "sleep times=150"] * 3) == [Run(2)] * 3
+    without = [GRAD_OFF, *["addmm times=2", "sleep times=30"] * 3, GRAD_ON]
+    *first, last = runs(watch, standin, *without)
+    assert first == [Run(2, grad=False)] * 2
+    assert last == Run(2, grad=False, end="region")
+
+
+def test_a_thread_that_waits_for_other_threads_in_an_operator_is_in_one_pass(watch: Watch, standin: Standin) -> None:
+    assert runs(watch, standin, *["addmm times=2", "sleep times=30"] * 3, BACKWARD) == [Run(6)]
+
+
+def test_a_pass_of_more_than_a_second_is_reported_while_it_runs(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, ["addmm", "spin work=600000000"] * 4 + ["addmm", BACKWARD])
+    assert runs_of(batch, program) == [Run(2, end="next"), Run(2, end="next"), Run(1)]
+    first, second, last = operators_of(batch, program)
+    assert first.end_time_unix_nano == second.start_time_unix_nano
+    assert second.end_time_unix_nano == last.start_time_unix_nano
+
+
+def test_each_thread_has_its_own_runs(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, ["addmm times=3 threads=4", "addmm times=2", BACKWARD])
+    assert sorted(runs_of(batch, program)) == [Run(2), *[Run(3)] * 4]
+    assert len({attributes_of(span)["thread_id"] for span in operators_of(batch, program)}) == 5
+
+
+def test_the_last_run_of_a_program_is_emitted(watch: Watch, standin: Standin) -> None:
+    assert runs(watch, standin, "addmm times=2") == [Run(2)]
+
+
+def test_the_gap_of_a_thread_that_computes_shows_no_wait(watch: Watch, standin: Standin) -> None:
+    found = gap(watch, standin, "spin work=20000000")
+    assert float(str(found["zernel_gap_blocked"])) < 0.01
+    assert found["zernel_gap_copies"] == 0
+
+
+def test_the_gap_of_a_thread_that_sleeps_shows_how_long(watch: Watch, standin: Standin) -> None:
+    found = gap(watch, standin, "sleep times=50")
+    assert 0.05 <= float(str(found["zernel_gap_blocked"])) < 0.5
+
+
+def test_the_gap_shows_bytes_page_faults_and_copies(watch: Watch, standin: Standin) -> None:
+    found = gap(watch, standin, "read size=4000000 times=3", "cudaMemcpy size=64 kind=1 times=2", "cudaMemcpy kind=2")
+    assert found["zernel_gap_read"] >= 2 * 3 * 4_000_000  # type: ignore[operator]
+    assert found["zernel_gap_faults"] >= 900, "4 MB of new memory"  # type: ignore[operator]
+    assert found["zernel_gap_copies"] == 2
+
+
+def test_a_wait_for_the_gpu_in_a_gap_is_not_blocked_time(watch: Watch, standin: Standin) -> None:
+    wait = ["cudaLaunchKernel work=50000000", "cudaDeviceSynchronize"]
+    assert float(str(gap(watch, standin, *wait)["zernel_gap_blocked"])) < 0.03
+
+
+def test_a_first_run_has_no_gap(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, ["addmm threads=2", "addmm", BACKWARD])
+    assert not [name for span in operators_of(batch, program) for name in attributes_of(span) if "gap" in name]
+
+
+def test_the_parts_of_merged_regions_have_their_edges(watch: Watch, standin: Standin) -> None:
+    policy = [GRAD_OFF, "spin work=50000", "addmm", "spin work=100000", GRAD_ON, "spin work=300000"]
+    batch, program = ran(watch, standin, policy * 100)
+    merged = [span for span in operators_of(batch, program) if "zernel_operators_parts" in attributes_of(span)]
+    assert merged
+    for span in merged:
+        found = attributes_of(span)
+        edges = [int(one) for one in str(found["zernel_operators_edges"]).split()]
+        parts = int(str(found["zernel_operators_parts"]))
+        assert len(edges) == 2 * parts <= 32
+        assert edges == sorted(edges)
+        assert edges[0] == 0
+        within = sum(end - start for start, end in zip(edges[::2], edges[1::2], strict=True)) / 1e6
+        assert within == pytest.approx(float(str(found["zernel_operators_time"])), abs=2e-6 * parts)
+
+
+def test_a_pass_without_gradients_begins_with_its_region(watch: Watch, standin: Standin) -> None:
+    late = [GRAD_OFF, "spin work=2000000", "addmm", GRAD_ON]
+    later = [GRAD_OFF, "spin work=40000000", "addmm", GRAD_ON]
+    batch, program = ran(watch, standin, ["addmm", BACKWARD, *late, BACKWARD, *later])
+    lasted = [span.end_time_unix_nano - span.start_time_unix_nano for span in operators_of(batch, program)[1:]]
+    assert lasted[0] > MILLISECOND > lasted[1]
+
+
+def test_clearing_gradients_does_not_end_a_gap(watch: Watch, standin: Standin) -> None:
+    found = gap(watch, standin, "read size=4000000", "open Optimizer.zero_grad#AdamW.zero_grad", "close")
+    assert found["zernel_gap_read"] >= 4_000_000  # type: ignore[operator]
+
+
+def test_the_time_after_the_last_operator_is_described(watch: Watch, standin: Standin) -> None:
+    batch, program = ran(watch, standin, ["addmm", "sleep times=50", "read size=4000000", BACKWARD, "addmm", BACKWARD])
+    first, second = map(attributes_of, operators_of(batch, program))
+    assert float(str(first["zernel_tail_blocked"])) >= 0.05
+    assert first["zernel_tail_read"] >= 4_000_000  # type: ignore[operator]
+    assert first["zernel_tail_faults"] >= 900  # type: ignore[operator]
+    assert "zernel_tail_read" not in second

@@ -1,0 +1,141 @@
+"""Runs of operators in real PyTorch: every pass of every loop has one, and nothing else has."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.testing import make_context
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from tests.receivers.ebpf.watching import Watch, attributes_of, numbers, reading, require_ebpf, spans_of
+
+SCRIPT = Path(__file__).with_name("train_operators.py")
+NAMES = {"backward": "backward", "optimizer": "step", "zero_grad": "zero"}
+CASES = (
+    *("nano", "rollout", "policy_gradient", "closure", "lbfgs", "generation", "validation", "keras", "another_thread"),
+    *("recomputed", "evaluation", "failing", "recurrent", "graph", "products", "convolutional"),
+)
+
+
+@pytest.fixture(scope="module")
+def watch() -> Iterator[Watch]:
+    """One session for all cases."""
+    require_ebpf()
+    with closing(Watch(EbpfConfig(max_overhead=0), make_context(clock=SystemClock()))) as watch:
+        yield watch
+
+
+class Case(NamedTuple):
+    """A program that has run a case."""
+
+    batch: Batch
+    """The receiver's readings."""
+    pid: int
+    began: int
+    """Unix time, ns. Spans before it are of the warm-up."""
+    made: list[str]
+    """The passes that the program made."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """In order."""
+        spans = (span for span in spans_of(self.batch, self.pid) if span.start_time_unix_nano >= self.began)
+        return sorted(spans, key=lambda span: span.start_time_unix_nano)
+
+
+@contextmanager
+def started(python: str, case: str) -> Iterator[subprocess.Popen[str]]:
+    command = [python, str(SCRIPT), case]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout
+        assert program.stdout.readline() == "ready\n"
+        yield program
+
+
+def done(watch: Watch, python: str, case: str) -> Case:
+    watch.taken()
+    with started(python, case) as program:
+        assert program.stdin
+        assert program.stdout
+        watch.attach()
+        began = time.time_ns()
+        with reading(watch):
+            print(file=program.stdin, flush=True)
+            made = json.loads(program.stdout.readline())
+            program.stdin.close()
+            program.wait()
+    return Case(watch.read(), program.pid, began, made)
+
+
+def pass_of(span: Span) -> str:
+    attributes = attributes_of(span)
+    if attributes["zernel_interval"] != "operators":
+        return NAMES[str(attributes["zernel_interval"])]
+    if attributes["zernel_operators_kind"] == "update":
+        return "update"
+    return "forward" if attributes["zernel_grad"] else "without grad"
+
+
+def passes(spans: list[Span]) -> list[str]:
+    """The passes. Parts of one pass, between which the machine did something else, are one."""
+    return [name for name, _ in groupby(map(pass_of, spans))]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_pass_has_a_run_and_nothing_else_has(watch: Watch, python: str, case: str) -> None:
+    ran = done(watch, python, case)
+    expected = [name for name, _ in groupby(ran.made)]
+    assert passes(ran.spans) == expected, f"lost: {numbers(ran.batch, 'zernel.ebpf.lost_events')}"
+
+
+def test_each_action_of_a_policy_is_a_run(watch: Watch, python: str) -> None:
+    ran = done(watch, python, "policy_gradient")
+    assert list(map(pass_of, ran.spans)).count("forward") >= ran.made.count("forward")
+
+
+def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, python: str) -> None:
+    ran = done(watch, python, "rollout")
+    runs = [one for one in map(attributes_of, ran.spans) if one.get("zernel_grad") is False]
+    actions = 50 * ran.made.count("forward")
+    assert sum(int(str(one["zernel_operators_count"])) for one in runs) == 2 * actions, "a product and a sample each"
+    assert len(runs) < 25 * ran.made.count("forward")
+
+
+def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, python: str) -> None:
+    spans = done(watch, python, "closure").spans
+    steps = [span for span in spans if pass_of(span) == "step"]
+    for run in (span for span in spans if pass_of(span) == "forward"):
+        assert any(
+            step.start_time_unix_nano <= run.start_time_unix_nano <= run.end_time_unix_nano <= step.end_time_unix_nano
+            for step in steps
+        )
+
+
+def test_the_runs_of_another_thread_have_its_id(watch: Watch, python: str) -> None:
+    ran = done(watch, python, "another_thread")
+    (thread,) = {attributes_of(span)["thread_id"] for span in ran.spans}
+    assert thread != ran.pid
+
+
+def test_marks_take_less_than_a_half_percent_of_a_step(watch: Watch, python: str) -> None:
+    """Counted, not timed: a hit takes about 0.8 us, and a step of 30 ms allows 150 us."""
+    ran = done(watch, python, "nano")
+    hits = sum(numbers(ran.batch, "zernel.probe.hits", process_pid=ran.pid))
+    assert hits / ran.made.count("step") < 2 * 60, "warm-up and measured part"
+
+
+def test_a_process_lacks_no_mark(watch: Watch, python: str) -> None:
+    watch.taken()
+    with started(python, "nano") as program:
+        watch.attach()
+        assert numbers(watch.read(), "zernel.ebpf.missing_marks", process_pid=program.pid) == []
+        program.communicate("\n\n")
