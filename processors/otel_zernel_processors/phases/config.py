@@ -74,8 +74,8 @@ class PhasesConfig(ComponentConfig):
     """The configuration of the phases processor."""
 
     source: Literal["auto", "scopes", "signals"] = "auto"
-    """`scopes`: PyTorch's own scopes (exact). `signals`: the kernel's counters. `auto`: scopes for processes that have
-    them, else signals."""
+    """`scopes`: PyTorch's own scopes and passes (exact). `signals`: the kernel's counters. `auto`: scopes for processes
+    that have them, else signals."""
     interval: PositiveDuration = 10.0
     """Time between reports, in s, by the timestamps of the spans."""
     window: PositiveDuration = 60.0

@@ -132,7 +132,7 @@ class TrainingProcess:
         if point.gpu.isdecimal() and point.name in KERNEL | NVML:
             self.gpu = point.gpu
         period = self._signals.read(point, gpu)
-        by_signals = self._config.source == "signals" or not self._timeline.has_loads
+        by_signals = self._config.source == "signals" or not self._timeline.has_passes
         if period is None or not by_signals or self._config.source == "scopes":
             return None
         self.totals.add_period(*period)

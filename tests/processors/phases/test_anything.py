@@ -125,6 +125,8 @@ KINDS_OF_SPANS = st.sampled_from(
         "data_loading",
         "backward",
         "optimizer",
+        "operators",
+        "operators",
         "zero_grad",
         "ddp",
         "sync",
@@ -138,12 +140,22 @@ KINDS_OF_SPANS = st.sampled_from(
 NAMES_OF_SPANS = st.sampled_from(["", "c10d::Work::wait", "c10d::Reducer::finalize_backward", "cudaStreamSynchronize"])
 
 
+RUNS: list[dict[str, object]] = [
+    {"grad": True},
+    {"grad": False, "operators_end": "region"},
+    {"grad": False, "operators_end": "operator", "gap_faults": 900},
+    {"grad": False, "operators_parts": 3, "operators_time": 0.02},
+    {"grad": False, "operators_parts": 3, "operators_edges": "0 900 1000 5000 x 9 65535 65535"},
+    {"operators_kind": "update", "grad": False},
+    {"grad": True, "gap_blocked": 0.05, "tail_blocked": 0.02},
+    {"grad": True, "tail_faults": 10_000, "operators_count": -1, "operators_parts": -4},
+]
 SPANS = st.builds(
-    lambda kind, start, lasts, thread, name, source: span_of(
-        kind, start, start + lasts, thread=thread, name=name, timing_source=source
+    lambda kind, start, lasts, thread, name, source, run: span_of(
+        kind, start, start + lasts, thread=thread, name=name, timing_source=source, **run
     ),
     *(KINDS_OF_SPANS, st.integers(0, 4000), st.integers(-2, 60) | st.integers(0, 3000), st.integers(1, 2)),
-    *(NAMES_OF_SPANS, st.sampled_from(["host_enqueue", "host_upper_bound"])),
+    *(NAMES_OF_SPANS, st.sampled_from(["host_enqueue", "host_upper_bound"]), st.sampled_from(RUNS)),
 )
 
 

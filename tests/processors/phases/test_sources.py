@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from otel_zernel.batch import Batch, points
-from tests.processors.phases.processing import make, phases_of, run
+from tests.processors.phases.processing import last, make, phases_of, run
 from tests.processors.phases.training import (
     Loop,
     attributes_of,
@@ -90,13 +90,13 @@ def test_the_setting_decides_for_a_process_without_scopes(source: str, sources: 
     assert sources_of(run(*counters(100), source=source)) == sources
 
 
-def test_a_process_that_trains_without_a_loader_has_no_steps_and_phases_by_signals() -> None:
+def test_a_process_that_trains_without_a_loader_has_phases_by_scopes() -> None:
     loop = Loop()
     for _ in range(100):
         loop.train()
     made = run(batch_of(loop.spans), *counters(100))
-    assert sources_of(made) == {"signals"}
-    assert values_of(made, "zernel.steps") == []
+    assert sources_of(made) == {"scopes"}
+    assert last(made, "zernel.steps", zernel_step_kind="training", zernel_step_boundary="optimizer") == 100
 
 
 @pytest.mark.parametrize(("every", "lines"), [(100, 0), (1000, 1)])

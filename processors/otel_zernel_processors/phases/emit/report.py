@@ -11,7 +11,7 @@ from otel_zernel_processors.phases.emit.traces import TraceCandidate
 from otel_zernel_processors.phases.results.energy import GpuUsage
 from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
 from otel_zernel_processors.phases.results.verdict import VERDICTS
-from otel_zernel_processors.phases.scopes.attribution import PHASES
+from otel_zernel_processors.phases.scopes.activities import PHASES
 
 _BY_SCOPES: Labels = {"zernel.phase.source": "scopes"}
 """Only scopes show steps."""
@@ -64,6 +64,11 @@ class ProcessReport:
             for (phase, source), spent in sorted(totals.phase_ns.items())
         ]
         writer.sum("zernel.phase.time", "s", times)
+        details: list[Value] = [
+            ({"zernel.phase": phase, "zernel.phase.detail": detail, **_BY_SCOPES}, spent / 1e9)
+            for (phase, detail), spent in sorted(totals.detail_ns.items())
+        ]
+        writer.sum("zernel.phase.detail.time", "s", details)
         if window.phase_ns.total():  # without any time there are no shares
             shares: list[Value] = [({"zernel.phase": one, **self._source}, window.fraction(one)) for one in PHASES]
             writer.gauge("zernel.phase.fraction", "1", shares)
@@ -75,8 +80,11 @@ class ProcessReport:
 
     def _write_steps(self, writer: MetricWriter) -> None:
         totals, window = self.totals, self.window
-        steps = sorted(totals.steps.items())
-        writer.sum("zernel.steps", "{step}", [({"zernel.step.kind": kind, **_BY_SCOPES}, n) for kind, n in steps])
+        steps: list[Value] = [
+            ({"zernel.step.kind": kind, **_boundary(by), **_BY_SCOPES}, n)
+            for (kind, by), n in sorted(totals.steps.items())
+        ]
+        writer.sum("zernel.steps", "{step}", steps)
         writer.sum("zernel.steps.lossy", "{step}", [(_BY_SCOPES, totals.lossy_steps)])
         writer.sum("zernel.phase.doubtful", "s", [(_BY_SCOPES, self.doubtful_ns / 1e9)])
         writer.sum("zernel.epochs", "{epoch}", [(_BY_SCOPES, totals.epochs)])
@@ -84,6 +92,10 @@ class ProcessReport:
         seconds = window.phase_ns.total() / 1e9
         writer.gauge("zernel.step.rate", "{step}/s", [(_BY_SCOPES, window.trained / seconds if seconds else 0.0)])
         writer.gauge("zernel.step.jitter", "1", [(_BY_SCOPES, window.jitter)])
+
+
+def _boundary(boundary: str) -> Labels:
+    return {"zernel.step.boundary": boundary} if boundary else {}
 
 
 def _by_phase(usage: Mapping[str, Mapping[str, float]]) -> Iterator[Value]:

@@ -8,7 +8,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_zernel_processors.phases.emit.metrics import MetricWriter, Value
 from otel_zernel_processors.phases.results.totals import PhaseTotals
-from otel_zernel_processors.phases.scopes.attribution import PHASES
+from otel_zernel_processors.phases.scopes.activities import PHASES
 
 
 class Task(NamedTuple):

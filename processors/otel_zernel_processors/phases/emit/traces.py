@@ -15,7 +15,8 @@ from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_processors.phases.config import TracesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
-from otel_zernel_processors.phases.scopes.attribution import PHASES, Segment
+from otel_zernel_processors.phases.scopes.activities import PHASES
+from otel_zernel_processors.phases.scopes.attribution import Segment
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _PIECE = 256
@@ -146,6 +147,8 @@ def _attributes(candidate: TraceCandidate) -> Attributes:
     return {
         "zernel.step.number": candidate.number,
         "zernel.step.kind": step.kind,
+        **({"zernel.step.boundary": step.boundary} if step.boundary else {}),
+        "thread.id": step.thread,
         "zernel.step.lossy": step.lossy,
         "zernel.phase.source": "scopes",
         "zernel.collective.overlap": attribution.overlap_ns / 1e9,
@@ -156,7 +159,7 @@ def _attributes(candidate: TraceCandidate) -> Attributes:
 def _child(parent: Span, position: int, segment: Segment) -> Span:
     span = _below_parent(parent, f"{parent.span_id.hex()} {position} {segment.start}", segment)
     span.name = segment.activity
-    span.attributes.extend(key_values({"zernel.phase": segment.phase}))
+    span.attributes.extend(key_values({"zernel.phase": segment.phase, "zernel.phase.detail": segment.detail}))
     return span
 
 

@@ -9,7 +9,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from otel_zernel_processors.phases.intake.inputs import InputPoint
-from otel_zernel_processors.phases.scopes.attribution import PHASE_OF, Segment, segments_after
+from otel_zernel_processors.phases.scopes.activities import PHASE_OF
+from otel_zernel_processors.phases.scopes.attribution import Segment, segments_after
 from otel_zernel_processors.phases.signals.levels import Level
 
 _LONGEST = 60_000_000_000

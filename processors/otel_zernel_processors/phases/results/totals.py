@@ -4,8 +4,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel_processors.phases.scopes.attribution import PHASE_OF, PHASES, segments_after
+from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, PHASE_OF, PHASES
+from otel_zernel_processors.phases.scopes.attribution import segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
+
+_THREADS = 64
+"""Threads whose latest phase is kept."""
 
 
 @dataclass(slots=True)
@@ -53,8 +57,10 @@ class Totals:
     def __init__(self, window_intervals: int) -> None:
         self.phase_ns: Counter[tuple[str, str]] = Counter()
         """By phase and source."""
-        self.steps: Counter[str] = Counter()
-        """By kind."""
+        self.activity_ns: Counter[str] = Counter()
+        """Time by scopes, by activity, up to the end of the last interval."""
+        self.steps: Counter[tuple[str, str]] = Counter()
+        """By kind and boundary."""
         self.epochs = 0
         self.lossy_steps = 0
         self.transitions: Counter[str] = Counter()
@@ -65,8 +71,13 @@ class Totals:
         """The latest phase."""
         self.source = "scopes"
         """The source of the latest phase."""
+        self._phases: dict[int, str] = {}
+        """The latest phase of each training thread."""
+        self._spent: dict[str, int] = {}
+        """Time by scopes in the current interval, by activity."""
         self._interval = PhaseTotals()
-        self._counted_until = 0
+        self._signals_until = 0
+        """The end (ns) of the time by signals."""
         self._window: deque[PhaseTotals] = deque(maxlen=window_intervals)
 
     def add_step(self, closed: ClosedStep) -> None:
@@ -75,9 +86,8 @@ class Totals:
             self._forget_signals()
         step, attribution = closed.step, closed.attribution
         self._add_segments(closed)
-        self._counted_until = max(self._counted_until, step.end)
         self.overlap_ns += attribution.overlap_ns
-        self.steps[step.kind] += 1
+        self.steps[step.kind, step.boundary] += 1
         self.epochs += step.ends_epoch
         self.lossy_steps += step.lossy
         self._interval.steps[step.kind] += 1
@@ -90,10 +100,19 @@ class Totals:
         """Adds a period (ns) in one phase by signals. A change of the phase counts as a transition."""
         self._add_time({phase: end - start}, "signals")
         self._add_transitions(int(phase != self.phase), phase, "signals")
-        self._counted_until = end
+        self._signals_until = end
+
+    @property
+    def detail_ns(self) -> Counter[tuple[str, str]]:
+        """Time by scopes, by phase and detail."""
+        details: Counter[tuple[str, str]] = Counter()
+        for activity, spent in self.activity_ns.items():
+            details[ACTIVITIES[activity]] += spent
+        return details
 
     def close_interval(self) -> PhaseTotals:
         """Ends an interval; returns the sums over the window."""
+        self._sum_up()
         self._window.append(self._interval)
         self._interval = PhaseTotals()
         return sum_of(self._window)
@@ -104,15 +123,25 @@ class Totals:
         self._interval = PhaseTotals()
 
     def _add_segments(self, closed: ClosedStep) -> None:
-        spent: dict[str, int] = {}
-        changes, last = 0, self.phase
-        for start, end, activity in segments_after(closed.attribution.segments, self._counted_until):
+        spent, thread = self._spent, closed.step.thread
+        changes, last = 0, self._phases.get(thread, self.phase)
+        for start, end, activity in segments_after(closed.attribution.segments, self._signals_until):
+            spent[activity] = spent.get(activity, 0) + end - start
             phase = PHASE_OF[activity]
-            spent[phase] = spent.get(phase, 0) + end - start
-            changes += phase != last
-            last = phase
-        self._add_time(spent, "scopes")
+            if phase != last:
+                changes += 1
+                last = phase
         self._add_transitions(changes, last, "scopes")
+        if thread not in self._phases and len(self._phases) >= _THREADS:
+            self._phases.clear()
+        self._phases[thread] = last
+
+    def _sum_up(self) -> None:
+        """Adds the time by activity to the sums."""
+        for activity, duration_ns in self._spent.items():
+            self.activity_ns[activity] += duration_ns
+            self._add_time({PHASE_OF[activity]: duration_ns}, "scopes")
+        self._spent.clear()
 
     def _add_time(self, spent: Mapping[str, int], source: str) -> None:
         of_interval = self._interval.phase_ns

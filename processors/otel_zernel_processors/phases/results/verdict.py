@@ -26,11 +26,11 @@ _ESSENTIAL = frozenset({"scopes", "backward"})
 
 ADVICE = {
     "none": "no phase stands out",
-    "input_bound": "the GPU waits for data: add DataLoader workers, use faster storage, or preprocess less",
+    "input_bound": "training waits for data: load it in more workers, use faster storage, or preprocess less",
     "communication_bound": "ranks wait for collectives: use larger batches, gradient accumulation, or a faster network",
     "optimizer_bound": "the optimizer takes long: use a fused or foreach implementation, or fewer optimizer steps",
     "unstable": "the durations of steps vary: look at the traces of the slowest steps",
-    "compute_bound": "the GPU computes most of the time: only faster kernels or lower precision help",
+    "compute_bound": "training computes most of the time: only a faster device, faster kernels or lower precision help",
     "marks_missing": "its time is unknown, because its PyTorch does not have functions that phases are made of: "
     "run `otel-zernel doctor`, which names them",
 }

@@ -8,13 +8,14 @@ from operator import itemgetter
 
 from otel_zernel_processors.phases.intake.intervals import WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import Attribution, attribute, attribute_in_chunks
-from otel_zernel_processors.phases.scopes.steps import Step, StepCutter
+from otel_zernel_processors.phases.scopes.followed import FollowedThreads
+from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, length, union
 
 _COLLECTIVES = 1024
 """Number of collectives held. A wait for the GPU counts as a wait for each of them that is in flight."""
-_SCOPES = WORK | {"data_loading"}
-"""The kinds of intervals that identify the training thread."""
+_PASSES = frozenset({"data_loading", "backward", "forward", "inference"})
+"""The kinds of intervals that divide time into steps."""
 _LOSSES = 64
 """Number of separate periods of loss; beyond it, the two oldest are merged."""
 
@@ -48,11 +49,10 @@ class ClosedStep:
 
 
 class Timeline:
-    """Sorts the intervals of a process and cuts those of its training thread into steps.
+    """Sorts the intervals of a process and cuts those of its training threads into steps.
 
-    The training thread is the first thread that loads data. If another thread trains and the first one never did, that
-    thread replaces it. Intervals are processed in the order of their ends, so the same spans always give the same
-    steps, however they are divided into batches.
+    Intervals are processed in the order of their ends, so the same spans always give the same steps, however they are
+    divided into batches.
     """
 
     def __init__(self, bridge_ns: int, max_intervals: int, drop: Callable[[int, str], None] | None = None) -> None:
@@ -65,9 +65,7 @@ class Timeline:
         self._first = 0
         self._in_order = True
         self._last: Order | None = None
-        self._cutter = StepCutter(bridge_ns)
-        self._thread: int | None = None
-        self._trained = False
+        self._threads = FollowedThreads(bridge_ns, max_intervals)
         self._collectives: deque[ThreadInterval] = deque(maxlen=_COLLECTIVES)
         self._losses: list[TimeRange] = []
         self._doubtful: list[TimeRange] = []
@@ -75,9 +73,9 @@ class Timeline:
         self.doubtful_ns = 0
         """Time of steps that were closed before the loss of events in them was known."""
         self.has_scopes = False
-        """Whether any thread has loaded data or trained."""
-        self.has_loads = False
-        """Whether any thread has loaded data. Without it there are no steps."""
+        """Whether any thread has loaded data, computed or trained."""
+        self.has_passes = False
+        """Whether any thread has loaded data or computed. Without it there are no steps."""
         self.until = 0
         """All intervals up to this time (ns) are processed; later ones with an earlier end are late."""
         self.last_end = 0
@@ -97,8 +95,8 @@ class Timeline:
             self.last_end = end
         self._waiting.append((interval[:5], interval))
         self._in_order = False
-        if not self.has_loads and interval.kind in _SCOPES:
-            self.has_scopes, self.has_loads = True, interval.kind == "data_loading"
+        if not self.has_passes and (interval.kind in _PASSES or interval.kind in WORK):
+            self.has_scopes, self.has_passes = True, interval.kind in _PASSES
         return None
 
     def add_loss(self, start: int, end: int) -> None:
@@ -125,9 +123,12 @@ class Timeline:
     def advance(self, until: int, at_most: int | None = None) -> Iterator[ClosedStep]:
         """Processes the intervals that ended by `until` (ns), or `at_most` of them; yields the steps that this
         closes."""
+        feed = self._threads.feed
         for order, interval in self._next(until, at_most) if self.is_behind(until) else ():
             if order != self._last:  # a batch that is sent again repeats its spans
-                for step in self._cut(interval):
+                if interval.kind == "collective":
+                    self._hold(interval)
+                for step in feed(interval):
                     yield self._closed(step)
             self._last = order
         if not self.is_behind(until):
@@ -136,7 +137,7 @@ class Timeline:
     def end(self) -> Iterator[ClosedStep]:
         """Closes the remaining steps of a process that ended. The last one is unfinished."""
         yield from self.advance(max(self.until, self.last_end))
-        yield from map(self._closed, self._cutter.end())
+        yield from map(self._closed, self._threads.end())
 
     def _next(self, until: int, at_most: int | None) -> list[tuple[Order, ThreadInterval]]:
         """Removes the intervals that come next. Most arrive in order, which makes sorting them cheap."""
@@ -151,40 +152,20 @@ class Timeline:
         self._first = waiting[0][1].end if waiting else 0
         return some
 
-    def _cut(self, interval: ThreadInterval) -> list[Step]:
-        if interval.kind == "collective":
-            self._hold(interval)
-        steps = [] if self._trained else self._choose_thread(interval)
-        if interval.thread == self._thread:
-            steps += self._cutter.feed(interval)
-            if self._cutter.pending >= self._max_intervals:
-                steps += self._cutter.cut()
-        return steps
-
     def _hold(self, collective: ThreadInterval) -> None:
         """Holds a collective for the steps that are not closed yet."""
         if len(self._collectives) == _COLLECTIVES and self._drop:
-            begins = self._cutter.begins
+            begins = self._threads.begins
             if begins is not None and self._collectives[0].end > begins:
                 self._drop(1, "max_collectives")
         self._collectives.append(collective)
-
-    def _choose_thread(self, interval: ThreadInterval) -> list[Step]:
-        steps: list[Step] = []
-        works = interval.kind in WORK
-        if self._thread is None and interval.kind in _SCOPES:
-            self._thread = interval.thread
-        elif works and interval.thread != self._thread:
-            steps += self._cutter.end()
-            self._thread = interval.thread
-        self._trained = works and interval.thread == self._thread
-        return steps
 
     def _closed(self, step: Step) -> ClosedStep:
         step.lossy = any(start < step.end and step.start < end for start, end in self._losses)
         in_flight = [(one.start, one.end) for one in self._collectives if one.in_flight]
         began = [one for one in self._collectives if step.start <= one.start < step.end]
-        while self._collectives and self._collectives[0].end <= step.end:
+        begins = min(self._threads.begins or step.end, step.end) if self._collectives else 0
+        while self._collectives and self._collectives[0].end <= begins:
             self._collectives.popleft()
         self._began, self._closed_until = self._began or step.start, max(self._closed_until, step.end)
         return ClosedStep(step, began, in_flight, self._bridge_ns)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import RUNS, Evidence, Operators, ThreadInterval
 from otel_zernel_processors.phases.scopes.attribution import attribute
-from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+from otel_zernel_processors.phases.scopes.steps import Boundary, Step, StepKind
 from otel_zernel_processors.phases.scopes.time_ranges import intersection, length, union
 
 US = 1000
@@ -167,9 +167,9 @@ def test_time_between_loops_is_unknown() -> None:
 
 def test_if_events_were_lost_time_without_intervals_is_unknown() -> None:
     assert attributed([BACKWARD, LOAD], lossy=True) == [
-        ("unknown", 0, 10_000),
+        ("lost", 0, 10_000),
         ("backward", 10_000, 18_000),
-        ("unknown", 18_000, 25_000),
+        ("lost", 18_000, 25_000),
         ("data_loading", 25_000, 30_000),
     ]
 
@@ -180,21 +180,41 @@ def test_the_hidden_part_of_a_collective_is_overlap() -> None:
     assert attribution.overlap_ns == 7_000 * US
 
 
-KINDS = st.sampled_from(["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user", "collective"])
+KINDS = st.sampled_from(
+    [
+        *("data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user", "collective"),
+        *("forward", "inference", "update"),
+    ]
+)
+EVIDENCE = st.builds(Evidence, *(st.sampled_from([0, 1, 10**7, 10**10]) for _ in range(4)))
+OPERATORS = st.builds(
+    Operators,
+    *(st.integers(0, 50), EVIDENCE, EVIDENCE),
+    *(st.sampled_from([0, 1, 2, 7]), st.sampled_from([0, 10**6, 10**12])),
+    *(st.sampled_from([(), (0, 5, 9, 10**9), (0, 0, 7, 7, 10**4, 65_535_000)]), st.booleans()),
+)
 TIMES = st.integers(-1000, 31_000_000)
 KINDS_IN_A_ROW = ["data_loading", "backward", "optimizer", "zero_grad", "sync", "ddp", "user"]
 INTERVALS = st.builds(
-    lambda kind, name, one, other, flying: ThreadInterval(max(one, other), min(one, other), 1, kind, name, flying),
+    lambda kind, name, one, other, flying, operators: ThreadInterval(
+        max(one, other), min(one, other), 1, kind, name, flying, None, operators if kind in RUNS else None
+    ),
     *(KINDS, st.sampled_from([WAIT, "cudaStreamSynchronize", "x::finalize_backward"]), TIMES, TIMES, st.booleans()),
+    OPERATORS,
 )
-KINDS_OF_STEP = st.sampled_from(["training", "accumulation", "evaluation", "between", "unfinished"])
+KINDS_OF_STEP = st.sampled_from(["training", "accumulation", "evaluation", "inference", "between", "unfinished"])
+BOUNDARIES = st.sampled_from(["loader", "optimizer", "backward", ""])
 
 
-@given(st.lists(INTERVALS, max_size=30), st.lists(st.tuples(TIMES, TIMES), max_size=5), KINDS_OF_STEP, st.booleans())
+@given(
+    *(st.lists(INTERVALS, max_size=30), st.lists(st.tuples(TIMES, TIMES), max_size=5), KINDS_OF_STEP, st.booleans()),
+    BOUNDARIES,
+)
 def test_the_segments_of_any_step_follow_each_other_from_its_start_to_its_end(
-    intervals: list[ThreadInterval], flights: list[tuple[int, int]], kind: StepKind, lossy: bool
+    intervals: list[ThreadInterval], flights: list[tuple[int, int]], kind: StepKind, lossy: bool, boundary: Boundary
 ) -> None:
-    step = Step(0, 30_000_000, kind, intervals, lossy=lossy)
+    has_runs = any(one.operators for one in intervals)
+    step = Step(0, 30_000_000, kind, intervals, lossy=lossy, boundary=boundary, has_runs=has_runs)
     attribution = attribute(step, flights, BRIDGE)
     edges = [0, *(segment.end for segment in attribution.segments)]
     assert [segment.start for segment in attribution.segments] == edges[:-1]
@@ -228,3 +248,57 @@ def test_unions_and_intersections_agree_with_sets(left: list[tuple[int, int]], r
     one, other = ({at for start, end in spans for at in range(start, end)} for spans in (left, right))
     assert length(union(left)) == len(one)
     assert length(intersection(union(left), union(right))) == len(one & other)
+
+
+def test_gaps_keep_their_activities_in_a_step_with_nested_scopes() -> None:
+    gap = Evidence(blocked_ns=3_000 * US)
+    intervals = [
+        ThreadInterval(
+            4_000 * US, 1_000 * US, 1, "inference", "", operators=Operators(3, parts=2, covered_ns=1_000 * US)
+        ),
+        ThreadInterval(12_000 * US, 8_000 * US, 1, "forward", "", operators=Operators(9, gap)),
+        interval("zero_grad", 13_000, 14_000),
+        interval("backward", 15_000, 20_000),
+        interval("optimizer", 21_000, 30_000),
+    ]
+    step = Step(0, 30_000 * US, "training", intervals, boundary="optimizer", has_runs=True)
+    segments = attribute(step, [], BRIDGE).segments
+    assert [(one.activity, one.start // US, one.end // US) for one in segments] == [
+        ("host", 0, 1_000),
+        ("inference", 1_000, 1_500),
+        ("host", 1_500, 3_500),
+        ("inference", 3_500, 4_000),
+        ("host", 4_000, 5_000),
+        ("queue_wait", 5_000, 8_000),
+        ("forward", 8_000, 13_000),
+        ("zero_grad", 13_000, 14_000),
+        ("forward", 14_000, 15_000),
+        ("backward", 15_000, 20_000),
+        ("compute", 20_000, 21_000),
+        ("optimizer", 21_000, 30_000),
+    ]
+
+
+def test_the_scope_that_began_last_wins() -> None:
+    intervals = [
+        interval("optimizer", 2_000, 24_000),
+        ThreadInterval(9_000 * US, 5_000 * US, 1, "forward", "", operators=Operators(9)),
+        interval("backward", 10_000, 20_000),
+        interval("optimizer", 12_000, 14_000),
+        interval("zero_grad", 14_000, 14_500),
+        LOAD,
+    ]
+    step = Step(0, 30_000 * US, "training", intervals, has_runs=True)
+    segments = attribute(step, [], BRIDGE).segments
+    assert [(one.phase, one.detail, one.start // US) for one in segments] == [
+        ("gpu_compute", "forward", 0),
+        ("optimizer_step", "step", 2_000),
+        ("gpu_compute", "forward", 5_000),
+        ("gpu_compute", "backward", 10_000),
+        ("optimizer_step", "step", 12_000),
+        ("optimizer_step", "zero_grad", 14_000),
+        ("gpu_compute", "backward", 14_500),
+        ("optimizer_step", "step", 20_000),
+        ("unknown", "host", 24_000),
+        ("data_loading", "loader", 25_000),
+    ]

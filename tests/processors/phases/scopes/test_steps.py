@@ -146,8 +146,10 @@ def test_an_evaluation_at_the_end_of_a_process_is_an_evaluation() -> None:
     assert kinds(cut(evaluated(Loop().steps(5)).wait(50))) == "ttttt" + "eee"
 
 
-def test_without_a_loader_there_are_no_steps() -> None:
-    assert closed(Loop().train().train()) == []
+def test_without_a_loader_an_optimizer_ends_a_step() -> None:
+    steps = [one.step for one in closed(Loop().train().train())]
+    assert kinds(steps) == "tt"
+    assert {step.boundary for step in steps} == {"optimizer"}
 
 
 @pytest.mark.parametrize("loads_on", [1, 2])
@@ -156,3 +158,28 @@ def test_the_training_thread_is_followed(loads_on: int) -> None:
     loop.thread = 2
     steps = [one.step for one in closed(loop.steps(3).load())]
     assert kinds(steps)[-2:] == "tt"
+
+
+def passed(loop: Loop, lasts: float) -> Loop:
+    """A pass without gradients."""
+    return loop.do("operators", lasts, grad=False, operators_count=20, operators_end="region")
+
+
+def test_the_passes_show_when_an_evaluation_was_left() -> None:
+    loop = Loop().steps(5).load(3)
+    passed(loop, 6).load(3)
+    passed(loop, 6).load(3)
+    passed(loop, 6).wait(300)
+    steps = closed(loop.steps(5).load())[1:]
+    assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
+    lengths = [(one.phase, round((one.end - one.start) / MS, 1)) for one in steps[7].attribution.segments]
+    assert lengths == [("gpu_compute", 6), ("unknown", 300), ("data_loading", 5)]
+
+
+def test_time_between_two_evaluations_has_no_batch() -> None:
+    loop = Loop().steps(5)
+    for _ in range(2):
+        for _ in range(3):
+            passed(loop.load(3), 6)
+        end_of_data(loop).wait(50)
+    assert kinds(cut(loop.steps(3).load())) == "ttttt" + "eee" + "b" + "eee" + "b" + "ttt"

@@ -1,0 +1,161 @@
+"""Cuts the intervals of a training thread with a DataLoader into steps, and determines the kind of each step."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from statistics import median
+
+from otel_zernel_processors.phases.intake.intervals import RUNS, UPDATES, WORK, ThreadInterval
+from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+
+_LOADS = 31
+"""The median of this many loads is the usual length of a load."""
+_UNUSUAL = 4
+"""At the end of its data a loader returns this many times faster than usual. With worker processes, which it then has
+to stop, it returns this many times slower."""
+_JITTER = 1.25
+"""A batch of a loop takes at most this many times as long as the batch before it."""
+
+
+class LoadCutter:
+    """Cuts the intervals of one training thread, fed in the order of their ends, into steps.
+
+    A step lasts from one DataLoader return to the next. At the end of its data a loader is called once more and returns
+    no batch, which looks like any other return. Only the next step shows the difference, so each step is held until the
+    next one is complete.
+    """
+
+    def __init__(self, bridge_ns: int) -> None:
+        """Loads less than `bridge_ns` apart, without an interval between them, count as one load: several loaders, or
+        the end of one loop and the start of the next."""
+        self._bridge_ns = bridge_ns
+        self.pending = 0
+        """Number of intervals held."""
+        self.backwards = 0
+        """Number of backward passes since the last load."""
+        self._open: Step | None = None
+        self._held: Step | None = None
+        self._before: Step | None = None
+        self._loads: deque[int] = deque(maxlen=_LOADS)
+
+    def feed(self, interval: ThreadInterval) -> Iterable[Step]:
+        """Adds an interval of the training thread; returns the steps whose kind it determines."""
+        step, kind = self._open, interval.kind
+        if step:
+            step.intervals.append(interval)
+            step.end = interval.end
+            self.pending += 1
+            if kind in WORK:
+                step.trains = True
+                self.backwards += kind == "backward"
+            elif kind in RUNS:
+                step.has_runs = True
+        if kind != "data_loading":
+            return ()
+        self.backwards = 0
+        self._open = Step(interval.end, interval.end, opened_by=interval)
+        if step is None:
+            return (Step(interval.start, interval.end, "between", [interval]),)
+        if step.opened_by is None:
+            self.pending = 0
+            return (step,)
+        step.loads = 1
+        return () if self._continues(step, interval) else self._hold(step)
+
+    def end(self) -> Iterator[Step]:
+        """The remaining steps. The last one is unfinished."""
+        if self._held:
+            yield self._classified(self._held, self._open)
+        if self._open and self._open.end > self._open.start:
+            self._open.kind = "unfinished"
+            yield self._open
+        self._open = self._held = None
+        self.pending = 0
+
+    def cut(self) -> Iterator[Step]:
+        """The steps held so far. The last one is unfinished, and so is the rest of it, up to the next load."""
+        rest = self._open and Step(self._open.end, self._open.end)
+        yield from self.end()
+        self._open = rest
+
+    def count_updates(self) -> int:
+        """Number of updates of the weights since the last load."""
+        return sum(one.kind in UPDATES for one in self._open.intervals) if self._open else 0
+
+    def leave(self) -> tuple[int | None, list[Step], list[ThreadInterval]]:
+        """Ends at the last load: its end (ns), the steps before it, and the intervals after it."""
+        rest, self._open = self._open, None
+        steps = list(self.end())
+        return (rest.start, steps, rest.intervals) if rest else (None, steps, [])
+
+    @property
+    def begins(self) -> int | None:
+        """When (ns) the first held step begins; None without a held step."""
+        first = self._held or self._open
+        return first.start if first else None
+
+    def _continues(self, step: Step, load: ThreadInterval) -> bool:
+        """Appends the step to the one before it if it is only the gap between two loads."""
+        held = self._held
+        if held is None or len(step.intervals) > 1 or load.start - step.start >= self._bridge_ns:
+            return False
+        held.end = load.end
+        held.intervals.append(load)
+        held.loads += 1
+        return True
+
+    def _hold(self, step: Step) -> Iterator[Step]:
+        held, self._held = self._held, step
+        if held:
+            self.pending -= len(held.intervals)
+            yield self._classified(held, step)
+
+    def _classified(self, step: Step, after: Step | None) -> Step:
+        """The step with its kind, which the step after it determines."""
+        step.kind = self._kind(step, after)
+        before, self._before = self._before, step
+        if step.trains and step.opened_by:
+            self._loads.append(step.opened_by.end - step.opened_by.start)
+        if step.kind == "between":
+            step.ends_epoch = before is not None and before.trains
+        elif step.trains:
+            step.ends_epoch = step.loads > 1 and before is not None and before.trains and before.loads == 1
+        return step
+
+    def _kind(self, step: Step, after: Step | None) -> StepKind:
+        if step.trains:
+            return "training" if any(interval.kind in UPDATES for interval in step.intervals) else "accumulation"
+        if self._begins_without_batch(step) or self._lacks_passes(step):
+            return "between"
+        if (after is None or after.trains) and step.loads == 1:
+            step.works_until = self._left_early(step)
+            return "between" if step.works_until is None else "evaluation"
+        return "evaluation"
+
+    def _left_early(self, step: Step) -> int | None:
+        """If an evaluation loop was left early in this step: when (ns) its last batch was done, assuming that it took
+        as long as the batch before it.
+
+        None if the loader ended normally, or if this is unclear: with worker processes, loads and ends take any time.
+        """
+        before, load = self._before, step.opened_by
+        if before and before.kind == "evaluation" and before.has_runs:
+            return max(interval.end for interval in step.intervals if interval.kind in RUNS)
+        if before is None or before.kind != "evaluation" or not (load and before.opened_by):
+            return None
+        lasted, usual = load.end - load.start, before.opened_by.end - before.opened_by.start
+        if "MultiProcessing" in load.name or lasted < max(self._bridge_ns, usual / _UNUSUAL):
+            return None
+        return step.start + round((before.intervals[-1].start - before.start) * _JITTER)
+
+    def _lacks_passes(self, step: Step) -> bool:
+        """Whether the passes of this evaluation loop show, and this step has none: it had no batch."""
+        before = self._before
+        return before is not None and before.kind == "evaluation" and before.has_runs and not step.has_runs
+
+    def _begins_without_batch(self, step: Step) -> bool:
+        """Whether the load before this step, the first after training, returned no batch."""
+        load = step.opened_by
+        if load is None or len(self._loads) < 3 or not (self._before and self._before.trains):
+            return False
+        usual, lasted = median(self._loads), load.end - load.start
+        return lasted * _UNUSUAL < usual or ("MultiProcessing" in load.name and lasted > usual * _UNUSUAL)

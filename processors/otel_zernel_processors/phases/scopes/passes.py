@@ -1,0 +1,251 @@
+"""Cuts the intervals of a training thread without a DataLoader into steps.
+
+An update is all optimizers up to the next pass. A unit lasts from one update to the next. A step is a period of units
+(see `scopes.periods`): one unit in most loops, two in a GAN. A loop without a known update has a step for each backward
+pass.
+
+Passes without gradients before the first one with gradients are a step of their own: a rollout, an evaluation, or the
+generation of text.
+"""
+
+from dataclasses import dataclass
+
+from otel_zernel_processors.phases.intake.intervals import UPDATES, ThreadInterval
+from otel_zernel_processors.phases.scopes.periods import Periods, Signature
+from otel_zernel_processors.phases.scopes.steps import Boundary, Step, StepKind
+
+_PASSES = 64
+"""Backward passes without an update, after which each one is a step,"""
+_PATIENCE_NS = 30_000_000_000
+"""and the same for time with at least three of them."""
+_STRETCH_NS = 10_000_000_000
+"""A longer stretch without gradients is divided into steps."""
+_ADJACENT_NS = 1_000_000
+"""A run without gradients that ends so shortly before a forward pass belongs to it: for example, the targets of
+Q-learning."""
+_DIRECTLY_NS = 50_000
+"""Runs with less time between them are one pass: for example, of layers that compute without gradients (activation
+checkpoints)."""
+_PASS_KINDS = frozenset({"forward", "inference", "backward", "data_loading"})
+"""The kinds that begin the next unit after an update."""
+_STRETCH_KINDS = frozenset({"inference", "data_loading"})
+_TOKENS = _PASS_KINDS | UPDATES | {"zero_grad"}
+
+
+@dataclass(slots=True)
+class _Token:
+    """An interval of the open unit that no other encloses."""
+
+    start: int
+    end: int
+    kind: str
+    name: str
+    backwards: int
+    """Backward passes in it."""
+    operators: int
+    is_open: bool
+    """Whether it is a run whose pass goes on."""
+    updates: bool
+    """Whether it changes the weights, or encloses an interval that does."""
+
+
+class PassCutter:
+    """Cuts the intervals of one thread, fed in the order of their ends, into steps.
+
+    Only the end of an interval shows which others it encloses, so a unit is cut when the next one begins.
+    """
+
+    def __init__(self, bridge_ns: int, start: int | None = None) -> None:
+        """A zero_grad that follows an update within `bridge_ns` belongs to it. The first step begins at `start` (ns),
+        or with the first interval."""
+        self._bridge_ns = bridge_ns
+        self._intervals: list[ThreadInterval] = []
+        """Of the open unit."""
+        self._tokens: list[_Token] = []
+        self._start = start
+        self._has_updates = self._has_backwards = self._by_backward = False
+        self._units: list[Step] = []
+        """The units of the open step."""
+        self._periods = Periods()
+
+    @property
+    def pending(self) -> int:
+        """Number of intervals held."""
+        return len(self._intervals) + sum(len(unit.intervals) for unit in self._units)
+
+    @property
+    def begins(self) -> int | None:
+        """When (ns) the first held step begins; None without one."""
+        return self._units[0].start if self._units else self._start
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether it has cut a unit."""
+        return self._has_updates and self._periods.count > 0
+
+    def feed(self, interval: ThreadInterval) -> list[Step]:
+        """Adds an interval; returns the steps that it completes."""
+        steps: list[Step] = []
+        if interval.kind in _TOKENS:
+            token = self._token(interval)
+            if self._tokens and token.kind in _PASS_KINDS:
+                steps = self._cut_before(token)
+            self._tokens.append(token)
+        if self._start is None:
+            self._start = interval.start
+        self._intervals.append(interval)
+        return steps
+
+    def end(self) -> list[Step]:
+        """The remaining steps. The last one is unfinished, unless it ends with an update."""
+        steps = self._cut_unit() if self._is_updated() else []
+        steps += self._flush()
+        if self._intervals and self._start is not None:
+            end = max(one.end for one in self._intervals)
+            if end > self._start:
+                steps.append(self._take(end, "unfinished"))
+        self._intervals, self._tokens, self._start = [], [], None
+        return steps
+
+    def cut(self) -> list[Step]:
+        """The steps held so far. The last one is unfinished."""
+        rest = max((one.end for one in self._intervals), default=self._start)
+        steps = self.end()
+        self._start = rest
+        return steps
+
+    def _token(self, interval: ThreadInterval) -> _Token:
+        """The token of an interval. It replaces those that it encloses."""
+        end, start, _, kind, name = interval[:5]
+        run = interval.operators
+        operators, is_open = (run.count, run.is_open) if run else (0, False)
+        updates = kind == "optimizer" or (kind == "update" and self._follows_backward())
+        token = _Token(start, end, kind, name, int(kind == "backward"), operators, is_open, updates)
+        while self._tokens and self._tokens[-1].start >= start:
+            inner = self._tokens.pop()
+            token.backwards += inner.backwards
+            token.operators += inner.operators
+            token.updates |= inner.updates
+        self._has_updates |= token.updates
+        self._has_backwards |= token.backwards > 0
+        return token
+
+    def _follows_backward(self) -> bool:
+        """Whether weights change after a backward pass. Else it is, for example, an average of the weights."""
+        return any(token.backwards or token.updates for token in self._tokens)
+
+    def _is_updated(self) -> bool:
+        """Whether the last work of the open unit is an update."""
+        last = next((token for token in reversed(self._tokens) if token.kind != "zero_grad"), None)
+        return last is not None and last.updates
+
+    def _cut_before(self, token: _Token) -> list[Step]:
+        """The steps that are complete because this token begins the next one, if it does."""
+        if self._is_updated():
+            return self._cut_unit()
+        if all(one.kind in _STRETCH_KINDS for one in self._tokens if one.kind != "zero_grad"):
+            return self._cut_stretch(token)
+        if self._has_updates:
+            return []
+        return self._cut_passes(token) if self._has_backwards else self._cut_inference(token)
+
+    def _cut_unit(self) -> list[Step]:
+        """Cuts after the last update, and a zero_grad that follows at once."""
+        at = max(at for at, token in enumerate(self._tokens) if token.updates)
+        tokens, end = self._tokens[: at + 1], self._tokens[at].end
+        for token in self._tokens[at + 1 :]:
+            if token.start - end >= self._bridge_ns:
+                break
+            end = token.end
+        updates = tuple(token.name for token in tokens if token.updates)
+        backwards, operators = (sum(getattr(one, key) for one in tokens) for key in ("backwards", "operators"))
+        begins = next((token.start for token in tokens if token.kind != "zero_grad"), end)
+        self._periods.add(Signature(updates, backwards, operators), begins - (self._start or begins))
+        self._by_backward = False
+        return self._grouped(self._take(end, "training"))
+
+    def _grouped(self, unit: Step) -> list[Step]:
+        """Adds a unit to the open step; returns the steps that this completes."""
+        steps = self._flush() if self._periods.position == 0 else []
+        self._units.append(unit)
+        return steps + self._flush() if self._periods.position == self._periods.period - 1 else steps
+
+    def _flush(self) -> list[Step]:
+        """The units of the open step, as one."""
+        if not self._units:
+            return []
+        step, *others = self._units
+        for unit in others:
+            step.intervals += unit.intervals
+            step.end = unit.end
+            step.has_runs |= unit.has_runs
+        self._units = []
+        return [step]
+
+    def _cut_stretch(self, token: _Token) -> list[Step]:
+        """Cuts after passes without gradients, if passes with gradients begin."""
+        tokens = self._tokens
+        if token.kind in _STRETCH_KINDS:
+            lasted = token.start - tokens[0].start
+            is_over = lasted > _STRETCH_NS or not (self._has_backwards or tokens[-1].is_open)
+            whole = tokens if is_over else []
+        elif (last := tokens[-1]).kind == "inference":
+            belongs = last.is_open or token.kind == "backward" or token.start - last.end < _ADJACENT_NS
+            whole = tokens[: _begin_of_pass(tokens)] if belongs else tokens
+        else:
+            whole = tokens[: _count_without_loads(tokens)]
+        if not whole:
+            return []
+        kind: StepKind = "evaluation" if any(one.kind == "data_loading" for one in whole) else "inference"
+        return [*self._flush(), self._take(whole[-1].end, kind)]
+
+    def _cut_inference(self, token: _Token) -> list[Step]:
+        """Without any training: cuts a long stretch of passes whose gradients nothing uses."""
+        if token.start - self._tokens[0].start <= _STRETCH_NS:
+            return []
+        return [*self._flush(), self._take(self._tokens[-1].end, "inference")]
+
+    def _cut_passes(self, token: _Token) -> list[Step]:
+        """Without any update: cuts after each backward pass once it is clear that no update comes."""
+        backwards = [one for one in self._tokens if one.backwards]
+        if not self._by_backward:
+            lasted = token.end - backwards[0].start if backwards else 0
+            if len(backwards) < _PASSES and (lasted < _PATIENCE_NS or len(backwards) < 3):
+                return []
+            self._by_backward = True
+        return [self._take(one.end, "training") for one in backwards]
+
+    def _take(self, end: int, kind: StepKind) -> Step:
+        """Removes the part of the open unit up to `end` (ns)."""
+        start = self._start if self._start is not None else end
+        taken = [one for one in self._intervals if one.end <= end]
+        self._intervals = [one for one in self._intervals if one.end > end]
+        trains = any(one.updates or one.backwards for one in self._tokens if one.end <= end)
+        self._tokens = [one for one in self._tokens if one.end > end]
+        self._start = end
+        has_runs = any(one.operators for one in taken)
+        return Step(start, end, kind, taken, trains=trains, boundary=self._boundary, has_runs=has_runs)
+
+    @property
+    def _boundary(self) -> Boundary:
+        if self._has_updates:
+            return "optimizer"
+        return "backward" if self._by_backward else ""
+
+
+def _begin_of_pass(tokens: list[_Token]) -> int:
+    """The position of the first of the runs at the end that follow each other directly."""
+    first = len(tokens) - 1
+    while (
+        first and tokens[first - 1].kind == "inference" and tokens[first].start - tokens[first - 1].end < _DIRECTLY_NS
+    ):
+        first -= 1
+    return first
+
+
+def _count_without_loads(tokens: list[_Token]) -> int:
+    """The number of tokens before the loads at the end."""
+    count = len(tokens)
+    while count and tokens[count - 1].kind != "inference":
+        count -= 1
+    return count

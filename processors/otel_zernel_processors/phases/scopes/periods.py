@@ -1,0 +1,70 @@
+"""Finds after how many updates a training loop repeats: 1 in most loops, 2 in a GAN, 6 if its critic has five."""
+
+from collections import deque
+from typing import NamedTuple
+
+_LONGEST = 16
+"""The longest period that is searched."""
+_FEWEST = 12
+"""A period is proven by this many units in a row that repeat those before, or by two whole periods if that is more."""
+
+
+class Signature(NamedTuple):
+    """A unit: what happens between two updates."""
+
+    updates: tuple[str, ...]
+    """The names of the optimizers."""
+    backwards: int
+    operators: int
+    """The number of model operators; it may differ between equal passes if the model is dynamic."""
+
+
+class Periods:
+    """The period of a sequence of units."""
+
+    def __init__(self) -> None:
+        self._signatures: deque[Signature] = deque(maxlen=_LONGEST)
+        self._gaps: deque[int] = deque(maxlen=2 * _LONGEST)
+        self._repeats = [0] * _LONGEST
+        self._repeats_roughly = [0] * _LONGEST
+        self._origin = 0
+        self.count = 0
+        """Number of units."""
+        self.period = 1
+
+    def add(self, signature: Signature, gap_ns: int) -> None:
+        """Adds the next unit. `gap_ns` is the time before its first pass: a step begins with the longest."""
+        for distance, other in enumerate(reversed(self._signatures)):
+            same = other[:2] == signature[:2]
+            self._repeats_roughly[distance] = self._repeats_roughly[distance] + 1 if same else 0
+            same = same and other.operators == signature.operators
+            self._repeats[distance] = self._repeats[distance] + 1 if same else 0
+        self._signatures.append(signature)
+        self._gaps.append(gap_ns)
+        self.count += 1
+        period = self._proven()
+        if period != self.period:
+            self.period, self._origin = period, self._beginning(period)
+
+    @property
+    def position(self) -> int:
+        """The position of the latest unit in its period, from 0."""
+        return (self.count - 1 - self._origin) % self.period
+
+    def _proven(self) -> int:
+        """Optimizers and backward passes decide. Units that only differ in their operators refine the period."""
+        roughly, exactly = _shortest(self._repeats_roughly), _shortest(self._repeats)
+        return exactly if exactly % roughly == 0 else roughly
+
+    def _beginning(self, period: int) -> int:
+        """The number of a unit that begins a period: before it lies the longest time."""
+        first = self.count - len(self._gaps)
+        gaps = list(self._gaps)[: len(self._gaps) // period * period]
+        totals = [sum(gaps[at::period]) for at in range(period)]
+        return first + totals.index(max(totals))
+
+
+def _shortest(repeats: list[int]) -> int:
+    """The shortest proven period; 1 if none is."""
+    proven = (at for at, count in enumerate(repeats, 1) if count >= max(_FEWEST, 2 * at))
+    return next(proven, 1)

@@ -1,0 +1,205 @@
+"""Loops of many kinds: the phases of each are its true ones, and its steps are those of the loop."""
+
+import random
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel_processors.phases.intake.intervals import interval_of
+from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
+from tests.processors.phases.loops import LOOPS, SimulatedThread, Truth, accumulation, gan, nanogpt, queue
+from tests.processors.phases.training import MS
+
+STEPS: dict[str, dict[tuple[str, str], int]] = {
+    "nanogpt": {("training", "optimizer"): 30, ("inference", "optimizer"): 2},
+    "gan_of_two_loaders": {("training", "loader"): 39},
+    "accumulation": {("training", "optimizer"): 10},
+    "lbfgs": {("training", "loader"): 19},
+    "lbfgs_without_a_loader": {("training", "optimizer"): 20},
+    "lightning": {("training", "loader"): 19},
+    "in_backward": {("training", "loader"): 19},
+    "reinforcement": {("training", "optimizer"): 48, ("inference", "optimizer"): 7},
+    "keras": {("training", "optimizer"): 20},
+    "keras_with_a_loader": {("training", "loader"): 19},
+    "queue": {("training", "optimizer"): 30},
+    "clears_first": {("training", "optimizer"): 20},
+    "short_rollouts": {("training", "optimizer"): 10, ("inference", "optimizer"): 9},
+    "unmarked": {("training", "optimizer"): 30},
+    "compiled": {("training", "optimizer"): 30},
+    "by_backward": {("training", "backward"): 149},
+}
+"""The steps that a loop has at least, by kind and boundary. With a loader, the last step is unfinished."""
+
+
+def simulated(name: str) -> SimulatedThread:
+    thread = SimulatedThread()
+    LOOPS[name](thread)
+    return thread
+
+
+def closed(spans: Iterable[Span]) -> list[ClosedStep]:
+    timeline = Timeline(MS // 2, 10_000)
+    for span in sorted(spans, key=lambda span: span.end_time_unix_nano):
+        interval = interval_of(span)
+        assert interval is not None
+        assert timeline.add(interval) is None
+    return list(timeline.end())
+
+
+def agreement(steps: Iterable[ClosedStep], truths: Iterable[Truth], thread: int = 1) -> tuple[float, Counter[str]]:
+    """The share of the true time whose phase was found, and the ns of each error."""
+    found = [one for step in steps if step.step.thread == thread for one in step.attribution.segments]
+    right, whole, errors = 0, 0, Counter[str]()
+    for phase, start, end in truths:
+        whole += end - start
+        covered = 0
+        for segment in found:
+            both = min(end, segment.end) - max(start, segment.start)
+            if both <= 0:
+                continue
+            covered += both
+            right += both if segment.phase == phase else 0
+            if segment.phase != phase:
+                errors[f"{phase} as {segment.activity}"] += both
+        if covered < end - start:
+            errors[f"{phase} in no step"] += end - start - covered
+    return right / whole, errors
+
+
+def kinds(steps: Iterable[ClosedStep]) -> Counter[tuple[str, str]]:
+    return Counter((one.step.kind, one.step.boundary) for one in steps)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_phases_of_a_loop_are_its_true_ones(name: str) -> None:
+    thread = simulated(name)
+    share, errors = agreement(closed(thread.spans), thread.truths)
+    assert share >= 0.98, errors
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_steps_are_those_of_the_loop(name: str) -> None:
+    found = kinds(closed(simulated(name).spans))
+    assert {key: found[key] for key in STEPS[name]} == STEPS[name]
+    assert sum(count for (kind, _), count in found.items() if kind in ("training", "accumulation")) == STEPS[name].get(
+        ("training", "optimizer"), max(STEPS[name].values())
+    )
+
+
+def test_two_optimizers_become_one_step_once_the_loop_has_repeated() -> None:
+    thread = SimulatedThread()
+    gan(thread)
+    steps = [one.step for one in closed(thread.spans) if one.step.kind == "training"]
+    optimizers = [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps]
+    assert optimizers[-25:] == [2] * 25
+    assert sum(optimizers) == 80
+    lasts = {round((step.end - step.start) / MS, 1) for step in steps[-20:]}
+    assert len(lasts) == 1  # each begins with the data, not with the second optimizer
+    first = steps[-5].intervals
+    assert first[0].operators is not None
+    assert first[0].operators.count == 30
+
+
+def test_a_policy_that_is_updated_every_second_time_belongs_to_the_step_of_its_critic() -> None:
+    steps = [one.step for one in closed(simulated("delayed_policy").spans) if one.step.kind == "training"]
+    optimizers = [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps]
+    assert optimizers[-30:] == [1, 2] * 15
+
+
+def test_a_pass_that_waits_for_results_is_one_step() -> None:
+    steps = [one.step for one in closed(simulated("tokens").spans)]
+    assert Counter(step.kind for step in steps) == {"inference": 9, "unfinished": 1}
+
+
+def test_generation_without_training_has_a_step_for_each_call() -> None:
+    steps = [one.step for one in closed(simulated("generation").spans)]
+    assert {step.kind for step in steps[:-1]} == {"inference"}
+    assert len(steps) == 10
+
+
+def test_a_thread_that_only_loads_for_another_has_no_steps() -> None:
+    thread = SimulatedThread()
+    queue(thread)
+    assert {one.step.thread for one in closed(thread.spans)} == {1}
+
+
+def test_two_threads_that_train_have_steps_of_their_own() -> None:
+    one, other = SimulatedThread(), SimulatedThread(thread=2, now=3)
+    nanogpt(one)
+    accumulation(other)
+    steps = closed([*one.spans, *other.spans])
+    for thread in (one, other):
+        share, errors = agreement(steps, thread.truths, thread.thread)
+        assert share >= 0.98, errors
+
+
+def test_training_on_a_thread_that_is_not_the_first() -> None:
+    first, second = SimulatedThread(), SimulatedThread(thread=2, now=50)
+    first.inference(20)
+    nanogpt(second)
+    steps = closed([*first.spans, *second.spans])
+    share, errors = agreement(steps, second.truths, 2)
+    assert share >= 0.98, errors
+
+
+def test_data_that_is_loaded_in_advance_is_no_loader_of_the_training() -> None:
+    thread = SimulatedThread()
+    for _ in range(10):
+        thread.load()
+    for _ in range(3):
+        accumulation(thread)
+        nanogpt(thread)
+    steps = closed(thread.spans)
+    assert kinds(steps)["training", "optimizer"] == 120
+    share, errors = agreement(steps, thread.truths)
+    assert share >= 0.97, errors
+
+
+def test_a_loader_for_the_evaluation_does_not_divide_the_training() -> None:
+    thread = SimulatedThread()
+    for _ in range(4):
+        accumulation(thread)
+        for _ in range(5):
+            thread.load()
+            thread.inference()
+    steps = closed(thread.spans)
+    assert kinds(steps)["training", "optimizer"] == 40
+    assert kinds(steps)["evaluation", "optimizer"] >= 3
+
+
+def test_a_loader_that_begins_later_divides_the_training_from_then_on() -> None:
+    thread = SimulatedThread()
+    accumulation(thread)
+    LOOPS["lightning"](thread)
+    found = kinds(closed(thread.spans))
+    assert found["training", "loader"] >= 15
+
+
+def test_steps_of_one_thread_follow_each_other() -> None:
+    for name in LOOPS:
+        steps = [one.step for one in closed(simulated(name).spans) if one.step.thread == 1]
+        assert all(before.end == after.start for before, after in pairwise(steps)), name
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(sorted(LOOPS)), st.integers(0, 99))
+def test_the_division_into_batches_makes_no_difference(name: str, seed: int) -> None:
+    chance = random.Random(seed)
+    spans = simulated(name).spans
+    intervals = [interval for span in spans if (interval := interval_of(span))]
+    chance.shuffle(intervals)
+    timeline = Timeline(MS // 2, 10_000)
+    steps: list[ClosedStep] = []
+    for interval in intervals:
+        timeline.add(interval)
+    until = min(interval.end for interval in intervals)
+    while until < timeline.last_end:
+        steps += timeline.advance(until, chance.randrange(1, 9))
+        until += chance.randrange(30 * MS)
+    steps += timeline.end()
+    assert [one.attribution for one in steps] == [one.attribution for one in closed(spans)]

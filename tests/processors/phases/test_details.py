@@ -1,0 +1,67 @@
+"""The details of phases and the boundaries of steps in the output."""
+
+import pytest
+
+from tests.processors.phases.loops import LOOPS, SimulatedThread
+from tests.processors.phases.processing import in_pieces, last, run
+from tests.processors.phases.training import attributes_of, spans_of, values_of
+
+TRACED = {"sample": 1, "max_steps": 1000}
+
+
+def simulated(name: str) -> SimulatedThread:
+    thread = SimulatedThread()
+    LOOPS[name](thread)
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("name", "details"),
+    [
+        ("lightning", {"loader", "forward", "backward", "step", "zero_grad"}),
+        ("nanogpt", {"io", "forward", "inference", "backward", "clip", "step", "zero_grad"}),
+        ("accumulation", {"queue_wait", "forward", "backward", "step", "zero_grad"}),
+        ("reinforcement", {"inference", "host", "forward", "backward", "step"}),
+    ],
+)
+def test_every_phase_has_its_evidence(name: str, details: set[str]) -> None:
+    made = run(*in_pieces(simulated(name).spans), traces=TRACED)
+    segments = [attributes_of(span.attributes) for span in spans_of(made) if span.parent_span_id]
+    assert {one["zernel.phase.detail"] for one in segments} == details
+    times = {
+        (attributes["zernel.phase"], attributes["zernel.phase.detail"]): value
+        for attributes, value in values_of(made, "zernel.phase.detail.time")
+    }
+    assert {detail for _, detail in times} == details
+    for phase in {str(phase) for phase, _ in times}:
+        whole = last(made, "zernel.phase.time", zernel_phase=phase)
+        assert sum(value for (of, _), value in times.items() if of == phase) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "boundary"), [("lightning", "loader"), ("gan", "optimizer"), ("by_backward", "backward")]
+)
+def test_steps_name_their_boundary_and_their_thread(name: str, boundary: str) -> None:
+    made = run(*in_pieces(simulated(name).spans), traces=TRACED)
+    steps = [attributes_of(span.attributes) for span in spans_of(made) if not span.parent_span_id]
+    training = [one for one in steps if one["zernel.step.kind"] == "training"]
+    assert {(one["zernel.step.boundary"], one["thread.id"]) for one in training} == {(boundary, 1)}
+    assert last(made, "zernel.steps", zernel_step_kind="training", zernel_step_boundary=boundary) == len(training)
+
+
+def test_a_process_that_only_infers_has_no_boundary() -> None:
+    made = run(*in_pieces(simulated("generation").spans))
+    labels = [attributes for attributes, _ in values_of(made, "zernel.steps")]
+    assert labels
+    assert all("zernel.step.boundary" not in one for one in labels)
+
+
+def test_the_time_of_two_threads_is_their_sum() -> None:
+    one, other = SimulatedThread(), SimulatedThread(thread=2)
+    LOOPS["lightning"](one)
+    LOOPS["lightning"](other)
+    alone = run(*in_pieces(one.spans))
+    both = run(*in_pieces([*one.spans, *other.spans]))
+    for phase in ("data_loading", "gpu_compute", "optimizer_step"):
+        expected = 2 * last(alone, "zernel.phase.time", zernel_phase=phase)
+        assert last(both, "zernel.phase.time", zernel_phase=phase) == pytest.approx(expected, rel=0.03)
