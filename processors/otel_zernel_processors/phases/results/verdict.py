@@ -19,10 +19,10 @@ VERDICTS = (
 """`none`: too few steps, or no other verdict applies. `marks_missing` replaces `none` for a process whose PyTorch does
 not have an essential mark."""
 
-MARKS = frozenset({"scopes", "backward", "collective_wait", "ddp_wait"})
+MARKS = frozenset({"scopes", "backward", "collective_wait", "ddp_wait", "operators", "grad_mode"})
 """The values of `zernel.mark` in docs/spans.md."""
 _ESSENTIAL = frozenset({"scopes", "backward"})
-"""The marks that every training step needs. The others only matter to distributed jobs."""
+"""The marks that every training step needs. The others matter to loops without a DataLoader, or to distributed jobs."""
 
 ADVICE = {
     "none": "no phase stands out",

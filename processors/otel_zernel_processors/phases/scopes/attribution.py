@@ -99,6 +99,8 @@ def attribute_in_chunks(
     """Returns the attribution of a step. For a long step it yields every few ms, so that others get the event loop."""
     flights = union([(max(start, step.start), min(end, step.end)) for start, end in in_flight])
     marks = marks_of(step, bridge_ns) if step.has_runs else None
+    if step.is_long:
+        yield
     covered = _covered(step.intervals, marks)
     if flights:
         waits = union((start, end) for start, end, at in covered if at == SYNC)
@@ -109,6 +111,8 @@ def attribute_in_chunks(
     if marks is None and step.boundary != "loader":
         marks = marks_of(step, bridge_ns)
     gaps = _gaps(step, marks, bounds, bridge_ns) if marks and not step.lossy else []
+    if step.is_long:
+        yield
     covered.sort()
     if step.is_long:
         yield

@@ -198,7 +198,7 @@ def _activity(marks: Sequence[ThreadMark], position: int, before: str, lasted: i
         return "forward", lasted
     if kind in _FINISHES and (before in ("backward", "forward") or lasted < bridge_ns):
         return "compute", lasted
-    run = next((mark for mark in marks[position:] if mark.kind not in _FINISHES), None)
+    run = next((marks[at] for at in range(position, len(marks)) if marks[at].kind not in _FINISHES), None)
     if run is None or run.operators is None:
         return "host", lasted
     gap = run.operators.gap

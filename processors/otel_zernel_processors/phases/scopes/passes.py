@@ -19,7 +19,9 @@ _PASSES = 64
 _PATIENCE_NS = 30_000_000_000
 """and the same for time with at least three of them."""
 _STRETCH_NS = 10_000_000_000
-"""A longer stretch without gradients is divided into steps."""
+"""A longer stretch without gradients is divided into steps,"""
+_LONGEST = 100
+"""and one of more runs, each of which may have 16 parts."""
 _ADJACENT_NS = 1_000_000
 """A run without gradients that ends so shortly before a forward pass belongs to it: for example, the targets of
 Q-learning."""
@@ -28,7 +30,7 @@ _DIRECTLY_NS = 50_000
 checkpoints)."""
 _PASS_KINDS = frozenset({"forward", "inference", "backward", "data_loading"})
 """The kinds that begin the next unit after an update."""
-_STRETCH_KINDS = frozenset({"inference", "data_loading"})
+_STRETCH_KINDS = frozenset({"inference", "data_loading", "zero_grad"})
 _TOKENS = _PASS_KINDS | UPDATES | {"zero_grad"}
 
 
@@ -62,6 +64,8 @@ class PassCutter:
         self._intervals: list[ThreadInterval] = []
         """Of the open unit."""
         self._tokens: list[_Token] = []
+        self._is_stretch = True
+        """Whether all of these are passes without gradients, loads or zero_grads."""
         self._start = start
         self._has_updates = self._has_backwards = self._by_backward = False
         self._units: list[Step] = []
@@ -90,6 +94,7 @@ class PassCutter:
             token = self._token(interval)
             if self._tokens and token.kind in _PASS_KINDS:
                 steps = self._cut_before(token)
+            self._is_stretch = self._is_stretch and token.kind in _STRETCH_KINDS
             self._tokens.append(token)
         if self._start is None:
             self._start = interval.start
@@ -104,7 +109,7 @@ class PassCutter:
             end = max(one.end for one in self._intervals)
             if end > self._start:
                 steps.append(self._take(end, "unfinished"))
-        self._intervals, self._tokens, self._start = [], [], None
+        self._intervals, self._tokens, self._start, self._is_stretch = [], [], None, True
         return steps
 
     def cut(self) -> list[Step]:
@@ -143,7 +148,7 @@ class PassCutter:
         """The steps that are complete because this token begins the next one, if it does."""
         if self._is_updated():
             return self._cut_unit()
-        if all(one.kind in _STRETCH_KINDS for one in self._tokens if one.kind != "zero_grad"):
+        if self._is_stretch:
             return self._cut_stretch(token)
         if self._has_updates:
             return []
@@ -186,15 +191,15 @@ class PassCutter:
         """Cuts after passes without gradients, if passes with gradients begin."""
         tokens = self._tokens
         if token.kind in _STRETCH_KINDS:
-            lasted = token.start - tokens[0].start
-            is_over = lasted > _STRETCH_NS or not (self._has_backwards or tokens[-1].is_open)
+            is_long = token.start - tokens[0].start > _STRETCH_NS or len(tokens) >= _LONGEST
+            is_over = is_long or not (self._has_backwards or tokens[-1].is_open)
             whole = tokens if is_over else []
         elif (last := tokens[-1]).kind == "inference":
             belongs = last.is_open or token.kind == "backward" or token.start - last.end < _ADJACENT_NS
             whole = tokens[: _begin_of_pass(tokens)] if belongs else tokens
         else:
             whole = tokens[: _count_without_loads(tokens)]
-        if not whole:
+        if all(one.kind == "zero_grad" for one in whole):
             return []
         kind: StepKind = "evaluation" if any(one.kind == "data_loading" for one in whole) else "inference"
         return [*self._flush(), self._take(whole[-1].end, kind)]
@@ -222,6 +227,7 @@ class PassCutter:
         self._intervals = [one for one in self._intervals if one.end > end]
         trains = any(one.updates or one.backwards for one in self._tokens if one.end <= end)
         self._tokens = [one for one in self._tokens if one.end > end]
+        self._is_stretch = all(one.kind in _STRETCH_KINDS for one in self._tokens)
         self._start = end
         has_runs = any(one.operators for one in taken)
         return Step(start, end, kind, taken, trains=trains, boundary=self._boundary, has_runs=has_runs)
