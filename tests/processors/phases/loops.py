@@ -139,6 +139,17 @@ def data_after_forward(thread: SimulatedThread) -> None:
         thread.optimizer()
 
 
+def waits_for_a_lock(thread: SimulatedThread) -> None:
+    """With a loader, a thread that is blocked in a pass waits for a lock of Python."""
+    for _ in range(20):
+        thread.load()
+        thread.forward(15, blocked=0.006)
+        thread.spend("gpu_compute", 6)
+        thread.gap = {}
+        thread.backward()
+        thread.optimizer()
+
+
 def clears_first(thread: SimulatedThread) -> None:
     """Gradients are cleared between the data and the pass."""
     for _ in range(20):
@@ -385,7 +396,7 @@ LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
     for loop in (
         *(nanogpt, gan, gan_of_two_loaders, accumulation, lbfgs, lightning, in_backward, in_hooks_of_autograd),
         *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
-        *(unmarked, compiled, by_backward, data_after_forward, clears_first, delayed_policy),
+        *(unmarked, compiled, by_backward, data_after_forward, waits_for_a_lock, clears_first, delayed_policy),
         *(pauses_in_forward, pauses_in_forward_without_a_loader, tokens, short_rollouts),
     )
 }

@@ -57,7 +57,7 @@ class ThreadMark(NamedTuple):
 def marks_of(step: Step, bridge_ns: int) -> list[ThreadMark]:
     """The marks of a step, in order. Passes are extended to the marks around them."""
     marks = _outside_of_loads(sorted(_marks(step.intervals), key=_order))
-    waits = _extend_to_next(marks, bridge_ns)
+    waits = _extend_to_next(marks, bridge_ns, has_loader=step.boundary == "loader")
     marks = _extended_back(marks, step.start, bridge_ns)
     return sorted([*marks, *waits], key=_order) if waits else marks
 
@@ -134,8 +134,9 @@ def _of_part(operators: Operators, is_first: bool, is_last: bool) -> Operators |
     return Operators(is_open=True) if is_last and operators.is_open else None
 
 
-def _extend_to_next(marks: list[ThreadMark], bridge_ns: int) -> list[ThreadMark]:
-    """Extends passes to the backward pass, or to the next run of the same pass. Returns the waits between them."""
+def _extend_to_next(marks: list[ThreadMark], bridge_ns: int, *, has_loader: bool) -> list[ThreadMark]:
+    """Extends passes to the backward pass, or to the next run of the same pass. Returns the waits between them. With a
+    loader there are none: a thread that is blocked in a pass waits for a lock."""
     pauses = sum(one.kind == other.kind == "forward" for one, other in pairwise(marks))
     waits: list[ThreadMark] = []
     following: ThreadMark | None = None
@@ -144,6 +145,8 @@ def _extend_to_next(marks: list[ThreadMark], bridge_ns: int) -> list[ThreadMark]
         if mark.kind in _PASSES:
             if following and following.start > mark.end:
                 until, wait = _end_of_pass(mark, following, pauses, bridge_ns)
+                if has_loader and wait:
+                    until, wait = following.start, ""
                 marks[position] = mark._replace(minus_end=-until)
                 if wait:
                     waits.append(ThreadMark(until, -following.start, wait))
