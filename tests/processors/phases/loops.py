@@ -139,6 +139,16 @@ def data_after_forward(thread: SimulatedThread) -> None:
         thread.optimizer()
 
 
+def data_after_forward_from_cached_pages(thread: SimulatedThread) -> None:
+    """The same with few page faults: large pages of a file that is in memory."""
+    for _ in range(20):
+        thread.forward(faults=27)
+        thread.data(40)
+        thread.gap = {}
+        thread.backward()
+        thread.optimizer()
+
+
 def waits_for_a_lock(thread: SimulatedThread) -> None:
     """With a loader, a thread that is blocked in a pass waits for a lock of Python."""
     for _ in range(20):
@@ -396,7 +406,16 @@ LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
     for loop in (
         *(nanogpt, gan, gan_of_two_loaders, accumulation, lbfgs, lightning, in_backward, in_hooks_of_autograd),
         *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
-        *(unmarked, compiled, by_backward, data_after_forward, waits_for_a_lock, clears_first, delayed_policy),
+        *(
+            unmarked,
+            compiled,
+            by_backward,
+            data_after_forward,
+            data_after_forward_from_cached_pages,
+            waits_for_a_lock,
+            clears_first,
+            delayed_policy,
+        ),
         *(pauses_in_forward, pauses_in_forward_without_a_loader, tokens, short_rollouts),
     )
 }

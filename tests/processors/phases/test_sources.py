@@ -85,6 +85,11 @@ def test_time_by_signals_before_the_first_scopes_counts_once() -> None:
     assert sum(times.values()) == pytest.approx(first.now)
 
 
+def test_time_by_signals_before_the_first_scopes_dilutes_no_shares() -> None:
+    made = run(*counters(100), batch_of(Loop(now=6000).steps(200).spans), window="60s")
+    assert last(made, "zernel.phase.fraction", zernel_phase="gpu_compute") > 0.6
+
+
 @pytest.mark.parametrize(("source", "sources"), [("auto", {"signals"}), ("scopes", set()), ("signals", {"signals"})])
 def test_the_setting_decides_for_a_process_without_scopes(source: str, sources: set[str]) -> None:
     assert sources_of(run(*counters(100), source=source)) == sources

@@ -164,12 +164,12 @@ def _end_of_pass(mark: ThreadMark, following: ThreadMark, pauses: int, bridge_ns
     lasted, operators = following.start - mark.end, mark.operators or Operators()
     if mark.kind == "forward" and following.kind == "backward":
         is_long = lasted >= max(bridge_ns, (mark.end - mark.start) // _SHORT_TAIL)
-        wait = _wait(operators.tail, lasted) if is_long else ""
+        wait = _wait_in_pass(operators.tail, lasted) if is_long else ""
         return (following.start - _length_of(wait, operators.tail, lasted), wait) if wait else (following.start, "")
     if not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):
         return mark.end, ""
     gap = following.operators.gap if following.operators else Evidence()
-    return (mark.end if _wait(gap, lasted) else following.start), ""
+    return (mark.end if _wait_in_pass(gap, lasted) else following.start), ""
 
 
 def _extended_back(marks: Sequence[ThreadMark], begin: int, bridge_ns: int) -> list[ThreadMark]:
@@ -220,6 +220,11 @@ def _wait(evidence: Evidence, lasted: int) -> str:
     if evidence.copies:
         return "copy"
     return "io" if evidence.faults >= max(_FAULTS, lasted / _FAULT_NS) else ""
+
+
+def _wait_in_pass(evidence: Evidence, lasted: int) -> str:
+    """The same for a pause within a pass: here, other code rarely runs."""
+    return _wait(evidence, lasted) or ("io" if evidence.faults >= _FAULTS else "")
 
 
 def _length_of(wait: str, evidence: Evidence, lasted: int) -> int:
