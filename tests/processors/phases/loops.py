@@ -149,6 +149,18 @@ def data_after_forward_from_cached_pages(thread: SimulatedThread) -> None:
         thread.optimizer()
 
 
+def evaluation_by_hand(thread: SimulatedThread) -> None:
+    """An evaluation in one region without gradients that gets its batches by hand."""
+    for _ in range(10):
+        thread.forward()
+        thread.backward()
+        thread.optimizer()
+        for _ in range(4):
+            thread.inference(9, end="operator")
+            thread.data(20, gap_faults=30)
+        thread.inference(9)
+
+
 def waits_for_a_lock(thread: SimulatedThread) -> None:
     """With a loader, a thread that is blocked in a pass waits for a lock of Python."""
     for _ in range(20):

@@ -159,17 +159,18 @@ def _extend_to_next(marks: list[ThreadMark], bridge_ns: int, *, has_loader: bool
 
 
 def _end_of_pass(mark: ThreadMark, following: ThreadMark, pauses: int, bridge_ns: int) -> tuple[int, str]:
-    """The end of a pass before the mark that follows, and the activity from there to that mark; empty for none, or if
-    the mark itself has the evidence."""
+    """The end of a pass before the mark that follows, and the wait from there to that mark; empty for none."""
     lasted, operators = following.start - mark.end, mark.operators or Operators()
     if mark.kind == "forward" and following.kind == "backward":
-        is_long = lasted >= max(bridge_ns, (mark.end - mark.start) // _SHORT_TAIL)
-        wait = _wait_in_pass(operators.tail, lasted) if is_long else ""
-        return (following.start - _length_of(wait, operators.tail, lasted), wait) if wait else (following.start, "")
-    if not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):
+        evidence = operators.tail
+        if lasted < max(bridge_ns, (mark.end - mark.start) // _SHORT_TAIL):
+            return following.start, ""
+    elif not operators.is_open or (mark.kind == following.kind == "forward" and pauses > _PAUSES):
         return mark.end, ""
-    gap = following.operators.gap if following.operators else Evidence()
-    return (mark.end if _wait_in_pass(gap, lasted) else following.start), ""
+    else:
+        evidence = following.operators.gap if following.operators else Evidence()
+    wait = _wait_in_pass(evidence, lasted)
+    return (following.start - _length_of(wait, evidence, lasted) if wait else following.start), wait
 
 
 def _extended_back(marks: Sequence[ThreadMark], begin: int, bridge_ns: int) -> list[ThreadMark]:
