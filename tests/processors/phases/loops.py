@@ -418,16 +418,8 @@ LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
     for loop in (
         *(nanogpt, gan, gan_of_two_loaders, accumulation, lbfgs, lightning, in_backward, in_hooks_of_autograd),
         *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
-        *(
-            unmarked,
-            compiled,
-            by_backward,
-            data_after_forward,
-            data_after_forward_from_cached_pages,
-            waits_for_a_lock,
-            clears_first,
-            delayed_policy,
-        ),
+        *(unmarked, compiled, by_backward, clears_first, delayed_policy, evaluation_by_hand),
+        *(data_after_forward, data_after_forward_from_cached_pages, waits_for_a_lock),
         *(pauses_in_forward, pauses_in_forward_without_a_loader, tokens, short_rollouts),
     )
 }
