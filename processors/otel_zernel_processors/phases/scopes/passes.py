@@ -240,13 +240,14 @@ class PassCutter:
 
 
 def _begin_of_pass(tokens: list[_Token]) -> int:
-    """The position of the first of the runs at the end that follow each other directly."""
+    """The position of the first of the runs at the end that follow each other directly. There are none if they go on
+    with an earlier run: then they are the end of an evaluation."""
     first = len(tokens) - 1
     while (
         first and tokens[first - 1].kind == "inference" and tokens[first].start - tokens[first - 1].end < _DIRECTLY_NS
     ):
         first -= 1
-    return first
+    return len(tokens) if first and tokens[first - 1].is_open else first
 
 
 def _count_without_loads(tokens: list[_Token]) -> int:
