@@ -1,6 +1,6 @@
 """Cuts a step where the activity of its thread changes, by the precedence of activities."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from otel_zernel_processors.phases.scopes.gaps import Gap
 from otel_zernel_processors.phases.scopes.steps import Step
@@ -41,11 +41,14 @@ def cuts_of(
         if in_a_row is not None:
             return in_a_row
     uncovered, cuts = Uncovered(step, bounds, gaps), list[Cut]()
+    activity_at = uncovered.at if gaps else uncovered.of_step
     edges = _edges(step, covered, [*bounds, *(at for start, end, _ in gaps for at in (start, end))])
     if step.is_long:
         yield
     swept = (
-        _swept_in_layers(step, edges, covered, uncovered) if _are_nested(covered) else _swept(step, edges, uncovered)
+        _swept_in_layers(step, edges, covered, activity_at)
+        if _are_nested(covered)
+        else _swept(step, edges, activity_at)
     )
     for cut in swept:
         cuts.append(cut)
@@ -98,19 +101,19 @@ def _are_nested(covered: Iterable[Cover]) -> bool:
     return False
 
 
-def _swept(step: Step, edges: Iterable[Edge], uncovered: "Uncovered") -> Iterator[Cut]:
+def _swept(step: Step, edges: Iterable[Edge], uncovered_at: Callable[[int], str]) -> Iterator[Cut]:
     """The cuts of a step without nested scopes: between two edges, the activity with the highest precedence."""
     active, mask, at = [0] * len(ACTIVITIES), 0, step.start
     for edge, change, precedence in edges:
         if edge > at:
-            yield at, edge, _WINNER[mask] or uncovered.at(at)
+            yield at, edge, _WINNER[mask] or uncovered_at(at)
             at = edge
         active[precedence] += change
         mask = mask | 1 << precedence if active[precedence] else mask & ~(1 << precedence)
 
 
 def _swept_in_layers(
-    step: Step, edges: Iterable[Edge], covered: Iterable[Cover], uncovered: "Uncovered"
+    step: Step, edges: Iterable[Edge], covered: Iterable[Cover], uncovered_at: Callable[[int], str]
 ) -> Iterator[Cut]:
     """The same for any step: of the scopes, only the one that began last counts."""
     scopes = sorted((start, -end, at) for start, end, at in covered if IS_SCOPE[at])
@@ -124,7 +127,7 @@ def _swept_in_layers(
             while around and around[-1][0] <= at:
                 around.pop()
             inner = 1 << around[-1][1] if around else 0
-            yield at, edge, _WINNER[mask | inner] or uncovered.at(at)
+            yield at, edge, _WINNER[mask | inner] or uncovered_at(at)
             at = edge
         if not IS_SCOPE[precedence]:
             active[precedence] += change
