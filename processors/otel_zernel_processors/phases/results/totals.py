@@ -85,9 +85,6 @@ class Totals:
         if self.source == "signals":
             self._forget_signals()
         step, attribution = closed.step, closed.attribution
-        if self._signals_until and not self.steps:  # the time before the first step says nothing about training
-            self._window.clear()
-            self._interval = PhaseTotals()
         self._add_segments(closed)
         self.overlap_ns += attribution.overlap_ns
         self.steps[step.kind, step.boundary] += 1
