@@ -14,6 +14,7 @@ from otel_zernel.otlp.points import Descriptor
         "zernel.cuda.sync.wait",
         "zernel.cuda.copy.latency",
         "zernel.nccl.collective.duration",
+        "zernel.nccl.collective.enqueue.duration",
         "zernel.dataloader.wait",
         "zernel.distributed.sync.wait",
         "zernel.step.duration",
