@@ -60,6 +60,8 @@ class Measure:
     descriptor: Descriptor
     scale: float = 1.0
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    maybe_percent: bool = False
+    """Whether some versions of DCGM report per cent under the name of a ratio. A value above 1 proves it."""
 
 
 def _gauge(name: str, unit: str, scale: float = 1.0, **attributes: str) -> Measure:
@@ -133,6 +135,7 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_BAR1_USED": _up_down("zernel.gpu.memory.bar1.usage", "By", MIB),
     "DCGM_FI_DEV_BAR1_TOTAL": _up_down("zernel.gpu.memory.bar1.limit", "By", MIB),
     "DCGM_FI_DEV_GPU_TEMP": _gauge("hw.temperature", "Cel", location="gpu"),
+    "DCGM_FI_DEV_GPU_TEMP_LIMIT": _gauge("zernel.gpu.temperature.margin", "Cel"),
     "DCGM_FI_DEV_MEMORY_TEMP": _gauge("hw.temperature", "Cel", location="memory"),
     "DCGM_FI_DEV_SHUTDOWN_TEMP": _limit("gpu", "high.critical"),
     "DCGM_FI_DEV_SLOWDOWN_TEMP": _limit("gpu", "throttled"),
@@ -150,6 +153,8 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_DEV_SM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="sm"),
     "DCGM_FI_DEV_MEM_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="memory"),
     "DCGM_FI_DEV_VIDEO_CLOCK": _gauge("zernel.gpu.clock", "Hz", MHZ, domain="video"),
+    "DCGM_FI_DEV_APP_SM_CLOCK": _gauge("zernel.gpu.clock.application", "Hz", MHZ, domain="sm"),
+    "DCGM_FI_DEV_APP_MEM_CLOCK": _gauge("zernel.gpu.clock.application", "Hz", MHZ, domain="memory"),
     "DCGM_FI_DEV_MAX_SM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="sm"),
     "DCGM_FI_DEV_MAX_MEM_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="memory"),
     "DCGM_FI_DEV_MAX_VIDEO_CLOCK": _gauge("zernel.gpu.clock.limit", "Hz", MHZ, domain="video"),
@@ -195,10 +200,11 @@ FIELDS: Mapping[str, Measure] = {
     "DCGM_FI_PROF_PIPE_FP64_ACTIVE": _active("fp64"),
     "DCGM_FI_PROF_PIPE_FP32_ACTIVE": _active("fp32"),
     "DCGM_FI_PROF_PIPE_FP16_ACTIVE": _active("fp16"),
+    "DCGM_FI_PROF_PIPE_INT_ACTIVE": _active("integer"),
     "DCGM_FI_PROF_DRAM_ACTIVE": _active("dram"),
     "DCGM_FI_PROF_SM_OCCUPANCY": _gauge("zernel.gpu.sm.occupancy", "1"),
 }
-"""Measures by DCGM field."""
+"""Measures by DCGM field, with the names before DCGM 4.6. The csv exporter writes these names."""
 
 _DURATION = re.compile(r"zernel\.(?!gpu\.).+\.(?:latency|wait|duration)")
 

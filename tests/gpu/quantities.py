@@ -18,16 +18,16 @@ _COUNTED = {
     "zernel.cuda.launch.latency": "launches",
     "zernel.cuda.sync.wait": "waits for the GPU",
     "zernel.cuda.copy.latency": "copies, {zernel_cuda_copy_kind}",
-    "zernel.nccl.collective.duration": "collectives, {zernel_nccl_operation}",
+    "zernel.nccl.collective.enqueue.duration": "collectives, {zernel_nccl_operation}",
 }
 _SUMMED = {
     "zernel.cuda.copy.size": "bytes of copies, {zernel_cuda_copy_kind}",
     "zernel.nccl.collective.size": "bytes of collectives, {zernel_nccl_operation}",
-    "zernel.gpu.memory.allocations": "allocations",
-    "zernel.gpu.memory.frees": "frees",
+    "zernel.cuda.memory.allocations": "allocations",
+    "zernel.cuda.memory.frees": "frees",
     "zernel.ebpf.lost_events": "lost",
 }
-_LAST = {"zernel.gpu.memory.used": "memory at the end, bytes", "zernel.phase.time": "seconds, {zernel_phase}"}
+_LAST = {"zernel.cuda.memory.used": "memory at the end, bytes", "zernel.phase.time": "seconds, {zernel_phase}"}
 _SCOPES = {"data_loading", "optimizer", "zero_grad", "backward", "ddp", "user"}
 _TIME_SHARE = 0.05
 """The part of the total time that may be counted in another phase, because job and collector use different clocks."""
@@ -71,10 +71,7 @@ def _numbers(batch: Batch, pid: int) -> Iterator[tuple[str, dict[str, object], f
         for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
             for point in points(metric) if metric.name in _COUNTED | _SUMMED | _LAST else ():
                 attributes = attributes_of(point)
-                if (
-                    attributes.get("process_pid", pid) != pid
-                    or attributes.get("zernel_timing_source") == "host_upper_bound"
-                ):
+                if attributes.get("process_pid", pid) != pid:
                     continue
                 if metric.name in _COUNTED:
                     yield metric.name, attributes, point.count

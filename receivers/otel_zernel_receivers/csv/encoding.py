@@ -40,7 +40,7 @@ class _MetricGroup:
     descriptor: Descriptor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _EncodedSeries:
     """A series, encoded except for the times and values of its points."""
 
@@ -49,6 +49,8 @@ class _EncodedSeries:
     multiplier: float
     divisor: float
     malformed_labels: bool
+    maybe_percent: bool
+    """As in `CsvSeries`, until a number proves it."""
 
 
 class BlockEncoder:
@@ -80,6 +82,7 @@ class BlockEncoder:
         points = malformed_labels = 0
         for number, column in enumerate(rows.numbers):
             of_column = [of_run[number] for of_run in series]
+            _find_percent(column[order], of_column, starts)
             values = _scaled(column[order], of_column, runs)
             filled = ~np.isnan(values)
             tails = number_point_tails(times[filled], values[filled])
@@ -108,7 +111,7 @@ class BlockEncoder:
             (series.resource, series.descriptor), _MetricGroup(series.resource, series.descriptor)
         )
         head = number_point_head(series.attributes)
-        return _EncodedSeries(group, head, *_factors(column.scale), column.malformed_labels)
+        return _EncodedSeries(group, head, *_factors(column.scale), column.malformed_labels, column.maybe_percent)
 
     def _clear(self) -> None:
         self._series.clear()
@@ -153,6 +156,16 @@ def _keys(texts: Sequence[TextColumn], rows: NDArray[np.intp]) -> list[tuple[str
     """The texts of the rows with these indices."""
     columns = [[text.values[code] for code in text.codes[rows].tolist()] for text in texts]
     return list(zip(*columns, strict=True)) if columns else [()] * len(rows)
+
+
+def _find_percent(values: NDArray[np.float64], series: Sequence[_EncodedSeries], starts: NDArray[np.intp]) -> None:
+    """Finds series of per cent by a number above 1. From this block on, their numbers are divided by 100."""
+    if not any(one.maybe_percent for one in series):
+        return
+    highest = np.fmax.reduceat(values, starts)
+    for one, number in zip(series, highest.tolist(), strict=True):
+        if one.maybe_percent and number > 1:
+            one.divisor, one.maybe_percent = 100.0, False
 
 
 def _scaled(

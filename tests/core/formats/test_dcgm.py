@@ -3,6 +3,7 @@
 import pytest
 
 from otel_zernel.formats.dcgm import FIELDS, implied_descriptor
+from otel_zernel.formats.newer_dcgm import MEASURES, NEWER_FIELDS
 from otel_zernel.otlp.points import Descriptor
 
 
@@ -13,6 +14,7 @@ from otel_zernel.otlp.points import Descriptor
         "zernel.cuda.sync.wait",
         "zernel.cuda.copy.latency",
         "zernel.nccl.collective.duration",
+        "zernel.nccl.collective.enqueue.duration",
         "zernel.dataloader.wait",
         "zernel.distributed.sync.wait",
         "zernel.step.duration",
@@ -31,4 +33,13 @@ def test_other_names_imply_nothing(name: str) -> None:
 
 
 def test_no_dcgm_field_is_the_name_of_a_duration() -> None:
-    assert not any(map(implied_descriptor, FIELDS))
+    assert not any(map(implied_descriptor, MEASURES))
+
+
+def test_a_newer_name_replaces_no_older_one() -> None:
+    assert not FIELDS.keys() & NEWER_FIELDS.keys()
+
+
+def test_newer_fields_named_by_their_unit_are_not_scaled() -> None:
+    units = ("_BYTES", "_HERTZ", "_RATIO", "_CELSIUS", "_WATTS", "_JOULES_TOTAL", "_SECONDS_TOTAL", "_PER_SECOND")
+    assert {one.scale for name, one in NEWER_FIELDS.items() if name.endswith(units)} == {1.0}

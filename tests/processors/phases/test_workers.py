@@ -89,7 +89,7 @@ def test_a_child_that_trains_or_has_another_rank_is_followed(child: str) -> None
         resource = rank_resource(1001, 0, 100)
         batch = batch_of(Loop().steps(20).load().spans, resource)
     elif child == "uses the GPU":
-        batch = worker_of(0, 1, "zernel.gpu.memory.used")
+        batch = worker_of(0, 1, "zernel.cuda.memory.used")
     else:
         batch = worker_of(0, 1)
         batch.edit_metrics().resource_metrics[0].resource.CopyFrom(rank_resource(1001, 1, 100))

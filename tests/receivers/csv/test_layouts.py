@@ -1,5 +1,6 @@
 """The names, units, attributes and resources that columns become."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from otel_zernel.batch import points
 from otel_zernel.formats.dcgm import FIELDS
+from otel_zernel.formats.newer_dcgm import MEASURES, RENAMED_FIELDS
 from otel_zernel.otlp.points import Descriptor
 from tests.receivers.csv.running import Receive, attributes
 
@@ -51,6 +53,19 @@ async def test_every_row_of_a_recorded_dcgm_file_is_converted(receive: Receive) 
         ("DCGM_FI_PROF_SM_OCCUPANCY", 0.25, "zernel.gpu.sm.occupancy", "1", 0.25),
         ("zernel.cuda.launch.latency", 6.5e-6, "zernel.cuda.launch.latency", "s", 6.5e-6),
         ("DCGM_FI_SOMETHING_NEW", 42.5, "DCGM_FI_SOMETHING_NEW", "", 42.5),
+        ("DCGM_FI_DEV_GPU_TEMP_CELSIUS", 61, "hw.temperature", "Cel", 61),
+        ("DCGM_FI_DEV_BOARD_POWER_WATTS", 698.2, "hw.power", "W", 698.2),
+        ("DCGM_FI_DEV_GPU_UTIL_RATIO", 0.57, "hw.gpu.utilization", "1", 0.57),
+        ("DCGM_FI_DEV_GPU_UTIL_RATIO", 1, "hw.gpu.utilization", "1", 1),
+        ("DCGM_FI_DEV_GPU_UTIL_RATIO", 57, "hw.gpu.utilization", "1", 0.57),  # DCGM 4.6: per cent by this name
+        ("DCGM_FI_DEV_FAN_SPEED_RATIO", 1.05, "hw.fan.speed_ratio", "1", 1.05),
+        ("DCGM_FI_DEV_FB_USED_BYTES", 59094597632, "hw.gpu.memory.usage", "By", 59094597632),
+        ("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", 1234, "hw.energy", "J", 1234),
+        ("DCGM_FI_DEV_SM_CLOCK_HERTZ", 1.98e9, "zernel.gpu.clock", "Hz", 1.98e9),
+        ("DCGM_FI_DEV_NVLINK_THROUGHPUT_TOTAL", 2, "zernel.gpu.nvlink.throughput", "By/s", 2_048_000),
+        ("DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND", 2e9, "zernel.gpu.nvlink.throughput", "By/s", 2e9),
+        ("DCGM_FI_DEV_GPU_POWER_THROTTLE_SECONDS_TOTAL", 2.5, "zernel.gpu.violation.time", "s", 2.5),
+        ("DCGM_FI_PROF_TENSOR_UTIL_RATIO", 0.25, "zernel.gpu.engine.active", "1", 0.25),
     ],
 )
 async def test_values_have_opentelemetry_names_and_units(
@@ -69,7 +84,7 @@ def test_no_two_dcgm_fields_have_the_same_series() -> None:
 
 def test_a_metric_has_one_unit_and_type() -> None:
     kinds: dict[str, Descriptor] = {}
-    for one in FIELDS.values():
+    for one in MEASURES.values():
         assert kinds.setdefault(one.descriptor.name, one.descriptor) == one.descriptor
 
 
@@ -97,6 +112,52 @@ async def test_the_resource_identifies_the_gpu_and_the_point_has_the_other_label
     }
     (point,) = points(of_gpu.scope_metrics[0].metrics[0])
     assert attributes(point) == {"hw.id": "GPU-a", "GPU_I_ID": "7", "hw.sensor_location": "gpu"}
+
+
+async def test_a_value_above_1_proves_that_a_series_is_in_per_cent_from_then_on(receive: Receive) -> None:
+    name = "DCGM_FI_DEV_GPU_UTIL_RATIO"
+    run = await receive(DCGM + row(name, 50) + row(name, 1) + row(name, 1), batch_size=1)
+    assert [value for _, _, value in run.points] == [0.5, 0.01, 0.01]
+
+
+async def test_the_newer_names_of_columns_and_labels_make_the_same_resource_and_points(receive: Receive) -> None:
+    older = 'DCGM_FI_DRIVER_VERSION="580",Hostname="node-1",UUID="GPU-a",device="nvidia3",gpu="3",modelName="H100"'
+    newer = older.replace("Hostname", "hostname").replace("_FI_DRIVER", "_FI_SYSTEM_DRIVER")
+    first = await receive(DCGM + row("DCGM_FI_DEV_GPU_TEMP", 61, older))
+    second = await receive(DCGM.replace("Hostname", "hostname") + row("DCGM_FI_DEV_GPU_TEMP_CELSIUS", 61, newer))
+    assert second.downstream.batches[0].metrics == first.downstream.batches[0].metrics
+
+
+async def test_a_file_needs_no_column_that_its_labels_repeat(receive: Receive) -> None:
+    labels = 'hostname="node-1",device="nvidia3",gpu="3",modelName="H100"'.replace('"', '""')
+    header = "value,metric_name,extra,timestamp,uuid,labels_raw\n"
+    run = await receive(f'{header}61,DCGM_FI_DEV_GPU_TEMP,?,1752871354,GPU-a,"{labels}"\n')
+    (of_gpu,) = run.downstream.batches[0].metrics.resource_metrics
+    assert attributes(of_gpu.resource) == {
+        "service.instance.id": "node-1",
+        "host.name": "node-1",
+        "hw.type": "gpu",
+        "hw.vendor": "NVIDIA",
+        "hw.id": "GPU-a",
+        "hw.model": "H100",
+        "zernel.gpu.index": 3,
+        "zernel.gpu.device": "nvidia3",
+    }
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="needs the recorded DCGM file, which is not in the repository")
+async def test_a_recorded_file_with_the_newer_names_gives_the_same_points(receive: Receive) -> None:
+    recorded = REAL.read_text()
+    newer = {older: newer for newer, older in RENAMED_FIELDS.items()} | {
+        "Hostname": "hostname",
+        "DCGM_FI_DRIVER_VERSION": "DCGM_FI_SYSTEM_DRIVER_VERSION",
+    }
+    renamed = re.sub(r"\b(?:DCGM_FI_\w+|Hostname)\b", lambda found: newer.get(found[0], found[0]), recorded)
+    first, second = await receive(recorded), await receive(renamed)
+    assert "DCGM_FI_DEV_GPU_TEMP_CELSIUS" in renamed
+    assert [batch.metrics for batch in second.downstream.batches] == [
+        batch.metrics for batch in first.downstream.batches
+    ]
 
 
 async def test_mig_instances_of_a_gpu_have_series_of_their_own(receive: Receive) -> None:

@@ -16,6 +16,7 @@ from otel_zernel.batch import Batch
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
+from otel_zernel_receivers.nvml.readings.link_fields import C2C_FIELDS, NVLINK_FIELDS
 from tests.receivers.nvml.driver import Driver, build
 from tests.receivers.nvml.reading import lines
 from tests.receivers.nvml.running import Host
@@ -24,7 +25,9 @@ GOLDEN = Path(__file__).parent / "golden"
 ALL = {name: {"enabled": True} for name in METRICS}
 
 
-@pytest.mark.parametrize("scenario", ["h200", "h100x8", "b200", "a100-mig", "v100", "geforce", "none"])
+@pytest.mark.parametrize(
+    "scenario", ["h200", "h100x8", "b200", "a100-mig", "v100", "geforce", "none", "h100-580.65", "nvlink36"]
+)
 @pytest.mark.parametrize("metrics", ["default", "all"])
 def test_the_points_of_a_machine_match_its_golden_file(
     scenario: str, metrics: str, driver: Callable[[str], Driver]
@@ -38,6 +41,28 @@ def test_the_points_of_a_machine_match_its_golden_file(
         golden.write_text(text + "\n")
     assert text + "\n" == golden.read_text()
     assert host.failed == []
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changes"),
+    [
+        ("nvlink36", ["Field 74 = 5560000000"]),  # means by GPM are since the first scrape
+        ("geforce", ["Field 94 = 4u", "ComputeRunningProcesses = !3"]),  # the counter of replays wraps around
+    ],
+)
+def test_the_points_of_a_second_scrape_match_its_golden_file(
+    scenario: str, changes: list[str], driver: Callable[[str], Driver]
+) -> None:
+    controls, host = driver(scenario), Host()
+    with host.gpus() as gpus:
+        gpus[0].scrape()
+        controls.apply("gpu 0", *changes)
+        host.clock.advance(10)
+        text = "\n".join(lines(gpus[0].scrape()))
+    golden = GOLDEN / f"{scenario}-second.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(text + "\n")
+    assert text + "\n" == golden.read_text()
 
 
 NEWER = (
@@ -74,7 +99,8 @@ def geforce() -> str:
 
 def test_every_series_of_a_board_is_in_a_golden_file() -> None:
     text = "".join(path.read_text() for path in GOLDEN.glob("*-all.txt"))
-    series = [field.series for field in FIELDS] + [one for query in BOARD for one in query.series]
+    series = [field.series for field in FIELDS] + [field.series for field in (*NVLINK_FIELDS, *C2C_FIELDS)]
+    series += [one for query in BOARD for one in query.series]
     known = {(one.metric, " ".join(f"{name}={value}" for name, value in one.attributes)) for one in series}
     missing = {(metric, attributes) for metric, attributes in known if not re.search(_line(metric, attributes), text)}
     assert not missing

@@ -16,10 +16,11 @@ KERNEL = frozenset(
         "zernel.process.io.wait",
         "zernel.process.cpu.burst",
         "zernel.distributed.sync.wait",
+        "zernel.nccl.collective.enqueue.duration",
         "zernel.nccl.collective.duration",
         "zernel.cuda.sync.wait",
         "zernel.cuda.launch.latency",
-        "zernel.gpu.memory.used",
+        "zernel.cuda.memory.used",
     }
 )
 """Signals of processes that the kernel counts; docs/spans.md defines them."""

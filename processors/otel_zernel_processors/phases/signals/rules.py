@@ -14,6 +14,8 @@ from otel_zernel_processors.phases.signals.levels import Level
 
 _GAUGES = frozenset({"zernel.gpu.process.utilization", "zernel.process.cpu.burst"})
 """Metrics whose last value counts, while it is valid. For all others the increase counts."""
+_COLLECTIVES = ("zernel.nccl.collective.enqueue.duration", "zernel.nccl.collective.duration")
+"""Either is enough: the second is missing while calls are sampled, and a receiver may measure only one."""
 
 
 class PhasePeriod(NamedTuple):
@@ -135,7 +137,7 @@ class SignalReader:
     def _signals(self, elapsed_s: float, gpu: float) -> Signals:
         return Signals(
             is_ml=self.is_ml,
-            nccl_active=self._increases["zernel.nccl.collective.duration"] > 0,
+            nccl_active=any(self._increases[name] > 0 for name in _COLLECTIVES),
             futex_waits=int(self._increases["zernel.distributed.sync.wait"]),
             io_wait=min(self._increases["zernel.process.io.wait"] / elapsed_s, 1.0),
             gpu=gpu if (own := self._level("zernel.gpu.process.utilization")) is None else own,

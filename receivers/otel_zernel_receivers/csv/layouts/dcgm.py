@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from otel_zernel.formats.dcgm import (
-    FIELDS,
     INTEGERS,
     KUBERNETES,
     LABELS,
@@ -15,13 +14,14 @@ from otel_zernel.formats.dcgm import (
     Measure,
     implied_descriptor,
 )
+from otel_zernel.formats.newer_dcgm import MEASURES, NEWER_LABELS
 from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
 from otel_zernel_receivers.csv.layouts.labels import parse_labels
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
 
-# Labels with the same content as a column.
-_REPEATED = ("__name__", "gpu", "device", "UUID", "modelName", "Hostname")
+# Columns, and the labels with the same content. A label replaces a column that is missing or empty.
+_REPEATED = {"gpu_id": "gpu", "device": "device", "uuid": "UUID", "modelName": "modelName", "Hostname": "Hostname"}
 # dcgm-exporter's labels of a MIG instance, whose `uuid` is that of its GPU. They may also be columns.
 _MIG = ("GPU_I_ID", "GPU_I_PROFILE")
 
@@ -30,8 +30,9 @@ class DcgmLayout(CsvLayout):
     """`layout: dcgm`."""
 
     timestamp = "timestamp"
-    required = ("metric_name", "gpu_id", "uuid", "Hostname")
-    optional = ("device", "modelName", *KUBERNETES, *_MIG, "labels_raw")
+    required = ("metric_name",)
+    either = (("uuid", "gpu_id"),)
+    optional = ("Hostname", "hostname", "device", "modelName", *KUBERNETES, *_MIG, "labels_raw")
     numbers = ("value",)
     sparse = False
 
@@ -40,15 +41,27 @@ class DcgmLayout(CsvLayout):
             labels, malformed = parse_labels(texts.get("labels_raw", "")), False
         except ValueError:
             labels, malformed = {}, True
-        for repeated in _REPEATED:
-            labels.pop(repeated, None)
+        about = _pop_repeated(texts, labels)
         labels |= {column: texts[column] for column in _MIG if texts.get(column)}
-        resource = _encode(tuple(_pop_resource(texts, labels).items()))
+        resource = _encode(tuple(_pop_resource(about, labels).items()))
         name = texts["metric_name"]
-        measure = FIELDS.get(name) or _pop_measure(name, labels)
-        attributes = {"hw.id": texts["uuid"] or texts["gpu_id"], **_typed(labels), **measure.attributes}
+        measure = MEASURES.get(name) or _pop_measure(name, labels)
+        attributes = {"hw.id": about["uuid"] or about["gpu_id"], **_typed(labels), **measure.attributes}
         series = Series(resource, SCOPE, measure.descriptor, encode_point_attributes(attributes))
-        return CsvSeries(series, measure.scale, malformed)
+        return CsvSeries(series, measure.scale, malformed, measure.maybe_percent)
+
+
+def _pop_repeated(texts: Mapping[str, str], labels: dict[str, str]) -> dict[str, str]:
+    """The texts by column, with the older names of columns and labels. Removes the labels that repeat a column."""
+    for newer, older in NEWER_LABELS.items():
+        if newer in labels and older not in labels:
+            labels[older] = labels.pop(newer)
+    labels.pop("__name__", None)
+    about = {**texts, "Hostname": texts.get("Hostname") or texts.get("hostname", "")}
+    for column, label in _REPEATED.items():
+        repeated = labels.pop(label, "")
+        about[column] = about.get(column) or repeated
+    return about
 
 
 @lru_cache(maxsize=4096)
@@ -62,9 +75,9 @@ def _pop_resource(texts: Mapping[str, str], labels: dict[str, str]) -> dict[str,
     resource = gpu_resource(
         uuid=texts["uuid"],
         index=texts["gpu_id"],
-        model=texts.get("modelName", ""),
+        model=texts["modelName"],
         hostname=texts["Hostname"],
-        device=texts.get("device", ""),
+        device=texts["device"],
     )
     for label, attribute in LABELS.items():
         resource[attribute] = labels.pop(label, "") or resource.get(attribute, "")

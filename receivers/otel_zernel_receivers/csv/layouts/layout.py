@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.config import Columns, MetricColumn
@@ -19,6 +20,8 @@ class CsvSeries:
     """Numbers are multiplied by this."""
     malformed_labels: bool = False
     """Whether the labels could not be parsed, so that the series has none of them."""
+    maybe_percent: bool = False
+    """Whether the numbers are ratios or per cent. The first number above 1 proves that they are per cent."""
 
 
 class CsvLayout(ABC):
@@ -28,6 +31,8 @@ class CsvLayout(ABC):
     """The column of the time."""
     required: Sequence[str]
     """Text columns that every file must have."""
+    either: Sequence[tuple[str, ...]] = ()
+    """Groups of text columns. Every file must have at least one column of each group."""
     optional: Sequence[str] = ()
     """Text columns that a file may have."""
     numbers: Sequence[str]
@@ -65,12 +70,15 @@ def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool) -> Co
     positions = {name.strip(): index for index, name in reversed(list(enumerate(header)))}
     required = [*([layout.timestamp] if timed and layout.timestamp else []), *layout.required]
     required += layout.numbers if layout.requires_all_numbers else []
-    if missing := [name for name in required if name not in positions]:
-        raise LookupError(f"has no column {' and no column '.join(map(repr, missing))}")
+    missing = [repr(name) for name in required if name not in positions]
+    missing += [" or ".join(map(repr, names)) for names in layout.either if positions.keys().isdisjoint(names)]
+    if missing:
+        raise LookupError(f"has no column {' and no column '.join(missing)}")
     numbers = tuple((name, positions[name]) for name in layout.numbers if name in positions)
     if not numbers:
         raise LookupError(f"has none of the columns {', '.join(layout.numbers)}")
-    texts = tuple((name, positions[name]) for name in (*layout.required, *layout.optional) if name in positions)
+    wanted = (*layout.required, *chain.from_iterable(layout.either), *layout.optional)
+    texts = tuple((name, positions[name]) for name in wanted if name in positions)
     time = positions[layout.timestamp] if timed and layout.timestamp else None
     return ColumnPlan(len(header), time, texts, numbers, layout.sparse)
 

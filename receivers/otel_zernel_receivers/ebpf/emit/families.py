@@ -15,19 +15,27 @@ COPY_LATENCY = metric("zernel.cuda.copy.latency", "s", "histogram", "Duration of
 COPY_SIZE = metric("zernel.cuda.copy.size", "By", "sum", "Bytes copied by successful calls.")
 CUDA_ERRORS = metric("zernel.cuda.errors", "{error}", "sum", "CUDA calls that failed.")
 MEMORY_USED = metric(
-    "zernel.gpu.memory.used", "By", "gauge", "GPU memory allocated and not freed since the receiver attached."
+    "zernel.cuda.memory.used",
+    "By",
+    "gauge",
+    "GPU memory that the process allocated and did not free since the receiver attached.",
 )
-MEMORY_PEAK = metric("zernel.gpu.memory.peak", "By", "gauge", "Highest GPU memory in use since the receiver attached.")
-ALLOCATIONS = metric("zernel.gpu.memory.allocations", "{allocation}", "sum", "Successful allocations.")
-FREES = metric("zernel.gpu.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
+MEMORY_PEAK = metric(
+    "zernel.cuda.memory.peak", "By", "gauge", "Highest `zernel.cuda.memory.used` since the receiver attached."
+)
+ALLOCATIONS = metric("zernel.cuda.memory.allocations", "{allocation}", "sum", "Successful allocations.")
+FREES = metric("zernel.cuda.memory.frees", "{allocation}", "sum", "Allocations that were freed.")
 DATALOADER_WAIT = metric(
     "zernel.dataloader.wait", "s", "histogram", "Time that a training loop waits for its next batch of data."
+)
+COLLECTIVE_ENQUEUE = metric(
+    "zernel.nccl.collective.enqueue.duration", "s", "histogram", "Time to put collectives into the GPU's queue."
 )
 COLLECTIVE_DURATION = metric(
     "zernel.nccl.collective.duration",
     "s",
     "histogram",
-    "Duration of collectives; zernel.timing.source names the way it was measured.",
+    "Time from the call of a collective to the end of the next wait for the GPU: at least its duration.",
 )
 COLLECTIVE_SIZE = metric("zernel.nccl.collective.size", "By", "sum", "Bytes passed to collectives.")
 NCCL_ERRORS = metric("zernel.nccl.errors", "{error}", "sum", "NCCL calls that failed.")
@@ -103,8 +111,10 @@ def _copy(direction: str) -> OperationFamilies:
 
 
 def _collective(operation: str, timing: str) -> OperationFamilies:
-    attributes = {"zernel.nccl.operation": operation, "zernel.timing.source": timing}
-    return OperationFamilies(COLLECTIVE_DURATION, attributes, COLLECTIVE_SIZE if timing == HOST_ENQUEUE else None)
+    attributes = {"zernel.nccl.operation": operation}
+    if timing == HOST_ENQUEUE:
+        return OperationFamilies(COLLECTIVE_ENQUEUE, attributes, COLLECTIVE_SIZE)
+    return OperationFamilies(COLLECTIVE_DURATION, attributes)
 
 
 OPERATION_FAMILIES: dict[int, OperationFamilies] = {

@@ -19,6 +19,7 @@ from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.board import BOARD, INSTANCE
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
 from otel_zernel_receivers.nvml.readings.gpm import GPM_METRICS, GpmCounters
+from otel_zernel_receivers.nvml.readings.link_fields import link_queries
 from otel_zernel_receivers.nvml.readings.polling import Measurement, PolledQuery, QueryPoller, polled_queries
 from otel_zernel_receivers.nvml.readings.processes import RUNNING_FUNCTIONS, RUNNING_VERSIONS
 from otel_zernel_receivers.nvml.readings.samples import POWER, SAMPLED_SERIES, SampleRing
@@ -72,6 +73,8 @@ class Device:
             metrics |= {"hw.power"}
         board = self._is_board
         yield from polled_queries(BOARD if board else INSTANCE, FIELDS if board else (), metrics, self._library)
+        if board:
+            yield from link_queries(metrics, self._library)
         if any(series.metric in metrics for series in GPM_METRICS.values()):
             instance = None if board else self.identity.gpu_instance
             counters = GpmCounters(self._library, metrics, self._context.clock.monotonic, instance)

@@ -209,6 +209,9 @@ _ALL = (
         "Traffic between the GPU and a Grace CPU (GPM).",
         (DIRECTION, SOURCE),
     ),
+    NvmlMetric(
+        "zernel.gpu.c2c.errors", "{error}", "sum", "Errors of all links between the GPU and a Grace CPU.", (ERROR,)
+    ),
     NvmlMetric("zernel.gpu.pcie.replays", "{replay}", "sum", "PCIe packets that were retransmitted."),
     NvmlMetric("zernel.gpu.pcie.errors", "{error}", "sum", "PCIe errors.", (ERROR,)),
     NvmlMetric("zernel.gpu.pcie.link.generation", "", "gauge", "PCIe generation in use."),
@@ -218,7 +221,17 @@ _ALL = (
     NvmlMetric(
         "zernel.gpu.nvlink.io", "By", "sum", "NVLink payload of all links, without protocol overhead.", (DIRECTION,)
     ),
+    NvmlMetric(
+        "zernel.gpu.nvlink.packet.io",
+        "By",
+        "sum",
+        "Bytes in packets of all links, as NVLink 5 counts them.",
+        (DIRECTION,),
+    ),
     NvmlMetric("zernel.gpu.nvlink.errors", "{error}", "sum", "NVLink errors, summed over all links.", (ERROR,)),
+    NvmlMetric(
+        "zernel.gpu.nvlink.bit_error_rate", "1", "gauge", "Errors per bit of the worst link (NVLink 5).", (ERROR,)
+    ),
     NvmlMetric("zernel.gpu.nvlink.links", "{link}", "up_down", "NVLink links by state.", (LINK_STATE,)),
     NvmlMetric(
         "zernel.gpu.fabric.state",

@@ -11,7 +11,7 @@ from math import nan
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import metrics as m
 from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, NvmlSeries, series
-from otel_zernel_receivers.nvml.readings.links import LINKS
+from otel_zernel_receivers.nvml.readings.links import LINK_STATES_QUERY
 from otel_zernel_receivers.nvml.readings.queries import NvmlQuery, ReadValues, query, read_values
 
 KB = 1000.0
@@ -239,7 +239,7 @@ BOARD: tuple[NvmlQuery, ...] = (
         ),
         (_read_fabric,),
     ),
-    *LINKS,
+    LINK_STATES_QUERY,
     query("nvmlDeviceGetFanSpeed", series("hw.fan.speed_ratio", PERCENT)),
     query("nvmlDeviceGetMigMode", series("zernel.gpu.mig.enabled"), parts=[0]),
     query("nvmlDeviceGetPersistenceMode", series("zernel.gpu.persistence.enabled")),

@@ -1,4 +1,4 @@
-"""The queries to a board about its NVLink links."""
+"""The NVLink links of a board, and the query about their states."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
 from otel_zernel_receivers.nvml.points import metrics as m
 from otel_zernel_receivers.nvml.points.series import series
-from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS, NvmlQuery, ReadValues
+from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS, NvmlQuery
 
 NVLINKS = 36
 """The largest number of links of a GPU: NVML_NVLINK_MAX_LINKS since NVML 13."""
@@ -22,22 +22,29 @@ def _count_states(states: Sequence[int], nvml: Nvml) -> Sequence[float]:
     return [float(states.count(state)) for state in LINK_STATES]
 
 
-def _read_field(field: str, nvml: Nvml, device: Handle) -> list[Any]:
-    """The field's value of each link that exists. Raises `NVMLError` if one of them fails: a sum would be too low."""
-    id_ = getattr(nvml, f"NVML_FI_DEV_NVLINK_{field}")
-    asked = [(id_, link) for link in range(NVLINKS)]
+def _ask_states(nvml: Nvml, device: Handle) -> list[Any]:
+    """The driver's answer for each of the possible links."""
+    asked = [(nvml.NVML_FI_DEV_NVLINK_GET_STATE, link) for link in range(NVLINKS)]
     calls = (asked[start : start + MAX_FIELDS] for start in range(0, NVLINKS, MAX_FIELDS))
-    answers = [answer for part in calls for answer in nvml.nvmlDeviceGetFieldValues(device, part)]
-    absent = (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT)
-    values = [answer for answer in answers if answer.nvmlReturn not in absent]
-    for value in values:
-        if value.nvmlReturn != nvml.NVML_SUCCESS:
-            raise nvml.NVMLError(value.nvmlReturn)
-    return values
+    return [answer for part in calls for answer in nvml.nvmlDeviceGetFieldValues(device, part)]
+
+
+def _exists(link: Any, nvml: Nvml) -> bool:
+    return link.nvmlReturn not in (nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_INVALID_ARGUMENT)
+
+
+def find_nvlinks(nvml: Nvml, device: Handle) -> Sequence[int]:
+    """The numbers of the links that exist; all possible ones if the driver does not know their states."""
+    states = _ask_states(nvml, device)
+    return [link for link, state in enumerate(states) if _exists(state, nvml)] or range(NVLINKS)
 
 
 def _read_states_by_field(nvml: Nvml, device: Handle) -> Sequence[float]:
-    return _count_states([link.value.uiVal for link in _read_field("GET_STATE", nvml, device)], nvml)
+    links = [state for state in _ask_states(nvml, device) if _exists(state, nvml)]
+    for link in links:
+        if link.nvmlReturn != nvml.NVML_SUCCESS:  # counts without this link would be too low
+            raise nvml.NVMLError(link.nvmlReturn)
+    return _count_states([link.value.uiVal for link in links], nvml)
 
 
 def _read_states_by_link(nvml: Nvml, device: Handle) -> Sequence[float]:
@@ -52,51 +59,9 @@ def _read_states_by_link(nvml: Nvml, device: Handle) -> Sequence[float]:
     return _count_states(states, nvml)
 
 
-LINK_ERRORS = {
-    "replay": "ERROR_DL_REPLAY",
-    "recovery": "ERROR_DL_RECOVERY",
-    "crc": "ERROR_DL_CRC",
-    "malformed_packet": "COUNT_MALFORMED_PACKET_ERRORS",
-    "buffer_overrun": "COUNT_BUFFER_OVERRUN_ERRORS",
-    "receive": "COUNT_RCV_ERRORS",
-    "link_integrity": "COUNT_LOCAL_LINK_INTEGRITY_ERRORS",
-    "link_recovery_failed": "COUNT_LINK_RECOVERY_FAILED_EVENTS",
-    "symbol": "COUNT_SYMBOL_ERRORS",
-}
-"""Error types and fields per link: the first three exist on Hopper, the others on Blackwell.
-
-Older boards have totals over all links, which are in `fields.py`.
-"""
-
-
-def _read_errors(field: str) -> ReadValues:
-    def read(nvml: Nvml, device: Handle) -> Sequence[float]:
-        counts = [_integer(nvml, link) for link in _read_field(field, nvml, device)]
-        if not counts:
-            raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-        return (float(sum(counts)),)
-
-    return read
-
-
-def _integer(nvml: Nvml, answer: Any) -> int:
-    wide = answer.valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-    return int(answer.value.ullVal if wide else answer.value.uiVal)
-
-
-LINKS: tuple[NvmlQuery, ...] = (
-    NvmlQuery(
-        "nvmlDeviceGetNvLinkState",
-        tuple(series("zernel.gpu.nvlink.links", 1.0, {m.LINK_STATE: state}) for state in LINK_STATES.values()),
-        (_read_states_by_field, _read_states_by_link),
-    ),
-    *(
-        NvmlQuery(
-            "nvmlDeviceGetFieldValues",
-            (series("zernel.gpu.nvlink.errors", 1.0, {m.ERROR: error}),),
-            (_read_errors(field),),
-        )
-        for error, field in LINK_ERRORS.items()
-    ),
+LINK_STATES_QUERY = NvmlQuery(
+    "nvmlDeviceGetNvLinkState",
+    tuple(series("zernel.gpu.nvlink.links", 1.0, {m.LINK_STATE: state}) for state in LINK_STATES.values()),
+    (_read_states_by_field, _read_states_by_link),
 )
-"""The queries about links. Counters of all links are summed."""
+"""How many links are in each state."""

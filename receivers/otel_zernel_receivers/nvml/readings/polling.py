@@ -17,9 +17,9 @@ T = TypeVar("T")
 MAX_PERIOD = 100
 """A query runs at least once in so many scrapes, however slow it is."""
 
-_FIELD = struct.Struct("<IIqqII8s")
+FIELD = struct.Struct("<IIqqII8s")
 """nvmlFieldValue_t: field, scope, time, latency, type, code, value."""
-_VALUES = {type_: struct.Struct("<" + code) for type_, code in enumerate("dIQQqiH")}
+VALUES = {type_: struct.Struct("<" + code) for type_, code in enumerate("dIQQqiH")}
 """nvmlValue_t by NVML_VALUE_TYPE_…"""
 _WRAPS = {1: 2.0**32, 6: 2.0**16}
 """The number at which a counter of this NVML_VALUE_TYPE_… wraps around. A 64-bit counter never does."""
@@ -161,12 +161,12 @@ class FieldBatch:
         fields = list(self._fields)
         answers = bytes(nvml.nvmlDeviceGetFieldValues(device, list(self._fields.values())))
         measurements: Measurements = {}
-        for one, (_, _, _, _, type_, code, value) in zip(fields, _FIELD.iter_unpack(answers), strict=True):
+        for one, (_, _, _, _, type_, code, value) in zip(fields, FIELD.iter_unpack(answers), strict=True):
             name = f"NVML_FI_{one.id}"
             if code != nvml.NVML_SUCCESS:
                 if self._library.record_error(name, code):
                     del self._fields[one]
-            elif type_ in _VALUES:
+            elif type_ in VALUES:
                 measurements[one.series] = _measurement(one.series, type_, value)
             else:
                 self._library.on_error(name, "unknown_value_type")
@@ -176,5 +176,5 @@ class FieldBatch:
 
 
 def _measurement(series: NvmlSeries, type_: int, value: bytes) -> Measurement:
-    (number,) = _VALUES[type_].unpack_from(value)
+    (number,) = VALUES[type_].unpack_from(value)
     return Measurement(series.scaled(number), series.scaled(_WRAPS.get(type_, 0.0)))

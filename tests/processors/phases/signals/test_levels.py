@@ -46,7 +46,7 @@ def test_a_stalled_job_does_not_compute_for_ever(is_ended: bool) -> None:
 def test_a_gpu_that_is_no_longer_read_does_not_compute_for_ever(is_ended: bool) -> None:
     used = gauge_batch("hw.gpu.utilization", [(at, 0.95) for at in range(0, 10_001, 1000)], zernel_gpu_index=0)
     end = [points_without_value("hw.gpu.utilization", 10_500, zernel_gpu_index=0)] if is_ended else []
-    memory = gauge_batch("zernel.gpu.memory.used", [(0, 1.0)], process_pid=42, zernel_gpu_index=0)
+    memory = gauge_batch("zernel.cuda.memory.used", [(0, 1.0)], process_pid=42, zernel_gpu_index=0)
     waits = gauge_batch("zernel.process.cpu.burst", [(at, 0.0) for at in range(0, 60_001, 100)], process_pid=42)
     computing = phases_of(run(Batch.join([memory, used, *end, waits]), interval="10s")).get("gpu_compute", 0.0)
     assert computing == pytest.approx(0 if is_ended else 13_000, abs=1000), (

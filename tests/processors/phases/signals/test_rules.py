@@ -118,11 +118,20 @@ def test_with_rare_readings_each_reading_is_evaluated() -> None:
     periods = [
         period
         for at in range(0, 7000, 1000)
-        for name, value in (("zernel.process.io.wait", at * 0.4 / 1000), ("zernel.gpu.memory.used", 1e9))
+        for name, value in (("zernel.process.io.wait", at * 0.4 / 1000), ("zernel.cuda.memory.used", 1e9))
         if (period := reader.read(point(name, at, value), gpu=0.05))
     ]
     assert [period.phase for period in periods] == ["unknown"] * 3 + ["data_loading"] * 2
     assert {period.end - period.start for period in periods} == {1000 * MS}
+
+
+@pytest.mark.parametrize("metric", ["zernel.nccl.collective.enqueue.duration", "zernel.nccl.collective.duration"])
+def test_either_duration_of_collectives_shows_that_nccl_is_active(metric: str) -> None:
+    reader = SignalReader(SignalsConfig(stability=1))
+    for at in range(0, 500, 100):
+        reader.read(point(metric, at, 1, delta=True), gpu=0.0)
+        reader.read(point("zernel.distributed.sync.wait", at, 1, delta=True), gpu=0.0)
+    assert reader.phase == "nccl_collective"
 
 
 def test_one_gpu_sync_counts_for_all_later_evaluations() -> None:

@@ -355,7 +355,7 @@ JOBS = [
     ("launch", LAUNCH, "cudaLaunchKernel", {"zernel_cuda_api": "runtime"}),
     ("copy_sync", "zernel.cuda.copy.latency", "cudaMemcpyAsync", {}),
     ("copy_sync", "zernel.cuda.sync.wait", "cudaStreamSynchronize", {}),
-    ("collective", "zernel.nccl.collective.duration", "ncclAllReduce", {"zernel_timing_source": "host_enqueue"}),
+    ("collective", "zernel.nccl.collective.enqueue.duration", "ncclAllReduce", {}),
 ]
 MODES = [(Mode.SESSION, *job) for job in JOBS] + [(mode, *JOBS[0]) for mode in (Mode.MULTI, Mode.PERF)]
 
@@ -415,10 +415,10 @@ async def test_allocations_are_exact_while_everything_else_is_sampled(
             )
     for metric, function in (("allocations", "cudaMalloc"), ("frees", "cudaFree")):
         counted = sum(
-            sum(numbers(one, f"zernel.gpu.memory.{metric}", process_pid=program.pid)) for one in downstream.batches
+            sum(numbers(one, f"zernel.cuda.memory.{metric}", process_pid=program.pid)) for one in downstream.batches
         )
         assert counted == len(program.calls(function))
-    (used,) = numbers(downstream.batches[-1], "zernel.gpu.memory.used", process_pid=program.pid)
+    (used,) = numbers(downstream.batches[-1], "zernel.cuda.memory.used", process_pid=program.pid)
     assert used == 100 * (len(program.calls("cudaMalloc")) - len(program.calls("cudaFree")))
     assert caplog.text.count("never sampled") == 1
 

@@ -10,8 +10,8 @@ from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram
 LAUNCH, SYNC = "zernel.cuda.launch.latency", "zernel.cuda.sync.wait"
 COPY, COPIED = "zernel.cuda.copy.latency", "zernel.cuda.copy.size"
 ERRORS = "zernel.cuda.errors"
-USED, PEAK = "zernel.gpu.memory.used", "zernel.gpu.memory.peak"
-ALLOCATIONS, FREES = "zernel.gpu.memory.allocations", "zernel.gpu.memory.frees"
+USED, PEAK = "zernel.cuda.memory.used", "zernel.cuda.memory.peak"
+ALLOCATIONS, FREES = "zernel.cuda.memory.allocations", "zernel.cuda.memory.frees"
 
 RUNTIME = "load libcudart.so.12; load libcuda.so.1"
 

@@ -6,7 +6,8 @@ from otel_zernel.batch import Batch
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, calls, histogram_points, numbers, spans_of
 
-DURATION, SIZE, ERRORS = "zernel.nccl.collective.duration", "zernel.nccl.collective.size", "zernel.nccl.errors"
+ENQUEUE, DURATION = "zernel.nccl.collective.enqueue.duration", "zernel.nccl.collective.duration"
+SIZE, ERRORS = "zernel.nccl.collective.size", "zernel.nccl.errors"
 INIT = "ncclCommInitRank comm=1 ranks=8 rank=3"
 
 
@@ -39,8 +40,8 @@ def test_a_collective_is_counted_with_its_bytes(
     float16 = 6
     batch, program = watched(watch, standin, f"{INIT}; {function} comm=1 count=1000 type={float16} times=4")
     here = {"process_pid": program.pid, "zernel_nccl_operation": operation}
-    assert calls(batch, DURATION, zernel_timing_source="host_enqueue", **here) == 4
-    assert calls(batch, DURATION, zernel_timing_source="host_upper_bound", **here) == 0
+    assert calls(batch, ENQUEUE, **here) == 4
+    assert calls(batch, DURATION, **here) == 0
     assert numbers(batch, SIZE, **here) == [4 * 2000 * parts]
 
 
@@ -143,7 +144,7 @@ def test_a_wait_ends_the_collectives_enqueued_before_it(watch: Watch, standin: S
     batch, program = watched(
         watch, standin, f"{INIT}; ncclAllReduce comm=1 count=5000000 type=7 times=3; cudaDeviceSynchronize"
     )
-    (bound,) = histogram_points(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound")
+    (bound,) = histogram_points(batch, DURATION, process_pid=program.pid)
     begins = program.calls("ncclAllReduce")["start"]
     (end,) = program.calls("cudaDeviceSynchronize")["end"]
     truth = sum(int(end - begin) for begin in begins) / 1e9
@@ -165,7 +166,7 @@ def test_a_wait_ends_the_collectives_enqueued_before_it(watch: Watch, standin: S
 def test_the_next_wait_for_the_gpu_ends_a_collective(watch: Watch, standin: Standin, sync: str) -> None:
     script = f"{INIT}; ncclAllReduce comm=1 count=10 type=7 stream=3; {sync}; {sync}"
     batch, program = watched(watch, standin, script)
-    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_upper_bound") == 1
+    assert calls(batch, DURATION, process_pid=program.pid) == 1
 
 
 def test_nothing_is_launched_before_the_outermost_group_ends(watch: Watch, standin: Standin) -> None:
@@ -183,7 +184,7 @@ def test_nothing_is_launched_before_the_outermost_group_ends(watch: Watch, stand
 
 def test_failed_collectives_are_errors_and_nothing_else(watch: Watch, standin: Standin) -> None:
     batch, program = watched(watch, standin, "ncclAllReduce null=1 count=10 type=7 times=2; ncclGroupEnd")
-    assert calls(batch, DURATION, process_pid=program.pid) == 0
+    assert calls(batch, ENQUEUE, process_pid=program.pid) == calls(batch, DURATION, process_pid=program.pid) == 0
     assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_argument") == [2]
     assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_usage") == [1]
 
@@ -192,7 +193,7 @@ def test_a_failed_group_has_no_collectives_and_the_next_call_is_in_no_group(watc
     group = "ncclGroupStart; ncclAllReduce comm=1 count=10 type=7; ncclAllReduce null=1 count=10 type=7; ncclGroupEnd"
     batch, program = watched(watch, standin, f"{INIT}; {group}; ncclSend comm=1 count=10 type=7")
     assert collective_span(batch, program.pid)["zernel_nccl_operation"] == "send"
-    assert calls(batch, DURATION, process_pid=program.pid) == 1
+    assert calls(batch, ENQUEUE, process_pid=program.pid) == 1
     assert numbers(batch, ERRORS, process_pid=program.pid, error_type="invalid_argument") == [2]
 
 
@@ -201,7 +202,7 @@ def test_calls_of_communicators_that_do_not_block_are_no_errors(watch: Watch, st
     reduce = "ncclAllReduce comm=1 count=10 type=7"
     batch, program = watched(watch, standin, f"{init}; ncclGroupStart; {reduce}; {reduce}; ncclGroupEnd; {reduce}")
     assert set(program.calls("ncclCommInitRankConfig", "ncclGroupEnd")["result"]) == {7}
-    assert calls(batch, DURATION, process_pid=program.pid, zernel_timing_source="host_enqueue") == 3
+    assert calls(batch, ENQUEUE, process_pid=program.pid) == 3
     assert numbers(batch, ERRORS, process_pid=program.pid) == []
     (resource,) = [one.resource for one in batch.spans.resource_spans]
     assert attributes_of(resource).items() >= {"zernel_rank": 3, "zernel_world_size": 8}.items()

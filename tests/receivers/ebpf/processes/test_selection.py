@@ -69,7 +69,7 @@ def test_only_selected_processes_are_reported(
         batch, other_batch = watch.read(), other.read()
     assert calls(other_batch, LAUNCH, process_pid=program.pid) == 10
     assert calls(batch, LAUNCH, process_pid=program.pid) == (10 if is_selected else 0)
-    assert bool(numbers(batch, "zernel.gpu.memory.used", process_pid=program.pid)) == is_selected
+    assert bool(numbers(batch, "zernel.cuda.memory.used", process_pid=program.pid)) == is_selected
     assert bool(spans_of(batch, program.pid)) == is_selected
 
 

@@ -100,7 +100,7 @@ def test_a_killed_process_gives_everything_back(loadable: None, standin: Standin
     assert calls(batch, LAUNCH, process_pid=program.pid) == 1
     assert calls(batch, "zernel.cuda.sync.wait", process_pid=program.pid) == 0, "the call never returned"
     read_until_free(watch, program.pid)
-    assert numbers(watch.read(), "zernel.gpu.memory.used", process_pid=program.pid) == []
+    assert numbers(watch.read(), "zernel.cuda.memory.used", process_pid=program.pid) == []
     assert process.row not in [np.frombuffer(key, ADDRESS)["row"][0] for key in loaded.bpf.maps["allocations"]]
     watch.close()
 

@@ -235,7 +235,10 @@ def test_a_sum_over_links_is_not_sent_if_a_link_fails_and_the_failure_is_counted
         batch = gpus[0].scrape()
         assert values(batch, "zernel.gpu.nvlink.errors") == {}
         assert values(batch, "zernel.gpu.nvlink.links") == {}
-        assert host.failed == [("nvmlDeviceGetNvLinkState", "timeout"), ("nvmlDeviceGetFieldValues", "unknown")]
+        assert host.failed == [
+            ("nvmlDeviceGetNvLinkState", "timeout"),
+            ("NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY", "unknown"),
+        ]
         controls.apply("gpu 0", "Field 161.3 = 6", "Field 165.4 = 1u")
         (errors,) = metrics(gpus[0].scrape(), "zernel.gpu.nvlink.errors")
     assert [(one.as_double, one.start_time_unix_nano) for one in errors.sum.data_points] == [(91, 0)]

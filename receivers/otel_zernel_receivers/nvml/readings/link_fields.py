@@ -1,0 +1,129 @@
+"""NVML's fields of single links, NVLink and C2C, and the series of their values over all links of a board."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
+from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
+from otel_zernel_receivers.nvml.readings.links import find_nvlinks
+from otel_zernel_receivers.nvml.readings.polling import FIELD, VALUES, Measurement, Measurements, PolledQuery
+from otel_zernel_receivers.nvml.readings.queries import MAX_FIELDS
+
+FindLinks = Callable[[Nvml, Handle], Sequence[int]]
+"""The numbers of a board's links. Raises `NVMLError` if the board has no links of this kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkField:
+    """A field that has a value for each link."""
+
+    series: NvmlSeries
+    id: str
+    """The name of pynvml's constant, without NVML_FI_DEV_. The constants have the same numbers in all drivers."""
+    combine: Callable[[Iterable[float]], float] = sum
+    """Makes one value of those of all links."""
+
+
+def highest_bit_error_rate(codes: Iterable[float]) -> float:
+    """The highest of some bit error rates, in errors per bit.
+
+    A code has the decimal exponent in its bits 0 to 7, negated, and the mantissa in its bits 8 to 11
+    (NVML_NVLINK_BER_… in nvml.h). 15e-255 is the driver's rate of a link without errors.
+    """
+    return max((int(code) >> 8 & 0xF) * 10.0 ** -(int(code) & 0xFF) for code in codes)
+
+
+def _errors(bus: str, error: str, id_: str) -> LinkField:
+    return LinkField(series(f"zernel.gpu.{bus}.errors", 1.0, {m.ERROR: error}), id_)
+
+
+def _packets(direction: str, id_: str) -> LinkField:
+    return LinkField(series("zernel.gpu.nvlink.packet.io", 1.0, {m.DIRECTION: direction}), id_)
+
+
+def _bit_error_rate(error: str, id_: str) -> LinkField:
+    return LinkField(series("zernel.gpu.nvlink.bit_error_rate", 1.0, {m.ERROR: error}), id_, highest_bit_error_rate)
+
+
+NVLINK_FIELDS: tuple[LinkField, ...] = (
+    # Hopper. Older boards have totals over all links, which are in `fields.py`.
+    _errors("nvlink", "replay", "NVLINK_ERROR_DL_REPLAY"),
+    _errors("nvlink", "recovery", "NVLINK_ERROR_DL_RECOVERY"),
+    _errors("nvlink", "crc", "NVLINK_ERROR_DL_CRC"),
+    # NVLink 5 (Blackwell).
+    _packets("transmit", "NVLINK_COUNT_XMIT_BYTES"),
+    _packets("receive", "NVLINK_COUNT_RCV_BYTES"),
+    _errors("nvlink", "malformed_packet", "NVLINK_COUNT_MALFORMED_PACKET_ERRORS"),
+    _errors("nvlink", "buffer_overrun", "NVLINK_COUNT_BUFFER_OVERRUN_ERRORS"),
+    _errors("nvlink", "receive", "NVLINK_COUNT_RCV_ERRORS"),
+    _errors("nvlink", "link_integrity", "NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS"),
+    _errors("nvlink", "link_recovery_failed", "NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS"),
+    _errors("nvlink", "symbol", "NVLINK_COUNT_SYMBOL_ERRORS"),
+    _errors("nvlink", "effective", "NVLINK_COUNT_EFFECTIVE_ERRORS"),
+    _bit_error_rate("symbol", "NVLINK_COUNT_SYMBOL_BER"),
+    _bit_error_rate("effective", "NVLINK_COUNT_EFFECTIVE_BER"),
+)
+"""The fields of NVLink links."""
+
+C2C_FIELDS: tuple[LinkField, ...] = (
+    _errors("c2c", "crc", "C2C_LINK_ERROR_INTR"),
+    _errors("c2c", "replay", "C2C_LINK_ERROR_REPLAY"),
+    _errors("c2c", "replay_back_to_back", "C2C_LINK_ERROR_REPLAY_B2B"),
+)
+"""The fields of the links between a GPU and a Grace CPU, since driver 570."""
+
+
+def _find_c2c_links(nvml: Nvml, device: Handle) -> Sequence[int]:
+    (count,) = nvml.nvmlDeviceGetFieldValues(device, [nvml.NVML_FI_DEV_C2C_LINK_COUNT])
+    if count.nvmlReturn != nvml.NVML_SUCCESS:
+        raise nvml.NVMLError(count.nvmlReturn)
+    return range(count.value.uiVal)
+
+
+def link_queries(enabled: frozenset[str], library: NvmlLibrary) -> Iterator[PolledQuery]:
+    """The queries to a board about its links that are needed for the `enabled` metrics."""
+    for fields, find_links in ((NVLINK_FIELDS, find_nvlinks), (C2C_FIELDS, _find_c2c_links)):
+        wanted = [one for one in fields if one.series.metric in enabled]
+        if known := [one for one in wanted if hasattr(library.nvml, f"NVML_FI_DEV_{one.id}")]:
+            yield PolledQuery("nvmlDeviceGetFieldValues", [LinkReader(known, find_links, library)])
+
+
+class LinkReader:
+    """Reads fields of all links of a board. The first call finds the links, and the fields that the board has."""
+
+    def __init__(self, fields: Sequence[LinkField], find_links: FindLinks, library: NvmlLibrary) -> None:
+        self._library = library
+        self._find_links = find_links
+        self._fields = {one: getattr(library.nvml, f"NVML_FI_DEV_{one.id}") for one in fields}
+        self._links: Sequence[int] = ()
+
+    def __call__(self, nvml: Nvml, device: Handle) -> Measurements:
+        """One measurement for each field. A field is left out while one of its links fails. Raises `NVMLError`."""
+        self._links = self._links or self._find_links(nvml, device)
+        values, failures = self._read(nvml, device)
+        failed = {field for field, code in failures if not self._library.record_error(f"NVML_FI_DEV_{field.id}", code)}
+        self._fields = {field: id_ for field, id_ in self._fields.items() if field in values or field in failed}
+        if not self._fields:
+            raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
+        return {
+            field.series: Measurement(field.combine(numbers))
+            for field, numbers in values.items()
+            if field not in failed
+        }
+
+    def _read(self, nvml: Nvml, device: Handle) -> tuple[dict[LinkField, list[float]], set[tuple[LinkField, int]]]:
+        """The values of the links that have the field, and the error codes of the others."""
+        asked = [(field, id_, link) for field, id_ in self._fields.items() for link in self._links]
+        values: defaultdict[LinkField, list[float]] = defaultdict(list)
+        failures: set[tuple[LinkField, int]] = set()
+        for start in range(0, len(asked), MAX_FIELDS):
+            part = asked[start : start + MAX_FIELDS]
+            answers = bytes(nvml.nvmlDeviceGetFieldValues(device, [(id_, link) for _, id_, link in part]))
+            for (field, _, _), (_, _, _, _, type_, code, value) in zip(part, FIELD.iter_unpack(answers), strict=True):
+                if code == nvml.NVML_SUCCESS:
+                    values[field].append(VALUES[type_].unpack_from(value)[0])
+                else:
+                    failures.add((field, code))
+        return values, failures
