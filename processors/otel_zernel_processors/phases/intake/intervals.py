@@ -21,6 +21,8 @@ _TRAINING = frozenset({"data_loading", "optimizer", "backward", "collective"})
 """Kinds that only processes that train have."""
 _ENDS = frozenset({"exit", "signal"})
 """The values of `zernel.process.end` after which the process is gone. After `exec` it runs another program."""
+_KEPT = frozenset({"collective", "sync", "data_loading", "optimizer"})
+"""Kinds whose spans are kept: for the traces, and for the numbers of collectives."""
 _WITH_MORE = frozenset({"collective", _PROCESS})
 """Kinds for which attributes other than `zernel.interval` and `thread.id` matter."""
 
@@ -37,7 +39,7 @@ class ThreadInterval(NamedTuple):
     in_flight: bool = False
     """For a collective: True if the interval lasts until the collective completed, False if it covers only the call."""
     span: Span | None = None
-    """The span itself, for the kinds that traces repeat: collectives and syncs."""
+    """The span itself, for the kinds whose attributes matter later: collectives, syncs, loads and optimizers."""
 
     @property
     def waits_for_collective(self) -> bool:
@@ -125,5 +127,5 @@ def _interval(span: Span, kind: str, thread: int, source: str) -> ThreadInterval
     start, end = span.start_time_unix_nano, span.end_time_unix_nano
     if kind not in KINDS or not 0 < start <= end:
         return None
-    kept = _copy_of(span) if kind in ("sync", "collective") else None
+    kept = _copy_of(span) if kind in _KEPT else None
     return ThreadInterval(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)
