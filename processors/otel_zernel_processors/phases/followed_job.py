@@ -10,8 +10,8 @@ from otel_zernel.component import PAUSE
 from otel_zernel_processors.phases.alignment.job_steps import JobStep, JobSteps, RankOrigin
 from otel_zernel_processors.phases.config import PhasesConfig
 from otel_zernel_processors.phases.emit.job_report import job_metrics
-from otel_zernel_processors.phases.emit.job_traces import JobTraces
 from otel_zernel_processors.phases.emit.metrics import metrics_data
+from otel_zernel_processors.phases.job_traces import JobTraces
 from otel_zernel_processors.phases.process import TrainingProcess
 from otel_zernel_processors.phases.results.ranks import JobVerdict, JobVerdictTracker
 
