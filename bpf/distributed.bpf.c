@@ -7,9 +7,29 @@
 #define LONGEST_ISSUE 500000  /* ns on the CPU between the issue of a collective and the wait for it */
 #define LEAST_WORK_WAIT 50000 /* ns: shorter waits are no events; low, since waits of many small collectives add up */
 
+/* Counts the collectives of a process. The ranks issue them in the same order, so a collective has the same number on all of
+ * them if the first was seen. That is certain if the process has started after all probes were attached. */
+static __always_inline void count_work(struct process *process)
+{
+	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
+	__u32 zero = 0;
+	__u64 *attached = bpf_map_lookup_elem(&attached_at, &zero);
+
+	if (process->works == UNCOUNTED_WORKS)
+		return;
+	if (!process->works && !(attached && leader->start_time > *attached))
+		process->works = UNCOUNTED_WORKS;
+	else
+		__sync_fetch_and_add(&process->works, 1);
+}
+
 /* c10d::Work::Work runs early in the issue of a collective. */
 static __always_inline void begin_work(struct hit *hit)
 {
+	struct process *process = process_of(hit->thread);
+
+	if (process)
+		count_work(process);
 	hit->thread->work_issued = bpf_ktime_get_ns();
 	hit->thread->work_issued_off_cpu = hit->thread->off_cpu;
 }

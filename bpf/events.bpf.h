@@ -35,8 +35,8 @@ struct event {
 	__u64 bytes; /* INTERVAL_PROCESS, INTERVAL_WORKER: the exit code, as wait(2) gives it */
 	__u64 communicator;
 	__u32 communicator_size;
-	__u32 reserved;
-	char name[NAME_LENGTH];
+	__u32 sequence; /* of a collective: its number on its communicator, from 1. Else c10d's collectives so far. 0: not known */
+	char name[NAME_LENGTH]; /* INTERVAL_COLLECTIVE: the communicator's id, as 8 bytes */
 };
 
 /* INTERVAL_OPERATORS: in the place of the name. The gap is the time before the run. */
@@ -95,8 +95,12 @@ static __always_inline struct event *new_event_of(__u32 row, struct process *pro
 static __always_inline struct event *new_event(const struct thread *thread, __u32 interval, __u64 begin, __u64 end)
 {
 	struct process *process = process_in(thread->row);
+	struct event *event;
 
-	return process ? new_event_of(thread->row, process, thread->tid, interval, begin, end) : 0;
+	event = process ? new_event_of(thread->row, process, thread->tid, interval, begin, end) : 0;
+	if (event)
+		event->sequence = works_of(process);
+	return event;
 }
 
 /* Does not wake the reader, which reads periodically: a wake-up would cost more than the record. */

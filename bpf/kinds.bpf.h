@@ -60,11 +60,13 @@ enum kind { CALL_KINDS(NAME_OF_ROW, NAME_OF_ROW, NAME_OF_ROW) KINDS };
 #define IS_GROUP_END (1u << 30) /* ncclGroupEnd; without the flag, ncclGroupStart */
 #define IS_ARRAY (1u << 31)	/* creates the communicators of all ranks at once */
 
-/* Operations that the BPF side counts without a cookie. The other operations come in cookies. */
+/* Operations that the BPF side knows by name. The other operations only come in cookies. */
 enum operation {
 	SYNC = 4,
 	COPY_HOST_TO_DEVICE = 9,
 	DATALOADER_WAIT = 16,
 	FUTEX_WAIT = 17,
+	SEND = 29,
+	RECEIVE = 30,
 	UPPER_BOUND = 8, /* added to a collective's operation when the collective is over */
 };

@@ -14,6 +14,9 @@
 struct communicator {
 	__s32 rank;
 	__u32 size;
+	__u64 id; /* the first bytes of NCCL's unique id, which all ranks share; 0 if not known */
+	__u32 is_counted; /* 1 if its creation was seen */
+	__u32 collectives; /* since its creation */
 };
 
 struct {
@@ -40,7 +43,7 @@ struct collective {
 	__u32 tid;
 	__u32 flags;
 	__u32 phase;
-	__u32 reserved;
+	__u32 sequence; /* on its communicator; 0 if not known */
 };
 
 /* Each row of the process table has PENDING elements. */
@@ -109,9 +112,25 @@ __noinline int emit_collective(struct thread *thread, struct collective *collect
 	if (communicator) {
 		event->rank = communicator->rank;
 		event->communicator_size = communicator->size;
+		__builtin_memcpy(event->name, &communicator->id, sizeof(communicator->id));
 	}
+	event->sequence = collective->sequence;
 	emit(event);
 	return 0;
+}
+
+/* The number of a collective on its communicator, the same on all ranks. Sends and receives have none: they are calls of two
+ * ranks only. */
+static __always_inline __u32 next_sequence(struct hit *hit, __u64 value)
+{
+	struct address address = address_at(hit->thread, value);
+	__u32 operation = OPERATION_OF(hit->flags);
+	struct communicator *communicator;
+
+	if (operation == SEND || operation == RECEIVE)
+		return 0;
+	communicator = bpf_map_lookup_elem(&communicators, &address);
+	return communicator && communicator->is_counted ? __sync_fetch_and_add(&communicator->collectives, 1) + 1 : 0;
 }
 
 static __always_inline struct collective *pending(const struct thread *thread, __u32 number)
@@ -142,6 +161,7 @@ static __always_inline void end_collective(struct hit *hit, struct frame *frame)
 	collective->tid = hit->thread->tid;
 	collective->flags = hit->flags;
 	collective->phase = frame->phase;
+	collective->sequence = next_sequence(hit, frame->collective.communicator);
 	if (hit->thread->group_depth) {
 		collective->state = GROUPED;
 		return;
@@ -196,10 +216,12 @@ __noinline int settle_collectives(struct thread *thread, __u64 begin, __u64 end)
 	return 0;
 }
 
-/* Remembers a communicator; with `has_event`, also emits an event. An unknown rank is -1, an unknown size is 0. */
+/* Remembers a communicator, or more about it; with `has_event`, also emits an event. An unknown rank is -1, an unknown size
+ * is 0. */
 __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank, __u32 size, int has_event)
 {
 	struct communicator communicator = { .rank = rank, .size = size };
+	struct communicator *found;
 	struct address address;
 	struct event *event;
 	__u64 now;
@@ -207,8 +229,13 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
 	if (!thread || !value)
 		return 0;
 	address = address_at(thread, value);
-	if (bpf_map_update_elem(&communicators, &address, &communicator, BPF_ANY))
+	found = bpf_map_lookup_elem(&communicators, &address);
+	if (found) {
+		found->rank = rank;
+		found->size = size;
+	} else if (bpf_map_update_elem(&communicators, &address, &communicator, BPF_ANY)) {
 		lose(NO_COMMUNICATOR);
+	}
 	now = bpf_ktime_get_ns();
 	event = has_event ? new_event(thread, INTERVAL_COMMUNICATOR, now, now) : 0;
 	if (!event)
@@ -220,13 +247,41 @@ __noinline int note_communicator(struct thread *thread, __u64 value, __s32 rank,
 	return 0;
 }
 
-/* Arguments: the place for the resulting communicator, the number of ranks, the rank. ncclCommSplit has only the first: NCCL
+/* Starts the count of a communicator's collectives. An earlier communicator may have had the same address. */
+static __always_inline void begin_counting(struct thread *thread, __u64 value, __u64 id)
+{
+	struct address address = address_at(thread, value);
+	struct communicator *found = bpf_map_lookup_elem(&communicators, &address);
+
+	if (!found)
+		return;
+	found->id = id;
+	found->collectives = 0;
+	found->is_counted = 1;
+}
+
+/* The first 8 bytes of the unique id: on x86-64 the argument itself, which lies on the stack; else it is passed by reference. */
+static __always_inline __u64 unique_id(__u64 argument)
+{
+#ifdef __TARGET_ARCH_arm64
+	__u64 value = 0;
+
+	if (argument)
+		bpf_probe_read_user(&value, sizeof(value), (void *)argument);
+	return value;
+#else
+	return argument;
+#endif
+}
+
+/* Arguments: the place for the resulting communicator, the number of ranks, the rank, the unique id. ncclCommSplit has only the first: NCCL
  * computes the others. ncclCommInitAll (IS_ARRAY) has the first two: it creates one communicator for each device. */
 static __always_inline void begin_communicator(struct hit *hit, struct frame *frame)
 {
 	frame->communicator.result_at = needed_argument(hit, 0);
 	frame->communicator.size = needed_argument(hit, 1);
 	frame->communicator.rank = frame->communicator.size ? needed_argument(hit, 2) : -1;
+	frame->communicator.id = unique_id(needed_argument(hit, 3));
 }
 
 static __always_inline __u64 communicator_at(__u64 place)
@@ -245,11 +300,18 @@ static __always_inline void end_communicator(struct hit *hit, struct frame *fram
 	if (has_failed(hit))
 		return;
 	if (!(hit->flags & IS_ARRAY)) {
-		note_communicator(hit->thread, communicator_at(result_at), frame->communicator.rank, size, 1);
+		__u64 value = communicator_at(result_at);
+
+		note_communicator(hit->thread, value, frame->communicator.rank, size, 1);
+		begin_counting(hit->thread, value, frame->communicator.id);
 		return;
 	}
-	for (__u32 rank = 0; rank < DEVICES && rank < size; rank++) /* no events: the process is not one rank, but all of them */
-		note_communicator(hit->thread, communicator_at(result_at + 8 * rank), rank, size, 0);
+	for (__u32 rank = 0; rank < DEVICES && rank < size; rank++) { /* no events: the process is not one rank, but all of them */
+		__u64 value = communicator_at(result_at + 8 * rank);
+
+		note_communicator(hit->thread, value, rank, size, 0);
+		begin_counting(hit->thread, value, 0);
+	}
 }
 
 /* ncclCommCount and ncclCommUserRank. Arguments: the communicator, and the place for the result. */

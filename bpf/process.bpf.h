@@ -45,6 +45,8 @@ struct process {
 	__u64 worker_bytes_read;
 	__u32 trains; /* 1 once it has used CUDA or NCCL, computed gradients, or opened a scope of a DataLoader or optimizer */
 	__u32 backward_thread; /* that began the latest backward pass; 0 if it is over */
+	__u32 works; /* of c10d so far; see distributed.bpf.c */
+	__u32 reserved;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
 };
@@ -100,6 +102,7 @@ struct frame {
 			__u64 result_at;
 			__u32 size;
 			__s32 rank;
+			__u64 id;
 		} communicator;
 	};
 	__u32 flags;
@@ -253,6 +256,7 @@ static __always_inline int claim_row(__u32 tgid, __u32 pid, __u32 *row)
 	process->reducer_since = 0;
 	process->backward_thread = 0;
 	process->trains = 0;
+	process->works = 0;
 	bpf_get_current_comm(process->name, sizeof(process->name));
 	process->generation++;
 	process->state = LIVE;
@@ -367,6 +371,14 @@ static __always_inline struct process *process_of(struct thread *thread)
 		process = process_in(thread->row);
 	}
 	return process && process->state == LIVE ? process : 0;
+}
+
+#define UNCOUNTED_WORKS 0xffffffffU
+
+/* The number of collectives that the process has issued; 0 if not known. See distributed.bpf.c. */
+static __always_inline __u32 works_of(const struct process *process)
+{
+	return process->works == UNCOUNTED_WORKS ? 0 : process->works;
 }
 
 /* The cost of probes is estimated from these hits, so every hit counts, also of calls that are not counted. */

@@ -60,11 +60,12 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_processors.phases": [
         {
-            *("__init__", "processor", "host", "jobs", "job_log", "process"),
+            *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "process"),
             *("ended_processes", "process_registry", "report_schedule"),
         },
         {"emit"},
         {"results"},
+        {"alignment"},
         {"signals", "scopes"},
         {"intake"},
         {"config"},

@@ -34,9 +34,10 @@ class TracesConfig(ComponentConfig):
     """The choice of the steps that become traces."""
 
     sample: Annotated[int, Field(ge=0)] = 100
-    """Every Nth step; 0 for none."""
+    """Every Nth step of a process. Of a job with several ranks: one step in N, the same ones on all ranks. 0 for
+    none."""
     slowest: Annotated[int, Field(ge=0)] = 1
-    """Number of slowest steps per interval and process, in addition."""
+    """Number of slowest steps per interval and process or job, in addition."""
     slow_step: Duration = 0.0
     """All steps longer than this (s), in addition; 0 for none."""
     long_sync: Duration = 0.001
@@ -44,7 +45,7 @@ class TracesConfig(ComponentConfig):
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Maximum number of steps per interval and process; more are dropped and counted."""
     max_spans: Annotated[int, Field(ge=1)] = 1000
-    """Maximum number of spans per trace; more are dropped and counted."""
+    """Maximum number of spans per step of a process; more are dropped and counted."""
 
 
 class VerdictConfig(ComponentConfig):

@@ -10,14 +10,10 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.otlp.points import Attributes, key_values
 from otel_zernel_processors.phases.config import PhasesConfig
-from otel_zernel_processors.phases.emit.job_report import job_metrics
-from otel_zernel_processors.phases.emit.metrics import metrics_data
 from otel_zernel_processors.phases.emit.services import is_named
+from otel_zernel_processors.phases.followed_job import FollowedJob, Ranks
 from otel_zernel_processors.phases.job_log import JobLog
 from otel_zernel_processors.phases.process import TrainingProcess
-from otel_zernel_processors.phases.results.ranks import JobVerdictTracker
-
-Ranks = Mapping[int, TrainingProcess]
 
 
 class Job(NamedTuple):
@@ -29,25 +25,33 @@ class Job(NamedTuple):
 
 
 class Jobs:
-    """Groups processes by job, compares the ranks of each job, and logs verdicts."""
+    """Groups processes by job, compares the ranks of each job, joins their steps, and logs verdicts."""
 
     def __init__(self, config: PhasesConfig, context: Context) -> None:
         self._config = config
-        self._trackers: dict[Job, JobVerdictTracker] = {}
+        self._followed: dict[Job, FollowedJob] = {}
         self._log = JobLog(context.logger)
 
     def report(self, processes: Iterable[TrainingProcess], host: str, now: int) -> Iterator[Batch]:
-        """The verdicts at `now` (ns) on the jobs whose last host this is: their other hosts have already reported."""
+        """The verdicts and traces at `now` (ns) of the jobs whose last host this is: their other hosts have already
+        reported. Also the traces of the host's processes that are no rank of a job."""
         processes = list(processes)
         jobs = self._jobs_of(processes)
-        self._trackers = {job: tracker for job, tracker in self._trackers.items() if job in jobs}
-        self._log.update({job.value: ranks for job, ranks in jobs.items()}, _single(processes, jobs))
-        self._log.log_processes(process for process in _single(processes, jobs) if process.identity.host == host)
+        yield from self._end(job for job in list(self._followed) if job not in jobs)
+        single = _single(processes, jobs)
+        self._log.update({job.value: ranks for job, ranks in jobs.items()}, single)
+        here = [process for process in single if process.identity.host == host]
+        self._log.log_processes(here)
+        for process in here:
+            yield from process.own_traces()
         for job, ranks in sorted(jobs.items()):
             if max(process.identity.host for process in ranks.values()) == host:
                 self._log.log_ranks(job.value, ranks)
-                if len(ranks) > 1:
-                    yield self._report_job(job, ranks, now)
+                yield from self._report_job(job, ranks, now)
+
+    def end(self) -> Iterator[Batch]:
+        """The traces of the steps that still wait for a rank."""
+        yield from self._end(list(self._followed))
 
     def _jobs_of(self, processes: Iterable[TrainingProcess]) -> dict[Job, Ranks]:
         """The ranks of each job.
@@ -67,12 +71,18 @@ class Jobs:
         given = (Job(key, str(named[key])) for key in self._config.job_by if _names(key, named.get(key)))
         return next(given, Job(_UNNAMED, str(_world_size(process))))
 
-    def _report_job(self, job: Job, ranks: Ranks, now: int) -> Batch:
-        tracker = self._trackers.setdefault(job, JobVerdictTracker(self._config.verdict))
-        if tracker.update({rank: process.window for rank, process in ranks.items()}):
-            self._log.log_comparison(job.value, tracker.verdict)
-        resource = Resource(attributes=key_values(_resource(job, ranks)))
-        return Batch(metrics=metrics_data(resource, job_metrics(tracker.verdict, now)))
+    def _report_job(self, job: Job, ranks: Ranks, now: int) -> Iterator[Batch]:
+        followed = self._followed.setdefault(job, FollowedJob(f"{job.key}={job.value}", self._config))
+        first = next(iter(ranks.values()))
+        yield from followed.advance(ranks, _world_size(first), Resource(attributes=key_values(_resource(job, ranks))))
+        if len(ranks) > 1:
+            if followed.compare(ranks):
+                self._log.log_comparison(job.value, followed.verdict)
+            yield followed.report(min(process.first_seen for process in ranks.values()), now)
+
+    def _end(self, jobs: Iterable[Job]) -> Iterator[Batch]:
+        for job in jobs:
+            yield from self._followed.pop(job).end()
 
 
 _UNNAMED = "zernel.world_size"

@@ -1,21 +1,25 @@
 """One followed process: its timeline, its totals and its verdict."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
+from otel_zernel_processors.phases.alignment.job_steps import seed_of
+from otel_zernel_processors.phases.alignment.rank_step import RankStep, RankSteps
+from otel_zernel_processors.phases.alignment.sequences import first_number
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.metrics import Labels, metrics_data
 from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
-from otel_zernel_processors.phases.emit.traces import TraceSampler, trace_batches
+from otel_zernel_processors.phases.emit.traces import TraceCandidate, TraceSampler, chosen_alone, trace_batches
 from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING_MARKS, NVML, InputPoint, Scalars, scalars
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.intake.losses import LossPeriod
@@ -69,6 +73,10 @@ class TrainingProcess:
         self._timeline = Timeline(ns(config.bridge), config.max_spans, context.drop)
         self._signals = SignalReader(config.signals)
         self._durations = StepDurations()
+        self._rank_steps: dict[int, RankSteps] = {}
+        """By thread. The first thread that trains is the rank."""
+        self._new_steps: list[RankStep] = []
+        self._traced: list[TraceCandidate] = []
         self._sampler = TraceSampler(config.traces, identity.seed, context.drop) if config.traces else None
         self._verdict = VerdictTracker(config.verdict)
         self._missing_marks: frozenset[str] = frozenset()
@@ -80,6 +88,12 @@ class TrainingProcess:
     def is_ml(self) -> bool:
         """Whether it uses PyTorch, CUDA or NCCL."""
         return self._timeline.has_scopes or self._signals.is_ml
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in a job of several ranks; None if it trains alone, or if its rank is unknown."""
+        rank, size = self.attributes.get("zernel.rank"), self.attributes.get("zernel.world_size", 1)
+        return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
 
     @property
     def verdict(self) -> Verdict:
@@ -160,9 +174,10 @@ class TrainingProcess:
         self._history.forget(before)
 
     def report(self, now: int) -> Iterator[Batch]:
-        """Ends an interval at `now` (ns): staleness points, metrics, and the traces of the chosen steps."""
+        """Ends an interval at `now` (ns): staleness points and metrics. `traces` has the traces of the interval."""
         self.window = self.totals.close_interval()
         self.has_new_verdict = self._verdict.update(self.window, self._missing_marks)
+        self._traced = self._sampler.pop_chosen() if self._sampler else []
         report = self._report()
         self._durations, self._reported = StepDurations(), now
         metrics = report.metrics(now)
@@ -170,14 +185,51 @@ class TrainingProcess:
         if ends.point_count:
             yield ends
         yield Batch(metrics=metrics_data(self.resource, metrics))
+
+    def pop_steps(self) -> tuple[list[RankStep], list[TraceCandidate]]:
+        """Its steps as a rank since the last call, and those of the last report that may become traces."""
+        popped = self._new_steps, self._traced
+        self._new_steps, self._traced = [], []
+        return popped
+
+    def align(self, offset: int | None) -> None:
+        """Sets the number of a meeting of its job minus that of its own; None if it is not aligned by time."""
         if self._sampler:
-            traces = (self._sampler.trace_of(candidate, report.labels) for candidate in report.traced)
-            yield from trace_batches(traces, self.resource)
+            self._sampler.offset = offset
+
+    def own_traces(self) -> Iterator[Batch]:
+        """The traces of the last report's interval if no other rank is known."""
+        _, candidates = self.pop_steps()
+        if self._config.traces:
+            yield from self.traces({}, chosen_alone(candidates, self._config.traces))
+
+    def traces(
+        self,
+        labels: Labels,
+        chosen: Iterable[TraceCandidate],
+        links: Mapping[str, Sequence[TraceCandidate]] = MappingProxyType({}),
+    ) -> Iterator[Batch]:
+        """The spans of these steps. `labels` are attributes of the steps' spans; `links` are by the step's seed."""
+        sampler, common = self._sampler, {**self._labels, **labels}
+        if sampler:
+            spans = (sampler.trace_of(one, common, links.get(one.seed, ())) for one in chosen)
+            yield from trace_batches(spans, self.resource)
+
+    @property
+    def _labels(self) -> Labels:
+        return {"process.pid": self.identity.pid}
+
+    @property
+    def _exemplars(self) -> list[TraceCandidate]:
+        """The steps whose traces are certain. A job chooses the slowest steps of its ranks only later."""
+        if self.rank is None:
+            return self._traced
+        firsts = [(one, first_number(one.closed)) for one in self._traced if one.is_sampled]
+        return [one.of_rank(self.rank, seed_of(first, "")) for one, first in firsts if first and first.communicator]
 
     def _report(self) -> ProcessReport:
-        labels: Labels = {"process.pid": self.identity.pid}
         return ProcessReport(
-            labels=labels,
+            labels=self._labels,
             first_seen=self.first_seen,
             interval_start=self._reported or self.first_seen,
             totals=self.totals,
@@ -185,7 +237,7 @@ class TrainingProcess:
             gpu_usage=self._gpu_usage,
             doubtful_ns=self._timeline.doubtful_ns,
             durations=self._durations,
-            traced=self._sampler.pop_chosen() if self._sampler else [],
+            traced=self._exemplars,
             verdict=self._verdict.verdict.name,
         )
 
@@ -201,5 +253,15 @@ class TrainingProcess:
                 yield
             self._durations.add(closed.step.kind, closed.step.end - closed.step.start)
             self._history.add(closed.attribution.segments)
-            if self._sampler:
-                self._sampler.add(closed)
+            self._add_step(closed)
+
+    def _add_step(self, closed: ClosedStep) -> None:
+        thread = closed.step.thread
+        step = self._rank_steps.setdefault(thread, RankSteps()).next(closed)
+        is_rank = self.rank is not None and thread == next(iter(self._rank_steps))
+        if self._sampler:
+            self._sampler.add(closed, step, is_rank=is_rank)
+        if is_rank and len(self._new_steps) < self._config.max_spans:
+            self._new_steps.append(step)
+        elif is_rank:
+            self._context.drop(1, "max_steps")

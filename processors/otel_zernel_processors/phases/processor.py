@@ -81,9 +81,12 @@ class PhasesProcessor(Processor):
     def flush(self) -> Iterator[Batch]:
         """Closes all steps and makes the last reports."""
         yield from self._advance(lambda host: host.clock.now - self._lateness)
-        for host in sorted(self._hosts.values(), key=lambda host: host.name):
+        hosts = sorted(self._hosts.values(), key=lambda host: host.name)
+        for host in hosts:
             yield from host.end()
+        for host in hosts:
             yield from self._jobs.report(self._reported(), host.name, host.clock.now)
+        yield from self._jobs.end()
         self._hosts, self._here = {}, None
 
     def _read(self, spans: TracesData) -> Generator[Batch, None, OtherSpans | None]:

@@ -8,12 +8,16 @@ import otel_zernel_processors.phases
 from otel_zernel.batch import Batch, points
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
+from tests.processors.phases.processing import run
+from tests.processors.phases.synchronous import Job
 from tests.processors.phases.training import Loop, attributes_of, batch_of, gauge_batch, resource_of
 
 README = Path(otel_zernel_processors.phases.__file__).with_name("README.md")
 ROW = re.compile(r"^\| `(zernel\.[a-z_.]+)` \| ([^|]+) \|([^|]*)\|[^|]+\|$", re.MULTILINE)
 STATES = {"total", "ml"}
 """Values in the tables that are not names of attributes."""
+OF_GROUPS = ("zernel.job.", "zernel.scheduler.", "zernel.step.critical_path.")
+"""The beginnings of the names of metrics of jobs and hosts."""
 OF_ALL = {"process.pid", "zernel.phase.source"}
 
 
@@ -27,6 +31,9 @@ def emitted() -> Iterator[tuple[str, str, set[str]]]:
         for name in ("hw.energy", "hw.gpu.utilization"):
             made += processor.process(gauge_batch(name, [(0, 0.2), (2000, 0.4)], zernel_gpu_index=rank))
     for batch in [*made, *processor.flush()]:
+        yield from described(batch)
+    job = Job(size=2).train(20)
+    for batch in run(*(job.batch(rank) for rank in range(2))):
         yield from described(batch)
 
 
@@ -47,6 +54,6 @@ def test_every_metric_is_in_the_tables_with_its_unit_and_attributes() -> None:
     for name, unit, attributes in seen:
         kind, further = rows[name]
         assert kind.endswith(f", {unit}") or (not unit and "," not in kind), name
-        of_process = set() if name.startswith(("zernel.job.", "zernel.scheduler.")) else OF_ALL
+        of_process = set() if name.startswith(OF_GROUPS) else OF_ALL
         assert attributes - of_process == further - STATES, name
         assert of_process <= attributes

@@ -4,7 +4,7 @@ import hashlib
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
@@ -12,6 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
 from otel_zernel.otlp.points import Attributes, key_values
+from otel_zernel_processors.phases.alignment.rank_step import RankStep
 from otel_zernel_processors.phases.config import TracesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
@@ -21,22 +22,30 @@ from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _PIECE = 256
 """Spans of one batch of traces, at least: they take about 2 ms to build."""
+_SPARE = 8
+"""Times `slowest`: steps that a rank holds until its job has chosen the slowest ones that all ranks hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceCandidate:
-    """A step that may become a trace."""
+    """A step that may become a trace, or a part of the trace of its job's step."""
 
     number: int
     """The number of the step in its process, from 1."""
     closed: ClosedStep
     seed: str
-    """The text of process and step whose hashes are the ids."""
+    """The text whose hash is the id of the step's span: process and step, or the job's step and the rank."""
+    is_sampled: bool = True
+    """Whether its number selects it. Else its duration does."""
+    trace_seed: str = ""
+    """The text whose hash is the id of the trace; empty for a trace of its own, which has the step's seed."""
+    parent: bytes = b""
+    """The id of the span of the job's step; empty for a trace of its own."""
 
     @property
     def trace_id(self) -> bytes:
         """16 bytes."""
-        return identifier(self.seed, 16)
+        return identifier(self.trace_seed or self.seed, 16)
 
     @property
     def span_id(self) -> bytes:
@@ -47,6 +56,24 @@ class TraceCandidate:
     def duration_ns(self) -> int:
         """The duration of the step."""
         return self.closed.step.end - self.closed.step.start
+
+    def of_rank(self, rank: int, trace_seed: str) -> "TraceCandidate":
+        """The same step as a part of the trace of its job's step."""
+        seed = f"{trace_seed} rank {rank}"
+        return replace(self, seed=seed, trace_seed=trace_seed, parent=root_span_id(trace_seed))
+
+
+def chosen_alone(candidates: Iterable[TraceCandidate], config: TracesConfig) -> list[TraceCandidate]:
+    """The candidates that become traces of their own: a rank holds more of the slowest steps than its job chooses."""
+    some = list(candidates)
+    slow = [one for one in some if not one.is_sampled and not 0 < ns(config.slow_step) < one.duration_ns]
+    spare = sorted(slow, key=lambda one: -one.duration_ns)[config.slowest :]
+    return [one for one in some if one not in spare]
+
+
+def root_span_id(trace_seed: str) -> bytes:
+    """The id (8 bytes) of the span of a job's step."""
+    return identifier(f"{trace_seed} job", 8)
 
 
 class TraceSampler:
@@ -61,24 +88,30 @@ class TraceSampler:
         self._drop = drop
         self._slow_ns = ns(config.slow_step)
         self._seed = seed
-        self._number = 0
         self._chosen: list[TraceCandidate] = []
         self._slowest: list[tuple[int, int, TraceCandidate]] = []
+        self.offset: int | None = None
+        """For a rank whose steps are aligned by time: the number of a meeting of its job minus that of its own. Else
+        None."""
 
-    def add(self, closed: ClosedStep) -> None:
-        """Considers the next step. A chosen step beyond `max_steps` is dropped and counted."""
-        self._number += 1
-        lasted = closed.step.end - closed.step.start
-        sampled = self._config.sample and self._number % self._config.sample == 0
+    def add(self, closed: ClosedStep, step: RankStep, *, is_rank: bool) -> None:
+        """Considers the next step. A chosen step beyond `max_steps` is dropped and counted.
+
+        `is_rank`: whether the process is one of several ranks. Then numbers that the ranks share choose the steps.
+        """
+        lasted = step.duration_ns
+        sampled = self._is_sampled(step) if is_rank else _every(step.number, self._config.sample)
+        most = self._config.slowest * (_SPARE if is_rank else 1)
+        candidate = TraceCandidate(step.number, closed, f"{self._seed} {step.start} {step.number}", sampled)
         if sampled or (self._slow_ns and lasted > self._slow_ns):
             if len(self._chosen) >= self._config.max_steps:
                 self._drop(1, "max_steps")
             else:
-                self._chosen.append(self._candidate(closed))
-        elif len(self._slowest) < self._config.slowest:
-            heapq.heappush(self._slowest, (lasted, -self._number, self._candidate(closed)))
+                self._chosen.append(candidate)
+        elif len(self._slowest) < most:
+            heapq.heappush(self._slowest, (lasted, -step.number, candidate))
         elif self._slowest and lasted > self._slowest[0][0]:
-            heapq.heapreplace(self._slowest, (lasted, -self._number, self._candidate(closed)))
+            heapq.heapreplace(self._slowest, (lasted, -step.number, candidate))
 
     def pop_chosen(self) -> list[TraceCandidate]:
         """The steps chosen since the last call, in order."""
@@ -86,21 +119,34 @@ class TraceSampler:
         self._chosen, self._slowest = [], []
         return sorted(chosen, key=lambda candidate: candidate.number)
 
-    def _candidate(self, closed: ClosedStep) -> TraceCandidate:
-        return TraceCandidate(self._number, closed, f"{self._seed} {closed.step.start} {self._number}")
+    def _is_sampled(self, step: RankStep) -> bool:
+        """Whether a number that all ranks share selects the step.
 
-    def trace_of(self, candidate: TraceCandidate, common: Attributes) -> Iterator[Span]:
-        """The spans of a step's trace; the span of the step is the first. `common` are attributes of that span. Spans
-        beyond `max_spans` are dropped and counted."""
+        Numbers of collectives advance by several in each step, so every Nth number could be in none of them, or in all.
+        Their hashes select one step in N.
+        """
+        if step.collective and self.offset is None:
+            number = int.from_bytes(identifier(f"sample {step.collective.sequence}", 8), "big")
+        else:
+            number = step.meeting + (self.offset or 0) if step.meeting else step.number
+        return _every(number, self._config.sample)
+
+    def trace_of(
+        self, candidate: TraceCandidate, common: Attributes, links: Sequence[TraceCandidate] = ()
+    ) -> Iterator[Span]:
+        """The spans of a step; the span of the step itself is the first. `common` are attributes of that span, `links`
+        the steps that it links to. Spans beyond `max_spans` are dropped and counted."""
         step, room = candidate.closed.step, self._config.max_spans - 1
         root = Span(
             trace_id=candidate.trace_id,
             span_id=candidate.span_id,
+            parent_span_id=candidate.parent,
             name="step",
             kind=Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=step.start,
             end_time_unix_nano=step.end,
             attributes=key_values({**common, **_attributes(candidate)}),
+            links=[Span.Link(trace_id=link.trace_id, span_id=link.span_id) for link in links],
         )
         yield root
         segments = candidate.closed.attribution.segments
@@ -127,6 +173,10 @@ def trace_batches(traces: Iterable[Iterator[Span]], resource: Resource) -> Itera
             spans = []
     if spans:
         yield Batch(spans=traces_data(resource, spans))
+
+
+def _every(number: int, sample: int) -> bool:
+    return sample > 0 and number % sample == 0
 
 
 def identifier(seed: str, size: int) -> bytes:

@@ -33,6 +33,8 @@ _OPERATORS = "operators"
 """The value of `zernel.interval` for a run of operators."""
 _EDGES = 64
 """Edges of parts in one run; more are ignored."""
+_KEPT = frozenset({"collective", "sync", "data_loading", "optimizer"})
+"""Kinds whose spans are kept: for the traces, and for the numbers of collectives."""
 _WITH_MORE = frozenset({"collective", _PROCESS, _OPERATORS})
 """Kinds for which attributes other than `zernel.interval` and `thread.id` matter."""
 
@@ -82,7 +84,7 @@ class ThreadInterval(NamedTuple):
     in_flight: bool = False
     """For a collective: True if the interval lasts until the collective completed, False if it covers only the call."""
     span: Span | None = None
-    """The span itself, for the kinds that traces repeat: collectives and syncs."""
+    """The span itself, for the kinds whose attributes matter later: collectives, syncs, loads and optimizers."""
     operators: Operators | None = None
     """For a run of operators: its attributes."""
 
@@ -176,7 +178,7 @@ def _interval(span: Span, kind: str, thread: int, source: str) -> ThreadInterval
         return _run(span, start, end, thread)
     if kind not in KINDS:
         return None
-    kept = _copy_of(span) if kind in ("sync", "collective") else None
+    kept = _copy_of(span) if kind in _KEPT else None
     return ThreadInterval(end, start, thread, kind, span.name, kind == "collective" and source != "host_enqueue", kept)
 
 

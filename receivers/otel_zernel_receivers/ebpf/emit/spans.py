@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_resource, key_values
+from otel_zernel.otlp.points import LARGEST_INTEGER, delimited, encode_attributes, encode_resource, key_values
 from otel_zernel_receivers.ebpf.emit.ends import signal_name
 from otel_zernel_receivers.ebpf.emit.operators import Attributes, attributes_of_run, parts_of_runs
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import OUT_OF_MEMORY, Ending, Interval
@@ -45,6 +45,13 @@ def monotonic_to_unix_ns() -> int:
     now = time.time_ns()
     return now - (before + time.monotonic_ns()) // 2
 
+
+_NUMBERS: dict[int, str] = {
+    Interval.COLLECTIVE: "zernel.collective.sequence",
+    Interval.DATA_LOADING: "zernel.collective.issued",
+    Interval.OPTIMIZER: "zernel.collective.issued",
+}
+"""The intervals whose spans have a number of a collective, and its attribute."""
 
 _LIVES = (Interval.PROCESS, Interval.WORKER)
 
@@ -93,7 +100,8 @@ class SpanEncoder:
         processes = starmap(WatchedProcess, events[["row", "generation", "pid"]].tolist())
         kinds = map(EventFields._make, events[list(EventFields._fields)].tolist())
         self._forget_ended()
-        for process, fields, begin, end in zip(processes, kinds, begins, ends, strict=True):
+        sequences = events["sequence"].tolist()
+        for process, fields, begin, end, sequence in zip(processes, kinds, begins, ends, sequences, strict=True):
             if fields.interval == Interval.COMMUNICATOR:
                 self.identities.set_rank(process, fields.rank, fields.communicator_size)
             elif self.identities.is_selected(process) and not _is_usual(fields):
@@ -101,6 +109,7 @@ class SpanEncoder:
                     common = self._encode_run(fields, edges.get((fields.tid, begin - self.offset_ns)))
                 else:
                     common = _encode_common(self._bounded(process, fields))
+                common += _encode_number(fields.interval, sequence)
                 key = process.pid, begin // _WINDOW_NS
                 if key not in traces:
                     traces[key] = _trace_id(*self.identities.origin(process), key[1])
@@ -150,6 +159,12 @@ def _encode_span(trace_id: bytes, common: bytes, begin_ns: int, end_ns: int) -> 
     return delimited(2, head + common)
 
 
+def _encode_number(interval: int, sequence: int) -> bytes:
+    """The number of a collective. It differs from span to span."""
+    name = _NUMBERS.get(interval) if sequence else None
+    return encode_attributes({name: sequence}, 9) if name else b""
+
+
 def _attributes(fields: EventFields) -> Attributes:
     """The attributes that every span has."""
     return {
@@ -189,11 +204,18 @@ def _collective(fields: EventFields) -> dict[str, str | int]:
         "zernel.nccl.bytes": min(fields.bytes, LARGEST_INTEGER),
         "zernel.nccl.communicator": f"{fields.communicator:#x}",
     }
+    if fields.name:
+        attributes["zernel.collective.communicator"] = _communicator_id(fields.name)
     if fields.rank >= 0:
         attributes["zernel.rank"] = fields.rank
     if fields.communicator_size:
         attributes["zernel.world_size"] = fields.communicator_size
     return attributes
+
+
+def _communicator_id(unique_id: bytes) -> str:
+    """A hash of the first 8 bytes of NCCL's unique id. The id itself admits a process to the communicator."""
+    return blake2b(unique_id.ljust(8, b"\0"), digest_size=8).hexdigest()
 
 
 def _ending(fields: EventFields) -> dict[str, str | int]:

@@ -111,6 +111,8 @@ PROCESS = np.dtype(
         ("worker_bytes_read", "<u8"),
         ("trains", "<u4"),
         ("backward_thread", "<u4"),
+        ("works", "<u4"),
+        ("reserved", "<u4"),
         ("name", "S16"),
         ("slots", "<u4", (OPERATIONS * PHASES,)),
     ]
@@ -154,7 +156,7 @@ EVENT = np.dtype(
         ("bytes", "<u8"),
         ("communicator", "<u8"),
         ("communicator_size", "<u4"),
-        ("reserved", "<u4"),
+        ("sequence", "<u4"),
         ("name", "S64"),
     ]
 )

@@ -250,12 +250,13 @@ def _collective(function: str, operation: Operation, count: int, communicator: i
 
 
 def _communicator(function: str, *arguments: int, flags: Flag = _NCCL) -> Probe:
-    """Arguments: the place for the resulting communicator; then, if the function has them, number of ranks and rank."""
+    """Arguments: the place for the resulting communicator; then, if the function has them, number of ranks, rank and
+    unique id."""
     return Probe(function, Operation.UNCOUNTED, flags, CallKind.COMMUNICATOR, arguments)
 
 
 # The id of 128 bytes before the rank is passed on the stack on x86-64, so it takes no register; on arm64 by reference.
-_RANK = 3 if platform.machine() == "x86_64" else 4
+_RANK, _UNIQUE_ID = (3, 7) if platform.machine() == "x86_64" else (4, 3)
 
 NCCL = (
     _collective("ncclAllReduce", Operation.ALL_REDUCE, 3, 6),
@@ -267,8 +268,8 @@ NCCL = (
     _collective("ncclRecv", Operation.RECEIVE, 2, 5),
     Probe("ncclGroupStart", Operation.UNCOUNTED, _NCCL, CallKind.GROUP),
     Probe("ncclGroupEnd", Operation.UNCOUNTED, _NCCL | Flag.GROUP_END, CallKind.GROUP),
-    _communicator("ncclCommInitRank", 1, 2, _RANK),
-    _communicator("ncclCommInitRankConfig", 1, 2, _RANK),
+    _communicator("ncclCommInitRank", 1, 2, _RANK, _UNIQUE_ID),
+    _communicator("ncclCommInitRankConfig", 1, 2, _RANK, _UNIQUE_ID),
     _communicator("ncclCommInitRankScalable", 1, 2, 3),
     _communicator("ncclCommInitAll", 1, 2, flags=_NCCL | Flag.ARRAY),
     _communicator("ncclCommSplit", 4),

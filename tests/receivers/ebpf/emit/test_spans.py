@@ -9,6 +9,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import Attributes
 from otel_zernel_receivers.ebpf.emit.spans import SpanEncoder
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import EVENT, Interval
+from otel_zernel_receivers.ebpf.probes.calls import Operation
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from tests.receivers.ebpf.watching import attributes_of
 
@@ -79,3 +80,38 @@ def test_spans_of_a_process_in_one_minute_share_a_trace() -> None:
     assert of_first == later
     assert len({of_first, next_minute, other}) == 3
     assert of_first == spans_in(encoder().batch(scopes("a")))[0][2], "also after a restart"
+
+
+def collectives(*sequences: int, unique_id: bytes = b"") -> np.ndarray:
+    """The events of collectives with these numbers."""
+    events = np.zeros(len(sequences), EVENT)
+    events["interval"], events["operation"], events["rank"] = Interval.COLLECTIVE, Operation.ALL_REDUCE, 2
+    events["sequence"], events["name"], events["communicator_size"] = sequences, unique_id, 4
+    return events
+
+
+def attributes_in(batch: Batch) -> list[dict[str, object]]:
+    return [attributes_of(span) for resource in batch.spans.resource_spans for span in resource.scope_spans[0].spans]
+
+
+def test_a_collective_has_its_number_and_the_name_of_its_communicator() -> None:
+    unique_id = b"\x01\x02\x03\x04\x05\x06\x07\x00"
+    one, other = attributes_in(encoder().batch(collectives(1, 4_000_000_000, unique_id=unique_id)))
+    assert one["zernel_collective_sequence"] == 1
+    assert other["zernel_collective_sequence"] == 4_000_000_000
+    assert one["zernel_collective_communicator"] == other["zernel_collective_communicator"]
+    assert len(str(one["zernel_collective_communicator"])) == 16
+    assert unique_id.hex() not in str(one), "the id itself admits processes to the communicator"
+
+
+def test_communicators_with_different_ids_have_different_names() -> None:
+    names = {
+        str(attributes_in(encoder().batch(collectives(1, unique_id=one)))[0]["zernel_collective_communicator"])
+        for one in (b"\x01", b"\x01\x00\x01", b"\x02")
+    }
+    assert len(names) == 3
+
+
+def test_a_collective_of_a_communicator_whose_creation_was_not_seen_has_no_number() -> None:
+    (attributes,) = attributes_in(encoder().batch(collectives(0)))
+    assert not {"zernel_collective_sequence", "zernel_collective_communicator"} & set(attributes)

@@ -212,3 +212,48 @@ def test_launches_of_nccl_s_own_runtime_are_counted_at_the_driver(watch: Watch, 
     batch, program = watched(watch, standin, f"{INIT}; ncclAllReduce comm=1 count=10 type=7 times=5")
     latency = "zernel.cuda.launch.latency"
     assert calls(batch, latency, process_pid=program.pid, zernel_cuda_api="driver") == 5
+
+
+def sequences(batch: Batch, pid: int) -> list[object]:
+    """The numbers of all enqueued collectives, in order."""
+    attributes = map(attributes_of, spans_of(batch, pid))
+    enqueued = [one for one in attributes if one.get("zernel_timing_source") == "host_enqueue"]
+    return [one.get("zernel_collective_sequence") for one in enqueued]
+
+
+def test_collectives_are_counted_from_the_creation_of_their_communicator(watch: Watch, standin: Standin) -> None:
+    calls = (
+        "ncclAllReduce comm=1 count=10 type=7; ncclAllReduce comm=2 count=10 type=7; ncclSend comm=1 count=10 type=7"
+    )
+    script = f"{INIT}; ncclCommInitRank comm=2 ranks=2 rank=1; {calls}; {calls}; ncclCommCount comm=1; {calls}"
+    batch, program = watched(watch, standin, script)
+    assert sequences(batch, program.pid) == [1, 1, None, 2, 2, None, 3, 3, None]
+
+
+def test_a_communicator_at_the_address_of_an_earlier_one_counts_anew(watch: Watch, standin: Standin) -> None:
+    call = "ncclAllReduce comm=1 count=10 type=7"
+    batch, program = watched(watch, standin, f"{INIT}; {call}; {call}; ncclCommDestroy comm=1; {INIT}; {call}")
+    assert sequences(batch, program.pid) == [1, 2, 1]
+
+
+def test_all_ranks_name_a_communicator_alike(watch: Watch, standin: Standin) -> None:
+    script = "ncclCommInitRank comm=1 ranks=4 rank={}; ncclAllReduce comm=1 count=10 type=7"
+    names = set()
+    for rank in range(2):
+        batch, program = watched(watch, standin, script.format(rank))
+        names.add(collective_span(batch, program.pid)["zernel_collective_communicator"])
+        watch.taken()
+    assert len(names) == 1
+    assert len(str(names.pop())) == 16
+
+
+def test_collectives_of_a_communicator_made_before_attaching_have_no_number(watch: Watch, standin: Standin) -> None:
+    with standin.start() as program:
+        program.do("load libnccl.so.2")
+        program.do(INIT)
+        watch.attach()
+        program.do("ncclAllReduce comm=1 count=10 type=7")
+        program.do("ncclCommCount comm=1")
+        program.do("ncclAllReduce comm=1 count=10 type=7")
+        batch = watch.read()
+    assert sequences(batch, program.pid) == [None, None]

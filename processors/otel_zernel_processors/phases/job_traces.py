@@ -1,0 +1,131 @@
+"""Traces of a job: a span for the job's step, and below it the step of each rank."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nlargest
+
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import PAUSE
+from otel_zernel.otlp.points import Attributes, key_values
+from otel_zernel_processors.phases.alignment.job_steps import JobStep
+from otel_zernel_processors.phases.alignment.rank_step import RankStep
+from otel_zernel_processors.phases.config import TracesConfig, ns
+from otel_zernel_processors.phases.emit.traces import (
+    TraceCandidate,
+    chosen_alone,
+    identifier,
+    root_span_id,
+    traces_data,
+)
+from otel_zernel_processors.phases.process import TrainingProcess
+
+_LINKS = 64
+"""Links of one span, at most."""
+_Held = tuple[TrainingProcess, TraceCandidate]
+
+
+class JobTraces:
+    """Chooses among the steps of a job, and makes their traces."""
+
+    def __init__(self, config: TracesConfig) -> None:
+        self._config = config
+        self._held: dict[tuple[int, int], _Held] = {}
+        """By rank and start of the step."""
+        self._held_before: dict[tuple[int, int], _Held] = {}
+        """From the call before: a step waits for one more report."""
+
+    def hold(self, ranks: Mapping[int, tuple[TrainingProcess, Iterable[TraceCandidate]]]) -> None:
+        """Adds the steps of each rank that may become traces."""
+        self._held_before, self._held = self._held, {}
+        for rank, (process, candidates) in ranks.items():
+            for candidate in candidates:
+                self._held[rank, candidate.closed.step.start] = process, candidate
+
+    def of_steps(self, steps: Sequence[JobStep], resource: Resource, size: int) -> Iterator[Batch]:
+        """The traces of the chosen ones of these steps of a job with `size` ranks. `resource` is that of the job's
+        spans."""
+        held = {step.seed: self._held_by(step.ranks) for step in steps}
+        chosen = [step for step in steps if self._is_chosen(step, held[step.seed])]
+        seeds = {step.seed for step in chosen}
+        spare = [step for step in steps if step.seed not in seeds and _is_whole(step, held[step.seed])]
+        chosen += nlargest(self._config.slowest, spare, key=_duration)
+        if roots := [_root(step, size) for step in chosen if step.has_root]:
+            yield Batch(spans=traces_data(resource, roots))
+        for step in chosen:
+            labels = {"zernel.job.step.number": step.number}
+            for rank, (process, candidate) in held[step.seed].items():
+                yield from process.traces(labels, [candidate.of_rank(rank, step.seed)])
+            yield PAUSE
+
+    def of_ranks(self, alone: Mapping[int, Iterable[RankStep]]) -> Iterator[Batch]:
+        """The traces of steps that could not be aligned, with links between those of the same time."""
+        held = {
+            rank: [one for step in some for one in self._held_by({rank: step}).values()] for rank, some in alone.items()
+        }
+        chosen = {
+            rank: (some[0][0], chosen_alone((candidate for _, candidate in some), self._config))
+            for rank, some in held.items()
+            if some
+        }
+        for rank, (process, candidates) in sorted(chosen.items()):
+            others = [one for other, (_, some) in sorted(chosen.items()) if other != rank for one in some]
+            yield from process.traces({}, candidates, {one.seed: _links(one, others) for one in candidates})
+
+    def _held_by(self, steps: Mapping[int, RankStep]) -> dict[int, _Held]:
+        """Those of a step's ranks that hold it."""
+        keys = {rank: (rank, step.start) for rank, step in sorted(steps.items())}
+        found = {rank: self._held.get(key) or self._held_before.get(key) for rank, key in keys.items()}
+        return {rank: one for rank, one in found.items() if one}
+
+    def _is_chosen(self, step: JobStep, held: Mapping[int, _Held]) -> bool:
+        """Whether its number selects it on every rank, or its duration on any."""
+        if any(candidate.is_sampled for _, candidate in held.values()):
+            return step.is_counted or _is_whole(step, held)
+        return bool(held) and 0 < ns(self._config.slow_step) < _duration(step)
+
+
+def _is_whole(step: JobStep, held: Mapping[int, _Held]) -> bool:
+    return len(held) == len(step.ranks)
+
+
+def _duration(step: JobStep) -> int:
+    return max(of_rank.duration_ns for of_rank in step.ranks.values())
+
+
+def _links(one: TraceCandidate, others: Iterable[TraceCandidate]) -> list[TraceCandidate]:
+    """The steps of other ranks at the same time."""
+    step = one.closed.step
+    same = [other for other in others if other.closed.step.start < step.end and step.start < other.closed.step.end]
+    return same[:_LINKS]
+
+
+def _root(step: JobStep, size: int) -> Span:
+    """The span of a step of a job: from the first rank's start to the last one's end."""
+    ranks = step.ranks.values()
+    return Span(
+        trace_id=identifier(step.seed, 16),
+        span_id=root_span_id(step.seed),
+        name="job step",
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=min(of_rank.start for of_rank in ranks),
+        end_time_unix_nano=max(of_rank.end for of_rank in ranks),
+        attributes=key_values(
+            {
+                "zernel.job.step.number": step.number,
+                "zernel.job.step.ranks": len(ranks),
+                "zernel.world_size": size,
+                **_critical(step, size),
+            }
+        ),
+    )
+
+
+def _critical(step: JobStep, size: int) -> Attributes:
+    """The critical path, if the step has all ranks of the job."""
+    path = step.critical_path if len(step.ranks) == size else None
+    if path is None:
+        return {}
+    times = {f"zernel.step.critical_path.{phase}": spent / 1e9 for phase, spent in path.phase_ns.items()}
+    return {"zernel.step.critical_path.rank": path.rank, "zernel.step.critical_path.phase": path.phase, **times}
