@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_zernel.batch import Batch, points
+from otel_zernel.otlp.staleness import has_no_value
 
 HOPPER = [9, 0]
 PER_CLOCK = {
@@ -76,10 +77,15 @@ class LoadResult:
 
 
 def scraped(batch: Batch) -> dict[str, float]:
-    """The values by metric and attributes, such as `zernel.gpu.engine.active tensor`; of a histogram, sum and count."""
+    """The values by metric and attributes, such as `zernel.gpu.engine.active tensor`; of a histogram, sum and count.
+
+    Points that end a series have no value.
+    """
     found: dict[str, float] = {}
     for metric in (m for r in batch.metrics.resource_metrics for s in r.scope_metrics for m in s.metrics):
         for point in points(metric):
+            if has_no_value(point):
+                continue
             about = {one.key: one.value for one in point.attributes if one.key != "hw.id"}
             words = (
                 str(getattr(about[key], str(about[key].WhichOneof("value")))) for key in sorted(about, reverse=True)
