@@ -2,8 +2,8 @@
 
 Where intervals overlap, the first of these that applies wins:
 
-1. `collective`: the thread waits for other ranks (in a wait of c10d, in a CUDA sync while a collective is in flight, or from
-   enqueueing a collective to its end, if that is shorter than `bridge` and the thread does nothing else)
+1. `collective`: the thread waits for other ranks (in a wait of c10d, in a CUDA sync while a collective is in flight, or
+   from enqueueing a collective to its end, if that is shorter than `bridge` and the thread does nothing else)
 2. the scope that began last: `data_loading`, `backward`, `optimizer` or `zero_grad`
 3. `enqueue`: the thread enqueues a collective; `sync`, `ddp`: it waits for the GPU, or runs DDP's forward
 4. no interval: see `scopes.gaps` for steps without a loader. With a loader: `forward` before the first backward pass;
