@@ -158,7 +158,9 @@ class TrainingProcess:
         self._signals.end_level(point)
 
     def advance(self, until: int) -> Iterator[None]:
-        """Closes the steps that are complete by `until` (ns). Yields often, so that others get the event loop."""
+        """Closes the steps that are complete by `until` (ns), and later ones if too many intervals wait. Yields often,
+        so that others get the event loop."""
+        until = max(until, self._timeline.early_until())
         while self._timeline.is_behind(until):
             yield from self._add_steps(self._timeline.advance(until, _CHUNK))
             yield

@@ -37,7 +37,7 @@ class EbpfConfig(ComponentConfig):
     """Most series (process, operation, phase) at the same time. Calls of others are counted as lost."""
     single_stepped: bool = False
     """Also probes frequent functions whose probe takes 10 us in place of 1 us."""
-    long_wait: Duration = 0.001
+    long_wait: Duration = 0.0001
     """Seconds. A wait for the GPU that is at least this long is also a span."""
     max_overhead: Annotated[float, Field(ge=0, le=1)] = 0.03
     """Ratio of one CPU that probes may take of each process; 0 means no limit. Above it, the most expensive probes are

@@ -11,6 +11,7 @@ LOOPS = (
     "GPU, 2 workers, pinned",
     "GPU, torch.compile",
     "GPU, CUDA graph",
+    "GPU, CUDA graph after eager steps",
     "GPU, NCCL, DDP",
     "GPU, transformers",
 )

@@ -87,6 +87,14 @@ def test_time_of_spans_beyond_the_limit_is_unknown_even_if_scattered() -> None:
     assert last(made, "zernel.phase.doubtful") == 0
 
 
+def test_a_job_with_more_spans_than_the_limit_while_they_wait_loses_none() -> None:
+    spans = Loop().steps(500).load().spans
+    processor = make(max_spans=100, lateness="1h")
+    made = feed(processor, (batch_of(spans[at : at + 40]) for at in range(0, len(spans), 40)))
+    assert dropped(processor) == {}
+    assert phases_of(made) == phases_of(run(batch_of(spans)))
+
+
 def test_late_spans_are_dropped_and_counted() -> None:
     processor = make(lateness="100ms")
     feed(processor, [batch_of(Loop().steps(100).spans), batch_of(Loop().steps(1).spans)])

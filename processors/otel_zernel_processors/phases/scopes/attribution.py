@@ -2,7 +2,8 @@
 
 Where intervals overlap, the first of these that applies wins:
 
-1. `collective`: the thread waits for other ranks (in a wait of c10d, or in a CUDA sync while a collective is in flight)
+1. `collective`: the thread waits for other ranks (in a wait of c10d, in a CUDA sync while a collective is in flight, or
+   from enqueueing a collective to its end, if that is shorter than `bridge` and the thread does nothing else)
 2. the scope that began last: `data_loading`, `backward`, `optimizer` or `zero_grad`
 3. `enqueue`: the thread enqueues a collective; `sync`, `ddp`: it waits for the GPU, or runs DDP's forward
 4. no interval: see `scopes.gaps` for steps without a loader. With a loader: `forward` before the first backward pass;
@@ -18,6 +19,7 @@ A gap shorter than `bridge` between two segments of one phase is the time Python
 that phase.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -41,6 +43,8 @@ from otel_zernel_processors.phases.scopes.time_ranges import TimeRange, intersec
 
 _UNCOVERED = frozenset({"forward", "compute", "unknown"})
 """The activities of time without an interval. A short time between two scopes of one phase belongs to it."""
+_NESTED = 64
+"""Intervals before an enqueued collective among which one may enclose it."""
 _NO_WORK = RUNS - {"update"} | {"data_loading", "collective", "user"}
 
 
@@ -105,6 +109,7 @@ def attribute_in_chunks(
     if flights:
         waits = union((start, end) for start, end, at in covered if at == SYNC)
         covered += [(start, end, COLLECTIVE) for start, end in intersection(waits, flights)]
+        covered += _short_waits(covered, flights, bridge_ns)
     if step.is_long:
         yield
     bounds = _work(step)
@@ -143,6 +148,19 @@ def _precedence(interval: ThreadInterval) -> int | None:
     if kind in ("sync", "ddp") and interval.waits_for_collective:
         return COLLECTIVE
     return PRECEDENCE.get(kind)
+
+
+def _short_waits(covered: Sequence[Cover], flights: Iterable[TimeRange], bridge_ns: int) -> list[Cover]:
+    """The waits for collectives that are too short for a span. A wait for the GPU ends the collectives in flight, so it
+    is the time since the last of them was enqueued, if the thread has done nothing else since."""
+    ordered, waits = sorted(covered), list[Cover]()
+    for _, done in flights:
+        position = bisect_left(ordered, (done,))
+        if position and ordered[position - 1][2] == ENQUEUE:
+            enqueued = max(end for _, end, _ in ordered[max(position - _NESTED, 0) : position])
+            if enqueued < done < enqueued + bridge_ns:
+                waits.append((enqueued, done, COLLECTIVE))
+    return waits
 
 
 def _gaps(step: Step, marks: Sequence[ThreadMark], bounds: TimeRange, bridge_ns: int) -> list[Gap]:

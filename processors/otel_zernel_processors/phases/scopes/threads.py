@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.intake.intervals import RUNS, WORK, ThreadInterval
 from otel_zernel_processors.phases.scopes.loads import LoadCutter
 from otel_zernel_processors.phases.scopes.passes import PassCutter
 from otel_zernel_processors.phases.scopes.steps import Step
@@ -13,7 +13,10 @@ only loaded the data in advance, or data for an evaluation."""
 _LOADS = 2
 """So many batches in a row that were trained on show that a thread has a loader."""
 _ALONE = 8
-"""A thread that only loads is followed after this many loads: it may load for another thread, which trains."""
+"""A thread that only loads is followed after this many loads: it may load for another thread, which trains. One whose
+passes no longer show, since it replays a CUDA graph of them, is divided by its loads after as many."""
+_WORKS = RUNS | WORK
+"""The kinds that show that a thread computes."""
 
 
 class ThreadCutter:
@@ -38,6 +41,8 @@ class ThreadCutter:
         """The kind of the first pass after the latest load, while it is cut by passes."""
         self._backwards = 0
         """Number of backward passes after that load."""
+        self._loads_alone = 0
+        """The latest loads in a row without a pass or an update between them, while it is cut by passes."""
 
     @property
     def is_clear(self) -> bool:
@@ -72,7 +77,8 @@ class ThreadCutter:
         loads = self.by_loads
         if loads is None or loads.backwards < _MOST or loads.count_updates() < _MOST:
             return ()
-        self.by_loads, self._opened_by, self._backwards, self._trained_loads = None, "", 0, 0
+        self.by_loads, self._opened_by, self._backwards = None, "", 0
+        self._trained_loads = self._loads_alone = 0
         start, steps, rest = loads.leave()
         self._by_passes = PassCutter(self._bridge_ns, start)
         for interval in rest:
@@ -103,6 +109,8 @@ class ThreadCutter:
             if kind in ("forward", "inference", "backward"):
                 self._opened_by = self._opened_by or kind
                 self._backwards += kind == "backward"
+            if kind in _WORKS:
+                self._loads_alone = 0
             return self._by_passes.feed(interval)
         if self._by_passes.has_cut and not self._has_loader():
             return self._by_passes.feed(interval)
@@ -111,8 +119,9 @@ class ThreadCutter:
         return [*steps, *self.by_loads.feed(interval)]
 
     def _has_loader(self) -> bool:
-        """Whether, by this load, training has a loader."""
+        """Whether, by this load, training has a loader, or shows nothing but its loads, like a CUDA graph."""
+        self._loads_alone += 1
         trains = self._opened_by != "inference" and 1 <= self._backwards <= _MOST
         self._trained_loads = self._trained_loads + 1 if trains else 0
         self._opened_by, self._backwards = "", 0
-        return self._trained_loads > _LOADS
+        return self._trained_loads > _LOADS or self._loads_alone > _ALONE

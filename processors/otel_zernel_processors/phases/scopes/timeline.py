@@ -116,6 +116,18 @@ class Timeline:
         self.doubtful_ns += length(doubtful) - length(self._doubtful)
         self._doubtful = doubtful[-_LOSSES:]
 
+    def early_until(self) -> int:
+        """When more than half of the room is taken: the time (ns) up to which the oldest intervals are processed early,
+        so that half of it is free again. Else 0.
+
+        Most intervals arrive in order, so this rarely makes others late. To drop the newest would lose their time.
+        """
+        surplus = len(self._waiting) - self._max_intervals // 2
+        if surplus <= 0:
+            return 0
+        self._sort()
+        return self._waiting[surplus - 1][1].end - 1  # intervals that end together stay together
+
     def is_behind(self, until: int) -> bool:
         """Whether intervals that ended by `until` (ns) are not processed yet."""
         return bool(self._waiting) and self._first <= until
@@ -142,15 +154,18 @@ class Timeline:
     def _next(self, until: int, at_most: int | None) -> list[tuple[Order, ThreadInterval]]:
         """Removes the intervals that come next. Most arrive in order, which makes sorting them cheap."""
         waiting = self._waiting
-        if not self._in_order:
-            waiting.sort(key=itemgetter(0))
-            self._in_order = True
+        self._sort()
         ready = bisect_right(waiting, until, key=_end)
         ready = ready if at_most is None else min(ready, at_most)
         some = waiting[:ready]
         del waiting[:ready]
         self._first = waiting[0][1].end if waiting else 0
         return some
+
+    def _sort(self) -> None:
+        if not self._in_order:
+            self._waiting.sort(key=itemgetter(0))
+            self._in_order = True
 
     def _hold(self, collective: ThreadInterval) -> None:
         """Holds a collective for the steps that are not closed yet."""

@@ -34,7 +34,7 @@ class Limits:
     max_processes: int = 256
     max_series: int = 512
     layout: HdrLayout = field(default_factory=lambda: HdrLayout(HIGHEST_NS, significant_figures=2))
-    long_wait: float = 0.001
+    long_wait: float = 0.0001
     """The shortest wait for which an event is recorded, s."""
 
     def apply(self, maps: Mapping[str, Map]) -> None:

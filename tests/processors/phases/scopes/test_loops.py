@@ -180,6 +180,33 @@ def test_a_loader_that_begins_later_divides_the_training_from_then_on() -> None:
     assert found["training", "loader"] >= 15
 
 
+def test_a_loop_whose_passes_stop_to_show_is_divided_by_its_loads() -> None:
+    thread = SimulatedThread()
+    accumulation(thread)  # as before the capture of a CUDA graph
+    replays = len(thread.truths)
+    for _ in range(30):
+        thread.load()
+        thread.spend("gpu_compute", 2)
+        thread.scope("sync", "gpu_compute", 7)
+    steps = closed(thread.spans)
+    assert kinds(steps)["evaluation", "loader"] >= 20
+    share, errors = agreement(steps, thread.truths[replays + 30 :])  # without the first third of them
+    assert share >= 0.98, errors
+
+
+def test_an_evaluation_whose_passes_do_not_show_does_not_divide_the_training() -> None:
+    thread = SimulatedThread()
+    for _ in range(3):
+        for _ in range(10):
+            accumulation(thread)
+        for _ in range(30):
+            thread.load()
+            thread.spend("gpu_compute", 9)
+    found = kinds(closed(thread.spans))
+    assert found["training", "optimizer"] >= 3 * 10 * 10 - 3
+    assert found["training", "loader"] == 0
+
+
 def test_steps_of_one_thread_follow_each_other() -> None:
     for name in LOOPS:
         steps = [one.step for one in closed(simulated(name).spans) if one.step.thread == 1]
