@@ -19,6 +19,8 @@ CASES = [
     for name, slow in [*product(SLOW_PROGRAMS, VERDICTS), *product(("LBFGS", "stable-baselines3"), ("optimizer",))]
 ]
 LATE_RANK = 1
+RUNS = 3
+"""Other programs on the machine may make the steps of a run unstable, which is its verdict then."""
 
 
 @pytest.mark.timeout(400)
@@ -26,9 +28,13 @@ LATE_RANK = 1
 def test_the_verdict_names_the_slow_part(name: str, slow: str) -> None:
     require_ebpf()
     require_frameworks()
-    batches, truths = run(name, slow)
-    found = found_in(batches)
-    assert [found[truth["pid"]].verdict for truth in truths] == [VERDICTS[slow]] * PROGRAMS[name].ranks
+    for _ in range(RUNS):
+        batches, truths = run(name, slow)
+        found = found_in(batches)
+        verdicts = [found[truth["pid"]].verdict for truth in truths]
+        if "unstable" not in verdicts:
+            break
+    assert verdicts == [VERDICTS[slow]] * PROGRAMS[name].ranks
 
 
 @pytest.mark.timeout(400)

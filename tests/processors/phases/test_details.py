@@ -65,3 +65,15 @@ def test_the_time_of_two_threads_is_their_sum() -> None:
     for phase in ("data_loading", "gpu_compute", "optimizer_step"):
         expected = 2 * last(alone, "zernel.phase.time", zernel_phase=phase)
         assert last(both, "zernel.phase.time", zernel_phase=phase) == pytest.approx(expected, rel=0.03)
+
+
+def test_an_evaluation_within_steps_does_not_make_them_unstable() -> None:
+    thread = SimulatedThread()
+    for number in range(60):
+        for _ in range(20 if number % 20 == 10 else 0):
+            thread.inference(30)
+        thread.forward()
+        thread.backward()
+        thread.optimizer()
+    made = run(*in_pieces(thread.spans))
+    assert last(made, "zernel.step.jitter") < 0.1

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, PHASE_OF, PHASES
-from otel_zernel_processors.phases.scopes.attribution import segments_after
+from otel_zernel_processors.phases.scopes.attribution import Attribution, segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 
 _THREADS = 64
@@ -92,7 +92,7 @@ class Totals:
         self.lossy_steps += step.lossy
         self._interval.steps[step.kind] += 1
         if step.trains and step.kind != "unfinished":
-            duration = step.end - step.start
+            duration = step.end - step.start - _inference_ns(attribution)
             self._interval.duration_ns += duration
             self._interval.duration_squares += duration**2
 
@@ -161,3 +161,8 @@ def sum_of(totals: Iterable[PhaseTotals]) -> PhaseTotals:
     for one in totals:
         whole.add(one)
     return whole
+
+
+def _inference_ns(attribution: Attribution) -> int:
+    """The time in passes without gradients: an evaluation in every hundredth step does not make the steps uneven."""
+    return sum(segment.end - segment.start for segment in attribution.segments if segment.activity == "inference")
