@@ -37,31 +37,35 @@ _Descriptor = Any
 """`google.protobuf.descriptor.Descriptor`, or that of the parser in C."""
 
 
-def count_encoded(signal: Signal, encoded: bytes) -> int:
+def count_encoded(signal: Signal, encoded: bytes, piece: int = PIECE) -> int:
     """The number of items in an encoded message of this signal. Raises `DecodeError` if it is not valid.
 
-    May take a second for a hostile message of 20 MiB. Others can run meanwhile if it is in a thread.
+    `piece` is in bytes. A hostile message of 20 MiB may take a second. Others can run meanwhile if it is in a thread.
     """
-    if len(encoded) <= PIECE:
+    if len(encoded) <= piece:
         return count_at_once(signal, encoded)
-    return sum(_Counting().pieces(thin_type(signal).DESCRIPTOR, encoded, 0, len(encoded)))
+    return sum(_Counting(piece).pieces(thin_type(signal).DESCRIPTOR, encoded, 0, len(encoded)))
 
 
 class _Counting:
     """The counting of one message."""
 
-    def __init__(self) -> None:
+    def __init__(self, piece: int) -> None:
+        self._piece = piece
         self._containers = 0
 
     def pieces(self, type_: _Descriptor, data: bytes, start: int, end: int) -> Iterator[int]:
         """Counts the message of this type at `data[start:end]`. Fields that are larger than a piece are taken apart."""
         begin = position = start
         fields = 0
+        kinds: set[int] = set()
         while position < end:
             key, content, after = _read_field(data, position, end)
             fields += 1
-            child = _child(type_, key) if after - content > PIECE else None
-            if child is not None or after - begin > PIECE:
+            if type_.name == "Metric":
+                _add_kind(kinds, type_, key)
+            child = _child(type_, key) if after - position > self._piece else None
+            if child is not None or after - begin > self._piece:
                 yield self._count(type_, data[begin:position], fields - 1)
                 begin, fields = position, 1
             if child is not None:
@@ -69,7 +73,8 @@ class _Counting:
                 yield int(_holds_item(type_, key))
                 yield from self.pieces(child, data, content, after)
                 begin, fields = after, 0
-            elif after - begin > PIECE:  # one long text or number array: its length is right, and nobody looks inside
+            elif after - begin > self._piece:  # one long field; the inside of bytes and of number arrays is not checked
+                _check_long(type_, key, data[content:after])
                 begin, fields = after, 0
             position = after
         yield self._count(type_, data[begin:end], fields)
@@ -106,6 +111,28 @@ class _Counting:
 def _check_average(parts: int, size: int) -> None:
     if parts * _LEAST_FIELD > max(size, PIECE // 16):
         raise DecodeError(f"{parts} fields in {size} bytes: most of them are empty")
+
+
+def _add_kind(kinds: set[int], type_: _Descriptor, key: int) -> None:
+    """Refuses a large metric with several kinds of data: a parser keeps the last one, and pieces would count all."""
+    field = type_.fields_by_number.get(key >> 3)
+    if field is not None and field.containing_oneof is not None and key & 7 == 2:
+        kinds.add(key >> 3)
+        if len(kinds) > 1:
+            raise DecodeError("a metric has several kinds of data")
+
+
+def _check_long(type_: _Descriptor, key: int, content: bytes) -> None:
+    """Refuses a long field that every parser refuses: without a number, or a text that is not UTF-8."""
+    if not key >> 3:
+        raise DecodeError("a field has the number 0")
+    field = type_.fields_by_number.get(key >> 3)
+    if field is None or key & 7 != 2 or field.type != field.TYPE_STRING:
+        return
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{field.full_name} is not UTF-8") from error
 
 
 def _child(type_: _Descriptor, key: int) -> _Descriptor | None:

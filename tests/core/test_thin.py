@@ -26,6 +26,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_zernel.batch import SIGNALS, Batch, Signal, count_log_records, count_points, count_spans
 from otel_zernel.batch.pieces import PIECE, count_encoded
+from otel_zernel.batch.thin import count_at_once
 from otel_zernel.errors import DecodeError
 from otel_zernel_receivers.otlp.grpc.fields import encode_field
 
@@ -193,3 +194,61 @@ def test_a_changed_byte_in_a_large_message_never_changes_a_count_that_both_accep
     except Exception:  # noqa: BLE001  # any refusal of one of the parses
         return
     assert thin == full
+
+
+@pytest.mark.parametrize("over", range(-6, 4))
+def test_a_part_that_is_about_as_large_as_a_piece_is_counted(over: int) -> None:
+    resource = ResourceSpans(scope_spans=[ScopeSpans(spans=[Span(name="s" * 1000)] * 200)])
+    resource.schema_url = "x" * (PIECE + over - resource.ByteSize() - 4)
+    assert resource.ByteSize() == PIECE + over
+    assert count_encoded("traces", TracesData(resource_spans=[resource]).SerializeToString()) == 200
+
+
+def in_one_metric(*fields: tuple[int, bytes]) -> bytes:
+    content = b"".join(encode_field(number, value) for number, value in fields)
+    return encode_field(1, encode_field(2, encode_field(2, content)))
+
+
+GAUGE = Gauge(data_points=[NumberDataPoint(time_unix_nano=1)] * 3).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("number", "value"), [(2, b"\xff" * PIECE), (0, bytes(PIECE * 2)), (7, GAUGE * (PIECE // len(GAUGE)))]
+)
+def test_a_large_message_is_refused_if_parts_that_are_not_parsed_would_change_the_count(
+    number: int, value: bytes
+) -> None:
+    """A text that is not UTF-8, a field with the number 0, and points that later points of another kind replace."""
+    assert count_encoded("metrics", in_one_metric((2, b"x" * PIECE * 2), (5, GAUGE))) == 3
+    with pytest.raises(DecodeError):
+        count_encoded("metrics", in_one_metric((number, value), (2, b"x" * PIECE * 2), (5, GAUGE)))
+
+
+FIELDS = st.tuples(st.sampled_from([*range(13), 16]), st.sampled_from([0, 1, 2, 2, 2, 2, 5]))
+MESSAGES = st.recursive(
+    st.binary(max_size=90),
+    lambda parts: st.lists(st.tuples(FIELDS, parts), max_size=4).map(
+        lambda fields: b"".join(
+            bytes([number << 3 | kind if number < 16 else 2])
+            + {0: b"\x05", 1: bytes(8), 5: bytes(4)}.get(kind, encode_field(1, value)[1:])
+            for (number, kind), value in fields
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.sampled_from(SIGNALS), st.lists(MESSAGES, max_size=3))
+def test_pieces_of_any_size_give_the_count_of_one_parse(signal: Signal, parts: list[bytes]) -> None:
+    data = b"".join(encode_field(1, part) for part in parts)
+    try:
+        expected: int | None = count_at_once(signal, data)
+    except DecodeError:
+        expected = None
+    for piece in (8, 47, 128):
+        try:
+            found: int | None = count_encoded(signal, data, piece)
+        except DecodeError:
+            found = None
+        has_two_kinds_of_data = signal == "metrics" and found is None  # refused in pieces
+        assert found == expected or expected is None or has_two_kinds_of_data
