@@ -1,6 +1,5 @@
 """The path of a request that both transports share: from its bytes into the pipelines."""
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
@@ -11,7 +10,7 @@ from otel_zernel.batch.thin import TooManyContainers, count_at_once
 from otel_zernel.component import Context, Emit, ImmediateEmit
 from otel_zernel.errors import DecodeError, Refused, Rejected
 from otel_zernel_receivers.otlp.failures import RequestFailure, busy, overloaded, rejected, undecodable
-from otel_zernel_receivers.otlp.threads import LARGE
+from otel_zernel_receivers.otlp.threads import LARGE, in_thread
 
 _FEW_CONTAINERS: Final = 2000
 """Resources, scopes and metrics that are looked at on the event loop. Each takes up to 4 us."""
@@ -122,7 +121,7 @@ class OtlpIntake:
         if batch := self.decode_at_once(signal, body):
             return batch
         try:
-            return Batch.of_signal(signal, body, await asyncio.to_thread(count_encoded, signal, body))
+            return Batch.of_signal(signal, body, await in_thread(count_encoded, signal, body))
         except DecodeError as error:
             raise _undecodable(error) from error
 

@@ -224,6 +224,11 @@ class Call:
             self.closed = True
             self._parts = []
             self._clear_answers()
+            if self.task and self.task.cancelling():  # a thread may still work on the message
+                self.hold.arrived()
+                self.task.add_done_callback(lambda _: self.hold.give_back())
+            else:
+                self.hold.give_back()
             self._connection.forget(self)
 
     def _clear_answers(self) -> None:

@@ -292,7 +292,6 @@ class Streams:
     def forget(self, call: Call) -> None:
         """The call is answered."""
         self.pings.answered()
-        call.hold.give_back()
         if self.calls.pop(call.id, None) and not self.calls:
             self._emptied()
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -23,7 +25,9 @@ from otel_zernel_receivers.otlp.http2.wire import (
     DATA,
     HEADERS,
     INITIAL_WINDOW_SIZE,
+    PING,
     PREFACE,
+    RST_STREAM,
     HeaderDecoder,
     frame,
     message_of,
@@ -35,6 +39,7 @@ from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected
 from tests.receivers.otlp.serving import Recording, gauge, receiving
 
 MESSAGE = gauge().SerializeToString()
+UNAVAILABLE = 14
 
 
 def headers_for(path: str) -> list[tuple[str, str]]:
@@ -82,6 +87,26 @@ async def test_watchers_of_the_health_do_not_take_the_room_of_requests() -> None
         sender = await stack.enter_async_context(connected(receiver))
         await sender.send(request(1, MESSAGE))
         assert await sender.status(1) == 0
+
+
+async def test_a_reset_request_keeps_its_room_while_it_waits_for_a_thread() -> None:
+    """Else a client that resets its requests could send more than `max_in_flight_mib` while the threads are busy."""
+    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor(1))
+    large = encode_field(15, "x" * 900_000)
+    gate = threading.Event()
+    protocols = {"grpc": {"endpoint": "localhost:0"}}
+    async with receiving(Recording(), protocols, max_in_flight_mib=3) as receiver, connected(receiver) as client:
+        threads.submit(gate.wait, 20)
+        try:
+            await client.send(*(request(stream, large) for stream in (1, 3, 5)), frame(PING, 0, 0, bytes(8)))
+            await client.until(PING)
+            await client.send(*(frame(RST_STREAM, 0, stream, bytes(4)) for stream in (1, 3, 5)), request(7, large))
+            assert await client.status(7) == UNAVAILABLE
+        finally:
+            gate.set()
+        await asyncio.to_thread(int)  # behind the requests that were given up
+        await client.send(request(9, large))
+        assert await client.status(9) == 0
 
 
 async def _answered(client: RawClient, stream: int) -> None:
