@@ -19,6 +19,11 @@ class Yielder:
         self._slice_start = time.perf_counter()
         self._cancelled: asyncio.CancelledError | None = None
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the work may end early, because its context will raise the cancellation."""
+        return self._cancelled is not None
+
     async def yield_if_due(self) -> None:
         """Lets other tasks run if the work has held the event loop for `LONGEST_SLICE`."""
         if self._cancelled or time.perf_counter() - self._slice_start < LONGEST_SLICE:

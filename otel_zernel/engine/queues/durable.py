@@ -74,7 +74,7 @@ class DurableQueue(Queue):
     async def restore(self) -> None:
         """Adds the batches that the journal has. To be called once, before the queue is used.
 
-        There may be a million of them, so other tasks run meanwhile.
+        There may be a million of them, so other tasks run meanwhile, and a cancellation ends it early.
         """
         with collection_deferred(), Yielder() as yielder:
             for record in self._journal.records():
@@ -83,6 +83,8 @@ class DurableQueue(Queue):
                 self._stored = self._stored.plus(entry.counts)
                 self._append(entry)
                 await yielder.yield_if_due()
+                if yielder.cancelled:
+                    break
 
     @property
     def problem(self) -> str | None:
@@ -278,7 +280,11 @@ async def open_durable(context: Context, config: SendingQueueConfig, max_bytes: 
     for damage in journal.damage:
         _report(damage, context)
     queue = DurableQueue(config, journal, context, max_bytes or CACHE)
-    await queue.restore()
+    try:
+        await queue.restore()
+    except BaseException:
+        await queue.close()
+        raise
     if items := queue.stored().total:
         context.logger.info("The queue on the disk has %d items of an earlier run; they are delivered first.", items)
     return queue

@@ -55,7 +55,7 @@ class ReadAhead:
 
     async def _read(self, group: list[Entry]) -> None:
         records = [entry.record for entry in group if entry.record]
-        batches, error = await run_in_thread(partial(_read_all, self._journal, records))
+        batches, error = await self._read_in_thread(records)
         for entry, batch in zip(group, batches, strict=False):  # shorter after an error
             if entry in self._wanted:
                 self._found[entry] = batch
@@ -69,6 +69,12 @@ class ReadAhead:
             await self._clock.sleep(RETRY)
         self._reading = None
         self._changed()
+
+    async def _read_in_thread(self, records: list[Record]) -> tuple[list[Batch | DataLost], Exception | None]:
+        try:
+            return await run_in_thread(partial(_read_all, self._journal, records))
+        except Exception as error:  # noqa: BLE001  # no thread can start, for example because of a limit of processes
+            return [], error
 
 
 def _group(entries: Iterable[Entry]) -> list[Entry]:

@@ -30,6 +30,7 @@ class Disk:
     """Reads block until it is set."""
     slowness: float = 0.0
     """Seconds for which the listing of each record blocks."""
+    listed: int = 0
     damage: tuple[Damage, ...] = ()
 
 
@@ -74,6 +75,7 @@ class MemoryJournal(Journal):
     def records(self) -> Iterator[Record]:
         for record, _ in list(self.disk.data.values()):
             time.sleep(self.disk.slowness)
+            self.disk.listed += 1
             yield record
 
     @property
@@ -90,12 +92,14 @@ class MemoryStorage(Storage):
     def __init__(self, config: ComponentConfig | None = None, context: Context | None = None) -> None:
         super().__init__(config or ComponentConfig(), context or make_context("extensions", "storage"))
         self.disks: dict[str, Disk] = {}
+        self.journals: list[MemoryJournal] = []
 
     def disk(self, component: str) -> Disk:
         return self.disks.setdefault(component, Disk())
 
     async def journal(self, component: str) -> MemoryJournal:
-        return MemoryJournal(self.disk(component), self.context.clock.time_ns)
+        self.journals.append(MemoryJournal(self.disk(component), self.context.clock.time_ns))
+        return self.journals[-1]
 
     async def key_values(self, component: str) -> KeyValues:
         raise NotImplementedError

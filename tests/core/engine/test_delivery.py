@@ -291,4 +291,16 @@ async def test_a_cancelled_send_without_a_queue_is_counted_as_lost() -> None:
         with pytest.raises(asyncio.CancelledError):
             await sending
         assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
+        assert losses_of(sink) == {"exporter_stopped": 2}
         assert delivery.undelivered() == ItemCount(points=0)
+
+
+async def test_a_batch_without_a_queue_that_waits_for_an_exporter_that_a_reload_removes_is_counted_once() -> None:
+    async with delivering(sending_queue={"enabled": False}) as (delivery, sink, counted):
+        await delivery.settle()
+        sending = delivery.send(batch_of(1.0, 2.0))
+        await asyncio.sleep(0)
+        assert delivery.dismiss() == ItemCount()
+        assert not await sending
+        assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
+        assert losses_of(sink) == {"exporter_stopped": 2}

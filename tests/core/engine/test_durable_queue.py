@@ -5,6 +5,7 @@ import gc
 import logging
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakSet
@@ -265,6 +266,45 @@ async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> 
         counting.cancel()
         assert delivery.stored() == ItemCount(points=20)
         assert turns >= 19, "between each two slow records"
+
+
+async def test_a_cancelled_start_stops_looking_for_stored_batches_and_closes_the_journal() -> None:
+    machine = Machine()
+    await stored(machine, 20)
+    machine.disk.slowness = 2 * LONGEST_SLICE
+    context = make_context("exporters", "sink/0", extensions={"storage": machine.storage})
+    config = SendingQueueConfig.model_validate({"storage": "storage"})
+    machine.disk.listed = 0
+    opening = asyncio.create_task(open_durable(context, config, None))
+    await until(lambda: machine.disk.listed)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert machine.disk.listed < 5
+    assert machine.storage.journals[-1].closed
+    assert len(machine.disk.data) == 20
+
+
+class NoThreads(ThreadPoolExecutor):
+    """The system starts no thread for the first task."""
+
+    failures = 1
+
+    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("can't start new thread")
+        return super().submit(*arguments, **named)
+
+
+async def test_stored_batches_are_delivered_although_no_thread_could_start_at_first() -> None:
+    machine = Machine()
+    await stored(machine, 3)
+    asyncio.get_running_loop().set_default_executor(threads := NoThreads())
+    async with machine.run() as (it, delivery):
+        await delivery.drain()
+        assert values_of(it.sinks[0].batches) == [0.0, 1.0, 2.0]
+        assert threads.failures == 0
 
 
 async def test_other_tasks_run_while_a_stored_batch_is_read() -> None:
