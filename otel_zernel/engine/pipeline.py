@@ -232,7 +232,7 @@ class FanOut:
         if not takers:
             return False
         for delivery in takers:
-            if delivery.direct or delivery.durable or not delivery.has_room(batch):
+            if delivery.direct or delivery.durable or delivery.waiting_sources or not delivery.has_room(batch):
                 return False
         self._count_accepted(batch, self._metrics(transport))
         for delivery in takers:

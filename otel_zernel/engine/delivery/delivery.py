@@ -30,6 +30,8 @@ class Delivery:
 
         `max_bytes` limits the batches in the memory of a remote exporter's queue, if the configuration does not.
         """
+        self.waiting_sources = 0
+        """The calls of `wait_for_room`. Room belongs to them first."""
         self._lost_before = 0
         """The items that the former exporters of this queue lost."""
         self._dismissed = False
@@ -176,9 +178,13 @@ class Delivery:
 
         The room may still be too small.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_PAUSE):
-                await self._consumers.wait_for_move()
+        self.waiting_sources += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_PAUSE):
+                    await self._consumers.wait_for_move()
+        finally:
+            self.waiting_sources -= 1
 
     def put(self, batch: Batch) -> asyncio.Future[None] | None:
         """Queues a batch of one signal. It may exceed the capacity, since the processor's input was admitted.

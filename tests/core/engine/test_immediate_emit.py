@@ -56,6 +56,28 @@ def sink(type_: type[Sink] = Sink, **queue: Any) -> Sink:
     return type_(SinkConfig.model_validate({"sending_queue": queue}), make_context("exporters", "sink"))
 
 
+class SlowSink(Sink):
+    """Takes a few turns of the event loop for each batch."""
+
+    async def export(self, batch: Batch) -> None:
+        await asyncio.sleep(0.001)
+        await super().export(batch)
+
+
+async def test_a_source_that_waits_for_room_gets_it_before_newer_batches() -> None:
+    slow = sink(SlowSink, queue_size=1, num_consumers=1, block_on_overflow=True)
+    async with fan_out(slow) as (emit, _):
+        while emit.at_once(batch_of(0.0)):
+            pass
+        waiting = asyncio.create_task(emit(batch_of(1.0)))
+        await asyncio.sleep(0)
+        while not waiting.done():
+            assert not emit.at_once(batch_of(2.0))
+            await asyncio.sleep(0)
+        await until(lambda: 1.0 in values_of(slow.batches))
+        await until(lambda: emit.at_once(batch_of(3.0)))
+
+
 async def test_every_exporter_of_every_pipeline_gets_a_batch_that_was_accepted_at_once() -> None:
     sinks = [sink(), sink()]
     async with fan_out(*sinks) as (emit, _):

@@ -90,6 +90,8 @@ async def test_a_call_in_single_bytes_is_a_call(receiver: OtlpReceiver, downstre
         + frame(HEADERS, END_HEADERS | 0xD2, 1, BLOCK)
         + frame(DATA, END_STREAM | 0xF6, 1, message_of(MESSAGE)),
         frame(HEADERS, END_HEADERS, 1 | 1 << 31, BLOCK) + frame(DATA, END_STREAM, 1 | 1 << 31, message_of(MESSAGE)),
+        frame(0x10, 0, 0, UINT32.pack(1) + b"u=3, i")
+        + request(1, MESSAGE, [*REQUEST_HEADERS, ("priority", "u=3, i"), ("content-length", str(len(MESSAGE) + 5))]),
         settings({0xBEEF: 1}) + window_update(0, 10) + request(1, MESSAGE) + window_update(1, 10),
     ],
     ids=[
@@ -101,6 +103,7 @@ async def test_a_call_in_single_bytes_is_a_call(receiver: OtlpReceiver, downstre
         "unknown frames",
         "undefined flags",
         "reserved bit",
+        "priority of RFC 9218",
         "unknown settings",
     ],
 )
