@@ -54,9 +54,13 @@ class Losses:
         self._logger.error("Dropped %s: %s", batch.counts, error)
 
     def abandoned(self, batch: Batch) -> None:
-        """The collector stops, or a reload removes the exporter, while a batch without a queue is being sent."""
+        """A batch without a queue is being sent, and the collector stops, a reload removes the exporter, or the sender
+        gives its request up.
+        """
         self._not_sent(batch.counts, "exporter_stopped")
-        self._logger.error("Dropped %s: the exporter was stopped before they were delivered", batch.counts)
+        self._logger.error(
+            "Dropped %s: the exporter was stopped, or the sender gave up, before they were delivered", batch.counts
+        )
 
     def expired(self, counts: ItemCount) -> None:
         """A batch became older than `max_age`."""

@@ -14,6 +14,7 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
+from tests.core.engine.wiring import losses_of
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 
 INSTRUMENTS = Instruments(NoOpMeter("test"))
@@ -122,3 +123,15 @@ async def test_a_batch_of_two_signals_is_not_accepted_at_once_since_each_is_queu
         two = batch_of(1.0)
         two.edit_logs()
         assert not emit.at_once(two)
+
+
+async def test_a_batch_without_a_queue_whose_source_gives_up_is_counted_once() -> None:
+    direct = sink(enabled=False)
+    direct.gate = asyncio.Event()
+    async with fan_out(direct) as (emit, _):
+        assert not emit.at_once(batch_of(1.0))
+        emitting = asyncio.create_task(emit(batch_of(1.0)))
+        await until(lambda: direct.attempts)
+        emitting.cancel()
+        await asyncio.wait([emitting])
+        await until(lambda: losses_of(direct) == {"exporter_stopped": 1})
