@@ -149,6 +149,25 @@ def data_after_forward_from_cached_pages(thread: SimulatedThread) -> None:
         thread.optimizer()
 
 
+def copied_batches(thread: SimulatedThread) -> None:
+    """Batches are made by computing, and copied to the GPU."""
+    for _ in range(30):
+        thread.data(3, gap_copies=2)
+        thread.forward()
+        thread.backward()
+        thread.optimizer()
+
+
+def copied_after_forward(thread: SimulatedThread) -> None:
+    """The next batch is made and copied after the forward pass."""
+    for _ in range(30):
+        thread.forward(copies=2)
+        thread.data(12)
+        thread.gap = {}
+        thread.backward()
+        thread.optimizer()
+
+
 def evaluation_by_hand(thread: SimulatedThread) -> None:
     """An evaluation in one region without gradients that gets its batches by hand."""
     for _ in range(10):
@@ -419,7 +438,13 @@ LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
         *(nanogpt, gan, gan_of_two_loaders, accumulation, lbfgs, lightning, in_backward, in_hooks_of_autograd),
         *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
         *(unmarked, compiled, by_backward, clears_first, delayed_policy, evaluation_by_hand),
-        *(data_after_forward, data_after_forward_from_cached_pages, waits_for_a_lock),
+        *(
+            data_after_forward,
+            data_after_forward_from_cached_pages,
+            waits_for_a_lock,
+            copied_batches,
+            copied_after_forward,
+        ),
         *(pauses_in_forward, pauses_in_forward_without_a_loader, tokens, short_rollouts),
     )
 }

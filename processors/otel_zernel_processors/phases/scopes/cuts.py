@@ -8,7 +8,7 @@ from otel_zernel_processors.phases.scopes.time_ranges import TimeRange
 
 ACTIVITIES = (
     "collective",
-    *("data_loading", "backward", "optimizer", "zero_grad", "queue_wait", "io"),
+    *("data_loading", "backward", "optimizer", "zero_grad", "queue_wait", "io", "copy"),
     *("enqueue", "sync", "ddp"),
     *("forward", "inference"),
 )

@@ -29,6 +29,8 @@ STEPS: dict[str, dict[tuple[str, str], int]] = {
     "queue": {("training", "optimizer"): 30},
     "clears_first": {("training", "optimizer"): 20},
     "short_rollouts": {("training", "optimizer"): 10, ("inference", "optimizer"): 9},
+    "copied_batches": {("training", "optimizer"): 30},
+    "copied_after_forward": {("training", "optimizer"): 30},
     "unmarked": {("training", "optimizer"): 30},
     "compiled": {("training", "optimizer"): 30},
     "by_backward": {("training", "backward"): 149},
