@@ -192,7 +192,7 @@ processors:
   resource: {{attributes: [{{key: a, value: "{processor}", action: upsert}}]}}
 exporters:
   file: {{path: "{folder}/out.jsonl", flush_interval: {flush}}}
-  file/b: {{path: "{folder}/b.jsonl", flush_interval: {flush}}}
+  file/b: {{path: "{folder}/b.jsonl", flush_interval: {flush}, append: true}}
   prometheus: {{endpoint: "127.0.0.1:{page or 1}"}}
 extensions:
   health_check: {{endpoint: "127.0.0.1:{health}"}}
@@ -233,6 +233,9 @@ def test_reloads_under_load_lose_repeat_and_leak_nothing(tmp_path: Path, count: 
         for number in range(count):
             running.configure(texts[number % len(texts)])
             running.reload()
+        running.configure(texts[4])
+        running.reload()
+        wait_for(lambda: written(tmp_path / "b.jsonl"))
         running.configure(texts[0])
         running.reload()
         wait_for(lambda: running.resources()["descriptors"] <= first["descriptors"] + 2)
