@@ -27,7 +27,7 @@ class JobLog:
         """The same of processes that train alone."""
 
     def update(self, jobs: Mapping[str, Mapping[int, TrainingProcess]], single: Iterable[TrainingProcess]) -> None:
-        """Logs jobs that are new, and those of which no rank is followed any more.
+        """Logs new jobs, and jobs that have no followed rank any more.
 
         A job is new once all its ranks are followed, or with the second call: ranks do not begin at the same time.
         """

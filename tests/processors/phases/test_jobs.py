@@ -13,7 +13,7 @@ from tests.processors.phases.training import Loop, attributes_of, batch_of, gaug
 def ranks(
     count: int, *, first_pid: int = 100, slow_loader: frozenset[int] = frozenset(), **more: AttributeValue
 ) -> Iterator[Batch]:
-    """The ranks of a job, of which some wait for data."""
+    """The ranks of a job. Some of them wait for data."""
     for rank in range(count):
         loop = Loop().steps(100, forward=60) if rank not in slow_loader else Loop()
         for _ in range(0 if rank not in slow_loader else 100):

@@ -21,7 +21,7 @@ _PATIENCE_NS = 30_000_000_000
 _STRETCH_NS = 10_000_000_000
 """A longer stretch without gradients is divided into steps,"""
 _LONGEST = 100
-"""and one of more runs, each of which may have 16 parts."""
+"""and one of more runs. Each run may have 16 parts."""
 _ADJACENT_NS = 1_000_000
 """A run without gradients that ends so shortly before a forward pass belongs to it: for example, the targets of
 Q-learning."""

@@ -20,7 +20,7 @@ _STARTED_BY_MULTIPROCESSING = (b"multiprocessing.spawn", b"multiprocessing.forks
 def served_by(
     folder: ProcessFolder, training: Mapping[int, WatchedProcess], folder_of: Callable[[int], ProcessFolder]
 ) -> WatchedProcess | None:
-    """The training process of which this process is a worker; None if it is no worker.
+    """The training process that uses this process as a worker; None if it is no worker.
 
     `training` are the processes that train, by their pids in the scanned /proc. Every process from the worker up to the
     training process must be a fork of its parent, or started by multiprocessing. So the ranks that a launcher starts,

@@ -1,4 +1,4 @@
-"""Spans of one process share a trace, and a program's own names are attributes of which there is a limited number."""
+"""Spans of one process share a trace. A program's own names are attributes, and their number is limited."""
 
 from collections import Counter
 from dataclasses import dataclass, field

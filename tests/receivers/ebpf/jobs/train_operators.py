@@ -135,23 +135,16 @@ def policy_gradient() -> None:
 
 def closure() -> None:
     """Lightning's way: the optimizer's step calls zero_grad, the forward pass and backward."""
-    optimizer = torch.optim.AdamW(transformer.parameters())
-
-    def compute() -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of(transformer)
-        loss.backward()
-        note(ZERO, FORWARD, BACKWARD)
-        return loss
-
-    for _ in range(STEPS):
-        note(STEP)
-        optimizer.step(compute)
+    step_closures(torch.optim.AdamW(transformer.parameters()))
 
 
 def lbfgs() -> None:
     """An optimizer that calls its closure several times in each step."""
-    optimizer = torch.optim.LBFGS(transformer.parameters(), max_iter=4)
+    step_closures(torch.optim.LBFGS(transformer.parameters(), max_iter=4))
+
+
+def step_closures(optimizer: torch.optim.Optimizer) -> None:
+    """Steps whose passes run in the closure of the optimizer."""
 
     def compute() -> Tensor:
         optimizer.zero_grad()
