@@ -14,7 +14,9 @@ class Section(BaseModel):
 
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_PER_SECOND = {"ns": 1e9, "us": 1e6, "µs": 1e6, "ms": 1e3}
+"""A division by these is exact where a product with 1e-6 is not: 100us is the number 0.0001."""
 _LONGEST = 1_000_000 * 3600.0
 """The longest duration in seconds: 1,000,000 h (114 years). Timers fail with much longer ones."""
 
@@ -40,7 +42,7 @@ def parse_duration(value: object) -> float:
 
 def _part_seconds(part: str) -> float:
     number, unit = re.fullmatch(r"([\d.]+)(\D+)", part).groups()  # type: ignore[union-attr]  # _DURATION matched it
-    return float(number) * _SECONDS[unit]
+    return float(number) / _PER_SECOND[unit] if unit in _PER_SECOND else float(number) * _SECONDS[unit]
 
 
 def format_duration(seconds: float) -> str:
