@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
@@ -25,6 +26,9 @@ GRACE = 5.0
 """Seconds after `shutdown_timeout` until a process that hangs is ended by force."""
 _SAME_SIGNAL = 0.2
 """Ignore a repeated signal within this many seconds: `timeout` signals the process and its group, and so sends two."""
+_SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread that computes gives Python's lock to the event loop, which needs it after each system
+call. Beside hostile requests, the p99 of honest ones is 70 ms; Python's default of 5 ms gives 240 ms."""
 _SETTLED = 10.0
 """Seconds after the start of a service. Its components have imported and created their long-lived objects by then."""
 
@@ -36,6 +40,7 @@ def run(read_settings: ReadSettings, *, exit_when_done: bool = False, watched: R
     Raises `ConfigError` or `CannotStart` if it cannot start.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the exporter logs the errors that gRPC's C core would print
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     settings = read_settings()
     process = CollectorProcess(read_settings, exit_when_done, SystemClock())
     try:
