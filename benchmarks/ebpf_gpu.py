@@ -36,13 +36,13 @@ CONFIGS = {"max_overhead 3 %": "{}", "no sampling": "{max_overhead: 0}"}
 # Trains one block for each input line, and prints the duration of each step, as the job of watched_training.py does.
 _JOB = """
 import json, os, sys, time, torch
-from benchmarks.training import on_gpu
-on_gpu.BATCH, steps = 2, int(sys.argv[1])
+from benchmarks.training.gpt import WORDS, Gpt
+steps = int(sys.argv[1])
 torch.set_num_threads(1)
 os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:4]))  # away from the collector
-model = on_gpu.Gpt().to("cuda")
+model = Gpt().to("cuda")
 optimizer = torch.optim.AdamW(model.parameters())
-tokens = torch.randint(0, on_gpu.WORDS, (2 * steps, 64)).to("cuda")
+tokens = torch.randint(0, WORDS, (2 * steps, 64)).to("cuda")
 for _ in sys.stdin:
     wall, cpu = [time.perf_counter()], [time.thread_time()]
     for batch in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(tokens.cpu()), batch_size=2):

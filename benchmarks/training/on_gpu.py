@@ -12,184 +12,20 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import distributed, nn
 
-from benchmarks.training.truth import Truth, now
+from benchmarks.training.gpt import BATCH, DEVICE, HEADS, LAYERS, TOKENS, WIDTH, WORDS, Gpt, Labelled, Texts
+from benchmarks.training.recorded_calls import RecordedCalls
+from benchmarks.training.truth import now
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 STEPS, WARM_UP = 150, 8
-BATCH, TOKENS, WORDS = 16, 256, 8192
-WIDTH, HEADS, LAYERS = 384, 6, 3
 LOGGED_EVERY = 10
 """Steps between two reads of the loss."""
-
-
-class RecordedCalls(Truth):
-    """The outermost calls of the loop into PyTorch, with their times."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.on = False
-        self._inside = False
-
-    @contextmanager
-    def outermost(self, name: str) -> Iterator[None]:
-        """Marks the block, unless a mark encloses it."""
-        if self._inside or not self.on:
-            yield
-            return
-        self._inside = True
-        try:
-            with self.mark(name):
-                yield
-        finally:
-            self._inside = False
-
-    @contextmanager
-    def suspended(self, name: str, since: list[int]) -> Iterator[None]:
-        """Ends the enclosing mark, which began at the last of `since`, for the time of the block."""
-        if not self.on:
-            yield
-            return
-        self.marks.append((name, since[-1], now()))
-        self._inside = False
-        yield
-        self._inside = True
-        since.append(now())
-
-    def watch(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Records the calls of this model and this optimizer."""
-        self.watch_optimizer(optimizer)
-        forward = model.forward
-
-        @wraps(forward)  # transformers reads its signature
-        def recorded_forward(*arguments: Any, **named: Any) -> Any:
-            with self.outermost("forward"):
-                return forward(*arguments, **named)
-
-        model.forward = recorded_forward
-
-    def watch_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Records the steps of this optimizer. A closure that it calls belongs to the loop."""
-        step, zero_grad = optimizer.step, optimizer.zero_grad
-
-        def recorded_step(closure: Callable[[], Any] | None = None) -> Any:
-            if closure is None:
-                with self.outermost("optimizer"):
-                    return step()
-            since = [now()]
-
-            def recorded_closure() -> Any:
-                with self.suspended("optimizer", since):
-                    return closure()
-
-            self._inside = True
-            made = step(recorded_closure)
-            self._inside = False
-            if self.on:
-                self.marks.append(("optimizer", since[-1], now()))
-            return made
-
-        def recorded_zero_grad(*arguments: Any, **named: Any) -> None:
-            with self.outermost("zero_grad"):
-                zero_grad(*arguments, **named)
-
-        recorded_step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]  # schedulers wrap methods only
-        optimizer.step = recorded_step
-        optimizer.zero_grad = recorded_zero_grad
-
-    def watch_torch(self) -> None:
-        """Records backward passes, reads of results, and loads of all loaders of the process."""
-        self._replace(torch.Tensor, "backward", "backward")
-        self._replace(torch.Tensor, "item", "wait")
-        iterator = torch.utils.data.dataloader._BaseDataLoaderIter
-        load = iterator.__next__
-
-        def recorded_load(loader: Any) -> Any:
-            if self._inside or not self.on:
-                return load(loader)
-            start = now()
-            try:
-                batch = load(loader)
-            except StopIteration:
-                self.marks.append(("end of data", start, now()))
-                raise
-            self.marks.append(("data", start, now()))
-            return batch
-
-        iterator.__next__ = recorded_load
-
-    def _replace(self, owner: type, name: str, mark: str) -> None:
-        function = getattr(owner, name)
-
-        def recorded(*arguments: Any, **named: Any) -> Any:
-            with self.outermost(mark):
-                return function(*arguments, **named)
-
-        setattr(owner, name, recorded)
-
-
-class Block(nn.Module):  # type: ignore[misc]  # torch is unknown to mypy
-    """A layer of a transformer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        self.attention, self.projection = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.network = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        rows, columns, _ = values.shape
-        heads = self.attention(self.first(values)).view(rows, columns, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        mixed = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
-        values = values + self.projection(mixed.transpose(1, 2).reshape(rows, columns, WIDTH))
-        return values + self.network(self.second(values))
-
-
-class Gpt(nn.Module):  # type: ignore[misc]
-    """A small GPT-2. Returns the loss."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.head = nn.Linear(WIDTH, WORDS, bias=False)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        values = self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
-        made = self.head(self.blocks(values))
-        return nn.functional.cross_entropy(made[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
-
-
-class Texts(torch.utils.data.Dataset):  # type: ignore[misc]  # torch is unknown to mypy
-    """Random texts, as tokens."""
-
-    def __init__(self, batches: int) -> None:
-        self._count = batches * BATCH
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        end = now() + 200_000  # as long as to tokenize a line
-        while now() < end:
-            pass
-        return torch.randint(0, WORDS, (TOKENS,))
-
-
-class Labelled(Texts):
-    """The same texts, as transformers expects them."""
-
-    def __getitem__(self, index: int) -> Any:
-        tokens = super().__getitem__(index)
-        return {"input_ids": tokens, "labels": tokens}
 
 
 def trained(
