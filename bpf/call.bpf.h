@@ -155,6 +155,7 @@ static __always_inline struct frame *push_frame(struct hit *hit)
 	frame->sp = hit->regs->sp;
 	frame->flags = hit->flags;
 	frame->phase = phase_of(thread, process);
+	enter_call_state(thread, process, hit->flags);
 	return frame;
 }
 
@@ -185,6 +186,7 @@ static __always_inline struct frame *pop_frame(struct hit *hit)
 		return 0;
 	}
 	thread->depth = top;
+	leave_call_state(thread, hit->time);
 	hit->flags = frame_at(thread, top)->flags;
 	if (has_failed(hit) && hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL))
 		count_error(thread->row, thread->generation, hit->flags & (IS_RUNTIME | IS_DRIVER | IS_NCCL), result_of(hit->regs));

@@ -12,6 +12,8 @@ static __always_inline void begin_copy(struct hit *hit, struct frame *frame)
 	frame->copy.bytes = needed_argument(hit, 0);
 	frame->copy.direction = kind > LAST_COPY_KIND ? LAST_COPY_KIND : kind;
 	frame->copy.blocked = hit->thread->blocked;
+	if (hit->flags & IS_BLOCKING && OPERATION_OF(hit->flags) + frame->copy.direction != COPY_HOST_TO_DEVICE)
+		wait_in_copy(hit->thread);
 }
 
 static __always_inline void end_copy(struct hit *hit, struct frame *frame)

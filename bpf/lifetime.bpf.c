@@ -84,11 +84,20 @@ static __always_inline void end_open_run(void)
 		end_run(thread, 0);
 }
 
+static __always_inline void end_own_times(void)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+
+	if (thread)
+		end_thread_times(thread);
+}
+
 SEC("raw_tp/sched_process_exit")
 int process_exit(void *ctx)
 {
 	end_open_scopes();
 	end_open_run();
+	end_own_times();
 	if ((__u32)bpf_get_current_pid_tgid() == current_tgid())
 		end_process(EXITED);
 	return 0;
@@ -100,6 +109,7 @@ int process_exec(void *ctx)
 {
 	end_open_scopes();
 	end_open_run();
+	end_own_times();
 	end_process(EXECED);
 	bpf_task_storage_delete(&scopes_of_thread, bpf_get_current_task_btf());
 	bpf_task_storage_delete(&threads, bpf_get_current_task_btf());

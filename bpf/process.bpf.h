@@ -169,6 +169,10 @@ struct thread {
 	__u32 is_autograd;     /* one of autograd's own threads */
 	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
 	__u64 copies;	       /* from the host to a device */
+	__u32 times; /* its element of `thread_times`, + 1; 0 if none: see thread_state.bpf.h */
+	__u32 times_generation; /* of the row when it got the element */
+	__u32 outer_call; /* the number of frames up to its outermost call of CUDA or NCCL; 0 if none */
+	__u32 is_changing_state;
 	__u64 active; /* when it last made a mark or got a result, ns */
 	struct mark mark;
 	struct run run;

@@ -12,6 +12,8 @@
 		value;                                            \
 	})
 
+#define SYSTEM_CALL_IO_URING_ENTER 426 /* on every architecture */
+
 #if defined(__TARGET_ARCH_x86)
 
 struct registers {
@@ -50,6 +52,14 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_PREAD64 17
 #define SYSTEM_CALL_READV 19
 #define SYSTEM_CALL_PREADV 295
+#define SYSTEM_CALL_WRITE 1
+#define SYSTEM_CALL_PWRITE64 18
+#define SYSTEM_CALL_WRITEV 20
+#define SYSTEM_CALL_SENDTO 44
+#define SYSTEM_CALL_RECVFROM 45
+#define SYSTEM_CALL_SENDMSG 46
+#define SYSTEM_CALL_RECVMSG 47
+#define SYSTEM_CALL_IO_GETEVENTS 208
 
 /* The number of the system call that a task executes. */
 static __always_inline __u64 system_call_of(const struct registers *regs)
@@ -96,6 +106,14 @@ static __always_inline __u64 result_place(const struct registers *regs)
 #define SYSTEM_CALL_PREAD64 67
 #define SYSTEM_CALL_READV 65
 #define SYSTEM_CALL_PREADV 69
+#define SYSTEM_CALL_WRITE 64
+#define SYSTEM_CALL_PWRITE64 68
+#define SYSTEM_CALL_WRITEV 66
+#define SYSTEM_CALL_SENDTO 206
+#define SYSTEM_CALL_RECVFROM 207
+#define SYSTEM_CALL_SENDMSG 211
+#define SYSTEM_CALL_RECVMSG 212
+#define SYSTEM_CALL_IO_GETEVENTS 4
 
 static __always_inline __u64 system_call_of(const struct registers *regs)
 {

@@ -12,6 +12,27 @@ enum off_cpu {
 	OFF_IO,
 };
 
+static __always_inline int moves_bytes(__u64 system_call)
+{
+	switch (system_call) {
+	case SYSTEM_CALL_READ: case SYSTEM_CALL_PREAD64: case SYSTEM_CALL_READV: case SYSTEM_CALL_PREADV:
+	case SYSTEM_CALL_WRITE: case SYSTEM_CALL_PWRITE64: case SYSTEM_CALL_WRITEV:
+	case SYSTEM_CALL_RECVFROM: case SYSTEM_CALL_RECVMSG: case SYSTEM_CALL_SENDTO: case SYSTEM_CALL_SENDMSG:
+	case SYSTEM_CALL_IO_GETEVENTS: case SYSTEM_CALL_IO_URING_ENTER: return 1;
+	default: return 0;
+	}
+}
+
+static __always_inline __u32 state_off_cpu(struct task_struct *task, __u32 why)
+{
+	switch (why) {
+	case OFF_PREEMPTED: return THREAD_DESCHEDULED;
+	case OFF_IO: return THREAD_IO;
+	case OFF_FUTEX: return THREAD_LOCK;
+	default: return moves_bytes(system_call_of((struct registers *)bpf_task_pt_regs(task))) ? THREAD_IO : THREAD_SLEEP;
+	}
+}
+
 static __always_inline __u32 why_off_cpu(struct task_struct *task, int is_preempted, __u64 state)
 {
 	struct registers *regs;
@@ -77,11 +98,20 @@ static __always_inline int switch_task(struct task_struct *previous, struct task
 {
 	struct thread *thread = bpf_task_storage_get(&threads, previous, 0, 0);
 
-	if (thread && thread->generation)
-		leave_cpu(thread, bpf_ktime_get_ns(), why_off_cpu(previous, is_preempted, state));
+	if (thread && thread->generation) {
+		__u64 now = bpf_ktime_get_ns();
+		__u32 why = why_off_cpu(previous, is_preempted, state);
+
+		schedule_state(thread, state_off_cpu(previous, why), now);
+		leave_cpu(thread, now, why);
+	}
 	thread = bpf_task_storage_get(&threads, next, 0, 0);
-	if (thread && thread->generation)
-		enter_cpu(thread, bpf_ktime_get_ns());
+	if (thread && thread->generation) {
+		__u64 now = bpf_ktime_get_ns();
+
+		schedule_state(thread, THREAD_ON_CPU, now);
+		enter_cpu(thread, now);
+	}
 	return 0;
 }
 

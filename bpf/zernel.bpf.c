@@ -15,6 +15,7 @@
 #include "errors.bpf.h"
 #include "phase.bpf.h"
 #include "events.bpf.h"
+#include "thread_state.bpf.h"
 #include "call.bpf.h"
 #include "address.bpf.h"
 #include "operators.bpf.c"

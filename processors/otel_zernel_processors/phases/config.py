@@ -74,9 +74,9 @@ class VerdictConfig(ComponentConfig):
 class PhasesConfig(ComponentConfig):
     """The configuration of the phases processor."""
 
-    source: Literal["auto", "scopes", "signals"] = "auto"
-    """`scopes`: PyTorch's own scopes and passes (exact). `signals`: the kernel's counters. `auto`: scopes for processes
-    that have them, else signals."""
+    source: Literal["auto", "scopes", "threads", "signals"] = "auto"
+    """`scopes`: PyTorch's own scopes and passes (exact). `threads`: the states of the thread that calls CUDA most.
+    `signals`: seven rules. `auto`: the first of them that a process has data for."""
     interval: PositiveDuration = 10.0
     """Time between reports, in s, by the timestamps of the spans."""
     window: PositiveDuration = 60.0

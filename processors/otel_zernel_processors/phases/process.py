@@ -20,7 +20,15 @@ from otel_zernel_processors.phases.emit.report import ProcessReport
 from otel_zernel_processors.phases.emit.services import with_service
 from otel_zernel_processors.phases.emit.staleness import StalenessTracker
 from otel_zernel_processors.phases.emit.traces import TraceCandidate, TraceSampler, chosen_alone, trace_batches
-from otel_zernel_processors.phases.intake.inputs import KERNEL, MISSING_MARKS, NVML, InputPoint, Scalars, scalars
+from otel_zernel_processors.phases.intake.inputs import (
+    KERNEL,
+    MISSING_MARKS,
+    NVML,
+    THREAD_TIME,
+    InputPoint,
+    Scalars,
+    scalars,
+)
 from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.intake.losses import LossPeriod
 from otel_zernel_processors.phases.results.energy import EnergyHistory, GpuUsage
@@ -29,6 +37,7 @@ from otel_zernel_processors.phases.results.totals import PhaseTotals, Totals
 from otel_zernel_processors.phases.results.verdict import MARKS, Verdict, VerdictTracker
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
 from otel_zernel_processors.phases.signals.rules import PhasePeriod, SignalReader
+from otel_zernel_processors.phases.signals.thread_states import ThreadStates
 
 _CHUNK = 64
 """Intervals processed at a time: a few tenths of 1 ms."""
@@ -72,6 +81,7 @@ class TrainingProcess:
         self._context = context
         self._timeline = Timeline(ns(config.bridge), config.max_spans, context.drop)
         self._signals = SignalReader(config.signals)
+        self._thread_states = ThreadStates()
         self._durations = StepDurations()
         self._rank_steps: dict[int, RankSteps] = {}
         """By thread. The first thread that trains is the rank."""
@@ -136,8 +146,7 @@ class TrainingProcess:
         self._timeline.add_loss(period.start, period.end)
 
     def add_point(self, point: InputPoint, gpu: float) -> PhasePeriod | None:
-        """Adds a point; returns the period that signals evaluated, if any. `gpu` is the utilization of its GPU, 0 to
-        1."""
+        """Adds a point; returns the period that rules evaluated, if any. `gpu`: the utilization of its GPU, 0 to 1."""
         self._update_times(point.time, point.time)
         if point.name == MISSING_MARKS:
             marks = MARKS & {point.mark}
@@ -146,12 +155,28 @@ class TrainingProcess:
         if point.gpu.isdecimal() and point.name in KERNEL | NVML:
             self.gpu = point.gpu
         period = self._signals.read(point, gpu)
-        by_signals = self._config.source == "signals" or not self._timeline.has_passes
-        if period is None or not by_signals or self._config.source == "scopes":
+        if point.name == THREAD_TIME:
+            self._add_state(point)
+        if period is None or self._source != "signals":
             return None
         self.totals.add_period(*period)
         self._history.add_period(*period)
         return period
+
+    @property
+    def _source(self) -> str:
+        """The source of its phases."""
+        if self._config.source != "auto":
+            return self._config.source
+        if self._timeline.has_passes:
+            return "scopes"
+        return "threads" if self._thread_states.is_known else "signals"
+
+    def _add_state(self, point: InputPoint) -> None:
+        period = self._thread_states.read(point)
+        if period and self._source == "threads":
+            self.totals.add_states(period)
+            self._history.add_phases(period.start, period.by_phase)
 
     def end_level(self, point: InputPoint) -> None:
         """Ends a series of one of its gauges."""

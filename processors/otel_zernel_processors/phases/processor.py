@@ -39,7 +39,7 @@ class PhasesProcessor(Processor):
         self._jobs = Jobs(config, context)
         self._lateness = ns(config.lateness)
         self._has_ticked = False
-        if config.source != "signals" and "traces" not in context.signals:
+        if config.source in ("auto", "scopes") and "traces" not in context.signals:
             context.logger.warning(
                 "This pipeline carries no spans, and PyTorch's scopes are spans: to get phases by scopes, rename the "
                 "pipeline so that its name does not begin with metrics, for example to training"
@@ -54,7 +54,7 @@ class PhasesProcessor(Processor):
             if number % _PIECE == 0:
                 yield PAUSE
         rest: Batch | None = batch
-        if self.config.source != "signals":
+        if self.config.source in ("auto", "scopes"):
             others = yield from self._read(batch.spans)
             if others is not None and not self.config.pass_through:
                 rest = _with_spans(batch, others)

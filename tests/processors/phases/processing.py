@@ -35,9 +35,10 @@ def dropped(processor: PhasesProcessor) -> dict[str, int]:
     return dict(processor.context.drop.counts)
 
 
-def phases_of(batches: list[Batch], pid: int = 42) -> dict[str, float]:
-    """The last value of zernel.phase.time for each phase, in ms."""
+def phases_of(batches: list[Batch], pid: int = 42, by: str = "") -> dict[str, float]:
+    """The last value of zernel.phase.time for each phase, in ms: of any source, or of one."""
     times = values_of(batches, "zernel.phase.time")
+    times = [(attributes, value) for attributes, value in times if by in ("", attributes["zernel.phase.source"])]
     of_process = [(attributes, value) for attributes, value in times if attributes["process.pid"] == pid]
     return {str(attributes["zernel.phase"]): round(value * 1000, 6) for attributes, value in of_process}
 

@@ -65,8 +65,8 @@ class ProcessReport:
         ]
         writer.sum("zernel.phase.time", "s", times)
         details: list[Value] = [
-            ({"zernel.phase": phase, "zernel.phase.detail": detail, **_BY_SCOPES}, spent / 1e9)
-            for (phase, detail), spent in sorted(totals.detail_ns.items())
+            ({"zernel.phase": phase, "zernel.phase.detail": detail, "zernel.phase.source": source}, spent / 1e9)
+            for (phase, detail, source), spent in sorted(totals.detail_ns.items())
         ]
         writer.sum("zernel.phase.detail.time", "s", details)
         if window.phase_ns.total():  # without any time there are no shares

@@ -27,6 +27,8 @@ KERNEL = frozenset(
 NVML = frozenset({"zernel.gpu.process.utilization", "zernel.gpu.process.memory.usage"})
 """Signals of processes that NVML reports."""
 GPU = frozenset({"hw.energy", "hw.power", "hw.gpu.utilization"})
+THREAD_TIME = "zernel.cuda.lead_thread.time"
+"""The time of the thread that calls CUDA most, by `zernel.thread.state`."""
 LOSSES = "zernel.ebpf.lost_events"
 READING = "zernel.reading.sequence"
 """One point comes with every reading of the receiver's counters."""
@@ -34,7 +36,7 @@ MISSING_MARKS = "zernel.ebpf.missing_marks"
 """Functions that phases are made of and that a process's PyTorch does not have; docs/spans.md lists them."""
 _LEVELS = frozenset({"zernel.gpu.process.utilization", "hw.gpu.utilization"})
 """Gauges whose staleness points matter: without them, their last value would still count for a while."""
-_KNOWN = KERNEL | NVML | GPU | {LOSSES, READING, MISSING_MARKS}
+_KNOWN = KERNEL | NVML | GPU | {THREAD_TIME, LOSSES, READING, MISSING_MARKS}
 _DELTA = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _ENGINES = ("", "sm")
 """Values of `zernel.gpu.engine` for the use of the whole GPU."""
@@ -63,6 +65,8 @@ class InputPoint(NamedTuple):
     resource: Resource
     mark: str = ""
     """`zernel.mark` of a point of `zernel.ebpf.missing_marks`."""
+    state: str = ""
+    """`zernel.thread.state` of a point of `zernel.cuda.lead_thread.time`."""
 
 
 def input_points(metrics: MetricsData) -> Iterator[InputPoint]:
@@ -110,6 +114,7 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
             delta,
             resource,
             str(named.get("zernel.mark", "")),
+            str(named.get("zernel.thread.state", "")),
         )
 
 

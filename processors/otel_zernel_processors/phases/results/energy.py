@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
@@ -37,6 +37,12 @@ class EnergyHistory:
         if end > self.until:
             self._segments.append((max(start, self.until), end, phase))
             self._update()
+
+    def add_phases(self, start: int, spent_ns: Mapping[str, int]) -> None:
+        """Appends a period with several phases. Their order is unknown: each gets a part of its own."""
+        for phase, spent in spent_ns.items():
+            self.add_period(start, start + spent, phase)
+            start += spent
 
     def shares(self, start: int, end: int) -> dict[str, float]:
         """Each phase's share of [start, end). Time without a known phase is `unknown`. The shares add up to 1."""

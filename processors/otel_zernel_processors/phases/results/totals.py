@@ -4,9 +4,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, PHASE_OF, PHASES
+from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, PHASE_OF, PHASES, PhaseDetail
 from otel_zernel_processors.phases.scopes.attribution import Attribution, segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
+from otel_zernel_processors.phases.signals.thread_states import StatePeriod
 
 _THREADS = 64
 """Threads whose latest phase is kept."""
@@ -59,6 +60,8 @@ class Totals:
         """By phase and source."""
         self.activity_ns: Counter[str] = Counter()
         """Time by scopes, by activity, up to the end of the last interval."""
+        self.state_ns: Counter[PhaseDetail] = Counter()
+        """Time by the states of threads."""
         self.steps: Counter[tuple[str, str]] = Counter()
         """By kind and boundary."""
         self.epochs = 0
@@ -77,12 +80,12 @@ class Totals:
         """Time by scopes in the current interval, by activity."""
         self._interval = PhaseTotals()
         self._signals_until = 0
-        """The end (ns) of the time by signals."""
+        """The end (ns) of the time by states of threads or by signals."""
         self._window: deque[PhaseTotals] = deque(maxlen=window_intervals)
 
     def add_step(self, closed: ClosedStep) -> None:
         """Adds a step by scopes. Time that signals have already counted is not counted again."""
-        if self.source == "signals":
+        if self.source != "scopes":
             self._forget_signals()
         step, attribution = closed.step, closed.attribution
         self._add_segments(closed)
@@ -102,12 +105,27 @@ class Totals:
         self._add_transitions(int(phase != self.phase), phase, "signals")
         self._signals_until = end
 
+    def add_states(self, period: StatePeriod) -> None:
+        """Adds a period in several states of a thread, without the time that is counted already. A change of the
+        longest phase counts as a transition."""
+        period = period.after(self._signals_until)
+        by_phase = period.by_phase
+        if not by_phase:
+            return
+        self._add_time(by_phase, "threads")
+        self.state_ns.update(period.spent_ns)
+        longest = next(iter(by_phase))
+        self._add_transitions(int(longest != self.phase), longest, "threads")
+        self._signals_until = period.end
+
     @property
-    def detail_ns(self) -> Counter[tuple[str, str]]:
-        """Time by scopes, by phase and detail."""
-        details: Counter[tuple[str, str]] = Counter()
+    def detail_ns(self) -> Counter[tuple[str, str, str]]:
+        """Time by phase, detail and source. Rules have no details."""
+        details: Counter[tuple[str, str, str]] = Counter()
         for activity, spent in self.activity_ns.items():
-            details[ACTIVITIES[activity]] += spent
+            details[*ACTIVITIES[activity], "scopes"] += spent
+        for meaning, spent in self.state_ns.items():
+            details[*meaning, "threads"] += spent
         return details
 
     def close_interval(self) -> PhaseTotals:

@@ -30,6 +30,11 @@ def of_phase(pid: int, phase: int) -> bytes:
     return encode_attributes({"process.pid": pid, "zernel.phase": Phase(phase).name.lower()}, NUMBER_ATTRIBUTES)
 
 
+@lru_cache(maxsize=1024)
+def of_thread_state(pid: int, state: str) -> bytes:
+    return encode_attributes({"process.pid": pid, "zernel.thread.state": state}, NUMBER_ATTRIBUTES)
+
+
 @lru_cache(maxsize=512)
 def of_device(pid: int, device: int | None) -> bytes:
     index = "unknown" if device is None else device

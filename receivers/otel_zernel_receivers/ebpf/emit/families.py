@@ -46,6 +46,15 @@ OFF_CPU = metric("zernel.process.off_cpu", "s", "sum", "Time off the CPU, of all
 IO_WAIT = metric(
     "zernel.process.io.wait", "s", "sum", "Part of the time off the CPU in uninterruptible sleep, mostly disk waits."
 )
+THREAD_TIME = metric(
+    "zernel.cuda.thread.time", "s", "sum", "Time of all threads that call CUDA or NCCL, by their state."
+)
+LEAD_THREAD_TIME = metric(
+    "zernel.cuda.lead_thread.time",
+    "s",
+    "sum",
+    "The same of the thread that spent most time in these calls since the last reading.",
+)
 CPU_BURST = metric(
     "zernel.process.cpu.burst", "s", "gauge", "Length of a thread's last run before it slept; 0 if none slept."
 )

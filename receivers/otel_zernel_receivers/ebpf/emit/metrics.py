@@ -19,7 +19,14 @@ from otel_zernel.otlp.points import (
 )
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.budget.overhead import Group
-from otel_zernel_receivers.ebpf.emit.attributes import of_device, of_end, of_phase, of_process, of_series
+from otel_zernel_receivers.ebpf.emit.attributes import (
+    of_device,
+    of_end,
+    of_phase,
+    of_process,
+    of_series,
+    of_thread_state,
+)
 from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, encode_services
 from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
 from otel_zernel_receivers.ebpf.emit.error_types import error_type
@@ -29,6 +36,7 @@ from otel_zernel_receivers.ebpf.emit.families import (
     CUDA_ERRORS,
     FREES,
     IO_WAIT,
+    LEAD_THREAD_TIME,
     LEFT_OUT,
     LOST_EVENTS,
     MEMORY_PEAK,
@@ -47,6 +55,7 @@ from otel_zernel_receivers.ebpf.emit.families import (
     READ_COUNT,
     READ_SIZE,
     READING_SEQUENCE,
+    THREAD_TIME,
     WORKER_CPU,
     WORKER_ENDS,
     WORKER_IO_WAIT,
@@ -64,8 +73,9 @@ from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
+from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
-ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, FailureReading, WorkersReading)
+ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, ThreadsReading, FailureReading, WorkersReading)
 
 OnSeries = Callable[[int, str, Descriptor, bytes], None]
 """Called for each series of a process that has a point: pid, `service.name`, metric, and the attributes as encoded for
@@ -123,6 +133,8 @@ class MetricEncoder:
             points[number].add_memory(memory)
         for number, cpu in _numbered(readings.cpu, numbers):
             points[number].add_cpu(cpu)
+        for number, threads in _numbered(readings.threads, numbers):
+            points[number].add_threads(threads)
         for number, failure in _numbered(readings.failures, numbers):
             points[number].add_failure(failure)
         for number, workers in _numbered(info.workers, numbers):
@@ -204,6 +216,12 @@ class _BatchPoints:
         if reading.reads:
             self._add_number_of(process, READ_COUNT, attributes, reading.reads)
             self._add_number_of(process, READ_SIZE, attributes, reading.bytes_read)
+
+    def add_threads(self, reading: ThreadsReading) -> None:
+        for family, times in ((THREAD_TIME, reading.all_ns), (LEAD_THREAD_TIME, reading.lead_ns)):
+            for state, time_ns in times.items():
+                attributes = of_thread_state(reading.process.pid, state)
+                self._add_number_of(reading.process, family, attributes, time_ns / 1e9)
 
     def add_failure(self, reading: FailureReading) -> None:
         family = NCCL_ERRORS if reading.flags & Flag.NCCL else CUDA_ERRORS

@@ -1,8 +1,8 @@
 """The numbers and structs that both sides share, as numpy types.
 
-The C side is in bpf/: hdr.bpf.h, process.bpf.h, workers.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h, events.bpf.h,
-lifetime.bpf.c, address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test compares every field with the types in
-the objects.
+The C side is in bpf/: hdr.bpf.h, process.bpf.h, workers.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h,
+events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test
+compares every field with the types in the objects.
 """
 
 import struct
@@ -79,6 +79,7 @@ class Loss(IntEnum):
     NO_ERROR_CODE = 8
     NO_CONTEXT = 9
     NO_SCOPE = 10
+    NO_THREAD_TIMES = 11
 
 
 PROCESS = np.dtype(
@@ -181,6 +182,37 @@ UNKNOWN_BYTES = 2**64 - 1
 
 WORKER = np.dtype([("row", "<u4"), ("generation", "<u4"), ("pid", "<u4"), ("reserved", "<u4")])
 
+
+class ThreadState(IntEnum):
+    """The state of a thread that calls CUDA or NCCL."""
+
+    ON_CPU = 0
+    DESCHEDULED = 1
+    IO = 2
+    LOCK = 3
+    SLEEP = 4
+    GPU_WAIT = 5
+    COLLECTIVE = 6
+    COPY = 7
+    LAUNCH = 8
+
+
+CALL_STATES = slice(ThreadState.GPU_WAIT, ThreadState.LAUNCH + 1)
+"""The states inside calls."""
+
+THREAD_TIMES = np.dtype(
+    [
+        ("since", "<u8"),
+        ("row", "<u4"),
+        ("generation", "<u4"),
+        ("tid", "<u4"),
+        ("state", "<u4"),
+        ("updates", "<u4"),
+        ("has_ended", "<u4"),
+        ("times", "<u8", (16,)),
+    ]
+)
+
 PENDING_COLLECTIVES = 64
 
 STRUCTS = {
@@ -192,6 +224,7 @@ STRUCTS = {
     "event": EVENT,
     "run_facts": RUN_FACTS,
     "worker": WORKER,
+    "thread_times": THREAD_TIMES,
 }
 """The types by the names of their C structs."""
 

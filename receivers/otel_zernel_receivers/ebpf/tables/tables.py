@@ -22,9 +22,12 @@ from otel_zernel_receivers.ebpf.tables.failures import FailureReading, FailureTa
 from otel_zernel_receivers.ebpf.tables.memory import MemoryReading, MemoryTable
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, ProcessRows, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import KernelSeriesTable, SeriesKey, SeriesReading, Totals
+from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading, ThreadTimesTable
 
 WORKERS_OF_PROCESS = 32
 """Room in the kernel for so many workers of each process: about 64 bytes each."""
+THREADS_OF_PROCESS = 16
+"""Room in the kernel for so many threads of each process that call CUDA or NCCL: 160 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Limits:
         for name in ("slots", "free_slots"):
             maps[name].max_entries = self.max_series
         maps["workers"].max_entries = self.max_processes * WORKERS_OF_PROCESS
+        for name in ("thread_times", "free_thread_times"):
+            maps[name].max_entries = self.max_processes * THREADS_OF_PROCESS
         maps["memory"].max_entries = self.max_processes * DEVICES
         maps["collectives"].max_entries = self.max_processes * PENDING_COLLECTIVES
         maps["counters"].max_entries = self.max_series * self.layout.length // COUNTERS_PER_ELEMENT
@@ -56,6 +61,7 @@ class TableReadings:
     series: list[SeriesReading]
     memory: list[MemoryReading]
     cpu: list[CpuReading]
+    threads: list[ThreadsReading]
     failures: list[FailureReading]
     losses: dict[Loss, int]
     """Calls and objects that could not be recorded, by reason."""
@@ -72,6 +78,7 @@ class Tables:
         self.rows = ProcessRows(maps)
         self.series = KernelSeriesTable(maps, self.rows, layout)
         self.memory = MemoryTable(maps, self.rows)
+        self.threads = ThreadTimesTable(maps, self.rows)
         self.failures = FailureTable(maps, self.rows)
         self._by_address = (maps["allocations"], maps["communicators"], maps["contexts"])
         self.ring = RingBuffer(maps["ring"])
@@ -89,6 +96,7 @@ class Tables:
             series=self.series.read(),
             memory=self.memory.read(),
             cpu=self.rows.cpu(ended - self._ended),
+            threads=self.threads.read(),
             failures=self.failures.read(),
             losses=self._read_losses(),
             lost_events=self.rows.lost_events(),

@@ -22,6 +22,7 @@ from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
+from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 from tests.receivers.ebpf.watching import attributes_of, metrics_of
 
 OPERATIONS = (Operation.RUNTIME_LAUNCH, Operation.SYNC, Operation.COPY_DEFAULT)
@@ -36,6 +37,7 @@ READINGS = TableReadings(
     [series_of(process, operation) for operation in OPERATIONS for process in PROCESSES],
     [MemoryReading(process, 0, 10, 20, 1, 1) for process in PROCESSES],
     [CpuReading(process, 1, 2, 3, 4, 5, 6) for process in PROCESSES],
+    [ThreadsReading(process, {"gpu_wait": 8, "on_cpu": 2}, {"gpu_wait": 5}) for process in PROCESSES],
     [FailureReading(process, 0, 2, 1) for process in PROCESSES],
     {},
     {PROCESSES[0]: 1},
@@ -73,8 +75,8 @@ def test_batches_are_small_and_each_has_all_points_of_its_processes() -> None:
     found = [set(processes_of(batch)) for batch in batches]
     assert sum(map(len, found)) == len(set.union(*found)) == len(PROCESSES)
     assert max(map(len, found)) * len(OPERATIONS) < SERIES_PER_BATCH + len(OPERATIONS)
-    # Histograms, a copy's bytes, 4 points of memory, 7 of CPU time and reads, a failure; and once lost events.
-    assert sum(len(processes_of(batch)) for batch in batches) == len(PROCESSES) * (len(OPERATIONS) + 13) + 1
+    # Histograms, a copy's bytes, 4 points of memory, 7 of CPU time and reads, 3 of threads, a failure; 1 lost event.
+    assert sum(len(processes_of(batch)) for batch in batches) == len(PROCESSES) * (len(OPERATIONS) + 16) + 1
 
 
 def test_the_point_count_of_each_batch_is_right() -> None:
@@ -101,7 +103,7 @@ def test_reads_have_no_phase_even_while_the_process_is_in_one() -> None:
         assert [attributes_of(point) for point in points(found[name])] == [attributes]
 
 
-NOTHING = TableReadings([], [], [], [], {}, {}, np.empty(0))
+NOTHING = TableReadings([], [], [], [], [], {}, {}, np.empty(0))
 
 
 def test_without_processes_only_the_receiver_has_metrics() -> None:

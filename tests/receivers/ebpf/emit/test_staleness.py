@@ -27,6 +27,7 @@ from otel_zernel_receivers.ebpf.tables.memory import MemoryReading
 from otel_zernel_receivers.ebpf.tables.process_table import CpuReading, WatchedProcess
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
 from otel_zernel_receivers.ebpf.tables.tables import TableReadings
+from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import attributes_of, metrics_of
 
@@ -107,6 +108,7 @@ class ReceiverToPage:
             ],
             [MemoryReading(process, 0, 10, 20, 1, 1) for process in live],
             [CpuReading(process, 1, 2, 3, 4, 5, 6, 1, 100) for process in live],
+            [ThreadsReading(process, {"gpu_wait": 5}, {"gpu_wait": 5}) for process in live],
             [FailureReading(process, 0, 2, 1) for process in live],
             {},
             dict.fromkeys(live, 1),

@@ -1,0 +1,83 @@
+"""The table of threads that call CUDA or NCCL: the time that each spends in each state."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel_receivers.ebpf.kernel.kernel_structs import CALL_STATES, NUMBER, THREAD_TIMES, ThreadState
+from otel_zernel_receivers.ebpf.kernel.libbpf import Map
+from otel_zernel_receivers.ebpf.tables.process_table import ProcessRows, WatchedProcess
+
+_NAMES = [state.name.lower() for state in ThreadState]
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadsReading:
+    """The states of the threads of one process that call CUDA or NCCL, since the last reading."""
+
+    process: WatchedProcess
+    all_ns: Mapping[str, int]
+    """The sum over these threads, by state."""
+    lead_ns: Mapping[str, int]
+    """The times of the thread that spent most of them in calls. Together they are the time since the last reading."""
+
+
+class ThreadTimesTable:
+    """The times of threads. The kernel claims elements and marks those of ended threads; `read` frees them."""
+
+    def __init__(
+        self, maps: Mapping[str, Map], rows: ProcessRows, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._rows, self._free, self._monotonic_ns = rows, maps["free_thread_times"], monotonic_ns
+        self._elements: NDArray[np.void] = maps["thread_times"].array(THREAD_TIMES)
+        self._read = self._elements["times"].copy()
+        for index in reversed(range(len(self._elements))):
+            self._free.put(None, NUMBER.pack(index))
+
+    def read(self) -> list[ThreadsReading]:
+        """The time in each state since the last call, up to now, by process."""
+        used = np.flatnonzero(self._elements["generation"])
+        elements = self._consistent(used)
+        used, elements = used[elements["updates"] % 2 == 0], elements[elements["updates"] % 2 == 0]
+        totals = self._up_to_now(elements)
+        new = totals - self._read[used]
+        self._read[used] = totals
+        self._free_ended(used, elements)
+        return self._by_process(elements, new)
+
+    def _consistent(self, used: NDArray[np.intp]) -> NDArray[np.void]:
+        """A copy of these elements. Of one that the kernel was updating, `updates` is odd: its time comes later."""
+        before = self._elements["updates"][used]
+        elements = self._elements[used]
+        elements["updates"] |= before != self._elements["updates"][used]
+        return elements
+
+    def _up_to_now(self, elements: NDArray[np.void]) -> NDArray[np.uint64]:
+        totals: NDArray[np.uint64] = elements["times"].copy()
+        now = np.maximum(np.uint64(self._monotonic_ns()), elements["since"])
+        open_ns = np.where(elements["has_ended"], 0, now - elements["since"])
+        totals[np.arange(len(elements)), elements["state"]] += open_ns
+        return totals
+
+    def _free_ended(self, used: NDArray[np.intp], elements: NDArray[np.void]) -> None:
+        for index in used[elements["has_ended"] > 0].tolist():
+            self._elements[index]["generation"] = 0
+            self._free.put(None, NUMBER.pack(index))
+
+    def _by_process(self, elements: NDArray[np.void], new: NDArray[np.uint64]) -> list[ThreadsReading]:
+        readings = []
+        for row in np.unique(elements["row"]).tolist():
+            process = self._rows[row]
+            own = new[(elements["row"] == row) & (elements["generation"] == process.generation)]
+            if own.any():
+                lead = own[own[:, CALL_STATES].sum(axis=1).argmax()]
+                readings.append(ThreadsReading(process, _named(own.sum(axis=0)), _named(lead)))
+        return readings
+
+
+def _named(times: NDArray[Any]) -> dict[str, int]:
+    return {name: ns for name, ns in zip(_NAMES, times.tolist(), strict=False) if ns}
