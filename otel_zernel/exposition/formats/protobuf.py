@@ -170,8 +170,6 @@ def _add_native(message: "HistogramMessage", series: ExponentialHistogramSeries)
         for offset, length in side.spans:
             spans.add(offset=offset, length=length)
         deltas.extend(side.deltas)
-    if not (message.positive_span or message.negative_span):
-        message.positive_span.add(offset=0, length=0)  # else an empty histogram would look like a classic one
     message.exemplars.extend(_exemplar(one) for one in series.exemplars.values() if one.time_unix_nano)
     return True
 

@@ -11,6 +11,11 @@ from otel_zernel.exposition.histograms.exponential import Counts, ExponentialBuc
 
 _FINEST_SCHEMA, _COARSEST_SCHEMA = 8, -4
 """The limits of Prometheus."""
+_LEAST_ZERO_THRESHOLD = 1e-128
+"""The zero threshold of histograms without one, as in Prometheus' own OTLP receiver.
+
+A histogram without values and without a threshold would look like one that has no native buckets.
+"""
 _MAX_GAP = 2
 """The most empty buckets written between two others. A new span takes more bytes than two counts of zero."""
 
@@ -40,7 +45,8 @@ def native_buckets(buckets: ExponentialBuckets) -> NativeBuckets | None:
     """The buckets at schema 8 at the finest. None if the scale is below -4: Prometheus has no such schema."""
     if buckets.scale < _COARSEST_SCHEMA:
         return None
-    shown = _without_overlap(buckets.at_scale(min(buckets.scale, _FINEST_SCHEMA)))
+    threshold = max(buckets.zero_threshold, _LEAST_ZERO_THRESHOLD)
+    shown = _without_overlap(replace(buckets.at_scale(min(buckets.scale, _FINEST_SCHEMA)), zero_threshold=threshold))
     positive, negative = _side(shown.positive), _side(shown.negative)
     return NativeBuckets(shown.scale, shown.zero_threshold, shown.zero_count, positive, negative)
 
