@@ -78,6 +78,8 @@ async def test_classic_buckets_of_8_gpus_give_the_quantiles_of_all_values(
             for buckets in (f"{FAMILY}_bucket", f"rate({FAMILY}_bucket[1m])", f"increase({FAMILY}_bucket[1m])"):
                 value = await prometheus.value(f"histogram_quantile({quantile}, sum by (le) ({buckets}))")
                 assert close(value, exact, GRID), (quantile, buckets, value, exact)
+        counts = {count for _, count in await prometheus.series(f"count by (le) ({FAMILY}_bucket)")}
+        assert counts == {8}, "a bound that one series lacks is missing in the sum"
         reported = await prometheus.value(f"histogram_quantile(0.85, sum by (le) ({FAMILY}_bucket))")
         assert reported < 0.1 < 0.12
 

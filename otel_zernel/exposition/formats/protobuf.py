@@ -143,17 +143,25 @@ def _histogram(series: HistogramSeries, native: bool) -> tuple[bool, bytes]:
     is_native = native and isinstance(series, ExponentialHistogramSeries) and _add_native(message, series)
     total = series.total if is_native else series.shown_total
     message.sample_sum = math.nan if total is None else total
-    buckets = [_field(_BUCKET, b"".join(fields)) for fields in _buckets(series, totals)]
+    buckets = _buckets(series, totals)
     return is_native, b"".join((message.SerializeToString(), *buckets, _created(series.start, 15)))
 
 
-def _buckets(series: HistogramSeries, totals: list[int]) -> Iterator[tuple[bytes, ...]]:
-    """The fields of each classic bucket."""
-    count_key = bytes([_BUCKET_COUNT << 3])
+def _buckets(series: HistogramSeries, totals: list[int]) -> Iterator[bytes]:
+    """The classic buckets, fields of `Histogram`."""
+    head, previous = b"", -1
     for index, (bound, total) in enumerate(zip(series.bounds.encoded, totals, strict=True)):
-        exemplar = series.exemplars.get(index)
-        encoded = (_field(_BUCKET_EXEMPLAR, _exemplar(exemplar).SerializeToString()),) if exemplar else ()
-        yield (count_key, _varint(total), bound, *encoded)
+        if index in series.exemplars:
+            count = bytes([_BUCKET_COUNT << 3]) + _varint(total)
+            exemplar = _exemplar(series.exemplars[index]).SerializeToString()
+            yield _field(_BUCKET, count + bound + _field(_BUCKET_EXEMPLAR, exemplar))
+            continue
+        if total != previous:  # most buckets are empty, so that the totals of many are equal
+            count = _varint(total)
+            size = 1 + len(count) + len(bound)
+            head, previous = b"".join((_key(_BUCKET), bytes((size, _BUCKET_COUNT << 3)), count)), total
+        yield head
+        yield bound
 
 
 def _add_native(message: "HistogramMessage", series: ExponentialHistogramSeries) -> bool:
