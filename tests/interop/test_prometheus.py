@@ -1,4 +1,4 @@
-"""Debian's Prometheus scrapes every series of the exporter in every format. promtool has no complaints about its pages."""
+"""Debian's Prometheus scrapes every series of the exporter in every format. promtool finds no fault with its pages."""
 
 import math
 from collections.abc import Callable
