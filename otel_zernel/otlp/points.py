@@ -9,7 +9,7 @@ import re
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from typing import Literal
@@ -72,7 +72,8 @@ class Descriptor:
     name: str
     unit: str = ""
     kind: MetricKind = "gauge"
-    description: str = ""
+    description: str = field(default="", compare=False)
+    """Its wording makes no other metric."""
     temporality: Temporality = "cumulative"
 
 
