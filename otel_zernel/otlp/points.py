@@ -9,7 +9,7 @@ import re
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
 from typing import Literal
@@ -72,9 +72,13 @@ class Descriptor:
     name: str
     unit: str = ""
     kind: MetricKind = "gauge"
-    description: str = field(default="", compare=False)
-    """Its wording makes no other metric."""
+    description: str = ""
     temporality: Temporality = "cumulative"
+
+    @property
+    def identity(self) -> tuple[str, str, MetricKind]:
+        """Name, unit and kind. Two descriptors of one metric may have different descriptions."""
+        return self.name, self.unit, self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ import pytest
 
 from otel_zernel.formats.dcgm import FIELDS, implied_descriptor
 from otel_zernel.formats.newer_dcgm import MEASURES, NEWER_FIELDS
-from otel_zernel.otlp.points import Descriptor
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,9 @@ from otel_zernel.otlp.points import Descriptor
     ],
 )
 def test_the_name_of_a_duration_implies_a_gauge_in_seconds(name: str) -> None:
-    assert implied_descriptor(name) == Descriptor(name, "s", "gauge")
+    implied = implied_descriptor(name)
+    assert implied is not None
+    assert implied.identity == (name, "s", "gauge")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The protobuf format: a reader of its messages finds the samples of the text format, and native histograms."""
 
 import math
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -53,6 +54,21 @@ def test_every_sample_of_the_text_format_is_in_the_messages(batches: list[Metric
     for name, labels in messages.keys() - text.keys():  # the text format omits the sums that may decrease
         assert name.endswith(("_count", "_sum"))
         assert name.endswith("_count") or math.isnan(messages[name, labels])
+
+
+@given(st.lists(BATCHES, max_size=3))
+def test_native_buckets_have_the_counts_of_the_classic_ones(batches: list[MetricsData]) -> None:
+    page = Page()
+    for batch in batches:
+        page.update(batch, 0)
+    for family in families(page.render(PROTOBUF, 0)):
+        natives = [one.histogram for one in family.metric if one.histogram.HasField("schema")]
+        assert len(natives) in (0, len(family.metric))
+        for one in natives:
+            sides = (one.negative_span, one.negative_delta), (one.positive_span, one.positive_delta)
+            assert [sum(span.length for span in spans) for spans, _ in sides] == [len(deltas) for _, deltas in sides]
+            counts = [sum(accumulate(deltas)) for _, deltas in sides]
+            assert one.zero_count + sum(counts) == one.sample_count == one.bucket[-1].cumulative_count
 
 
 @pytest.mark.parametrize("stamped", [False, True])
