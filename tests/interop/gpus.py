@@ -66,8 +66,8 @@ class Gpus:
 def point(values: Values, time: int, gpu: str) -> ExponentialHistogramDataPoint:
     """The histogram of the values, with at most 160 buckets."""
     scale, indexes = _indexes(values)
-    counts = np.bincount(indexes - indexes.min()) if len(values) else []
     offset = int(indexes.min()) if len(values) else 0
+    counts: list[int] = np.bincount(indexes - offset).tolist()
     return ExponentialHistogramDataPoint(
         attributes=key_values({"hw.id": gpu}),
         start_time_unix_nano=NOW,

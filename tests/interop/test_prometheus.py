@@ -48,7 +48,7 @@ async def test_prometheus_has_every_series_with_its_labels_and_type_by_both_form
 async def test_prometheus_has_every_series_and_native_histograms_by_protobuf(
     peer: Peer, tmp_path: Path, unused_tcp_port: int
 ) -> None:
-    features = "exemplar-storage,native-histograms"
+    features = "exemplar-storage", "native-histograms"
     async with exporter(label_names={"process.pid": "pid"}) as one:
         await one.export(Batch(node()))
         await one.export(Batch(counted_twice()))

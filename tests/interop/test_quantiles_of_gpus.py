@@ -91,7 +91,7 @@ async def test_native_histograms_of_8_gpus_give_the_quantiles_of_all_values(
     port = unused_tcp_port_factory()
     async with (
         gateway(tmp_path, unused_tcp_port_factory) as (otlp, page),
-        scraping(peer("prometheus"), tmp_path, port, "native-histograms", node=page) as prometheus,
+        scraping(peer("prometheus"), tmp_path, port, ("native-histograms",), node=page) as prometheus,
     ):
         await feed(REPORTED, otlp, prometheus, f"histogram_count(sum({FAMILY}))", temporality)
         for quantile in QUANTILES:

@@ -163,8 +163,8 @@ def test_counters_summaries_and_histograms_say_since_when_they_count(shown: Show
 
 def test_a_restarted_counter_has_its_new_start_and_deltas_keep_the_first_one(shown: Shown) -> None:
     for start, value in ((1, 5), (2 * SECOND, 3)):
-        time = {"start_time_unix_nano": start, "time": NOW + start}
-        shown.update(total("a", number(value, **time)), total("b", number(value, **time), temporality=DELTA))
+        point = number(value, time=NOW + start, start_time_unix_nano=start)
+        shown.update(total("a", point), total("b", point, temporality=DELTA))
         shown.page.render(PROTOBUF, 0)
     found = {
         family.name: (family.metric[0].counter.value, family.metric[0].counter.created_timestamp.ToNanoseconds())

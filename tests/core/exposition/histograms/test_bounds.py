@@ -84,7 +84,7 @@ def test_equal_bounds_are_one_object() -> None:
 
 @given(st.floats(0, allow_nan=False))
 def test_the_text_of_a_bound_is_that_of_go(value: float) -> None:
-    assert bound_text(value) == floatToGoString(value)
+    assert bound_text(value) == floatToGoString(value)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(
