@@ -12,11 +12,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 _PACKAGE = "io.prometheus.client"
-_TYPES = {
-    "METRIC_TYPES": ("COUNTER", "GAUGE", "SUMMARY", "UNTYPED", "HISTOGRAM", "GAUGE_HISTOGRAM"),
-}
-METRIC_TYPES: dict[str, int] = {name.lower(): number for number, name in enumerate(_TYPES["METRIC_TYPES"])}
-"""The numbers of `MetricType`: counter, gauge, summary, untyped, histogram, gauge_histogram."""
+METRIC_TYPES = {"counter": 0, "gauge": 1, "summary": 2, "untyped": 3, "histogram": 4, "gauge_histogram": 5}
+"""The numbers of `MetricType`, whose names are upper case there."""
 
 _TIMESTAMP = "google.protobuf.Timestamp"
 _FIELDS: dict[str, str] = {

@@ -8,6 +8,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar
 
@@ -61,10 +62,9 @@ def family_messages(
     start = head.SerializeToString()
     if type_ != "histogram":
         return _delimited(start, _metrics(series, send_timestamps))
-    # Prometheus up to 2.54 looks at a family's first series to see whether all have native buckets.
+    # Some releases of Prometheus look at the first series of a message to see whether all have native buckets.
     groups: dict[bool, list[bytes]] = {True: [], False: []}
-    for one in series:
-        assert isinstance(one, HistogramSeries)  # noqa: S101  # by its type
+    for one in cast("Iterable[HistogramSeries]", series):
         is_native, body = _histogram(one, native)
         groups[is_native].append(_metric(one, _HISTOGRAM, body, send_timestamps))
     return b"".join(_delimited(start, metrics) for metrics in groups.values() if metrics)

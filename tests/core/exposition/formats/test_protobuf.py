@@ -128,7 +128,7 @@ def test_a_sum_that_the_sender_does_not_know_is_not_a_number(shown: Shown) -> No
 
 
 def test_native_and_classic_series_of_one_name_are_two_messages(shown: Shown) -> None:
-    """Prometheus up to 2.54 judges all series of a message by the first one."""
+    """Some releases of Prometheus judge all series of a message by the first one."""
     shown.update(histogram("a", [1.0], [1, 2], 3.0), resource={"service.name": "b"})
     shown.update(exponential("a", 0, (0, [1]), sum_=1.5), resource={"service.name": "c"})
     native, classic = families(shown.page.render(PROTOBUF, 0))
