@@ -24,14 +24,16 @@ def run() -> list[BenchmarkRow]:
         (
             seconds(lambda: generate_latest(registry)),
             seconds(lambda: page.render(Format(), 0)),
+            seconds(lambda: page.render(Format(protobuf=True), 0)),
             seconds(lambda: page.update(scrape, 0)),
         )
         for _ in range(ROUNDS)
     ]
-    theirs, ours, update = map(min, zip(*rounds, strict=True))
+    theirs, ours, protobuf, update = map(min, zip(*rounds, strict=True))
     times = f"{theirs / ours:.1f}x ({ours * 1e3:.1f} ms, {theirs * 1e3:.0f} ms)"
     return [
         BenchmarkRow("Prometheus page, 10,000 series, to generate_latest", times, ">= 15x", theirs >= 15 * ours),
+        BenchmarkRow("Prometheus page, the same in the protobuf format", f"{protobuf * 1e3:.1f} ms"),
         BenchmarkRow("Prometheus page, update of a known series", f"{update / SERIES * 1e6:.1f} us"),
     ]
 

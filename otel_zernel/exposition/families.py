@@ -3,6 +3,8 @@
 from collections.abc import Collection
 
 from otel_zernel.exposition.family import MetricFamily
+from otel_zernel.exposition.histograms import BucketLayout
+from otel_zernel.exposition.options import Options
 from otel_zernel.exposition.stream import MetricStream
 
 TARGET_INFO = "target_info"
@@ -16,7 +18,8 @@ class MetricFamilies:
     gives its names up to the next family that needs them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options) -> None:
+        self._options = options
         self.by_name: dict[str, MetricFamily] = {}
         self.by_sample_name: dict[str, MetricFamily] = {}
 
@@ -31,6 +34,7 @@ class MetricFamilies:
             return self._create(stream)
         if family.family_type != stream.family_type or (family.unit and stream.unit and family.unit != stream.unit):
             return None
+        family.describe(stream)
         return family
 
     def remove(self, family: MetricFamily) -> None:
@@ -50,7 +54,10 @@ class MetricFamilies:
         for name in sample_names:
             if name in self.by_sample_name:
                 self.remove(self.by_sample_name[name])
-        family = MetricFamily(stream.name, stream.family_type, stream.unit, stream.help, sample_names)
+        family = MetricFamily(
+            *(stream.name, stream.family_type, stream.unit, stream.help, stream.is_described, sample_names),
+            BucketLayout(self._options.bounds_of(stream.metric_name, stream.metric_unit)),
+        )
         self.by_name[stream.name] = family
         self.by_sample_name.update(dict.fromkeys(sample_names, family))
         return family

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal, Self
 
+from otel_zernel.exposition.histograms import Bounds, bounds_of, default_bounds
+
 TranslationStrategy = Literal[
     "UnderscoreEscapingWithSuffixes",
     "UnderscoreEscapingWithoutSuffixes",
@@ -51,10 +53,24 @@ class Options:
     """How OpenTelemetry names become Prometheus names."""
     send_timestamps: bool = False
     """Whether samples carry the timestamps of their points. Otherwise Prometheus uses the time of the scrape."""
+    native_histograms: bool = True
+    """Whether exponential histograms are native histograms in the protobuf format."""
+    histogram_bounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Classic bounds of exponential histograms by glob of the OpenTelemetry name. The first match decides.
+
+    The other metrics have the default bounds of their unit.
+    """
     metric_expiration: float = 300.0
     """Seconds after which a series without a new point is removed."""
     max_series: int = 100_000
     """The most series. 100,000 take about 90 MB."""
+
+    def bounds_of(self, name: str, unit: str) -> Bounds:
+        """The classic bounds of the exponential histograms of a metric with this OpenTelemetry name and UCUM unit."""
+        for glob, bounds in self.histogram_bounds.items():
+            if fnmatchcase(name, glob):
+                return bounds_of(bounds)
+        return default_bounds(unit)
 
     @property
     def escapes(self) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, ResourceMetrics, ScopeMetrics
 
 from otel_zernel.exposition.families import TARGET_INFO, MetricFamilies
-from otel_zernel.exposition.family import MetricFamily, header
+from otel_zernel.exposition.family import MetricFamily
 from otel_zernel.exposition.formats import Format
+from otel_zernel.exposition.formats.text import header
 from otel_zernel.exposition.labels import sample_prefix
 from otel_zernel.exposition.names import Naming
 from otel_zernel.exposition.options import Options
@@ -24,6 +25,8 @@ _CLOCK_STEP_NS = 1_000_000_000
 """A wall clock that loses more than this, in ns, was set back. Slewing (adjtime) is far slower."""
 _PATIENCE = 60.0
 """Seconds in which every point of a series is late, after which its sender's clock must have been set back."""
+
+_TARGET_HELP = "Resource attributes other than job and instance."
 
 
 def _ignore(*_: object) -> None:
@@ -61,7 +64,7 @@ class Page:
         self._warn = warn
         self._lock = threading.Lock()
         self._origins: dict[tuple[bytes, bytes, str], OriginStreams] = {}
-        self._families = MetricFamilies()
+        self._families = MetricFamilies(self._options)
         self._target_infos: list[str] | None = None
         """The label texts of `target_info`. None if they may have changed."""
         self._oldest = math.inf
@@ -89,9 +92,11 @@ class Page:
                 self._remove_empty_origins()
 
     def render(self, format_: Format, now: float) -> bytes:
-        """The text of the page, without the series that are expired at `now`."""
+        """The bytes of the page, without the series that are expired at `now`."""
         with self._lock:
             self._expire(now)
+            if format_.protobuf:
+                return self._messages()
             lines = self._target_info_lines(format_)
             for family in self._families.values():
                 lines += self._family_lines(family, format_)
@@ -164,7 +169,7 @@ class Page:
                 if series.updated == -math.inf:
                     self._remove(series)
                 continue
-            series.time, series.earliest, series.updated = time, time + delta, now
+            series.time, series.earliest, series.updated = time, time + 1 if delta else time, now
         if late:
             self._drop(late, "out_of_order")
         if malformed:
@@ -194,7 +199,7 @@ class Page:
             if self._series_count >= self._options.max_series:
                 self._refuse_series()
                 return None
-            series = family.series[labels] = stream.series_type(stream.name, labels, identity, stream.series)
+            series = family.add_series(stream, labels, identity)
             self._series_count += 1
             self._target_infos = None
         if len(series.keys) < _MAX_KEYS:
@@ -252,18 +257,38 @@ class Page:
             if not origin.streams:
                 del self._origins[key]
 
-    def _target_info_lines(self, format_: Format) -> list[str]:
+    def _messages(self) -> bytes:
+        from otel_zernel.exposition.formats.protobuf import info_message  # only if a scraper requests it
+
+        infos = self._target_info_labels()
+        options = self._options
+        return b"".join(
+            [
+                info_message(TARGET_INFO, _TARGET_HELP, infos) if infos else b"",
+                *(
+                    family.messages(send_timestamps=options.send_timestamps, native=options.native_histograms)
+                    for family in self._families.values()
+                    if family.series
+                ),
+            ]
+        )
+
+    def _target_info_labels(self) -> list[str]:
         if self._target_infos is None:
             live = [one.origin for one in self._origins.values() if one.has_series]
             self._target_infos = target_infos(live, target_labels=self._options.target_labels)
-        if not self._target_infos:
+        return self._target_infos
+
+    def _target_info_lines(self, format_: Format) -> list[str]:
+        infos = self._target_info_labels()
+        if not infos:
             return []
         name, type_ = ("target", "info") if format_.openmetrics else (TARGET_INFO, "gauge")
-        lines = [f"{sample_prefix(TARGET_INFO, labels)}1\n" for labels in self._target_infos]
-        return [header(name, type_, "Resource attributes other than job and instance.", "", format_), *lines]
+        lines = [f"{sample_prefix(TARGET_INFO, labels)}1\n" for labels in infos]
+        return [header(name, type_, _TARGET_HELP, "", format_), *lines]
 
     def _family_lines(self, family: MetricFamily, format_: Format) -> list[str]:
         if not family.series:
             return []
-        lines = family.lines(format_, send_timestamps=self._options.send_timestamps)
-        return [family.header(format_, clashes=self._families.has_clash(family)), *lines]
+        clashes = self._families.has_clash(family)
+        return family.text(format_, clashes=clashes, send_timestamps=self._options.send_timestamps)

@@ -70,7 +70,13 @@ class MetricStream:
     """The name of its family; empty if the metric's name has no legal character."""
     family_type: FamilyType
     unit: str
+    metric_name: str
+    """In OpenTelemetry."""
+    metric_unit: str
+    """The UCUM unit."""
     help: str
+    is_described: bool
+    """Whether the metric has a description. Else `help` is made from its name."""
     delta: bool
     unspecified: bool
     """Whether the metric is a sum or a histogram without a temporality, so that its points cannot be added up."""
@@ -84,12 +90,16 @@ class MetricStream:
         family_type, series_type = _TYPES.get(
             kind, ("counter", CounterSeries) if monotonic else ("gauge", NumberSeries)
         )
+        description = metric.description.strip()
         return cls(
             origin=origin,
             name=naming.family(name, unit, is_gauge=kind == "gauge", is_counter=family_type == "counter"),
             family_type=family_type,
             unit=naming.unit(unit, is_gauge=kind == "gauge"),
-            help=metric.description.strip() or f"OpenTelemetry metric {name}{f' in {unit}' if unit else ''}.",
+            metric_name=name,
+            metric_unit=unit,
+            help=description or f"OpenTelemetry metric {name}{f' in {unit}' if unit else ''}.",
+            is_described=bool(description),
             delta=temporality == _DELTA,
             unspecified=temporality == _UNSPECIFIED,
             series_type=series_type,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from otel_zernel.formats.descriptions import DESCRIPTIONS
 from otel_zernel.otlp.points import AttributeValue, Descriptor
 
 COLUMNS = (
@@ -92,7 +93,8 @@ _ATTRIBUTES = {
 def _measure(
     name: str, unit: str, kind: Literal["gauge", "sum", "up_down"], scale: float, attributes: Mapping[str, str]
 ) -> Measure:
-    return Measure(Descriptor(name, unit, kind), scale, {_ATTRIBUTES[key]: value for key, value in attributes.items()})
+    descriptor = Descriptor(name, unit, kind, DESCRIPTIONS[name])
+    return Measure(descriptor, scale, {_ATTRIBUTES[key]: value for key, value in attributes.items()})
 
 
 def _active(engine: str) -> Measure:
@@ -215,4 +217,4 @@ def implied_descriptor(name: str) -> Descriptor | None:
     Such a name starts with `zernel.` and ends with `.latency`, `.wait` or `.duration`. The result is None for all other
     names. Metrics of GPUs (`zernel.gpu.`) are excluded, because their rows always have the labels.
     """
-    return Descriptor(name, "s", "gauge") if _DURATION.fullmatch(name) else None
+    return Descriptor(name, "s", "gauge", DESCRIPTIONS.get(name, "")) if _DURATION.fullmatch(name) else None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from otel_zernel.formats.dcgm import FIELDS, Measure
+from otel_zernel.formats.descriptions import DESCRIPTIONS
 from otel_zernel.otlp.points import Descriptor
 
 NEWER_LABELS = {"hostname": "Hostname", "DCGM_FI_SYSTEM_DRIVER_VERSION": "DCGM_FI_DRIVER_VERSION"}
@@ -97,7 +98,8 @@ _POLICIES = {
 
 
 def _violation(policy: str) -> Measure:
-    descriptor = Descriptor("zernel.gpu.violation.time", "s", "sum")
+    name = "zernel.gpu.violation.time"
+    descriptor = Descriptor(name, "s", "sum", DESCRIPTIONS[name])
     return Measure(descriptor, attributes={"zernel.gpu.violation.policy": policy})
 
 

@@ -75,6 +75,11 @@ class Descriptor:
     description: str = ""
     temporality: Temporality = "cumulative"
 
+    @property
+    def identity(self) -> tuple[str, str, MetricKind]:
+        """Name, unit and kind. Two descriptors of one metric may have different descriptions."""
+        return self.name, self.unit, self.kind
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

@@ -51,7 +51,9 @@ class Prometheus:
 
 
 @asynccontextmanager
-async def scraping(program: Path, folder: Path, port: int, **jobs: int) -> AsyncIterator[Prometheus]:
+async def scraping(
+    program: Path, folder: Path, port: int, features: tuple[str, ...] = ("exemplar-storage",), /, **jobs: int
+) -> AsyncIterator[Prometheus]:
     """A Prometheus that scrapes the jobs' ports every second."""
     scrapes = [
         {"job_name": job, "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
@@ -60,7 +62,7 @@ async def scraping(program: Path, folder: Path, port: int, **jobs: int) -> Async
     config = folder / "prometheus.yaml"
     config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": scrapes}))
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
-    arguments += [f"--web.listen-address=127.0.0.1:{port}", "--enable-feature=exemplar-storage"]
+    arguments += [f"--web.listen-address=127.0.0.1:{port}", f"--enable-feature={','.join(features)}"]
     with (folder / "prometheus.log").open("w") as log:
         process = await asyncio.create_subprocess_exec(program, *arguments, stdout=log, stderr=log)
     try:

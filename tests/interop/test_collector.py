@@ -112,6 +112,7 @@ async def test_prometheus_has_every_recorded_value(
             assert await prometheus.value("count(count by (hw_id) (hw_power_watts))") == 247
         text = (await client.get(f"http://127.0.0.1:{page}/metrics")).content
         assert await promtool(peer("promtool"), text) == ""
+        assert b" OpenTelemetry metric " not in text  # the help of a metric without a description
     assert (tmp_path / "rejects.txt").read_text() == ""
 
 

@@ -119,7 +119,7 @@ def _row(descriptor: Descriptor, point: NumberDataPoint, value: float, columns: 
 def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
     """The DCGM field of the series; else a field with the name of the metric."""
     for field, measure in _BY_METRIC[descriptor.name]:
-        if measure.descriptor == descriptor and measure.attributes.items() <= attributes.items():
+        if measure.descriptor.identity == descriptor.identity and measure.attributes.items() <= attributes.items():
             return field, measure
     return descriptor.name, Measure(descriptor)
 
@@ -128,7 +128,8 @@ def _described(field: str, descriptor: Descriptor) -> Texts:
     """Labels with the type and the unit of a metric that DCGM does not have."""
     if field in FIELDS:
         return {}
-    if implied_descriptor(field) == descriptor:
+    implied = implied_descriptor(field)
+    if implied is not None and implied.identity == descriptor.identity:
         return {}
     type_ = next(name for name, kind in TYPES.items() if kind == descriptor.kind)
     return {TYPE: type_} | ({UNIT: descriptor.unit} if descriptor.unit else {})

@@ -1,13 +1,14 @@
 """The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
+from otel_zernel.exposition.histograms import ascending
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
@@ -21,6 +22,26 @@ def _label(name: str) -> str:
 
 
 Label = Annotated[str, AfterValidator(_label)]
+
+_MOST_BOUNDS = 500
+"""Each bound is a time series of Prometheus for each series of the histogram."""
+
+
+def _bounds(values: tuple[float, ...]) -> tuple[float, ...]:
+    if not ascending(values):
+        raise ValueError("bounds must be finite and ascending, each above the one before: [0.1, 0.5, 1]")
+    if not 0 < len(values) <= _MOST_BOUNDS:
+        raise ValueError(f"give 1 to {_MOST_BOUNDS} bounds, not {len(values)}: each is a time series of Prometheus")
+    return values
+
+
+def _by_glob(value: Any) -> Any:
+    """A plain list is for all metrics."""
+    return {"*": value} if isinstance(value, list | tuple) else value
+
+
+HistogramBounds = Annotated[dict[str, Annotated[tuple[float, ...], AfterValidator(_bounds)]], BeforeValidator(_by_glob)]
+"""Ascending bounds by glob of the metric's OpenTelemetry name."""
 
 
 class ResourceLabelsConfig(ComponentConfig):
@@ -49,6 +70,13 @@ class PrometheusConfig(ComponentConfig):
     """Label names by OpenTelemetry attribute: `process.pid: pid`."""
     resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig()
     """Resource attributes that become labels of every series. The others are in `target_info`."""
+    native_histograms: bool = True
+    """Serve exponential histograms as native histograms to scrapers that request the protobuf format."""
+    histogram_bounds: HistogramBounds | None = None
+    """Classic bounds of exponential histograms: a list, or lists by glob of the OpenTelemetry name.
+
+    null, and metrics that no glob matches: fixed bounds by unit.
+    """
     send_timestamps: bool = False
     """Write the timestamp of each point. Else Prometheus uses the time of the scrape."""
     metric_expiration: PositiveDuration = 300.0
@@ -73,6 +101,8 @@ class PrometheusConfig(ComponentConfig):
             resource_constant_labels=ResourceLabels(resource.included, resource.excluded),
             without_scope_info=self.without_scope_info,
             translation_strategy=self.translation_strategy,
+            native_histograms=self.native_histograms,
+            histogram_bounds=self.histogram_bounds or {},
             send_timestamps=self.send_timestamps,
             metric_expiration=self.metric_expiration,
             max_series=self.max_series,

@@ -7,7 +7,7 @@ from otel_zernel.otlp.points import Attributes
 from otel_zernel.testing import Dropped
 from tests.core.exposition.otlp import data
 
-TEXT, OPENMETRICS = Format(), Format(openmetrics=True)
+TEXT, OPENMETRICS, PROTOBUF = Format(), Format(openmetrics=True), Format(protobuf=True)
 
 
 class Shown:

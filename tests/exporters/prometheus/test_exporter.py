@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import re
 import ssl
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_exporters.prometheus import PrometheusExporter
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
-from tests.core.exposition.otlp import data, gauge, node, number
+from tests.core.exposition.formats.delimited import families
+from tests.core.exposition.otlp import data, exponential, gauge, node, number
 from tests.exporters.otlp.certificates import Authority
 
 OPENMETRICS = {"accept": "application/openmetrics-text;version=1.0.0"}
@@ -164,3 +166,45 @@ async def test_further_series_are_dropped_and_counted() -> None:
     async with exporter(max_series=1) as one:
         await one.export(Batch(data(gauge("a", number(1, {"n": 1}), number(1, {"n": 2})))))
     assert one.context.drop.counts == {"too_many_series": 1}  # type: ignore[attr-defined]  # make_context's counter
+
+
+PROTOBUF = {"accept": "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"}
+
+
+async def test_the_protobuf_format_has_native_histograms_unless_they_are_turned_off() -> None:
+    async with exporter() as on, exporter(native_histograms=False) as off:
+        for one, has_schema in ((on, True), (off, False)):
+            await one.export(Batch(data(exponential("a", 3, (0, [1])))))
+            response = await get(one, **PROTOBUF)
+            assert response.headers["content-type"].startswith("application/vnd.google.protobuf; proto=io.prometheus.")
+            [family] = families(response.content)
+            assert family.metric[0].histogram.HasField("schema") is has_schema
+            assert len(family.metric[0].histogram.bucket) > 50
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ([0.5, 2], ["0.5", "2.0", "+Inf"]),
+        ({"other": [1], "zernel.*": [4]}, ["4.0", "+Inf"]),
+        ({"zernel.step.duration": [8], "*": [4]}, ["8.0", "+Inf"]),
+    ],
+)
+async def test_the_bounds_of_exponential_histograms_can_be_chosen(bounds: Any, expected: list[str]) -> None:
+    async with exporter(histogram_bounds=bounds) as one:
+        await one.export(Batch(data(exponential("zernel.step.duration", 3, (0, [1])))))
+        assert re.findall(r'le="([^"]+)"', (await get(one)).text) == expected
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ([2, 1], "finite and ascending"),
+        ([1, float("inf")], "finite and ascending"),
+        ({"a": []}, "give 1 to 500 bounds, not 0"),
+        (list(range(501)), "give 1 to 500 bounds, not 501"),
+    ],
+)
+def test_bounds_must_be_finite_ascending_and_few(bounds: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        exporter(histogram_bounds=bounds)

@@ -14,6 +14,7 @@ from otel_zernel.formats.dcgm import (
     Measure,
     implied_descriptor,
 )
+from otel_zernel.formats.descriptions import DESCRIPTIONS
 from otel_zernel.formats.newer_dcgm import MEASURES, NEWER_LABELS
 from otel_zernel.otlp.points import AttributeValue, Descriptor, Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
@@ -94,7 +95,7 @@ def _pop_measure(name: str, labels: dict[str, str]) -> Measure:
     kind, unit = labels.pop(TYPE, ""), labels.pop(UNIT, "")
     if not (kind or unit) and (implied := implied_descriptor(name)):
         return Measure(implied)
-    return Measure(Descriptor(name, unit, TYPES.get(kind, "gauge")))
+    return Measure(Descriptor(name, unit, TYPES.get(kind, "gauge"), DESCRIPTIONS.get(name, "")))
 
 
 def _typed(labels: Mapping[str, str]) -> dict[str, AttributeValue]:

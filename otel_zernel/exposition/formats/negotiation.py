@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from email.message import Message
 
+_PROTOBUF, _MESSAGE = "application/vnd.google.protobuf", "io.prometheus.client.MetricFamily"
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The Prometheus text format, or OpenMetrics 1.0."""
+    """The Prometheus text format, OpenMetrics 1.0, or Prometheus' protobuf format."""
 
     openmetrics: bool = False
+    protobuf: bool = False
+    """Messages `io.prometheus.client.MetricFamily`, each after its length. The only format with native histograms."""
     utf8: bool = False
     """The scraper accepts names of any UTF-8 characters, in quotes."""
 
@@ -16,6 +20,8 @@ class Format:
     def content_type(self) -> str:
         """The Content-Type header of this format."""
         escaping = "; escaping=allow-utf-8" if self.utf8 else ""
+        if self.protobuf:
+            return f"{_PROTOBUF}; proto={_MESSAGE}; encoding=delimited{escaping}"
         if self.openmetrics:
             return f"application/openmetrics-text; version=1.0.0; charset=utf-8{escaping}"
         return f"text/plain; version={'1.0.0' if self.utf8 else '0.0.4'}; charset=utf-8{escaping}"
@@ -43,6 +49,9 @@ def _format(media_range: str) -> tuple[Format, float] | None:
     utf8 = header.get_param("escaping") == "allow-utf-8"
     version = header.get_param("version")
     weight = _weight(str(header.get_param("q", "1")))
+    if media_type == _PROTOBUF:
+        is_known = header.get_param("proto") == _MESSAGE and header.get_param("encoding") == "delimited"
+        return (Format(protobuf=True, utf8=utf8), weight) if is_known else None
     if media_type == "application/openmetrics-text" and version in (None, "1.0.0"):
         return Format(openmetrics=True, utf8=utf8), weight
     if media_type == "text/plain" and media_range.strip():

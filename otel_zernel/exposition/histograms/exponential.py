@@ -1,4 +1,4 @@
-"""Exponential histograms: adding two of them, and converting one to classic buckets.
+"""Exponential histograms: their edges, their sums, and coarser scales.
 
 A bucket of index i counts the values in (base^i, base^(i+1)] with base = 2^(2^-scale). Decreasing the scale by 1 merges
 each pair of neighbouring buckets (OpenTelemetry metrics data model, "ExponentialHistogram").
@@ -6,7 +6,6 @@ each pair of neighbouring buckets (OpenTelemetry metrics data model, "Exponentia
 
 import math
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 
@@ -15,8 +14,32 @@ Counts = dict[int, int]
 
 _MAX_BUCKETS = 160
 """The most buckets kept on each side of zero. It is the default of the OpenTelemetry SDKs."""
-MAX_SHOWN_BUCKETS = 32
-"""The most buckets shown on each side of zero. Finer buckets are merged, because each one is a Prometheus series."""
+_ROOTS = (
+    *(1.0, 1.0905077326652577, 1.189207115002721, 1.2968395546510096),
+    *(1.4142135623730951, 1.5422108254079407, 1.681792830507429, 1.8340080864093424),
+)
+"""2^(n/8) for n from 0 to 7. Constants, because the rounding of `pow` may differ between two machines."""
+_ROOTS_SCALE = 3
+"""The scale of `_ROOTS`: 2^3 edges for each power of two."""
+_EXPONENTS = range(-1074, 1024)
+"""The binary exponents of finite, positive doubles."""
+
+
+def edge(index: int, scale: int) -> float:
+    """base^index. It is the same double for every scale that has this edge.
+
+    An edge beyond the range of doubles is 0 or infinity.
+    """
+    while scale > _ROOTS_SCALE and index % 2 == 0:
+        index, scale = index // 2, scale - 1
+    if scale < 0:
+        exponent, root = index << -scale, 1.0
+    else:
+        exponent, rest = index >> scale, index & ((1 << scale) - 1)
+        root = _ROOTS[rest << (_ROOTS_SCALE - scale)] if scale <= _ROOTS_SCALE else 2.0 ** (rest / (1 << scale))
+    if exponent not in _EXPONENTS:
+        return 0.0 if exponent < 0 else math.inf
+    return math.ldexp(root, exponent)
 
 
 @dataclass(slots=True)
@@ -37,9 +60,14 @@ class ExponentialBuckets:
         ]
         return cls(point.scale, point.zero_threshold, point.zero_count, *sides)
 
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return self.zero_count + sum(self.positive.values()) + sum(self.negative.values())
+
     def __add__(self, other: "ExponentialBuckets") -> "ExponentialBuckets":
         scale = min(self.scale, other.scale)
-        left, right = self._at_scale(scale), other._at_scale(scale)
+        left, right = self.at_scale(scale), other.at_scale(scale)
         total = ExponentialBuckets(
             scale,
             max(self.zero_threshold, other.zero_threshold),
@@ -54,38 +82,15 @@ class ExponentialBuckets:
         scale = self.scale
         while any(_span(side, self.scale - scale) > buckets for side in (self.positive, self.negative)):
             scale -= 1
-        return self._at_scale(scale)
+        return self.at_scale(scale)
 
-    def _at_scale(self, scale: int) -> "ExponentialBuckets":
+    def at_scale(self, scale: int) -> "ExponentialBuckets":
+        """The same counts at a scale that is not finer."""
         shift = self.scale - scale
         if not shift:
             return self
         sides = (_merged(self.positive, shift), _merged(self.negative, shift))
         return ExponentialBuckets(scale, self.zero_threshold, self.zero_count, *sides)
-
-    def classic(self) -> tuple[list[float], list[int]]:
-        """Ascending finite bounds, shape (n,), and cumulative counts, shape (n + 1,). The last count is the total.
-
-        The outer edges of the outermost buckets are among the bounds. Without them, `histogram_quantile` would
-        interpolate from zero.
-        """
-        shown = self.limited_to(MAX_SHOWN_BUCKETS)
-        negative, positive, scale = shown.negative, shown.positive, shown.scale
-        edges = [(0.0 - _bound(index, scale), negative.get(index, 0)) for index in reversed(_range(negative, above=1))]
-        lowest = _bound(min(positive), scale) if positive else self.zero_threshold
-        edges.append((min(self.zero_threshold, lowest), self.zero_count))
-        edges.append((lowest, 0))
-        edges += [(_bound(index + 1, scale), positive.get(index, 0)) for index in _range(positive)]
-        return _cumulative(edges)
-
-
-def _bound(index: int, scale: int) -> float:
-    exponent = index * 2.0**-scale
-    return float(2.0**exponent) if exponent < 1024 else math.inf
-
-
-def _range(side: Counts, above: int = 0) -> range:
-    return range(min(side), max(side) + 1 + above) if side else range(0)
 
 
 def _span(side: Counts, shift: int) -> int:
@@ -101,12 +106,3 @@ def _merged(side: Counts, shift: int) -> Counts:
 
 def _added(left: Counts, right: Counts) -> Counts:
     return {index: left.get(index, 0) + right.get(index, 0) for index in left.keys() | right.keys()}
-
-
-def _cumulative(edges: list[tuple[float, int]]) -> tuple[list[float], list[int]]:
-    counts: dict[float, int] = {}
-    for bound, count in edges:  # bounds beyond the range of a float are equal: 0 or infinity
-        counts[bound] = counts.get(bound, 0) + count
-    totals = list(accumulate(counts.values()))
-    finite = [(bound, total) for bound, total in zip(counts, totals, strict=True) if math.isfinite(bound)]
-    return [bound for bound, _ in finite], [*(total for _, total in finite), totals[-1]]

@@ -5,7 +5,16 @@ import pytest
 from otel_zernel.exposition import Format, negotiate
 from otel_zernel.exposition.formats import accepts_gzip
 
-TEXT, OPENMETRICS = Format(), Format(openmetrics=True)
+TEXT, OPENMETRICS, PROTOBUF = Format(), Format(openmetrics=True), Format(protobuf=True)
+DELIMITED = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+PROMETHEUS_2_NATIVE = (
+    f"{DELIMITED},application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+PROMETHEUS_3_NATIVE = (
+    f"{DELIMITED};escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+)
 PROMETHEUS_2 = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
     "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
@@ -26,6 +35,13 @@ PROMETHEUS_3 = (
         ("text/html,application/xhtml+xml;q=0.9,*/*;q=0.8", TEXT),
         (PROMETHEUS_2, OPENMETRICS),
         (PROMETHEUS_3, Format(openmetrics=True, utf8=True)),
+        (PROMETHEUS_2_NATIVE, PROTOBUF),
+        (PROMETHEUS_3_NATIVE, Format(protobuf=True, utf8=True)),
+        (f"{DELIMITED};q=0.4,{PROMETHEUS_2}", OPENMETRICS),
+        (f"{DELIMITED};q=0", TEXT),
+        ("application/vnd.google.protobuf", TEXT),
+        (DELIMITED.replace("delimited", "text"), TEXT),
+        (DELIMITED.replace("MetricFamily", "Metric"), TEXT),
         ("text/plain;version=1.0.0;escaping=allow-utf-8", Format(utf8=True)),
         ("text/plain;version=0.0.4, application/openmetrics-text;version=1.0.0;q=0.5", TEXT),
         ("application/openmetrics-text", OPENMETRICS),
@@ -41,6 +57,11 @@ def test_the_accept_header_chooses_the_format(accept: str, expected: Format) -> 
 def test_openmetrics_is_not_served_when_it_is_off() -> None:
     assert negotiate(PROMETHEUS_2, openmetrics=False) == TEXT
     assert negotiate(PROMETHEUS_3, openmetrics=False) == Format(utf8=True)
+
+
+@pytest.mark.parametrize("format_", [TEXT, OPENMETRICS, PROTOBUF, Format(protobuf=True, utf8=True)])
+def test_the_content_type_of_a_format_requests_it(format_: Format) -> None:
+    assert negotiate(format_.content_type.replace("0.0.4", "1.0.0")) == format_
 
 
 @pytest.mark.parametrize(

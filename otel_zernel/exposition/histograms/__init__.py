@@ -1,0 +1,18 @@
+"""The buckets of histograms on a page: exponential ones, and classic ones whose bounds never move."""
+
+from otel_zernel.exposition.histograms.bounds import Bounds, ascending, bound_text, bounds_of
+from otel_zernel.exposition.histograms.exponential import ExponentialBuckets
+from otel_zernel.exposition.histograms.grids import BucketLayout, default_bounds
+from otel_zernel.exposition.histograms.native import NativeBuckets, native_buckets
+
+__all__ = [
+    "Bounds",
+    "BucketLayout",
+    "ExponentialBuckets",
+    "NativeBuckets",
+    "ascending",
+    "bound_text",
+    "bounds_of",
+    "default_bounds",
+    "native_buckets",
+]
