@@ -18,7 +18,8 @@ from opentelemetry.metrics import NoOpMeter
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.clock import SystemClock
-from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
+from otel_zernel.engine.fan_out import FanOut
+from otel_zernel.engine.pipeline import Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles.config import PercentilesConfig

@@ -1,6 +1,53 @@
 """The collector's state: components report problems, and the `health_check` extension shows them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from otel_zernel.batch import ItemCount
+from otel_zernel.text import spoken_duration
+
+_RECENT = 60.0
+"""Seconds after the last refusal in which a receiver counts as held back. Its sender may have gone meanwhile."""
+
+
+@dataclass(slots=True)
+class Outage:
+    """The time in which an exporter delivers nothing, although it tries. Times are monotonic, in s."""
+
+    since: float
+    """The first failed attempt."""
+    last: float
+    """The last failed attempt."""
+    reason: str
+    waiting: Callable[[], ItemCount]
+    """The items that the exporter still has to deliver."""
+
+    def lasted(self, now: float) -> float:
+        """Seconds from the first failed attempt until now; until the last one if nothing waits for another attempt."""
+        return max(0.0, (now if self.waiting().total else self.last) - self.since)
+
+    def sentence(self, now: float) -> str:
+        """`delivers nothing since 3 m: Connection refused; 1,204 metric points are waiting`."""
+        waiting = self.waiting()
+        rest = f"; {waiting} are waiting" if waiting.total else ""
+        return f"has delivered nothing for {spoken_duration(now - self.since)}: {self.reason}{rest}"
+
+
+@dataclass(slots=True)
+class Hold:
+    """The time in which the batches of a receiver are refused. Times are monotonic, in s."""
+
+    since: float
+    last: float
+    """The last refusal."""
+    reason: str
+    refusals: int = 1
+
+    def sentence(self, now: float) -> str | None:
+        """`held back for 3 m: sending queue is full: otlp`. None if its sender has not tried again recently."""
+        if now - self.last > _RECENT:
+            return None
+        return f"held back for {spoken_duration(now - self.since)}: {self.reason}"
 
 
 @dataclass(slots=True)
@@ -13,12 +60,37 @@ class Health:
     problems: dict[str, str] = field(default_factory=dict)
     """One sentence for each component with a problem, by path (`receivers::csv`)."""
 
+    outages: dict[str, Outage] = field(default_factory=dict)
+    """The exporters that deliver nothing, by path."""
+
+    holds: dict[str, Hold] = field(default_factory=dict)
+    """The receivers that are held back, by path."""
+
     def report(self, component: str, problem: str | None) -> None:
         """Sets the problem of a component; None clears it."""
         if problem is None:
             self.problems.pop(component, None)
         else:
             self.problems[component] = problem
+
+    def forget(self, component: str) -> None:
+        """Clears everything about a component, because it starts or ends."""
+        self.problems.pop(component, None)
+        self.outages.pop(component, None)
+        self.holds.pop(component, None)
+
+    def sentences(self, now: float) -> dict[str, str]:
+        """What does not work at the monotonic time `now`: one text for each component, by path."""
+        found = dict(self.problems)
+        for conditions in (self.outages, self.holds):
+            for path, condition in conditions.items():
+                if sentence := condition.sentence(now):
+                    found[path] = f"{found[path]}; {sentence}" if path in found else sentence
+        return found
+
+    def longest_outage(self, now: float) -> float:
+        """Seconds for which an exporter has delivered nothing, the longest of all; 0 if every exporter delivers."""
+        return max((outage.lasted(now) for outage in self.outages.values()), default=0.0)
 
     def available(self, now_ns: int) -> None:
         """Every component runs since `now_ns` (wall clock, ns)."""

@@ -78,6 +78,18 @@ def one_line(value: object) -> str:
     return _short(" ".join(str(value).split()))
 
 
+def spoken_duration(seconds: float) -> str:
+    """A duration in its two largest units: `0.4 s`, `42 s`, `3 m 5 s`, `2 h 10 m`, `1 d 3 h`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f}".removesuffix(".0") + " s"
+    parts, rest = [], round(seconds)
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, rest = divmod(rest, size)
+        parts.append((count, unit))
+    first = next(place for place, (count, _) in enumerate(parts) if count)
+    return " ".join(f"{count} {unit}" for count, unit in parts[first : first + 2] if count)
+
+
 def suggestion(word: str, valid: Collection[str], noun: str) -> str:
     """The end of a message about an unknown word: `; did you mean "csv"? valid types: csv, otlp`."""
     close = get_close_matches(word, valid, n=1)

@@ -70,5 +70,5 @@ class ItemCount(NamedTuple):
     def __str__(self) -> str:
         """`3 metric points and 2 spans`; signals without items are left out."""
         units = ("metric points", "spans", "log records")
-        parts = [f"{count} {unit}" for count, unit in zip(self, units, strict=True) if count] or ["0 items"]
+        parts = [f"{count:,} {unit}" for count, unit in zip(self, units, strict=True) if count] or ["0 items"]
         return ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + parts[-1]

@@ -11,8 +11,10 @@ from otel_zernel.component import Context, Emit, Exporter, Extension, Kind, Proc
 from otel_zernel.config.schema import PipelineSettings, Settings
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.difference import Definition, Definitions, Place
+from otel_zernel.engine.fan_out import FanOut
+from otel_zernel.engine.holding import HoldWatch
 from otel_zernel.engine.lifetime import starting
-from otel_zernel.engine.pipeline import FanOut, Pipeline, Stage
+from otel_zernel.engine.pipeline import Pipeline, Stage
 from otel_zernel.engine.queues import memory_share
 from otel_zernel.engine.receivers import SupervisedReceiver
 from otel_zernel.engine.scraping import ScrapeLoop
@@ -82,7 +84,7 @@ class Graph:
     def adopt(self, place: Place, definition: Definition, instance: Instance, measuring: Measuring) -> None:
         """Puts an instance into its place, which must be empty. An exporter continues with the queue of its id."""
         self.running[place] = definition
-        self.health.report(place.path, None)
+        self.health.forget(place.path)
         self._uses[place] = _context(instance).extensions  # type: ignore[assignment]  # `_instance` made it
         if isinstance(instance, Extension):
             self.extensions[place.id] = instance
@@ -108,7 +110,7 @@ class Graph:
             self.extensions.pop(place.id, None)
         elif place.kind == "receivers":
             self.receivers.pop(place.id, None)
-        self.health.report(place.path, None)
+        self.health.forget(place.path)
 
     def with_lifetime(self, place: Place) -> Extension | Delivery | None:
         """The object to enter before the instance in this place works, and to leave afterwards."""
@@ -185,7 +187,8 @@ def _receiver(definition: Definition, context: Context, instruments: Instruments
         elif isinstance(built, Receiver):
             await built.run(emit)
 
-    fan_out = FanOut((), lru_cache(maxsize=None)(partial(instruments.receiver, context.id)))
+    metrics = lru_cache(maxsize=None)(partial(instruments.receiver, context.id))
+    fan_out = FanOut((), metrics, HoldWatch(context))
     return SupervisedReceiver(run, fan_out, context, partial(instruments.restarted, context.id))
 
 

@@ -6,19 +6,23 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.config.schema import Settings
 from otel_zernel.config.telemetry import LogSettings
 from otel_zernel.config.watch import FileWatch, ReadFiles
-from otel_zernel.engine.service import Service, log_undelivered
+from otel_zernel.engine.service import Service, log_losses
 from otel_zernel.engine.watching import watch
-from otel_zernel.errors import ConfigError
+from otel_zernel.errors import CannotStart, ConfigError
 from otel_zernel.garbage import freeze_all, freeze_newer
-from otel_zernel.telemetry.logs import SamplingFilter, set_up
+from otel_zernel.telemetry.logs import SamplingFilter, log_uncaught_errors, set_up, write_summaries
 
 _logger = logging.getLogger("otel_zernel.engine.service")
+
+_SUMMARIES = 10.0
+"""Seconds between two looks for messages that the sampling of the log has left out."""
 
 ReadSettings = Callable[[], Settings]
 
@@ -37,7 +41,8 @@ def run(read_settings: ReadSettings, *, exit_when_done: bool = False, watched: R
     """Runs the collector until it stops. Returns the exit status.
 
     With `watched`, a change of these files reloads the configuration, as SIGHUP does.
-    Raises `ConfigError` or `CannotStart` if it cannot start.
+    Raises `ConfigError` or `CannotStart` if it cannot start. With a log in JSON, a `CannotStart` is logged instead, so
+    that every line is JSON.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the exporter logs the errors that gRPC's C core would print
     sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -45,11 +50,22 @@ def run(read_settings: ReadSettings, *, exit_when_done: bool = False, watched: R
     process = CollectorProcess(read_settings, exit_when_done, SystemClock())
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            status = runner.run(process.run(settings, watched))
+            status = runner.run(_logged_as_json(process.run(settings, watched), settings.telemetry.logs))
             process.force_end_after(1.0, status)
             return status
     finally:
         process.cancel_forced_end()
+
+
+async def _logged_as_json(run: Coroutine[Any, Any, int], logs: LogSettings) -> int:
+    try:
+        return await run
+    except CannotStart as error:
+        if logs.encoding != "json":
+            raise
+        for line in str(error).splitlines():
+            _logger.error("Cannot start: %s", line)  # the sentence says it all
+        return 1
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -88,7 +104,10 @@ class CollectorProcess:
         self._service = service = Service(settings, self._clock, self._use)
         freeze_all()
         self._use(settings)
-        tasks = [asyncio.create_task(self._reload_when_requested(service), name="reloading")]
+        tasks = [
+            asyncio.create_task(self._reload_when_requested(service), name="reloading"),
+            asyncio.create_task(self._summarize(), name="summaries of the log"),
+        ]
         if watched:
             changed = FileWatch(watched, self._clock.time_ns).changed
             tasks.append(asyncio.create_task(watch(changed, self._on_changed_files, self._clock), name="watching"))
@@ -99,6 +118,10 @@ class CollectorProcess:
                 if task:
                     task.cancel()
         self._service = None
+        if not outcome.lossless:
+            lost = outcome.undelivered + outcome.lost
+            _logger.error("Stopped. Lost %d items, as the lines above say; the exit status is 1.", lost)
+            return 1
         _logger.info("Stopped.")
         return 0 if outcome.complete or not self._exit_when_done else 1
 
@@ -117,7 +140,7 @@ class CollectorProcess:
     def _end_by_force(self, status: int) -> None:
         _logger.error("A component hangs; the process is ended by force.")
         if self._service:
-            log_undelivered(self._service)
+            log_losses(self._service)
         os._exit(status)
 
     def _handle_signals(self) -> None:
@@ -133,7 +156,7 @@ class CollectorProcess:
             return
         if self._stopping and self._service:
             _logger.error("Received %s again, stopping at once.", received.name)
-            log_undelivered(self._service)
+            log_losses(self._service)
             os._exit(128 + received)
         _logger.info("Received %s, shutting down. Send it again to stop at once.", received.name)
         self._stopping, self._stop_signal_at = True, now
@@ -178,7 +201,13 @@ class CollectorProcess:
         await self._clock.sleep(_SETTLED)
         freeze_newer() if is_first else freeze_all()
 
+    async def _summarize(self) -> None:
+        while True:
+            await self._clock.sleep(_SUMMARIES)
+            write_summaries()
+
     def _set_up_logs(self, logs: LogSettings) -> None:
         limits, now = logs.sampling, self._clock.monotonic
         sampling = SamplingFilter(limits.tick, limits.initial, limits.thereafter, now) if limits.enabled else None
         set_up(logs.level, logs.encoding, sampling)
+        log_uncaught_errors()

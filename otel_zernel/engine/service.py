@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock, SystemClock
@@ -31,9 +32,14 @@ class Outcome:
     """Receivers with a problem at the end."""
 
     @property
+    def lossless(self) -> bool:
+        """Whether exporters delivered everything that was accepted, or keep it on the disk."""
+        return self.undelivered == self.lost == 0
+
+    @property
     def complete(self) -> bool:
         """Whether all data was received and delivered."""
-        return self.undelivered == self.lost == self.failed_receivers == 0
+        return self.lossless and self.failed_receivers == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class Service:
                 _logger.info("Everything is ready. Begin running and processing data.")
                 await self._supervise(transition, stop, exit_when_done)
             except CannotStart:
-                log_undelivered(self)
+                log_losses(self)
                 raise
             finally:
                 self.graph.health.unavailable()
@@ -196,29 +202,45 @@ class Service:
         limit = f" for at most {timeout:g} s" if stop.is_set() else ""
         _logger.info("Stopping: delivering the queued batches%s.", limit)
         draining = asyncio.create_task(_drain(self.graph), name="draining")
-        await _until(draining, stop)
+        if not stop.is_set():
+            await _until(draining, stop)
+        self._hurry(timeout)
         await asyncio.wait({draining}, timeout=timeout)
         await cancel_and_wait([draining])
-        log_undelivered(self)
+        log_losses(self)
         for receiver in self.graph.receivers.values():
             _logger.info("Receiver %s: accepted %s.", receiver.context.id, receiver.fan_out.accepted)
-        for id_, delivery in self.graph.deliveries.items():
-            if delivery.lost:
-                _logger.error("Exporter %s dropped %d items since its start.", id_, delivery.lost)
         waiting = sum(count.total for count in self.undelivered().values())
         lost = lost_before + sum(delivery.lost for delivery in self.graph.deliveries.values())
         problems = self.graph.health.problems
         failed = sum(receiver.context.path in problems for receiver in self.graph.receivers.values())
         return Outcome(waiting, lost, failed)
 
+    def _hurry(self, seconds: float) -> None:
+        deadline = self._clock.monotonic() + seconds
+        for delivery in self.graph.deliveries.values():
+            delivery.hurry(deadline)
 
-def log_undelivered(service: Service) -> None:
-    """Logs the number of undelivered items of each exporter."""
+
+def log_losses(service: Service) -> None:
+    """Logs the undelivered and the lost items of each exporter, with the reason."""
+    deliveries = service.graph.deliveries
     for id_, count in service.undelivered().items():
-        _logger.error("Exporter %s could not deliver %s.", id_, count)
-    for id_, delivery in service.graph.deliveries.items() if service.graph else ():
+        problem = deliveries[id_].problem or "the time was too short"
+        fields = _fields(id_, count, "undelivered")
+        _logger.error("Exporter %s could not deliver %s: %s", id_, count, problem, extra=fields)
+    for id_, delivery in deliveries.items():
         if (stored := delivery.stored()).total:
             _logger.info("Exporter %s keeps %s on the disk; they are delivered after the next start.", id_, stored)
+        for reason, count in delivery.losses.items():
+            fields = _fields(id_, count, reason)
+            _logger.error("Exporter %s has lost %s since its start: %s", id_, count, reason, extra=fields)
+
+
+def _fields(exporter: str, count: ItemCount, reason: str) -> dict[str, Any]:
+    """The fields of a line about lost items, for programs that read the log: the exporter, the reason, the numbers."""
+    numbers = {name: number for name, number in count._asdict().items() if number}
+    return {"fields": {"otelcol.component.id": exporter, "reason": reason, **numbers}}
 
 
 async def _drain(graph: Graph) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.net.tls_config import ServerTlsConfig
-from otel_zernel.types import Address, ListenAddress
+from otel_zernel.types import Address, Duration, ListenAddress
 
 
 class HealthCheckConfig(ComponentConfig):
@@ -19,5 +19,7 @@ class HealthCheckConfig(ComponentConfig):
     """TLS of the server. null serves plain HTTP."""
     auth: AuthConfig | None = None
     """The extension that checks requests. null lets everybody read the state."""
+    unhealthy_after: Duration = 0.0
+    """Seconds after which an exporter that delivers nothing makes the answer 503; 0 for never."""
     path: Annotated[str, Field(pattern="^/")] = "/"
     """The path to answer. Every other path returns 404."""

@@ -18,7 +18,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class HealthCheckExtension(Extension):
-    """Answers 200 while the collector runs, and 503 while it starts or stops."""
+    """Answers 200 while the collector runs, and 503 while it starts or stops, or if an exporter fails too long."""
 
     Config = HealthCheckConfig
     stability = "beta"
@@ -56,7 +56,13 @@ class HealthCheckExtension(Extension):
             return 404, b'{"status":"Not found"}'
         if method not in ("GET", "HEAD"):
             return 405, b'{"status":"Method not allowed"}'
-        return (503 if self.context.health.up_since is None else 200), _json(self._state())
+        return (200 if self._is_available() else 503), _json(self._state())
+
+    def _is_available(self) -> bool:
+        health, longest = self.context.health, self.config.unhealthy_after
+        if health.up_since is None:
+            return False
+        return not longest or health.longest_outage(self.context.clock.monotonic()) < longest
 
     def _state(self) -> dict[str, Any]:
         health = self.context.health
@@ -65,12 +71,12 @@ class HealthCheckExtension(Extension):
             since = datetime.fromtimestamp(health.up_since, UTC)
             seconds = self.context.clock.time_ns() / 1e9 - health.up_since
             state = {
-                "status": "Server available",
+                "status": "Server available" if self._is_available() else "Server not available",
                 "upSince": since.isoformat().replace("+00:00", "Z"),
                 "uptime": go_duration(seconds),
             }
-        if health.problems:
-            state["components"] = {path: visible(without_secrets(problem)) for path, problem in health.problems.items()}
+        if sentences := health.sentences(self.context.clock.monotonic()):
+            state["components"] = {path: visible(without_secrets(text)) for path, text in sentences.items()}
         return state
 
 

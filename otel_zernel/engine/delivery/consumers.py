@@ -71,14 +71,18 @@ class Consumers:
     async def drain(self, queue: Queue, may_stop: Callable[[], bool]) -> None:
         """Returns when every queued batch is delivered or given up, or when `may_stop` is true.
 
-        Requests no longer wait for `min_size`.
+        Requests no longer wait for `min_size`. After `hurry`, also returns when no time is left for another attempt.
         """
         self._draining = True
         self._sender.drain()
         if self._flush and not self._flush.expired():
             self._flush.reschedule(0)
-        while (queue.size or self.in_flight) and not may_stop():
+        while (self.in_flight or (queue.size and not self._sender.is_out_of_time)) and not may_stop():
             await self.wait_for_move()
+
+    def hurry(self, deadline: float) -> None:
+        """Plans no attempt after the monotonic time `deadline`. What is not delivered by then stays in the queue."""
+        self._sender.hurry(deadline)
 
     async def wait_for_move(self) -> None:
         """Returns when an entry has left the queue or a request was settled since the call."""
@@ -163,7 +167,7 @@ class Consumers:
             self._flush = None
 
     async def _lease(self, queue: Queue) -> Request:
-        while (lease := queue.lease()) is None:
+        while self._sender.is_out_of_time or (lease := queue.lease()) is None:
             self._arrived.clear()
             await self._arrived.wait()
         request = Request(lease.batch, (lease,))
@@ -187,6 +191,7 @@ class Consumers:
             self.in_flight.discard(request)
             request.give_back()
         self._arrived.set()
+        self._moved.set()
 
     async def _send(self, request: Request) -> Failure | None:
         return await self._sender.send(request.batch, request.expires_ns if self._expires else float("inf"))

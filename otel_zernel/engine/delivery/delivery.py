@@ -32,8 +32,8 @@ class Delivery:
         """
         self.waiting_sources = 0
         """The calls of `wait_for_room`. Room belongs to them first."""
-        self._lost_before = 0
-        """The items that the former exporters of this queue lost."""
+        self.losses: dict[str, ItemCount] = {}
+        """The items that this exporter and its predecessors dropped or gave up, by reason."""
         self._dismissed = False
         self._restarting = False
         """Whether another exporter is to continue with the queue."""
@@ -57,8 +57,8 @@ class Delivery:
         self._config = sending_queue
         self._max_bytes = sending_queue.max_bytes or (None if self._local else max_bytes)
         self._metrics = metrics
-        self._losses = Losses(exporter.context, metrics)
-        self._sender = Sender(exporter, config)
+        self._losses = Losses(exporter.context, metrics, self.losses)
+        self._sender = Sender(exporter, config, lambda: self.undelivered().plus(self.stored()))
         self._consumers = Consumers(sending_queue, exporter.context, self._sender, self._losses, metrics)
 
     def _memory_queue(self) -> MemoryQueue:
@@ -122,7 +122,7 @@ class Delivery:
         Batches on the disk stay there if the new queue is in memory, until the exporter has this storage again.
         """
         config, limit = self._config, self._max_bytes
-        self._lost_before, self._restarting = self.lost, False
+        self._restarting = False
         self._assume(exporter, metrics, max_bytes)
         former = self.queue
         if isinstance(former, DurableQueue):
@@ -153,7 +153,18 @@ class Delivery:
     @property
     def lost(self) -> int:
         """The number of items that were dropped or given up."""
-        return self._lost_before + self._losses.items
+        return sum(count.total for count in self.losses.values())
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the exporter makes no progress."""
+        return self._sender.progress.is_stuck
+
+    @property
+    def problem(self) -> str | None:
+        """Why the exporter delivers nothing at the moment."""
+        outage = self._sender.outages.outage
+        return outage.reason if outage else None
 
     def has_room(self, batch: Batch) -> bool:
         """Whether the batch fits into the queue."""
@@ -208,6 +219,10 @@ class Delivery:
         """
         await self._consumers.drain(self.queue, self._may_stop_draining)
 
+    def hurry(self, deadline: float) -> None:
+        """Plans no attempt after the monotonic time `deadline`, at which the collector ends."""
+        self._consumers.hurry(deadline)
+
     def _may_stop_draining(self) -> bool:
         return self.durable and not self.undelivered().total and self._sender.progress.is_hopeless
 
@@ -240,6 +255,9 @@ class Delivery:
                 return False
             with suppress(Interrupted):
                 return await self._consumers.deliver(Request(batch))
+            if self._sender.is_out_of_time:
+                self._losses.abandoned(batch)
+                return False
 
     def abandon(self, batch: Batch) -> None:
         """Counts a batch without a queue entry that was not delivered before the collector stopped."""

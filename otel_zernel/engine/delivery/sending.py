@@ -2,12 +2,13 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.component import Exporter
 from otel_zernel.delivery_config import RemoteExporterConfig, RetryConfig
+from otel_zernel.engine.delivery.outages import OutageWatch
 from otel_zernel.engine.delivery.progress import Progress
 from otel_zernel.engine.lifetime import was_cancelled
 from otel_zernel.errors import Permanent, Retryable
@@ -33,8 +34,12 @@ def longest_retry(config: RemoteExporterConfig) -> float:
     return retry.max_elapsed_time or float("inf")
 
 
+LAST_ATTEMPT = 1.0
+"""Seconds before the deadline of a stop at which a batch is tried for the last time."""
+
+
 class Interrupted(Exception):
-    """A reload replaces the exporter: its successor sends the batch."""
+    """The batch is not sent now. A reload replaces the exporter, or a stop leaves no time for another attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,13 @@ class Failure:
 class Sender:
     """One exporter with its retries."""
 
-    def __init__(self, exporter: Exporter, config: RemoteExporterConfig) -> None:
+    def __init__(self, exporter: Exporter, config: RemoteExporterConfig, waiting: Callable[[], ItemCount]) -> None:
+        """`waiting` counts the items that the exporter still has to deliver."""
+        self.outages = OutageWatch(exporter.context, waiting)
+        self.is_out_of_time = False
+        """Whether the stop of the collector leaves no time for another attempt. Nothing more is sent then."""
+        self._deadline = float("inf")
+        self._hurried = asyncio.Event()
         self._exporter = exporter
         self._retry = config.retry_on_failure
         self._longest = longest_retry(config)
@@ -71,6 +82,11 @@ class Sender:
         self._draining.set()
         self.progress.drain()
 
+    def hurry(self, deadline: float) -> None:
+        """Plans no attempt after the monotonic time `deadline`, at which the collector ends."""
+        self._deadline = deadline
+        self._hurried.set()
+
     async def settle(self) -> None:
         """Lets the running attempts end. A batch that fails from now on raises `Interrupted`, and is not lost."""
         self._settling = True
@@ -88,7 +104,7 @@ class Sender:
     async def send(self, batch: Batch, expires_ns: float = float("inf")) -> Failure | None:
         """Returns None when the batch is delivered. `expires_ns` is the wall-clock time after which it is given up.
 
-        Raises `Interrupted` if it is not delivered when a reload replaces the exporter.
+        Raises `Interrupted` if it is not delivered when a reload replaces the exporter, or before a stop.
         """
         self.progress.begun()
         try:
@@ -105,36 +121,60 @@ class Sender:
             try:
                 await self._attempt(batch)
             except Permanent as error:
+                self.outages.given_up(error)
                 return Failure(error, rejected=True)
             except Retryable as error:
                 self._raise_if_settling()
                 self.progress.failed()
-                wait = max(delay, min(error.after or 0.0, LONGEST_DELAY))
-                if not self._retry.enabled or self._clock.monotonic() + wait > give_up_at:
-                    return Failure(error)
-                if self._clock.time_ns() + wait * 1e9 > expires_ns:
-                    return Failure(error, expired=True)
-                self._logger.warning("Export failed; retrying in %.1f s: %s", wait, error)
+                wait = self._wait(delay, min(error.after or 0.0, LONGEST_DELAY))
+                if failure := self._failure(error, wait, give_up_at, expires_ns):
+                    return failure
                 await self._pause(wait)
                 self._raise_if_settling()
             else:
+                self.outages.delivered()
                 return None
         raise AssertionError("backoff never ends")
+
+    def _wait(self, delay: float, after: float) -> float:
+        """Seconds until the next attempt. The last one is `LAST_ATTEMPT` s before the deadline of a stop."""
+        return max(after, min(delay, max(0.0, self._left)))
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the last attempt before the deadline of a stop."""
+        return self._deadline - self._clock.monotonic() - LAST_ATTEMPT
+
+    def _failure(self, error: Retryable, wait: float, give_up_at: float, expires_ns: float) -> Failure | None:
+        """The failure if there is no other attempt. Raises `Interrupted` if a stop leaves no time for it."""
+        next_attempt = self._clock.monotonic() + wait
+        if not self._retry.enabled or next_attempt > give_up_at:
+            self.outages.given_up(error)
+            return Failure(error)
+        if self._clock.time_ns() + wait * 1e9 > expires_ns:
+            self.outages.given_up(error)
+            return Failure(error, expired=True)
+        if self._left <= 0 or next_attempt > self._deadline:
+            self.outages.given_up(error)
+            self.is_out_of_time = True
+            raise Interrupted
+        self.outages.failed(error, wait)
+        return None
 
     def _raise_if_settling(self) -> None:
         if self._settling:
             raise Interrupted
 
     async def _pause(self, seconds: float) -> None:
-        """Sleeps. The start of draining ends the sleep early."""
-        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
-        draining = asyncio.ensure_future(self._draining.wait())
-        either = {sleeping} if self._draining.is_set() else {sleeping, draining}
+        """Sleeps. The start of draining, and the deadline of a stop, end the sleep early."""
+        waking = [event for event in (self._draining, self._hurried) if not event.is_set()]
+        waits = [self._clock.sleep(seconds), *(event.wait() for event in waking)]
+        tasks = [asyncio.ensure_future(one) for one in waits]
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sleeping.cancel()
-            draining.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _attempt(self, batch: Batch) -> None:
         try:

@@ -16,6 +16,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from otel_zernel.batch import Batch, ItemCount
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.delivery.sending import LAST_ATTEMPT
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
@@ -304,3 +305,32 @@ async def test_a_batch_without_a_queue_that_waits_for_an_exporter_that_a_reload_
         assert not await sending
         assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
         assert losses_of(sink) == {"exporter_stopped": 2}
+
+
+async def test_a_stop_plans_no_attempt_after_its_deadline_and_the_last_one_is_just_before_it() -> None:
+    async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
+        clock = sink.context.clock
+        sink.failures = [Retryable("down") for _ in range(1000)]
+        for value in (1.0, 2.0, 3.0):
+            delivery.put(batch_of(value))
+        delivery.hurry(clock.monotonic() + 20.0)
+        await delivery.drain()
+        assert 20.0 - 2 * LAST_ATTEMPT <= clock.monotonic() <= 20.0
+        assert (delivery.undelivered().points, delivery.lost, delivery.problem) == (3, 0, "down")
+
+
+async def test_a_stop_does_not_wait_for_a_server_that_asks_for_more_time_than_is_left() -> None:
+    async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
+        sink.failures = [Retryable("throttled", after=60.0)]
+        delivery.put(batch_of(1.0))
+        delivery.hurry(sink.context.clock.monotonic() + 20.0)
+        await delivery.drain()
+        assert (sink.attempts, sink.context.clock.monotonic(), delivery.undelivered().points) == (1, 0.0, 1)
+
+
+async def test_a_batch_without_a_queue_is_counted_as_lost_if_a_stop_leaves_no_time() -> None:
+    async with delivering(sending_queue={"enabled": False}) as (delivery, sink, _):
+        sink.failures = [Retryable("down") for _ in range(1000)]
+        delivery.hurry(sink.context.clock.monotonic() + 5.0)
+        assert not await delivery.send(batch_of(1.0))
+        assert losses_of(sink) == {"exporter_stopped": 1}

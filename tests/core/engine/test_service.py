@@ -102,7 +102,7 @@ async def test_undelivered_items_are_logged_with_their_number(caplog: pytest.Log
             stop.set()
             outcome = await task
         assert outcome == Outcome(undelivered=2, lost=0)
-        assert "Exporter sink could not deliver 2 metric points." in caplog.text
+        assert "Exporter sink could not deliver 2 metric points: " in caplog.text
         assert sink_of(service).left
 
 
@@ -110,7 +110,7 @@ async def test_dropped_items_are_logged_and_make_the_outcome_incomplete(caplog: 
     text = PIPELINE.replace("{sink: }", "{sink: {fails: 1000, retry_on_failure: {max_elapsed_time: 20s}}}")
     service = Service(settings_of(text), FakeClock())
     assert await service.run(asyncio.Event(), exit_when_done=True) == Outcome(undelivered=0, lost=3)
-    assert "Exporter sink dropped 3 items since its start." in caplog.text
+    assert "Exporter sink has lost 3 metric points since its start: retries_exhausted" in caplog.text
 
 
 async def test_a_batch_run_that_is_stopped_drains_within_the_shutdown_timeout() -> None:
@@ -189,7 +189,7 @@ async def test_undelivered_items_are_logged_when_another_receiver_cannot_start(
     service = Service(settings, FakeClock())
     with pytest.raises(CannotStart, match="no such file"):
         await service.run(asyncio.Event())
-    assert "Exporter sink could not deliver 3 metric points." in caplog.text
+    assert "Exporter sink could not deliver 3 metric points: " in caplog.text
 
 
 async def test_a_receiver_that_cannot_start_stops_the_service_with_its_message() -> None:

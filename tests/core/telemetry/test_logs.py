@@ -4,12 +4,21 @@ import io
 import json
 import logging
 import os
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
-from otel_zernel.telemetry.logs import Encoding, SamplingFilter, component_logger, set_up
+from otel_zernel.telemetry.logs import (
+    Encoding,
+    SamplingFilter,
+    component_logger,
+    log_uncaught_errors,
+    set_up,
+    write_summaries,
+)
 
 ENCODINGS: tuple[Encoding, ...] = ("console", "json")
 
@@ -20,6 +29,7 @@ def _restore() -> Iterator[None]:
     handlers, level = root.handlers[:], logger.level
     yield
     root.handlers[:] = handlers
+    sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
     logger.setLevel(level)
     logging.captureWarnings(False)
 
@@ -94,7 +104,47 @@ def test_a_repeated_message_is_sampled_in_each_tick() -> None:
     log.info("row %d is bad", 9)
     messages = [line.split("\t")[2] for line in stream.getvalue().splitlines()]
     rows = ["row 0 is bad", "row 1 is bad", "row 4 is bad", "row 7 is bad"]
-    assert messages == [*rows, "another message", "row 9 is bad"]
+    assert messages == [*rows, "another message", "row 8 is bad", "row 9 is bad"]
+
+
+def test_the_number_of_messages_that_were_left_out_is_logged_with_the_next_one_and_at_the_end_of_the_tick() -> None:
+    now = [0.0]
+    stream = logged("json", SamplingFilter(10, 2, 3, lambda: now[0]))
+    log = component_logger("receivers", "csv")
+    for row in range(10):
+        log.warning("row %d is bad", row)
+    write_summaries()
+    now[0] = 10.0
+    write_summaries()
+    write_summaries()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["msg"][4], line.get("left_out", 0)) for line in lines] == [
+        *[("0", 0), ("1", 0), ("4", 2), ("7", 2)],
+        ("9", 1),
+    ]
+    assert len(lines) + sum(line.get("left_out", 0) for line in lines) == 10
+
+
+def test_a_flood_of_one_component_does_not_hide_the_message_of_another() -> None:
+    stream = logged("console", SamplingFilter(10, 1, 0, lambda: 0.0))
+    for _ in range(5):
+        component_logger("exporters", "otlp/a").warning("Export failed: %s", "down")
+    component_logger("exporters", "otlp/b").warning("Export failed: %s", "down")
+    assert [json.loads(line.split("\t")[3])["otelcol.component.id"] for line in stream.getvalue().splitlines()] == [
+        "otlp/a",
+        "otlp/b",
+    ]
+
+
+def test_an_error_in_a_thread_that_nobody_caught_is_a_line_of_the_log() -> None:
+    stream = logged("json")
+    log_uncaught_errors()
+    thread = threading.Thread(target=lambda: 1 / 0, name="worker")
+    thread.start()
+    thread.join()
+    line = json.loads(stream.getvalue())
+    assert line["msg"] == "Thread worker ended with an error: ZeroDivisionError: division by zero"
+    assert "ZeroDivisionError" in line["stacktrace"]
 
 
 def test_a_foreign_string_can_neither_forge_a_line_nor_control_a_terminal() -> None:

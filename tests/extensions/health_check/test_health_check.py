@@ -2,14 +2,17 @@
 
 import os
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from otel_zernel.batch import ItemCount
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import make_context
+from otel_zernel.health import Outage
+from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_extensions.health_check import HealthCheckExtension
 from otel_zernel_extensions.health_check.extension import go_duration
@@ -53,6 +56,26 @@ async def test_a_collector_that_starts_or_stops_is_not_available(context: Contex
         after = await request(extension)
     assert [before.status_code, running.status_code, after.status_code] == [503, 200, 503]
     assert before.json() == {"status": "Server not available"}
+
+
+async def test_an_exporter_that_delivers_nothing_is_named_and_makes_the_collector_unhealthy_by_choice(
+    context: Context,
+) -> None:
+    clock = FakeClock()
+    context = replace(context, clock=clock)
+    context.health.available(clock.time_ns())
+    context.health.outages["exporters::otlp"] = Outage(0.0, 0.0, "Connection refused", lambda: ItemCount(1204))
+    answers = []
+    for unhealthy_after in ("0s", "3m"):
+        async with health_check(context, unhealthy_after=unhealthy_after) as extension:
+            clock.advance(100.0)
+            answers += [await request(extension)]
+    clock.advance(5.0)
+    assert [answer.status_code for answer in answers] == [200, 503]
+    assert [answer.json()["status"] for answer in answers] == ["Server available", "Server not available"]
+    assert answers[1].json()["components"] == {
+        "exporters::otlp": "has delivered nothing for 3 m 20 s: Connection refused; 1,204 metric points are waiting"
+    }
 
 
 async def test_a_component_with_a_problem_is_named_and_the_collector_stays_available(context: Context) -> None:
