@@ -30,7 +30,17 @@ HOUSES: dict[str, list[set[str]]] = {
         {"otlp", "conditions"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
-            *("delivery_config", "files", "reading", "threads", "repeated", "storage", "authentication", "memory", "garbage"),
+            *(
+                "delivery_config",
+                "files",
+                "reading",
+                "threads",
+                "repeated",
+                "storage",
+                "authentication",
+                "memory",
+                "garbage",
+            ),
         },
     ],
     "otel_zernel_receivers.ebpf": [

@@ -10,12 +10,20 @@ from otel_zernel.clock import Clock
 RENEWAL = 30.0
 """Seconds after which a name is resolved again, since gateways come and go."""
 
+LOCALHOST = "localhost"
+_LOOPBACK = ("127.0.0.1", "::1")
+
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Gives the IP addresses of a host and port, at least one. Raises OSError."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The IP addresses of a host by the resolver of the system, each once. Raises OSError."""
+    """The IP addresses of a host by the resolver of the system, each once. Raises OSError.
+
+    `localhost` always has both families (RFC 6761, 6.3): many systems list one only, and the server may have the other.
+    """
+    if host == LOCALHOST:
+        return list(_LOOPBACK)
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = dict.fromkeys(str(address[0]) for *_, address in found)
     return [one for one in addresses if "%" not in one] or [host]  # a URL cannot carry the zone of a link-local address
@@ -35,7 +43,7 @@ class Addresses:
         """All addresses, beginning with the next one in turn. Raises OSError if the name was never resolved."""
         if not self._known or self._clock.monotonic() >= self._renew_at:
             await self._renew()
-        self._turn += 1
+        self._turn += self._host != LOCALHOST  # its addresses are one machine: the second is tried if the first fails
         start = self._turn % len(self._known)
         rotated = self._known[start:] + self._known[:start]
         return sorted(rotated, key=self._failed.__contains__)

@@ -1,16 +1,21 @@
 """The exporter for OTLP over gRPC."""
 
 from collections.abc import Mapping, Sequence
+from os import environ
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.text import shown_url
 from otel_zernel_exporters.otlp.addresses import Resolve, resolve
+from otel_zernel_exporters.otlp.causes import Failures, explained, without_noise
 from otel_zernel_exporters.otlp.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 from otel_zernel_exporters.otlp.credentials import Credentials
+from otel_zernel_exporters.otlp.proxies import advice as proxy_advice
+from otel_zernel_exporters.otlp.proxies import grpc_proxy
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
 from otel_zernel_exporters.otlp.tls import Pem, TlsFiles
 from otel_zernel_exporters.otlp.waits import retry_info
@@ -66,7 +71,7 @@ class OtlpGrpcExporter(Exporter):
         """Sends to the next address of the endpoint; to another one if no connection is possible."""
         from grpc.aio import AioRpcError
 
-        failed: AioRpcError | None = None
+        failures, failed = Failures(), None
         for target in await self._targets(channels):
             channel = channels.get(target)
             try:
@@ -76,12 +81,15 @@ class OtlpGrpcExporter(Exporter):
                 if is_stuck(channel, error):
                     channels.discard(target, channel)
                 if not is_unconnected(channel, error):
+                    failures = Failures()
+                failures.add(_address(target), without_noise((error.details() or "")[:500]), error)
+                if not is_unconnected(channel, error):
                     break
                 channels.fail(target)
             else:
                 return
         if failed:
-            raise self._failure(failed) from failed
+            raise self._failure(failed, failures) from failed
 
     async def _call(self, channel: "Channel", signal: OtlpSignal, batch: Batch) -> None:
         """One request. Raises `AioRpcError`."""
@@ -102,22 +110,33 @@ class OtlpGrpcExporter(Exporter):
         try:
             return await channels.in_turn()
         except OSError as error:
-            raise Retryable(f"{self.config.endpoint}: cannot resolve the host: {error.strerror}") from error
+            words = f"cannot resolve the host: {error.strerror}"
+            raise Retryable(f"{self.config.endpoint}: {explained(words, 'grpc', plaintext=False)}") from error
 
-    def _failure(self, error: "AioRpcError") -> Retryable | Permanent:
+    def _failure(self, error: "AioRpcError", failures: Failures) -> Retryable | Permanent:
         code, details = error.code().name, (error.details() or "")[:500]
-        sentence = f"{self.config.endpoint}: {code}: {details}{self._advice(code, details)}"
+        place = shown_url(self.config.endpoint) if "://" in self.config.endpoint else self.config.endpoint
+        host = self.config.host_and_port
+        proxy = grpc_proxy(host[0], environ) if host and code == "UNAVAILABLE" else None
+        words = failures.explained("grpc", plaintext=self.config.plaintext, proxied=proxy is not None)
+        sentence = f"{place}: {code}: {words}{self._advice(code, details)}{proxy_advice(proxy)}"
         after = _retry_after(error)
         if code in _RETRYABLE or (code == "RESOURCE_EXHAUSTED" and after is not None):
             return Retryable(sentence, after)
         return Permanent(sentence)
 
     def _advice(self, code: str, details: str) -> str:
-        if "WRONG_VERSION_NUMBER" in details:
-            return " (does the server expect plaintext? set tls::insecure: true)"
         if code == "RESOURCE_EXHAUSTED":
             return " (if the request was too large, set sending_queue::batch::max_size)"
+        if code == "UNIMPLEMENTED" and "http2 header" not in details:
+            return " (the server speaks gRPC, but not OTLP for this signal; correct the endpoint)"
         return self._credentials.advice if code in _UNAUTHENTICATED else ""
+
+
+def _address(target: str) -> str:
+    """The address in a target of gRPC: `127.0.0.1` of `ipv4:127.0.0.1:4317`."""
+    scheme, _, place = target.partition(":")
+    return place.rpartition(":")[0] if scheme in ("ipv4", "ipv6") else target
 
 
 def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str | bytes], ...]:

@@ -12,8 +12,10 @@ from google.rpc.status_pb2 import Status
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
+from otel_zernel_exporters.otlp.proxies import advice as proxy_advice
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
 from otel_zernel_exporters.otlp.waits import retry_after
+from otel_zernel_exporters.otlp.web_answers import is_web_page, page_title, redirect_advice, status_advice
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx
@@ -82,16 +84,38 @@ class HttpAnswer:
             )
         return None
 
-    def failure(self, url: str, now_ns: int, advice: str) -> Retryable | Permanent:
-        """The error of a request that was not accepted. `advice` ends the sentence if credentials were refused."""
+    def failure(self, url: str, now_ns: int, advice: str, proxy: str | None = None) -> Retryable | Permanent:
+        """The error of a request that was not accepted. `advice` ends the sentence if credentials were refused.
+
+        `proxy` names the proxy that may have answered.
+        """
         message = without_query(self._message(), url)
         sentence = f"{shown_url(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
+        through = proxy_advice(proxy) if not self._is_otlp else ""
         if 300 <= self.status < 400:
             target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
-            return Permanent(f"{sentence}; redirects are not followed{target}")
+            target = redirect_advice(self.location) or target
+            place = f" to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if redirect_advice(self.location) else ""
+            return Permanent(f"{sentence}{place}; redirects are not followed{target}{through}")
         if self.status in _RETRYABLE:
-            return Retryable(sentence, retry_after(self.retry_after, now_ns))
-        return Permanent(sentence + (advice if self.status in _UNAUTHENTICATED else ""))
+            return Retryable(sentence + through, retry_after(self.retry_after, now_ns))
+        if self.status in _UNAUTHENTICATED:
+            return Permanent(sentence + advice + through)
+        return Permanent(sentence + ("" if self._is_otlp else status_advice(self.status, message)) + through)
+
+    @property
+    def _is_otlp(self) -> bool:
+        """Whether the body is the error of an OTLP server."""
+        return self.content_type in CONTENT_TYPES.values() and bool(self.body)
+
+    def no_otlp(self, url: str, proxy: str | None) -> Permanent | None:
+        """The error if a web page answers, with whatever status: a login or a proxy has taken the request."""
+        if not self.is_success or not is_web_page(self.content_type, self.body):
+            return None
+        return Permanent(
+            f"{shown_url(url)}: {self.status} {self.reason}: {without_query(self._message(), url)} answers, no OTLP"
+            f" server; set the endpoint to the OTLP address{proxy_advice(proxy)}"
+        )
 
     def _message(self) -> str:
         """The error message of the server: that of its rpc Status, else the beginning of the body."""
@@ -101,4 +125,6 @@ class HttpAnswer:
                 message = str(json.loads(self.body).get("message", message))
             if self.content_type == CONTENT_TYPES["proto"]:
                 message = Status.FromString(self.body).message
+        if is_web_page(self.content_type, self.body):
+            message = page_title(message)
         return " ".join(message.split())[:_LONGEST_MESSAGE]

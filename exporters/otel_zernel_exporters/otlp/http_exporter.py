@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import os
+import socket
 import zlib
 from collections.abc import Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -19,10 +20,13 @@ from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
 from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address, resolve
+from otel_zernel_exporters.otlp.causes import Failures, explained
 from otel_zernel_exporters.otlp.clients import HttpClients
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
 from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.http_answer import CONTENT_TYPES, HttpAnswer, hide_location
+from otel_zernel_exporters.otlp.proxies import advice as proxy_advice
+from otel_zernel_exporters.otlp.proxies import http_proxy
 from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
 from otel_zernel_exporters.otlp.tls import Pem, TlsFiles, client_context
 
@@ -131,7 +135,9 @@ class OtlpHttpExporter(Exporter):
         body = await self._body(signal, batch)
         answer = await self._post(url, body)
         if not answer.is_success:
-            raise answer.failure(url, self.context.clock.time_ns(), self._credentials.advice)
+            raise answer.failure(url, self.context.clock.time_ns(), self._credentials.advice, http_proxy(url))
+        if error := answer.no_otlp(url, http_proxy(url)):
+            raise error
         if response := answer.response(signal, self.context):
             count_partial_success(response, signal, batch, self.context)
 
@@ -143,18 +149,26 @@ class OtlpHttpExporter(Exporter):
         try:
             places = await addresses.in_turn() if addresses else [None]
         except OSError as error:
-            raise Retryable(f"{shown_url(url)}: cannot resolve the host: {error.strerror}") from error
-        failed: httpx.TransportError | None = None
+            words = f"cannot resolve the host: {error.strerror}"
+            raise Retryable(f"{shown_url(url)}: {explained(words, 'http', plaintext=False)}") from error
+        failures = Failures()
         for place in places:
             try:
                 return await self._post_to(place, url, body, _CONNECT_TIMEOUT if len(places) > 1 else None)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                failed = error
+                failures.add(place, _reason(error, url), error)
                 if addresses and place:
                     addresses.fail(place)
             except httpx.TransportError as error:
-                raise Retryable(f"no answer from {shown_url(url)}: {_reason(error, url)}{_advice(error)}") from error
-        raise Retryable(f"no answer from {shown_url(url)}: {_reason(failed, url)}{_advice(failed)}") from failed
+                failures = Failures()
+                failures.add(place, _reason(error, url), error)
+                break
+        raise self._no_answer(url, failures) from failures.error
+
+    def _no_answer(self, url: str, failures: "Failures") -> Retryable:
+        proxy = http_proxy(url)
+        words = failures.explained("http", plaintext=url.startswith("http://"), proxied=proxy is not None)
+        return Retryable(f"no answer from {shown_url(url)}: {words}{proxy_advice(proxy)}")
 
     async def _post_to(self, place: str | None, url: str, body: bytes, connect_timeout: float | None) -> HttpAnswer:
         """Posts to one address of the host; without one, httpx resolves the host. Raises `httpx.TransportError`."""
@@ -190,10 +204,8 @@ def _reason(error: Exception | None, url: str) -> str:
     cause: BaseException | None = error
     while cause and (deeper := cause.__cause__ or cause.__context__):
         cause = deeper
+    if isinstance(cause, socket.gaierror):
+        return cause.strerror or "the name cannot be resolved"
     if isinstance(cause, OSError) and not isinstance(cause, SSLError) and cause.errno:
         return os.strerror(cause.errno)
     return without_query(str(error), url) or type(error).__name__
-
-
-def _advice(error: Exception | None) -> str:
-    return " (does the server expect plaintext? use http://)" if "WRONG_VERSION_NUMBER" in str(error) else ""

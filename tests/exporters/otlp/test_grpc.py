@@ -230,7 +230,7 @@ async def test_a_plaintext_server_behind_tls_is_recognised() -> None:
     async with GrpcSink().serve() as port:
         config = OtlpGrpcConfig(endpoint=f"localhost:{port}")
         async with OtlpGrpcExporter(config, context()) as exporter:
-            with pytest.raises(Retryable, match=r"does the server expect plaintext\? set tls::insecure: true"):
+            with pytest.raises(Retryable, match=r"does not speak TLS on this port; set tls::insecure: true"):
                 await exporter.export(metrics_batch())
 
 

@@ -1,0 +1,47 @@
+"""Answers of servers that are no OTLP servers: web pages, redirects to a login, Prometheus, a port with TLS."""
+
+import re
+from html import unescape
+from typing import Final
+
+_TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+_LOGIN: Final = re.compile(r"log[_-]?in|sign[_-]?in|oauth|openid|saml|sso\b|/auth", re.IGNORECASE)
+_EXPECTS_TLS: Final = re.compile(r"HTTP request (was sent )?to (an )?HTTPS", re.IGNORECASE)
+_NO_OTLP: Final = (
+    "; nothing takes OTLP at this path: set the endpoint to the URL before /v1/metrics, such as http://host:4318 for a"
+    " collector, http://host:9090/api/v1/otlp for Prometheus, https://host/otlp for Grafana"
+)
+
+
+def is_web_page(content_type: str, body: bytes) -> bool:
+    """Whether a page for people answers."""
+    return content_type == "text/html" or body[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))
+
+
+def page_title(text: str) -> str:
+    """The words of a web page that a person would read first: `the web page "404 Not Found"`."""
+    title = _TITLE.search(text)
+    return f'the web page "{unescape(title[1]).strip()}"' if title else "a web page"
+
+
+def redirect_advice(location: str) -> str:
+    """What to set if a server sends the exporter elsewhere; empty if the target is no login."""
+    if not _LOGIN.search(location):
+        return ""
+    return (
+        "; that is a login for people: set the endpoint to the OTLP address behind it, and the credentials in"
+        " headers::authorization or auth::authenticator"
+    )
+
+
+def status_advice(status: int, message: str) -> str:
+    """What to set after an answer that no OTLP server sends; empty for any other answer."""
+    if status == 400 and _EXPECTS_TLS.search(message):
+        return "; the server expects TLS: write https:// in the endpoint"
+    if status in (404, 405):
+        return _NO_OTLP
+    if status == 407:
+        return "; the proxy requires credentials: write them into HTTPS_PROXY or HTTP_PROXY, http://user:password@proxy"
+    if status == 415:
+        return "; the server does not take this format: try encoding: json, or compression: none"
+    return ""
