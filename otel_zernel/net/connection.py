@@ -52,6 +52,7 @@ class Connection(HttpToolsProtocol):
         limits: ServerLimits,
         idle: "dict[Connection, None]",
         opened: Callable[[], None],
+        spoke: Callable[[bytes], None],
         *,
         surplus: bool,
     ) -> None:
@@ -62,6 +63,9 @@ class Connection(HttpToolsProtocol):
         """The connections of the server that may be closed without harm, the longest idle one first."""
         self._opened = opened
         """Called when the connection is made, after a TLS handshake."""
+        self._spoke = spoke
+        """Called with the first bytes if they are no HTTP/1.1."""
+        self._has_requests = False
         self._surplus = surplus
         """Whether the server has too many connections, so that this one only gets 503."""
         self._running: RequestResponseCycle | None = None
@@ -109,6 +113,8 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             return  # the answer ignores the upgrade, as RFC 9110, 7.8 allows
         except httptools.HttpParserError as error:
+            if not self._has_requests and not isinstance(error.__context__, HeadTooLong):
+                self._spoke(data)
             self._refuse(431 if isinstance(error.__context__, HeadTooLong) else 400)
             return
         if self._unparsed > self._limits.head_size:
@@ -129,6 +135,7 @@ class Connection(HttpToolsProtocol):
         if not self._limits.keep_alive:
             self.cycle.keep_alive = False
         self._unparsed = 0
+        self._has_requests = True
         self._stage = "body"
         self._idle.pop(self, None)
 

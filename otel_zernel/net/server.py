@@ -10,7 +10,7 @@ import resource
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from otel_zernel.net.connection import Connection
 from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.misdirected import Misdirected, watched
 
 _SWEEP: Final = 0.25
 """Seconds between two checks of the connections' deadlines."""
@@ -30,16 +31,24 @@ _logger = logging.getLogger("otel_zernel.net")
 
 
 class HttpServer:
-    """Serves an ASGI application on a listening socket while it is entered."""
+    """Serves an ASGI application on listening sockets while it is entered."""
 
     def __init__(
-        self, app: Any, listener: socket.socket, limits: ServerLimits, context: Callable[[], ssl.SSLContext] | None
+        self,
+        app: Any,
+        listeners: Sequence[socket.socket],
+        limits: ServerLimits,
+        context: Callable[[], ssl.SSLContext] | None,
+        misdirected: Misdirected,
     ) -> None:
-        self._config = Config(app, http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None)
+        self._misdirected = misdirected
+        self._config = Config(
+            watched(app, misdirected), http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None
+        )
         self._config.access_log = False
         self._config.timeout_keep_alive = limits.idle_time  # type: ignore[assignment]  # a delay of `call_later`
         self._config.load()
-        self._listener = listener
+        self._listeners = listeners
         self._limits = limits
         self._context = context
         """Returns the TLS context for the next connection. None serves without TLS."""
@@ -56,7 +65,8 @@ class HttpServer:
         return self._state.connections  # type: ignore[return-value]  # `_open` creates no other class
 
     async def __aenter__(self) -> "HttpServer":
-        self._tasks = [asyncio.create_task(work, name="http server") for work in (self._accept(), self._sweep())]
+        works = [*map(self._accept, self._listeners), self._sweep()]
+        self._tasks = [asyncio.create_task(work, name="http server") for work in works]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -73,11 +83,11 @@ class HttpServer:
         await asyncio.sleep(0)  # the aborted connections tell their requests
         await _cancel(*self._state.tasks)
 
-    async def _accept(self) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                client, _ = await loop.sock_accept(self._listener)
+                client, peer = await loop.sock_accept(listener)
             except OSError as error:
                 _logger.warning("Cannot accept a connection; trying again: %s", error.strerror)
                 self._make_room()
@@ -87,18 +97,21 @@ class HttpServer:
             if surplus and self._context:
                 client.close()  # without a handshake there is no way to say why
                 continue
-            opening = asyncio.create_task(self._open(client, surplus), name="http connection")
+            opening = asyncio.create_task(self._open(client, peer, surplus), name="http connection")
             self._opening[opening] = None
             opening.add_done_callback(self._end_opening)
 
-    async def _open(self, client: socket.socket, surplus: bool) -> None:
+    async def _open(self, client: socket.socket, peer: Any, surplus: bool) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
         def opened() -> None:
             self._end_opening(task)
 
+        def spoke(first: bytes) -> None:
+            self._misdirected.spoke(first, peer)
+
         def make() -> Connection:
-            return Connection(self._config, self._state, self._limits, self._idle, opened, surplus=surplus)
+            return Connection(self._config, self._state, self._limits, self._idle, opened, spoke, surplus=surplus)
 
         tls: dict[str, Any] = {}
         if self._context:
@@ -107,6 +120,7 @@ class HttpServer:
             await loop.connect_accepted_socket(make, client, **tls)
         except OSError as error:  # also ssl.SSLError and TimeoutError
             _logger.debug("A connection failed before its first request: %s", error)
+            self._misdirected.failed_handshake(error, peer)
         except asyncio.CancelledError:
             client.close()
             raise

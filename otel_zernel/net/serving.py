@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import ssl
@@ -13,8 +14,10 @@ from typing import Any, Final, TypeVar
 
 from otel_zernel.errors import CannotStart
 from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.misdirected import Misdirected
 from otel_zernel.types import Address
 
+_logger = logging.getLogger("otel_zernel.net")
 Place = TypeVar("Place", Address, Path)
 """An address of TCP, or the path of a unix socket."""
 
@@ -41,14 +44,37 @@ async def serve(
     """
     from otel_zernel.net.server import HttpServer  # uvicorn takes 10 MB of memory, so only servers import it
 
-    listener = listen(place, setting) if isinstance(place, Address) else listen_unix(place, setting)
+    listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
     try:
-        async with HttpServer(app, listener, limits or ServerLimits(), tls):
-            yield Address(*listener.getsockname()[:2]) if isinstance(place, Address) else place
+        async with HttpServer(app, listeners, limits or ServerLimits(), tls, Misdirected(setting)):
+            yield Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
     finally:
-        listener.close()
+        for listener in listeners:
+            listener.close()
         if isinstance(place, Path):
             _unlink(place)
+
+
+def listen_all(address: Address, setting: str) -> list[socket.socket]:
+    """Listening sockets on the address: for `localhost` on both 127.0.0.1 and ::1 where the machine has both.
+
+    Clients choose either. The first socket has the address that messages name. Raises `CannotStart`.
+    """
+    first = listen(address, setting)
+    if address.host != "localhost" or first.family != socket.AF_INET:
+        return [first]
+    other = Address("::1", first.getsockname()[1])
+    try:
+        return [first, listen(other, setting)]
+    except CannotStart as error:
+        if is_taken(error):
+            _logger.warning("%s: another program listens on %s; clients may reach it by localhost", setting, other)
+        return [first]
+
+
+def is_taken(error: CannotStart) -> bool:
+    """Whether another program listens on the address."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
 
 
 def listen(address: Address, setting: str) -> socket.socket:

@@ -1,11 +1,13 @@
 """The collector's own metrics for as long as it runs: meter providers, and readers that reloads add and remove."""
 
+import asyncio
+import logging
 import threading
 from collections.abc import Hashable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
@@ -13,11 +15,22 @@ from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 from otel_zernel import __version__
 from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, TelemetrySettings
+from otel_zernel.errors import CannotStart
+from otel_zernel.net.serving import is_taken
 from otel_zernel.telemetry.instruments import Instruments
 from otel_zernel.telemetry.readers import Collect, reading
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
+
+
+RETRY: Final = 30.0
+"""Seconds until the next attempt if the port of a page is taken."""
+_TAKEN: Final = (
+    "%s. The collector runs without this page, and tries again every %g s. For a second collector on this machine, set"
+    " pull::exporter::prometheus::port to another port, or service::telemetry::metrics::level to none."
+)
+_logger = logging.getLogger("otel_zernel.telemetry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,11 @@ def meters_of(telemetry: TelemetrySettings) -> Hashable:
 
 def _readers(telemetry: TelemetrySettings) -> list[MetricReader]:
     return telemetry.metrics.readers if telemetry.metrics.level != "none" else []
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 class Metering:
@@ -83,15 +101,31 @@ class Metering:
             await reader.stack.aclose()
 
     async def start(self, telemetry: TelemetrySettings) -> None:
-        """Starts the readers that the settings want and that do not run. Raises `CannotStart`."""
+        """Starts the readers that the settings want and that do not run. Raises `CannotStart`.
+
+        A page whose port is taken is a warning: it must not end a second collector on a machine. It starts later.
+        """
         running = [reader.settings for reader in self._running if self._is_wanted(reader, telemetry)]
         for settings in _readers(telemetry):
             if settings in running:
                 running.remove(settings)
                 continue
-            stack = AsyncExitStack()
-            await stack.enter_async_context(reading(settings, self.measuring(telemetry).collect, self._clock))
+            stack, collect = AsyncExitStack(), self.measuring(telemetry).collect
+            try:
+                await stack.enter_async_context(reading(settings, collect, self._clock))
+            except CannotStart as error:
+                if not is_taken(error):
+                    raise
+                _logger.warning(_TAKEN, error, RETRY)
+                stack.push_async_callback(_cancel, asyncio.create_task(self._serve_when_free(settings, collect)))
             self._running.append(_RunningReader(settings, meters_of(telemetry), stack))
+
+    async def _serve_when_free(self, settings: MetricReader, collect: Collect) -> None:
+        while True:
+            await self._clock.sleep(RETRY)
+            with suppress(CannotStart):
+                async with reading(settings, collect, self._clock):
+                    await asyncio.Event().wait()
 
     def _is_wanted(self, reader: _RunningReader, telemetry: TelemetrySettings) -> bool:
         return reader.settings in _readers(telemetry) and reader.meters == meters_of(telemetry)

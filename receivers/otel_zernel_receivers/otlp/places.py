@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_zernel.errors import CannotStart
-from otel_zernel.net.serving import listen, listen_unix
+from otel_zernel.net.serving import listen_all, listen_unix
 from otel_zernel.types import Address
 from otel_zernel_receivers.otlp.config import ProtocolConfig
 
@@ -17,11 +17,16 @@ _EVERY_INTERFACE: Final = {"tcp": "0.0.0.0", "tcp4": "0.0.0.0", "tcp6": "::"}  #
 
 
 async def resolve(config: ProtocolConfig, setting: str) -> Address | Path:
-    """The place with a numeric host. IPv4 is preferred if `tcp` leaves the choice. Raises `CannotStart`."""
+    """The place with a numeric host, or `localhost`, which has both families. Raises `CannotStart`.
+
+    IPv4 is preferred if `tcp` leaves the choice.
+    """
     if config.transport == "unix":
         return Path(config.endpoint)
     host, port = config.address
     host = host or _EVERY_INTERFACE[config.transport]
+    if host == "localhost" and config.transport == "tcp":
+        return Address(host, port)  # both families
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, family=_FAMILIES[config.transport], type=socket.SOCK_STREAM)
@@ -33,11 +38,13 @@ async def resolve(config: ProtocolConfig, setting: str) -> Address | Path:
 
 
 @contextmanager
-def listening(place: Address | Path, setting: str) -> Iterator[socket.socket]:
-    """A listening socket. Raises `CannotStart` if the place is taken."""
-    with listen(place, setting) if isinstance(place, Address) else listen_unix(place, setting) as listener:
-        try:
-            yield listener
-        finally:
-            if isinstance(place, Path):
-                place.unlink(missing_ok=True)
+def listening(place: Address | Path, setting: str) -> Iterator[list[socket.socket]]:
+    """Listening sockets: two for localhost, if the machine has both families. Raises `CannotStart` if it is taken."""
+    listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
+    try:
+        yield listeners
+    finally:
+        for listener in listeners:
+            listener.close()
+        if isinstance(place, Path):
+            place.unlink(missing_ok=True)

@@ -56,10 +56,10 @@ class OtlpReceiver(Receiver):
         self._warn_if_open(place, config, section)
         async with AsyncExitStack() as stack:
             tls = await self._tls(config.tls, section, stack)
-            listener = stack.enter_context(listening(place, f"{section}::endpoint"))
-            server = serve_grpc(config, listener, tls.context if tls else None, intake, self.context, authenticator)
+            listeners = stack.enter_context(listening(place, f"{section}::endpoint"))
+            server = serve_grpc(config, listeners, tls.context if tls else None, intake, self.context, authenticator)
             await stack.enter_async_context(server)
-            yield Address(*listener.getsockname()[:2]) if isinstance(place, Address) else place
+            yield Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
 
     @asynccontextmanager
     async def _http(self, config: HttpConfig, intake: OtlpIntake) -> AsyncIterator[Address | Path]:

@@ -145,11 +145,26 @@ def test_a_thread_that_hangs_does_not_block_the_end_of_the_process(config: Path)
     assert "ended by force" in log
 
 
-def test_a_port_in_use_is_one_message_and_status_1(config: Path) -> None:
+def test_a_second_collector_starts_although_the_port_of_the_own_metrics_is_taken(config: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         over = f"yaml:{OWN_METRICS % port}"
-        arguments = ["--config", str(config), "--config", over]
+        with collector("--config", str(config), "--config", over) as (process, read_until):
+            warning = read_until(f"cannot listen on localhost:{port}: another program has this port")
+            assert "service::telemetry::metrics::level" in warning
+            read_until("Everything is ready")
+            process.terminate()
+            assert process.wait(30) == 0
+
+
+def test_a_port_in_use_is_one_message_and_status_1(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        over = (
+            f"yaml:{{extensions: {{health_check: {{endpoint: 'localhost:{port}'}}}},"
+            " service: {extensions: [health_check]}}"
+        )
+        arguments = ["--config", str(config), "--config", over, "--set", QUIET]
         done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -187,12 +202,16 @@ def test_sighup_loads_a_valid_configuration_and_refuses_an_invalid_one(config: P
 
 
 def test_a_reload_that_cannot_start_returns_to_the_previous_configuration(config: Path) -> None:
+    health = "extensions: {health_check: {endpoint: 'localhost:%d'}}\nservice: {extensions: [health_check], "
     good = config.read_text()
-    config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % 0}, "))
-    with socket.create_server(("127.0.0.1", 0)) as taken, collector("--config", str(config)) as (process, read_until):
+    config.write_text(good.replace("service: {", health % 0))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        collector("--config", str(config), "--set", QUIET) as (process, read_until),
+    ):
         read_until("Everything is ready")
         port = taken.getsockname()[1]
-        config.write_text(good.replace("service: {", f"service: {{{OWN_METRICS[10:-1] % port}, "))
+        config.write_text(good.replace("service: {", health % port))
         process.send_signal(signal.SIGHUP)
         assert f"cannot listen on localhost:{port}" in read_until("returning to the previous configuration")
         read_until("The previous configuration runs again.")

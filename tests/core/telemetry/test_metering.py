@@ -10,7 +10,8 @@ import pytest
 from otel_zernel.clock import SystemClock
 from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.errors import CannotStart
-from otel_zernel.telemetry.metering import Metering, meters_of
+from otel_zernel.telemetry.metering import RETRY, Metering, meters_of
+from tests.core.engine.simulated import SimulatedClock
 
 
 def free_port() -> int:
@@ -58,14 +59,33 @@ async def test_two_pages_swap_their_ports_and_one_that_stays_is_not_touched() ->
         assert "otelcol_process_uptime" in await page(third)
 
 
-async def test_a_taken_port_leaves_the_others_running() -> None:
-    one = free_port()
-    async with Metering(SystemClock()) as metering:
+async def test_a_taken_port_is_a_warning_and_its_page_is_served_when_the_port_is_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one, clock = free_port(), SimulatedClock()
+    async with Metering(clock) as metering:
         await metering.start(settings(one))
         with socket.create_server(("127.0.0.1", 0)) as taken:
-            with pytest.raises(CannotStart, match="another program has this port"):
-                await change(metering, settings(one, taken.getsockname()[1]))
+            port = taken.getsockname()[1]
+            await change(metering, settings(one, port))
             assert "otelcol_process_uptime" in await page(one)
+            await clock.run_until(RETRY + 1)
+        (warning,) = caplog.messages
+        assert f"cannot listen on 127.0.0.1:{port}: another program has this port" in warning
+        assert "set pull::exporter::prometheus::port to another port" in warning
+        await clock.run_until(2 * RETRY + 2)
+        assert "otelcol_process_uptime" in await page(port)
+        await change(metering, settings(one))
+        with pytest.raises(OSError, match="refused"):
+            await page(port)
+
+
+async def test_an_address_that_cannot_be_resolved_is_an_error() -> None:
+    readers = [{"pull": {"exporter": {"prometheus": {"host": "no-such-host.invalid", "port": 0}}}}]
+    wanted = TelemetrySettings.model_validate({"metrics": {"readers": readers}})
+    async with Metering(SystemClock()) as metering:
+        with pytest.raises(CannotStart, match="cannot resolve"):
+            await metering.start(wanted)
 
 
 async def test_the_queue_of_a_removed_exporter_vanishes_from_the_page() -> None:

@@ -195,6 +195,7 @@ async def connect_damaged(seed: int) -> None:
             SystemClock().monotonic,
             begun.append,
             ended.append,
+            lambda _: None,
         )
         wire = Wire()
         connection.connection_made(wire)

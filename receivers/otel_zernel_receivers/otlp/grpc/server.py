@@ -2,11 +2,12 @@
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.component import Context
+from otel_zernel.net.misdirected import Misdirected
 from otel_zernel_receivers.otlp.config import GrpcConfig
 from otel_zernel_receivers.otlp.failures import unserved
 from otel_zernel_receivers.otlp.grpc.export import ExportMethod
@@ -20,13 +21,13 @@ from otel_zernel_receivers.otlp.intake import OtlpIntake
 @asynccontextmanager
 async def serve_grpc(
     config: GrpcConfig,
-    listener: socket.socket,
+    listeners: Sequence[socket.socket],
     tls: Callable[[], ssl.SSLContext] | None,
     intake: OtlpIntake,
     context: Context,
     authenticator: ServerAuthenticator | None,
 ) -> AsyncIterator[None]:
-    """Serves on a listening socket, and closes it at the end. Running calls then have 0.8 s to finish."""
+    """Serves on listening sockets, and closes them at the end. Running calls then have 0.8 s to finish."""
     limits = limits_of(config)
     health = HealthService(name for signal, name in SERVICES.items() if signal in intake.signals)
     methods: dict[str, Method] = {
@@ -37,8 +38,10 @@ async def serve_grpc(
             for signal, name in SERVICES.items()
         },
     }
-    server = Http2Server(_route(methods), intake.room, limits, context.clock.monotonic, context.logger, tls)
-    async with serve_http2(server, listener, health.stop):
+    misdirected = Misdirected(f"{context.path}::protocols::grpc::endpoint", "grpc", context.clock)
+    now, logger = context.clock.monotonic, context.logger
+    server = Http2Server(_route(methods), intake.room, limits, now, logger, tls, misdirected)
+    async with serve_http2(server, listeners, health.stop):
         yield
 
 

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
+from otel_zernel.net.misdirected import protocol_of
 from otel_zernel_receivers.otlp.failures import overloaded, too_slow
 from otel_zernel_receivers.otlp.http2 import limits as bounds
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
@@ -39,7 +40,9 @@ class Http2Connection(asyncio.Protocol):
         now: Callable[[], float],
         began: Callable[["Http2Connection"], None],
         ended: Callable[["Http2Connection"], None],
+        mistook: Callable[[str], None],
     ) -> None:
+        """`mistook` gets the protocol of a client that does not speak HTTP/2."""
         self.idle_since = now()
         self._opened_at = self.idle_since
         self._limits = limits
@@ -47,6 +50,7 @@ class Http2Connection(asyncio.Protocol):
         self._began = began
         """Called when the connection is made, after a TLS handshake."""
         self._ended = ended
+        self._mistook = mistook
         self._transport: asyncio.Transport | None = None
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
@@ -73,6 +77,7 @@ class Http2Connection(asyncio.Protocol):
         self._began(self)
         tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if tls and tls.selected_alpn_protocol() != "h2":
+            self._mistook("alpn")
             self.abort()
             return
         ours = {
@@ -88,6 +93,8 @@ class Http2Connection(asyncio.Protocol):
         try:
             self._reader.feed(data)
         except ConnectionBroken as error:
+            if not self._reader.has_preface:
+                self._mistook(protocol_of(data) or "")
             self.go_away(error.code, str(error))
             self._close()
 

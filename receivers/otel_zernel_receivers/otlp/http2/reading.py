@@ -41,7 +41,8 @@ class FrameReader:
         self._sink = sink
         self._rest = b""
         """Bytes of an unfinished frame."""
-        self._has_preface = False
+        self.has_preface = False
+        """Whether the client has greeted in HTTP/2."""
         self._body_left = 0
         """Bytes of the current data frame that have not arrived."""
         self._padding_left = 0
@@ -51,8 +52,8 @@ class FrameReader:
         """Reads what has arrived. Raises `ConnectionBroken`."""
         if self._rest:
             data, self._rest = self._rest + data, b""
-        position = 0 if self._has_preface else self._read_preface(data)
-        if self._has_preface:
+        position = 0 if self.has_preface else self._read_preface(data)
+        if self.has_preface:
             position = self._read_all(data, position)
         if position < len(data):
             self._rest = data[position:]
@@ -60,8 +61,8 @@ class FrameReader:
     def _read_preface(self, data: bytes) -> int:
         if not PREFACE.startswith(data[: len(PREFACE)]):
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "this port speaks gRPC over HTTP/2 only")
-        self._has_preface = len(data) >= len(PREFACE)
-        return len(PREFACE) if self._has_preface else 0
+        self.has_preface = len(data) >= len(PREFACE)
+        return len(PREFACE) if self.has_preface else 0
 
     def _read_all(self, data: bytes, position: int) -> int:
         """Reads frames, and parts of a body. The result is the position of the first frame that is not complete."""

@@ -5,11 +5,12 @@ import contextlib
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from otel_zernel.component import Logger
+from otel_zernel.net.misdirected import Misdirected
 from otel_zernel_receivers.otlp.http2.connection import Http2Connection
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
 from otel_zernel_receivers.otlp.http2.streams import Route
@@ -36,6 +37,7 @@ class Http2Server:
         now: Callable[[], float],
         logger: Logger,
         tls: Callable[[], ssl.SSLContext] | None,
+        misdirected: Misdirected | None = None,
     ) -> None:
         self._route = route
         self._room = room
@@ -43,6 +45,7 @@ class Http2Server:
         self._now = now
         self._logger = logger
         self._tls = tls
+        self._misdirected = misdirected or Misdirected("http2", "grpc")
         self._most = min(limits.connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self._connections: set[Http2Connection] = set()
         self._opening: dict[asyncio.Task[None], None] = {}
@@ -53,7 +56,7 @@ class Http2Server:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                client, _ = await loop.sock_accept(listener)
+                client, peer = await loop.sock_accept(listener)
             except OSError as error:
                 self._logger.warning("Cannot accept a connection; trying again: %s", error.strerror)
                 self._make_room()
@@ -62,7 +65,7 @@ class Http2Server:
             if len(self._connections) + len(self._opening) >= self._most and not self._make_room():
                 client.close()
                 continue
-            opening = asyncio.create_task(self._open(client), name="http2 connection")
+            opening = asyncio.create_task(self._open(client, peer), name="http2 connection")
             self._opening[opening] = None
             opening.add_done_callback(lambda task: self._opening.pop(task, None))
 
@@ -93,7 +96,7 @@ class Http2Server:
                 while self._connections:  # noqa: ASYNC110  # a connection ends in a callback of the transport
                     await asyncio.sleep(0.005)
 
-    async def _open(self, client: socket.socket) -> None:
+    async def _open(self, client: socket.socket, peer: Any) -> None:
         if client.family != socket.AF_UNIX:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         tls: dict[str, Any] = {}
@@ -102,16 +105,20 @@ class Http2Server:
             context.set_alpn_protocols(["h2"])
             tls = {"ssl": context, "ssl_handshake_timeout": self._limits.head_time, "ssl_shutdown_timeout": 1.0}
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._make, client, **tls)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: self._make(peer), client, **tls)
         except OSError as error:  # also ssl.SSLError and TimeoutError
             self._logger.debug("A connection failed before its first request: %s", error)
+            self._misdirected.failed_handshake(error, peer)
         except asyncio.CancelledError:
             client.close()
             raise
 
-    def _make(self) -> Http2Connection:
+    def _make(self, peer: Any) -> Http2Connection:
+        def mistook(protocol: str) -> None:
+            self._misdirected.mistook(protocol, peer)
+
         began, ended = self._connections.add, self._connections.discard
-        return Http2Connection(self._route, self._room, self._limits, self._now, began, ended)
+        return Http2Connection(self._route, self._room, self._limits, self._now, began, ended, mistook)
 
     def _make_room(self) -> bool:
         """Closes the connection that is idle longest, or that has not finished its handshake longest."""
@@ -127,16 +134,18 @@ class Http2Server:
 
 @asynccontextmanager
 async def serve_http2(
-    server: Http2Server, listener: socket.socket, stopping: Callable[[], None]
+    server: Http2Server, listeners: Sequence[socket.socket], stopping: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """Serves on a listening socket. At the end, `stopping` is called before the last answers."""
-    tasks = [asyncio.create_task(work, name="http2 server") for work in (server.accept(listener), server.sweep())]
+    """Serves on listening sockets. At the end, `stopping` is called before the last answers."""
+    works = [*map(server.accept, listeners), server.sweep()]
+    tasks = [asyncio.create_task(work, name="http2 server") for work in works]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        listener.close()
+        for listener in listeners:
+            listener.close()
         stopping()
         await server.end()

@@ -130,7 +130,7 @@ async def _health_server(limits: Http2Limits) -> AsyncIterator[Address]:
     room = Room(1 << 20, time.monotonic)
     server = Http2Server(lambda headers: methods[headers[":path"]], room, limits, time.monotonic, logger, None)
     listener = listen(Address("localhost", 0), "endpoint")
-    async with serve_http2(server, listener, health.stop):
+    async with serve_http2(server, [listener], health.stop):
         yield Address(*listener.getsockname()[:2])
 
 
