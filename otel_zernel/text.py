@@ -16,6 +16,15 @@ _SHORTEST_SECRET = 4
 _URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s\"'<>]+")
 _USER_IN_URL = re.compile(r"(?<=://)[^/?#]*@")
 _QUERY_VALUE = re.compile(r"([?&;#][^=&;#]*)=[^&;#]+")
+_BARE_QUERY = re.compile(r"\?[^=&;#?]+(?=#|$)")
+"""A query without a name, such as `?secret`."""
+_USER_WITHOUT_SCHEME = re.compile(r"(?<![\w:/@])[^\s/:@\"'<>=]{1,100}:[^\s/@\"'<>]{1,300}@(?=[\w\[])")
+"""As in `user:password@host:4317`, which is written where a scheme is forgotten."""
+_PATH_WITH_QUERY = re.compile(r"(?<![\w:/.])/[^\s\"'<>?]{0,200}\?[^\s\"'<>=]+=[^\s\"'<>]+")
+"""Libraries write the path of a URL by itself: `url: /v1/metrics?token=...`."""
+_NAMED_SECRET = re.compile(
+    r"\b((?:[a-z]+[-_])?(?:token|api[-_]?key|password|passwd|secret|signature))=[^\s&;,\"'<>]+", re.IGNORECASE
+)
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters, line breaks, invisible and direction-changing characters, and bytes that are no UTF-8."""
 
@@ -31,17 +40,30 @@ def visible(text: str) -> str:
 def without_secrets(text: str) -> str:
     """The text, in which the URLs have neither users and passwords nor the values of their queries and fragments.
 
-    Many services take a token in the query: `https://host/v1/metrics?token=[REDACTED]`.
+    Many services take a token in the query: `https://host/v1/metrics?token=[REDACTED]`. Parts of URLs, as libraries and
+    typing mistakes leave them, are treated alike.
     """
-    return _URL.sub(_without_secrets, text) if "://" in text else text
+    if "://" in text:
+        text = _URL.sub(_without_secrets, text)
+    if "@" in text:
+        text = _USER_WITHOUT_SCHEME.sub(f"{REDACTED}@", text)
+    if "?" in text:
+        text = _PATH_WITH_QUERY.sub(lambda path: _without_query(path[0]), text)
+    return _NAMED_SECRET.sub(rf"\1={REDACTED}", text) if "=" in text else text
 
 
 def _without_secrets(url: re.Match[str]) -> str:
-    return _QUERY_VALUE.sub(rf"\1={REDACTED}", _USER_IN_URL.sub(f"{REDACTED}@", url[0]))
+    return _without_query(_USER_IN_URL.sub(f"{REDACTED}@", url[0]))
+
+
+def _without_query(url: str) -> str:
+    return _BARE_QUERY.sub(f"?{REDACTED}", _QUERY_VALUE.sub(rf"\1={REDACTED}", url))
 
 
 def shown_url(url: str) -> str:
     """The URL without its user, password, query and fragment, which may be secret."""
+    if "://" not in url and "@" in url:
+        return f"{REDACTED}@{shown_url(url.rpartition('@')[2])}"
     try:
         parts = urlsplit(url)
     except ValueError:
