@@ -34,7 +34,7 @@ class Outage:
 
 
 @dataclass(slots=True)
-class Hold:
+class HeldBack:
     """The time in which the batches of a receiver are refused. Times are monotonic, in s."""
 
     since: float
@@ -63,7 +63,7 @@ class Health:
     outages: dict[str, Outage] = field(default_factory=dict)
     """The exporters that deliver nothing, by path."""
 
-    holds: dict[str, Hold] = field(default_factory=dict)
+    holds: dict[str, HeldBack] = field(default_factory=dict)
     """The receivers that are held back, by path."""
 
     def report(self, component: str, problem: str | None) -> None:

@@ -1,7 +1,7 @@
 """The times in which a receiver is held back: in its health, and in the log at the beginning and the end."""
 
 from otel_zernel.component import Context
-from otel_zernel.health import Hold
+from otel_zernel.health import HeldBack
 from otel_zernel.repeated import Repeated, more
 from otel_zernel.text import spoken_duration
 
@@ -23,7 +23,7 @@ class HoldWatch:
         if self._context is None or self._repeated is None:
             return
         now = self._context.clock.monotonic()
-        hold = self._context.health.holds.setdefault(self._context.path, Hold(now, now, reason, 0))
+        hold = self._context.health.holds.setdefault(self._context.path, HeldBack(now, now, reason, 0))
         hold.last, hold.reason = now, reason
         hold.refusals += 1
         if due := self._repeated.add():

@@ -1,7 +1,7 @@
 """The health of the collector says how long a component does not work, and stops when it works again."""
 
 from otel_zernel.batch import ItemCount
-from otel_zernel.health import Health, Hold, Outage
+from otel_zernel.health import Health, HeldBack, Outage
 
 WAITING = ItemCount(points=1204)
 
@@ -17,7 +17,7 @@ def test_an_outage_lasts_until_now_while_items_wait_and_until_the_last_failure_i
 
 def test_a_receiver_whose_sender_has_gone_is_not_held_back() -> None:
     health = Health()
-    health.holds["receivers::a"] = Hold(0.0, 30.0, "the queue is full")
+    health.holds["receivers::a"] = HeldBack(0.0, 30.0, "the queue is full")
     assert health.sentences(40.0) == {"receivers::a": "held back for 40 s: the queue is full"}
     assert health.sentences(100.0) == {}
 
