@@ -30,7 +30,7 @@ class HeaderBlocks:
         self._decoder = HeaderDecoder()
 
     def begin(self, flags: int, stream: int, payload: bytes) -> Headers | None:
-        """HEADERS: the headers, or None if more frames follow. Raises `ConnectionBroken`."""
+        """HEADERS: the headers, or None if more frames follow. Raises `ConnectionBroken` and `StreamBroken`."""
         block = unpadded(payload) if flags & PADDED else payload
         self._block = block[_PRIORITY:] if flags & HAS_PRIORITY else block
         self.stream, self.ends = stream, bool(flags & END_STREAM)

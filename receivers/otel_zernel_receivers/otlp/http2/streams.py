@@ -35,6 +35,7 @@ from otel_zernel_receivers.otlp.http2.wire import (
     ConnectionBroken,
     ErrorCode,
     Headers,
+    StreamBroken,
     frame,
     window_update,
 )
@@ -49,6 +50,7 @@ _SIZES: Final = {RST_STREAM: 4, PRIORITY: 5, PING: 8, WINDOW_UPDATE: 4}
 """Bytes of the frames of fixed size."""
 _VALUES: Final = {ENABLE_PUSH: range(2), MAX_FRAME_SIZE: range(LEAST_FRAME, 2**24)}
 """The valid values of settings (RFC 9113, 6.5.2). Those of other settings are checked elsewhere, or any is valid."""
+_EVEN: Final = "a client has odd streams"
 _REQUIRED: Final = (":method", ":scheme", ":path")
 
 
@@ -132,7 +134,8 @@ class Streams:
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "data on a stream that is not open")
         call = self.calls.get(stream)
         if call and call.half_closed:
-            raise ConnectionBroken(ErrorCode.STREAM_CLOSED, "data after the end of a request")
+            self._break(stream, ErrorCode.STREAM_CLOSED)
+            call = None
         if not length and not ends:
             self._annoy()
         self._body_of, self._body_ends = call, ends
@@ -173,10 +176,27 @@ class Streams:
     # Headers
 
     def _begin_block(self, flags: int, stream: int, payload: bytes) -> None:
-        self._finish_block(stream, self._blocks.begin(flags, stream, payload))
+        self._read_block(stream, lambda: self._blocks.begin(flags, stream, payload))
 
     def _extend_block(self, flags: int, stream: int, payload: bytes) -> None:
-        self._finish_block(stream, self._blocks.extend(flags, payload))
+        self._read_block(stream, lambda: self._blocks.extend(flags, payload))
+
+    def _read_block(self, stream: int, read: Callable[[], Headers | None]) -> None:
+        try:
+            self._finish_block(stream, read())
+        except StreamBroken as error:
+            self.head_deadline = None
+            if not stream % 2:
+                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, _EVEN) from error
+            self.last = max(self.last, stream)
+            self._break(stream, error.code)
+
+    def _break(self, stream: int, code: ErrorCode) -> None:
+        """Ends one stream. What the client has sent on it meanwhile is ignored."""
+        self._annoy()
+        if call := self.calls.get(stream):
+            call.give_up()
+        self.write(frame(RST_STREAM, 0, stream, UINT32.pack(code)))
 
     def _finish_block(self, stream: int, headers: Headers | None) -> None:
         if headers is None:
@@ -184,17 +204,19 @@ class Streams:
             return
         self.head_deadline = None
         if call := self.calls.get(stream):
-            if call.half_closed or not self._are_trailers(headers):
-                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "headers inside of a request")
+            if call.half_closed:
+                raise StreamBroken(ErrorCode.STREAM_CLOSED, "headers after the end of a request")
+            if not self._are_trailers(headers):
+                raise StreamBroken(ErrorCode.PROTOCOL_ERROR, "headers inside of a request")
             self._end(call)
         elif stream <= self.last:
             if not self._are_trailers(headers):
                 raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a request on a stream that is older than the last")
             self._annoy()  # trailers of a call that was answered early
         elif not stream % 2:
-            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a client has odd streams")
+            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, _EVEN)
         elif not all(map(headers.get, _REQUIRED)):
-            raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, f"a request lacks one of {', '.join(_REQUIRED)}")
+            raise StreamBroken(ErrorCode.PROTOCOL_ERROR, f"a request lacks one of {', '.join(_REQUIRED)}")
         else:
             self.last = stream
             if self.accepts:
@@ -253,6 +275,8 @@ class Streams:
         change, self.initial_send_window = size - self.initial_send_window, size
         for call in self.calls.values():
             call.send_window += change
+            if call.send_window > LARGEST_WINDOW:
+                raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "the window of a stream is too large")
         self._flush()
 
     def _promise(self, _: int, __: int, ___: bytes) -> None:
@@ -260,7 +284,7 @@ class Streams:
 
     def _window(self, _: int, stream: int, payload: bytes) -> None:
         change = int.from_bytes(payload) & LARGEST_WINDOW
-        if not change or stream > self.last:
+        if stream > self.last or (not change and not stream):
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a window update is not valid")
         if not stream:
             self.send_window += change
@@ -269,9 +293,12 @@ class Streams:
             self._flush()
         elif call := self.calls.get(stream):
             call.send_window += change
-            if call.send_window > LARGEST_WINDOW:
-                raise ConnectionBroken(ErrorCode.FLOW_CONTROL_ERROR, "the window of a stream is too large")
-            call.flush()
+            if not change:
+                self._break(stream, ErrorCode.PROTOCOL_ERROR)
+            elif call.send_window > LARGEST_WINDOW:
+                self._break(stream, ErrorCode.FLOW_CONTROL_ERROR)
+            else:
+                call.flush()
 
     def _flush(self) -> None:
         for call in [call for call in self.calls.values() if call.waits]:

@@ -53,6 +53,14 @@ class ConnectionBroken(Exception):
         self.code = code
 
 
+class StreamBroken(Exception):
+    """The client violates the protocol on one stream, for example by a malformed request. The stream is reset."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """One frame."""
     size = len(payload)
@@ -149,7 +157,11 @@ class HeaderDecoder:
         self._known: dict[bytes, Headers] = {}
 
     def decode(self, block: bytes) -> Headers:
-        """The headers, with lower-case names. Several values of one name are joined. Raises `ConnectionBroken`."""
+        """The headers, with lower-case names. Several values of one name are joined.
+
+        Raises `ConnectionBroken` if the block cannot be decoded, and `StreamBroken` if the request is malformed (RFC
+        9113, 8.1.1).
+        """
         if known := self._known.get(block):
             return known
         try:
@@ -158,15 +170,15 @@ class HeaderDecoder:
             raise ConnectionBroken(ErrorCode.ENHANCE_YOUR_CALM, "the headers are too long") from error
         except (hpack.HPACKError, UnicodeDecodeError, ValueError, IndexError) as error:
             raise ConnectionBroken(ErrorCode.COMPRESSION_ERROR, "the header block is not valid") from error
+        is_constant = _is_only_references(block)
+        if not is_constant or len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
         headers: Headers = {}
         for name, value in pairs:
             key, text = bytes(name).decode("latin-1"), bytes(value).decode("latin-1")
             if (problem := _problem(key, text, headers)) is not None:
-                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, problem)
+                raise StreamBroken(ErrorCode.PROTOCOL_ERROR, problem)
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
-        is_constant = _is_only_references(block)
-        if not is_constant or len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
         if is_constant and sum(len(name) + len(value) for name, value in headers.items()) <= _LONGEST_KNOWN:
             self._known[block] = headers
         return headers

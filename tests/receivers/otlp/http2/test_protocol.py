@@ -215,13 +215,8 @@ REQUIRED = (":method", ":scheme", ":path")
 VIOLATIONS: dict[str, tuple[bytes, ErrorCode]] = {
     "data on stream 0": (frame(DATA, 0, 0, b"x"), P),
     "data on an idle stream": (frame(DATA, 0, 1, b"x"), P),
-    "data after the end": (
-        opening(1, WATCH) + frame(DATA, END_STREAM, 1, message_of(b"")) + frame(DATA, 0, 1, b"x"),
-        ErrorCode.STREAM_CLOSED,
-    ),
     "headers on stream 0": (frame(HEADERS, END_HEADERS, 0, BLOCK), P),
     "headers on an even stream": (frame(HEADERS, END_HEADERS, 2, BLOCK), P),
-    "headers inside of a request": (opening(1) + opening(1), P),
     "continuation without headers": (frame(CONTINUATION, END_HEADERS, 1, b""), P),
     "an interrupted header block": (frame(HEADERS, 0, 1, BLOCK) + frame(PING, 0, 0, bytes(8)), P),
     "continuation of another stream": (frame(HEADERS, 0, 1, BLOCK) + frame(CONTINUATION, END_HEADERS, 3), P),
@@ -253,9 +248,25 @@ VIOLATIONS: dict[str, tuple[bytes, ErrorCode]] = {
     "the setting ENABLE_PUSH with 2": (settings({2: 2}), P),
     "the setting MAX_FRAME_SIZE below its least": (settings({5: 16383}), P),
     "the setting MAX_FRAME_SIZE above its most": (settings({5: 2**24}), P),
-    "a window of a stream that overflows": (opening(1, WATCH) + window_update(1, 2**31 - 1), W),
-    "a stream that is smaller than the last": (request(5, b"") + opening(3), P),
     "a second request on a stream": (request(1, b"") + opening(1), P),
+    "a stream that is smaller than the last": (request(5, b"") + opening(3), P),
+    "a table size over the limit": (frame(HEADERS, END_HEADERS, 1, b"\x3f\xe2\x1f" + BLOCK), C),
+    "a table size behind a header": (frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x20"), C),
+    "a text with 8 bits of Huffman padding": (frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x00\x01x\x82\x1f\xff"), C),
+    "a text with the end symbol of Huffman": (
+        frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x00\x01x\x84\xff\xff\xff\xff"),
+        C,
+    ),
+    "a reference to the entry 0": (frame(HEADERS, END_HEADERS, 1, b"\x80"), C),
+    "a frame that is too long": (frame(HEADERS, END_HEADERS, 1, bytes(HEADER_BLOCK + 1)), F),
+}
+STREAM_VIOLATIONS: dict[str, tuple[bytes, ErrorCode]] = {
+    "data after the end": (
+        opening(1, WATCH) + frame(DATA, END_STREAM, 1, message_of(b"")) + frame(DATA, 0, 1, b"x"),
+        ErrorCode.STREAM_CLOSED,
+    ),
+    "headers inside of a request": (opening(1) + opening(1), P),
+    "a window of a stream that overflows": (opening(1, WATCH) + window_update(1, 2**31 - 1), W),
     "a name in upper case": (opening(1, [*REQUEST_HEADERS, ("X-Test", "ok")]), P),
     "an unknown pseudo-header": (opening(1, [(":test", "ok"), *REQUEST_HEADERS]), P),
     "a pseudo-header of answers": (opening(1, [(":status", "200"), *REQUEST_HEADERS]), P),
@@ -276,16 +287,30 @@ VIOLATIONS: dict[str, tuple[bytes, ErrorCode]] = {
     ),
     **{f"no {name}": (opening(1, [one for one in REQUEST_HEADERS if one[0] != name]), P) for name in REQUIRED},
     "an empty path": (opening(1, [(n, "" if n == ":path" else v) for n, v in REQUEST_HEADERS]), P),
-    "a table size over the limit": (frame(HEADERS, END_HEADERS, 1, b"\x3f\xe2\x1f" + BLOCK), C),
-    "a table size behind a header": (frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x20"), C),
-    "a text with 8 bits of Huffman padding": (frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x00\x01x\x82\x1f\xff"), C),
-    "a text with the end symbol of Huffman": (
-        frame(HEADERS, END_HEADERS, 1, BLOCK + b"\x00\x01x\x84\xff\xff\xff\xff"),
-        C,
-    ),
-    "a reference to the entry 0": (frame(HEADERS, END_HEADERS, 1, b"\x80"), C),
-    "a frame that is too long": (frame(HEADERS, END_HEADERS, 1, bytes(HEADER_BLOCK + 1)), F),
+    "a window update of 0 on a stream": (opening(1) + frame(WINDOW_UPDATE, 0, 1, bytes(4)), P),
 }
+"""Violations of one stream (RFC 9113, 5.4.2 and 8.1.1): the others go on."""
+
+
+@pytest.mark.parametrize("name", STREAM_VIOLATIONS)
+async def test_a_violation_on_one_stream_resets_it_and_the_others_go_on(client: RawClient, name: str) -> None:
+    frames, code = STREAM_VIOLATIONS[name]
+    await client.send(frames)
+    reset = await client.until(RST_STREAM)
+    assert (reset.stream, reset.payload) == (1, UINT32.pack(code))
+    await client.send(request(101, MESSAGE))
+    assert await client.status(101) == 0
+
+
+async def test_a_setting_that_overflows_the_window_of_a_stream_ends_the_connection(client: RawClient) -> None:
+    await client.send(opening(1, WATCH), window_update(1, 2**31 - 1 - 65535), settings({INITIAL_WINDOW_SIZE: 65536}))
+    assert await client.ended_with() == W
+
+
+async def test_malformed_requests_count_as_nuisances(client: RawClient) -> None:
+    bad = [*REQUEST_HEADERS, ("connection", "close")]
+    await client.send(*(opening(stream, bad) for stream in range(1, 40_001, 2)))
+    assert await client.ended_with() == ErrorCode.ENHANCE_YOUR_CALM
 
 
 @pytest.mark.parametrize("name", VIOLATIONS)
