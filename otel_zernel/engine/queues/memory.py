@@ -45,7 +45,7 @@ class MemoryQueue(Queue):
         self._add(batch, self._clock.time_ns())
 
     def take_over(self, former: Queue) -> None:
-        for lease in iter(former.lease, None):
+        for lease in former.take_all():
             self._add(lease.batch, lease.entry.time_ns)
 
     def _add(self, batch: Batch, time_ns: int) -> None:

@@ -1,10 +1,14 @@
 """A queue leases its entries: each is removed when all requests with its data are settled, or comes back."""
 
+import asyncio
+
 import pytest
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues import MemoryQueue, join_and_split
+from otel_zernel.engine.queues.queue import _MOST_EXPIRED
+from otel_zernel.testing import FakeClock
 from tests.core.engine.wiring import RecordingQueue
 from tests.core.parts import batch_of, values_of
 
@@ -77,3 +81,56 @@ def test_an_empty_queue_accepts_even_a_batch_larger_than_itself() -> None:
     assert queue.has_room(large)
     queue.put(large)
     assert not queue.has_room(batch_of(1))
+
+
+async def test_many_expired_entries_leave_in_pieces_so_that_other_tasks_run_and_they_take_no_room() -> None:
+    clock = FakeClock()
+    queue = MemoryQueue(SendingQueueConfig.model_validate({"queue_size": 5000, "max_age": "10s"}), clock)
+    owner = Counting()
+    queue.attach(owner)
+    for _ in range(5000):
+        queue.put(batch_of(1.0))
+    assert queue.is_full
+    clock.advance(11)
+    assert not queue.is_full
+    assert queue.has_room(batch_of(2.0))
+    assert (queue.lease(), owner.expired_points) == (None, _MOST_EXPIRED)
+    queue.put(batch_of(2.0))
+    turns = 0
+    while len(queue) > 1:
+        before = owner.expired_points
+        await asyncio.sleep(0)
+        assert owner.expired_points - before <= _MOST_EXPIRED
+        turns += 1
+    assert (turns, owner.expired_points, owner.changes) == (49, 5000, turns + 5001)
+    lease = queue.lease()
+    assert lease
+    assert values_of([lease.batch]) == [2.0]
+
+
+async def test_entries_behind_expired_ones_are_taken_over() -> None:
+    clock = FakeClock()
+    config = SendingQueueConfig.model_validate({"queue_size": 5000, "max_age": "10s"})
+    former, queue = MemoryQueue(config, clock), MemoryQueue(config, clock)
+    for _ in range(3 * _MOST_EXPIRED):
+        former.put(batch_of(1.0))
+    clock.advance(11)
+    former.put(batch_of(2.0))
+    queue.take_over(former)
+    assert queue.waiting().points == 1
+
+
+class Counting:
+    """The owner of a queue."""
+
+    def __init__(self) -> None:
+        self.expired_points = self.changes = 0
+
+    def queue_changed(self) -> None:
+        self.changes += 1
+
+    def expired(self, counts: ItemCount) -> None:
+        self.expired_points += counts.points
+
+    def unreadable(self, counts: ItemCount, error: Exception) -> None:
+        raise AssertionError(error)
