@@ -27,7 +27,7 @@ class Outage:
         return max(0.0, (now if self.waiting().total else self.last) - self.since)
 
     def sentence(self, now: float) -> str:
-        """`delivers nothing since 3 m: Connection refused; 1,204 metric points are waiting`."""
+        """`has delivered nothing for 3 m: Connection refused; 1,204 metric points are waiting`."""
         waiting = self.waiting()
         rest = f"; {waiting} are waiting" if waiting.total else ""
         return f"has delivered nothing for {spoken_duration(now - self.since)}: {self.reason}{rest}"
@@ -80,7 +80,7 @@ class Health:
         self.holds.pop(component, None)
 
     def sentences(self, now: float) -> dict[str, str]:
-        """What does not work at the monotonic time `now`: one text for each component, by path."""
+        """The problems at the monotonic time `now`: one text for each component, by path."""
         found = dict(self.problems)
         for conditions in (self.outages, self.holds):
             for path, condition in conditions.items():

@@ -1,7 +1,7 @@
 """Clients that a server cannot understand: another protocol, TLS on one side only, a path that it does not have.
 
-The client's own error is often a riddle, and it is in another log. So the server says who it is and what to set, once
-a minute for each kind of mistake.
+The error that the client gets is often obscure, and it is in another log. So the server logs the address of the client,
+the likely mistake and the setting to change, once a minute for each kind of mistake.
 """
 
 import logging

@@ -25,7 +25,7 @@ def page_title(text: str) -> str:
 
 
 def redirect_advice(location: str) -> str:
-    """What to set if a server sends the exporter elsewhere; empty if the target is no login."""
+    """The settings to change after a redirect to a login; empty if the target is no login."""
     if not _LOGIN.search(location):
         return ""
     return (
@@ -35,7 +35,7 @@ def redirect_advice(location: str) -> str:
 
 
 def status_advice(status: int, message: str) -> str:
-    """What to set after an answer that no OTLP server sends; empty for any other answer."""
+    """The setting to change after an answer that no OTLP server sends; empty for any other answer."""
     if status == 400 and _EXPECTS_TLS.search(message):
         return "; the server expects TLS: write https:// in the endpoint"
     if status in (404, 405):

@@ -1,4 +1,4 @@
-"""The process tells the truth about outages: in its health, its log, its last line and its exit status."""
+"""An outage is in the health, the log, the last line and the exit status of the process."""
 
 import json
 import re
@@ -155,10 +155,13 @@ def test_sigterm_exits_with_1_if_points_are_lost_and_says_which(tmp_path: Path, 
 def test_a_receiver_that_a_full_durable_queue_holds_back_is_logged_and_in_the_health(
     tmp_path: Path, collectors: list[Collector]
 ) -> None:
-    port, health = free_port(), free_port()
+    port, health, own = free_port(), free_port(), free_port()
+    page = f"readers: [{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {own}}}}}}}}}]"
     durable = config(port, health, ", storage: file_storage").replace("queue_size: 1000", "queue_size: 3")
-    collectors.append(collector := Collector(tmp_path, durable))
-    wait_for(lambda: "receivers::csv" in health_of(health)[1].get("components", {}))
+    collectors.append(collector := Collector(tmp_path, durable.replace("level: none", page)))
+    wait_for(lambda: re.search(r"held back for [1-9]", json.dumps(health_of(health)[1])))
+    with urlopen(f"http://127.0.0.1:{own}/metrics") as answer:  # the batch is offered again and again, and counts once
+        assert 'otelcol_receiver_refused_metric_points{receiver="csv"} 1\n' in answer.read().decode()
     assert "sending queue" in health_of(health)[1]["components"]["receivers::csv"]
     assert len(collector.messages("The receiver is held back")) == 1
     with backend(port):

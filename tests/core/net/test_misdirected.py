@@ -1,4 +1,4 @@
-"""A client that a server cannot understand is in the server's log, with its address and what to set, once a minute."""
+"""A client that a server cannot understand is in the server's log, with its address and the setting, once a minute."""
 
 import asyncio
 import logging

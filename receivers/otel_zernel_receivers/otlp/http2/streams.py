@@ -192,7 +192,7 @@ class Streams:
             self._break(stream, error.code)
 
     def _break(self, stream: int, code: ErrorCode) -> None:
-        """Ends one stream. What the client has sent on it meanwhile is ignored."""
+        """Ends one stream. Frames that the client has sent on it meanwhile are ignored."""
         self._annoy()
         if call := self.calls.get(stream):
             call.give_up()
