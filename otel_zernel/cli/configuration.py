@@ -1,0 +1,37 @@
+"""The arguments `--config` and `--set`, and the settings that they describe."""
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from otel_zernel.config.expand import ReadText, read_text
+
+if TYPE_CHECKING:
+    from otel_zernel.config.schema import Settings
+
+
+def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Adds `--config` and `--set`."""
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        required=required,
+        metavar="URI",
+        help="a path, file:PATH, env:NAME or yaml:TEXT; may be repeated: all are merged, and later values win",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one value, such as exporters.file.path=out.jsonl; may be repeated",
+    )
+
+
+def settings(options: argparse.Namespace, read: ReadText = read_text) -> "Settings":
+    """The valid settings of `--config` and `--set`. Raises `ConfigError` with every mistake."""
+    from otel_zernel.config.schema import read_settings
+    from otel_zernel.registry import Registry
+
+    return read_settings(options.config, options.set, os.environ, Registry.installed(), read)
