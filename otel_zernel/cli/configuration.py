@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from otel_zernel.config.expand import ReadText, read_text
+from otel_zernel.garbage import collection_deferred
 
 if TYPE_CHECKING:
     from otel_zernel.config.schema import Settings
@@ -31,7 +32,8 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
 
 def settings(options: argparse.Namespace, read: ReadText = read_text) -> "Settings":
     """The valid settings of `--config` and `--set`. Raises `ConfigError` with every mistake."""
-    from otel_zernel.config.schema import read_settings
-    from otel_zernel.registry import Registry
+    with collection_deferred():  # modules, classes and settings are no garbage
+        from otel_zernel.config.schema import read_settings
+        from otel_zernel.registry import Registry
 
-    return read_settings(options.config, options.set, os.environ, Registry.installed(), read)
+        return read_settings(options.config, options.set, os.environ, Registry.installed(), read)

@@ -3,6 +3,8 @@
 import argparse
 
 from otel_zernel.cli.configuration import add_config, settings
+from otel_zernel.config.expand import read_text
+from otel_zernel.garbage import collection_deferred
 
 
 class RunCommand:
@@ -22,9 +24,10 @@ class RunCommand:
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel.config.watch import ReadFiles
-        from otel_zernel.engine.process import run
+        with collection_deferred():  # modules and classes are no garbage
+            from otel_zernel.config.watch import ReadFiles
+            from otel_zernel.engine.process import run
 
-        files = ReadFiles()
-        watched = files if options.watch else None
-        return run(lambda: settings(options, files), exit_when_done=options.exit_when_done, watched=watched)
+        watched = ReadFiles() if options.watch else None
+        read = watched or read_text
+        return run(lambda: settings(options, read), exit_when_done=options.exit_when_done, watched=watched)

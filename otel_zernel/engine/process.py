@@ -15,7 +15,7 @@ from otel_zernel.config.watch import FileWatch, ReadFiles
 from otel_zernel.engine.service import Service, log_undelivered
 from otel_zernel.engine.watching import watch
 from otel_zernel.errors import ConfigError
-from otel_zernel.garbage import freeze_all, freeze_newer
+from otel_zernel.garbage import freeze_all, freeze_newer, freeze_start
 from otel_zernel.telemetry.logs import SamplingFilter, set_up
 
 _logger = logging.getLogger("otel_zernel.engine.service")
@@ -86,7 +86,7 @@ class CollectorProcess:
         """
         self._handle_signals()
         self._service = service = Service(settings, self._clock, self._use)
-        freeze_all()
+        freeze_start()
         self._use(settings)
         tasks = [asyncio.create_task(self._reload_when_requested(service), name="reloading")]
         if watched:

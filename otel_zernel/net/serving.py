@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from otel_zernel.errors import CannotStart
 from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.server import HttpServer
 from otel_zernel.types import Address
 
 Place = TypeVar("Place", Address, Path)
@@ -39,8 +40,6 @@ async def serve(
     running requests have 1 s to finish.
     Raises `CannotStart` if the collector cannot listen on the address.
     """
-    from otel_zernel.net.server import HttpServer  # uvicorn takes 10 MB of memory, so only servers import it
-
     listener = listen(place, setting) if isinstance(place, Address) else listen_unix(place, setting)
     try:
         async with HttpServer(app, listener, limits or ServerLimits(), tls):
