@@ -103,6 +103,14 @@ class ExtensionId:
     contract: type
 
 
+@dataclass(frozen=True, slots=True)
+class ReadableFile:
+    """Marks a field as the path of a file that the component reads, or as a list of paths and globs.
+
+    `Annotated[str | None, ReadableFile()]`. Validation warns if there is no such file.
+    """
+
+
 def _permissions(text: str) -> str:
     if not text.isascii() or not text.isdigit() or "8" in text or "9" in text or int(text, 8) > 0o777:
         raise ValueError(f'{text!r} are not file permissions; write them in octal and quoted, like "0755"')

@@ -30,10 +30,14 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
-def settings(options: argparse.Namespace, read: ReadText = read_text) -> "Settings":
-    """The valid settings of `--config` and `--set`. Raises `ConfigError` with every mistake."""
+def settings(options: argparse.Namespace, read: ReadText = read_text, *, look_at_files: bool = False) -> "Settings":
+    """The valid settings of `--config` and `--set`. Raises `ConfigError` with every mistake.
+
+    `look_at_files` as for `read_settings`.
+    """
     with collection_deferred():  # modules, classes and settings are no garbage
         from otel_zernel.config.schema import read_settings
         from otel_zernel.registry import Registry
 
-        return read_settings(options.config, options.set, os.environ, Registry.installed(), read)
+        registry = Registry.installed()
+        return read_settings(options.config, options.set, os.environ, registry, read, look_at_files=look_at_files)

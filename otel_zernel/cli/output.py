@@ -1,4 +1,4 @@
-"""Printing of errors."""
+"""Printing of errors and warnings."""
 
 import sys
 
@@ -9,3 +9,8 @@ def fail(first: str, *more: str) -> int:
     """Prints an error to stderr, with an indented line for each of `more`. Returns the exit status."""
     print(without_secrets("\n  ".join((f"Error: {first}", *more))), file=sys.stderr)
     return 1
+
+
+def print_warning(text: str) -> None:
+    """Prints a warning to stderr."""
+    print(without_secrets(f"Warning: {text}"), file=sys.stderr)

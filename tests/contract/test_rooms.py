@@ -31,6 +31,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
             *("delivery_config", "files", "reading", "threads", "storage", "authentication", "memory", "garbage"),
+            *("forms",),
         },
     ],
     "otel_zernel_receivers.ebpf": [

@@ -28,7 +28,7 @@ def good(tmp_path: Path) -> str:
 
 
 def test_validate_prints_nothing_for_a_valid_configuration(good: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "--config", good]) == 0
+    assert main(["validate", "--config", good, "--set", f"receivers.csv.files=[{good}]"]) == 0
     assert capsys.readouterr() == ("", "")
 
 
