@@ -116,6 +116,11 @@ class Component:
         self.context = context
 
     @classmethod
+    def description(cls) -> str:
+        """One sentence for `otel-zernel components`: the first line of the class's docstring."""
+        return (cls.__doc__ or "").strip().partition("\n")[0]
+
+    @classmethod
     def missing(cls) -> str | None:
         """One sentence that says what to install if an optional package is not installed, else None.
 

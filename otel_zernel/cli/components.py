@@ -1,6 +1,7 @@
 """`otel-zernel components`: lists the installed components."""
 
 import argparse
+import json
 from typing import TYPE_CHECKING
 
 from otel_zernel import __version__
@@ -44,6 +45,7 @@ def _entry(registry: "Registry", kind: "Kind", type_: str, aliases: list[str]) -
         return f"  - name: {type_}\n    broken: {error}"
     lines = [
         f"  - name: {type_}",
+        f"    description: {json.dumps(cls.description(), ensure_ascii=False)}",
         f"    stability: {cls.stability}",
         f"    signals: [{', '.join(sorted(cls.signals))}]",
     ]

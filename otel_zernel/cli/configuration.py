@@ -19,14 +19,16 @@ def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
         default=[],
         required=required,
         metavar="URI",
-        help="a path, file:PATH, env:NAME or yaml:TEXT; may be repeated: all are merged, and later values win",
+        help="a path, file:PATH, env:NAME, yaml:TEXT, or - for standard input, which a reload does not read again; "
+        "may be repeated: all are merged, and later values win",
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override one value, such as exporters.file.path=out.jsonl; may be repeated",
+        help="override one value, such as exporters.file.path=out.jsonl, receivers.csv.files.0=a.csv (an item of a "
+        """list) or exporters.prometheus.const_labels."a.b"=x (a key with dots); the value is YAML; may be repeated""",
     )
 
 

@@ -24,6 +24,7 @@ service: {pipelines: {metrics: {receivers: [csv], exporters: [otlp_http]}}}
 def good(tmp_path: Path) -> str:
     path = tmp_path / "good.yaml"
     path.write_text(GOOD)
+    path.chmod(0o600)  # it has a secret
     return str(path)
 
 
