@@ -18,7 +18,6 @@ from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.text import joined, quoted
 
 _TOKEN = re.compile(r"""(?P<quoted>"[^"]*"|'[^']*')|(?P<separator>::|\.)|(?P<equals>=)|(?P<text>[^.:='"]+|:)""")
-_FORMS = 'write a.b.c=value, a::b::c=value, a."key.with.dots"=value, or a.list.0=value'
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,14 @@ class Override:
         """The index that the first part of a rest is, and 1."""
         if part.isascii() and part.isdigit() and int(part) <= len(items):
             return int(part), 1
-        message = f"{joined(path)} is a list of {len(items)}, and {quoted(part)} is not the index of an item"
-        message += f"; the first is 0, and {len(items)} appends one"
-        raise ConfigError([Problem("", f"{message}; or set the whole list, such as [a, b]", self.source)])
+        raise ConfigError([Problem("", _no_item(joined(path), quoted(part), len(items)), self.source)])
+
+
+def _no_item(path: str, part: str, length: int) -> str:
+    return (
+        f"{path} has {length} items, and {part} is not the index of one; the first is 0, and {length} appends one; "
+        "or set the whole list, such as [a, b]"
+    )
 
 
 def parse_override(text: str) -> Override:
@@ -73,8 +77,12 @@ def parse_override(text: str) -> Override:
             parts[-1] += piece
     names = tuple(part.strip() for part in parts)
     if end is None or not all(names):
-        raise ConfigError([Problem("", f"invalid --set {quoted(text)}; {_FORMS}")])
+        raise ConfigError([Problem("", _unreadable(quoted(text)))])
     return Override(names, separator == ".", text[end + 1 :], f"--set {text[:end]}")
+
+
+def _unreadable(text: str) -> str:
+    return f'invalid --set {text}; write a.b.c=value, a::b::c=value, a."key.with.dots"=value, or a.list.0=value'
 
 
 def _scan(text: str) -> tuple[set[str], list[tuple[str, bool]], int | None]:
