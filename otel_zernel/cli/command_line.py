@@ -6,7 +6,7 @@ As in the OpenTelemetry Collector, an error is printed to stderr as `Error: …`
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, Protocol
 
 from otel_zernel import __version__
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].startswith(("--config", "--set")):
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
-    options = _parser().parse_args(words)
+    options = _parser(_COMMANDS).parse_args(words)
     try:
         status: int = options.run(options)
     except ConfigError as error:
@@ -72,16 +72,16 @@ class _Parser(argparse.ArgumentParser):
         self.exit(1, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(commands: Iterable[_Command]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="otel-zernel",
         description="An OpenTelemetry collector for machine-learning training.",
         epilog="Example: otel-zernel run --config config.yaml",
     )
     parser.add_argument("-v", "--version", action="version", version=f"otel-zernel version {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        of_command = commands.add_parser(command.name, help=command.help, description=command.description)
+    parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in commands:
+        of_command = parsers.add_parser(command.name, help=command.help, description=command.description)
         command.add_arguments(of_command)
         of_command.set_defaults(run=command.run)
     return parser

@@ -28,7 +28,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.kinds import MetricKind
+from otel_zernel.otlp.kinds import MetricKind as MetricKind
 
 AttributeValue = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, AttributeValue]
