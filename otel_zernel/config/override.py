@@ -38,7 +38,8 @@ class Override:
         path: list[str | int] = []
         rest = self.parts
         while rest:
-            step, used = self._index(tree, rest[0], path) if isinstance(tree, list) else self._key(tree, rest)
+            items = [] if tree is None and path and rest[0] == "0" else tree  # the first item of a new list
+            step, used = self._index(items, rest[0], path) if isinstance(items, list) else self._key(tree, rest)
             path.append(step)
             tree, rest = _child(tree, step), rest[used:]
         return tuple(path)
@@ -106,8 +107,9 @@ def replaced(tree: Any, path: Path, value: Any) -> Any:
         return merge(tree, value)
     step, rest = path[0], path[1:]
     child = replaced(_child(tree, step), rest, value)
-    if isinstance(step, int) and isinstance(tree, list):
-        return [*tree[:step], child, *tree[step + 1 :]]
+    if isinstance(step, int):
+        items = tree or []
+        return [*items[:step], child, *items[step + 1 :]]
     return {**(tree if isinstance(tree, dict) else {}), step: child}
 
 

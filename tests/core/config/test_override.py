@@ -52,7 +52,14 @@ def test_a_value_inside_an_item_keeps_the_rest_of_the_item() -> None:
 
 
 def test_a_number_is_a_key_where_no_list_is() -> None:
-    assert tree_after("receivers.csv.columns2.0=x")["receivers"]["csv"]["columns2"] == {"0": "x"}
+    tree = tree_after("exporters.prometheus.const_labels.0=x", "receivers.csv.other.7=x")
+    assert tree["exporters"]["prometheus"]["const_labels"] == {"0": "x"}
+    assert tree["receivers"]["csv"]["other"] == {"7": "x"}
+
+
+def test_index_0_of_nothing_begins_a_list() -> None:
+    csv = tree_after("receivers.csv.exclude.0=x", "receivers.csv.exclude.1.name=y")["receivers"]["csv"]
+    assert csv["exclude"] == ["x", {"name": "y"}]
 
 
 def test_a_value_is_yaml_and_a_mapping_is_merged() -> None:
