@@ -18,7 +18,7 @@ _LOG_CALLS = {"warning": "warning", "error": "error", "exception": "error", "log
 _CALLS = {
     "_warn": (0, "warning"),
     "warn": (1, "warning"),
-    "_fail": (0, "command line"),
+    "fail": (0, "command line"),
     "FileNotFoundError": (0, "start"),
 }
 """Calls that get a message: its position among the arguments, and where a user reads it."""

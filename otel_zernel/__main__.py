@@ -1,5 +1,6 @@
 """The command `otel-zernel`, also `python -m otel_zernel`."""
 
+import os
 import signal
 import sys
 
@@ -8,6 +9,8 @@ def main() -> int:
     """Runs the command line. A SIGHUP that arrives before the collector handles it waits, and then reloads."""
     if sys.argv[1:2] == ["run"] or (sys.argv[1:2] and sys.argv[1].startswith(("--config", "--set"))):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # the search for them reads all packages' metadata
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts threads for linear algebra, which is not used
     try:
         from otel_zernel.cli import main as run_command  # imports much, which takes time
 

@@ -16,6 +16,7 @@ from opentelemetry.metrics import Meter
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.clock import Clock
 from otel_zernel.errors import CannotStart, Refused, ZernelError
+from otel_zernel.forms import DataForms
 from otel_zernel.health import Health
 from otel_zernel.types import Duration, Section
 
@@ -115,12 +116,33 @@ class Component:
         self.context = context
 
     @classmethod
+    def description(cls) -> str:
+        """One sentence for `otel-zernel components`: the first line of the class's docstring."""
+        return (cls.__doc__ or "").strip().partition("\n")[0]
+
+    @classmethod
     def missing(cls) -> str | None:
         """One sentence that says what to install if an optional package is not installed, else None.
 
         Called when the configuration is validated.
         """
         return None
+
+    @classmethod
+    def forms(cls, config: Any) -> DataForms:
+        """The special forms of data that the component emits, converts or refuses with a configuration.
+
+        `config` is an instance of `Config`. Called when the configuration is validated; it must not do I/O.
+        """
+        return DataForms()
+
+    @classmethod
+    def advice(cls, config: Any) -> Iterable[tuple[str, str]]:
+        """Warnings about a valid configuration, an instance of `Config`: a key, and one sentence that says what to do.
+
+        Keys are joined by `::`. Called when the configuration is validated; it must not do I/O.
+        """
+        return ()
 
     @classmethod
     def examine(cls, config: Any = None) -> Iterable[Finding]:

@@ -33,11 +33,12 @@ class Registry:
     @classmethod
     def installed(cls, find: Callable[..., EntryPoints] = entry_points) -> Self:
         """The types of all installed packages. If two packages define a type, the first on `sys.path` wins."""
+        points = find()  # of all groups, because each call reads the metadata of every installed package
         entries: dict[Kind, dict[str, Loader]] = {}
         for kind in KINDS:
             loaders: dict[str, Loader] = {}
             found = entries.setdefault(kind, {})
-            for point in find(group=f"otel_zernel.{kind}"):
+            for point in points.select(group=f"otel_zernel.{kind}"):
                 found.setdefault(point.name, loaders.setdefault(point.value, point.load))
         return cls(entries)
 

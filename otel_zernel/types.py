@@ -8,9 +8,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 
 class Section(BaseModel):
-    """A mapping in the configuration. An unknown key is an error, and the validated values cannot change."""
+    """A mapping in the configuration. An unknown key is an error, and the validated values cannot change.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    pydantic builds the validator of a class at its first use: a start needs only those of the configured components.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|ms|s|m|h)")
@@ -98,6 +101,14 @@ class ExtensionId:
     """
 
     contract: type
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableFile:
+    """Marks a field as the path of a file that the component reads, or as a list of paths and globs.
+
+    `Annotated[str | None, ReadableFile()]`. Validation warns if there is no such file.
+    """
 
 
 def _permissions(text: str) -> str:

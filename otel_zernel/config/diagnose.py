@@ -25,6 +25,8 @@ class Mistake:
     message: str
     location: Path = ()
     """The path whose line is printed, if it is not `path`."""
+    guess: str = ""
+    """The end of the sentence about an unknown word: similar and valid words. A better hint may replace it."""
 
     @property
     def located_at(self) -> Path:
@@ -179,7 +181,7 @@ def _mistakes(located: list[_LocatedError], path: Path) -> list[Mistake]:
     unions: dict[Path, dict[str, list[_LocatedError]]] = {}
     for one in located:
         if one.branch is None:
-            found.append(Mistake((*path, *one.path), _message(one)))
+            found.append(_mistake(one, path))
         else:
             union, member = one.branch
             unions.setdefault(union, {}).setdefault(member, []).append(one)
@@ -195,9 +197,17 @@ def _union_mistakes(members: list[list[_LocatedError]], union: Path, path: Path)
     """
     matching = [errors for errors in members if all(len(one.path) > len(union) for one in errors)]
     if matching:
-        return [Mistake((*path, *one.path), _message(one)) for one in min(matching, key=len)]
+        return [_mistake(one, path) for one in min(matching, key=len)]
     messages = dict.fromkeys(_message(one) for errors in members for one in errors)
     return [Mistake((*path, *union), "; or ".join(messages))]
+
+
+def _mistake(located: _LocatedError, path: Path) -> Mistake:
+    if located.type != "extra_forbidden":
+        return Mistake((*path, *located.path), _message(located))
+    keys = {_key(name, info) for model in located.models for name, info in model.model_fields.items()}
+    word = str(located.path[-1])
+    return Mistake((*path, *located.path), f"unknown key {quoted(word)}", guess=suggestion(word, keys, "keys"))
 
 
 _MESSAGES = {
@@ -228,10 +238,6 @@ _MESSAGES = {
 def _message(located: _LocatedError) -> str:
     """The mistake in words. A value is printed only if it is one of a fixed set: any other value may be a secret."""
     error = located.error
-    if located.type == "extra_forbidden":
-        keys = {_key(name, info) for model in located.models for name, info in model.model_fields.items()}
-        word = str(located.path[-1])
-        return f"unknown key {quoted(word)}{suggestion(word, keys, 'keys')}"
     if located.type in ("literal_error", "enum"):
         valid = re.findall(r"'([^']*)'", error["ctx"]["expected"]) or [error["ctx"]["expected"]]
         word = str(error["input"]) if isinstance(error["input"], str | int | float) else ""

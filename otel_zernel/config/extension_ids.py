@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import BaseModel
 
 from otel_zernel.config.diagnose import Mistake
+from otel_zernel.config.marked import marked_fields
 from otel_zernel.config.yaml12 import Path
 from otel_zernel.text import quoted
 from otel_zernel.types import ExtensionId
@@ -16,24 +17,15 @@ def unusable_extensions(config: BaseModel, path: Path, enabled: Mapping[str, typ
 
     `enabled` has the class of each enabled extension; None if its class cannot be loaded, which is another mistake.
     """
-    for where, id_, contract in _extension_ids(config, path):
-        cls = enabled.get(id_)
+    for where, id_, mark in marked_fields(config, path, ExtensionId):
+        if id_ is None:
+            continue
+        cls, contract = enabled.get(id_), mark.contract
         if id_ not in enabled:
             names = ", ".join(enabled) or "none"
             yield Mistake(where, f"extension {quoted(id_)} is not in service::extensions; add it (enabled: {names})")
         elif cls and not issubclass(cls, contract):
             yield Mistake(where, f"extension {quoted(id_)} cannot be used here; name {_words(contract)} extension")
-
-
-def _extension_ids(config: BaseModel, path: Path) -> Iterator[tuple[Path, str, type]]:
-    """The path, the id and the required class of each field that is marked with `ExtensionId` and is set."""
-    for name, field in type(config).model_fields.items():
-        value, here = getattr(config, name), (*path, name)
-        for mark in field.metadata:
-            if isinstance(mark, ExtensionId) and value is not None:
-                yield here, value, mark.contract
-        if isinstance(value, BaseModel):
-            yield from _extension_ids(value, here)
 
 
 def _words(contract: type) -> str:

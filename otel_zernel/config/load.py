@@ -1,13 +1,15 @@
 """Reads, merges and expands a configuration: all `--config` and `--set` become one tree."""
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
+import sys
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, reduce
 from typing import Any
 
 from otel_zernel.config.expand import CannotExpand, Expansion, ReadText, read_text, value_of
-from otel_zernel.config.yaml12 import Path, read_yaml
+from otel_zernel.config.override import merge, parse_override, prefixes, replaced
+from otel_zernel.config.yaml12 import MAX_TEXT, Path, read_yaml
 from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.text import joined, quoted
 
@@ -53,16 +55,15 @@ def load(
 ) -> LoadedConfig:
     """Merges all `--config` (`uris`), then all `--set` (`overrides`), and expands the references in the result.
 
-    A URI is a path, `file:PATH`, `env:NAME` or `yaml:TEXT`. An override is `a.b.c=v` or `a::b::c=v`. Later values win:
+    A URI is a path, `file:PATH`, `env:NAME`, `yaml:TEXT`, or `-` for standard input. `config/override.py` describes
+    overrides. Later values win:
     mappings are merged, lists are replaced, and null resets a value. `read` reads every file.
 
     Raises `ConfigError` with every mistake.
     """
-    layers, problems = _each(lambda uri: _read(uri, environ, read), uris)
-    set_layers, set_problems = _each(_override, overrides)
-    if problems or set_problems:
-        raise ConfigError(problems + set_problems)
-    merged = reduce(Layer.__or__, layers + set_layers, Layer())
+    merged, problems = merge_all(uris, overrides, environ, read)
+    if problems:
+        raise ConfigError(problems)
     present = paths(merged.tree)
     sources = {path: source for path, source in merged.sources.items() if path in present}
     originals = {path: text for path, text in merged.originals.items() if path in present}
@@ -78,11 +79,22 @@ def load(
     )
 
 
-def merge(below: Any, above: Any) -> Any:
-    """Merges two trees: mappings key by key. Any other value of `above` replaces the one of `below`."""
-    if not (isinstance(below, dict) and isinstance(above, dict)):
-        return above
-    return below | {key: merge(below[key], value) if key in below else value for key, value in above.items()}
+def merge_all(
+    uris: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str], read: ReadText = read_text
+) -> tuple[Layer, list[Problem]]:
+    """All `--config` and `--set` that can be read as one layer, not expanded, and the mistakes of the others."""
+    merged, problems = Layer(), list[Problem]()
+    for uri in uris:
+        try:
+            merged |= _read(uri, environ, read)
+        except ConfigError as error:
+            problems += error.problems
+    for text in overrides:
+        try:
+            merged = _overridden(merged, text)
+        except ConfigError as error:
+            problems += error.problems
+    return merged, problems
 
 
 def paths(tree: Any) -> set[Path]:
@@ -110,19 +122,10 @@ def nearest(path: Path, known: Container[Path]) -> Path | None:
     return next((path[:length] for length in range(len(path), 0, -1) if path[:length] in known), None)
 
 
-def _each(read: Callable[[str], Layer], texts: Sequence[str]) -> tuple[list[Layer], list[Problem]]:
-    layers: list[Layer] = []
-    problems: list[Problem] = []
-    for text in texts:
-        try:
-            layers.append(read(text))
-        except ConfigError as error:
-            problems += error.problems
-    return layers, problems
-
-
 def _read(uri: str, environ: Mapping[str, str], read: ReadText) -> Layer:
     """Reads one `--config`. A URI without a scheme is a path."""
+    if uri == "-":
+        return _layer(_standard_input(), "standard input")
     match = re.match(r"(file|env|yaml):", uri)
     scheme, rest = (match[1], uri[match.end() :]) if match else ("file", uri)
     if scheme == "yaml":
@@ -136,6 +139,19 @@ def _read(uri: str, environ: Mapping[str, str], read: ReadText) -> Layer:
         return _layer(read(rest), rest)
     except CannotExpand as error:
         raise ConfigError([Problem("", str(error))]) from error
+
+
+@cache
+def _standard_input() -> str:
+    """The text of standard input. It can be read only once, so a reload gets the same text."""
+    content = sys.stdin.buffer.read(MAX_TEXT + 1)
+    try:
+        if len(content) <= MAX_TEXT:
+            return content.decode("utf-8-sig")
+        reason = f"it is longer than {MAX_TEXT >> 20} MiB, the limit"
+    except UnicodeDecodeError as error:
+        reason = f"line {content[: error.start].count(10) + 1} is not UTF-8 text; save it as UTF-8"
+    raise ConfigError([Problem("", f"cannot read standard input: {reason}")])
 
 
 def _layer(text: str, name: str) -> Layer:
@@ -158,15 +174,18 @@ def _unflatten(layer: Layer) -> Layer:
     return result
 
 
-def _override(text: str) -> Layer:
-    """Reads `a.b.c=v`, or `a::b::c=v` if a key contains a dot."""
-    key, equals, value = text.partition("=")
-    path = tuple(part.strip() for part in key.split("::" if "::" in key else "."))
-    if not equals or not all(path):
-        raise ConfigError([Problem("", f"invalid --set {quoted(text)}; write a.b.c=value or a::b::c=value")])
-    parsed = value_of(value)
-    layer = _nested(path, parsed, f"--set {key}")
-    return replace(layer, originals={path: value} if parsed is not None else {})
+def _overridden(layer: Layer, text: str) -> Layer:
+    """The layer with one `--set`. Raises `ConfigError`."""
+    override = parse_override(text)
+    path, value = override.path(layer.tree), value_of(override.text)
+    sources = dict(layer.sources)
+    for prefix in prefixes(path):
+        if prefix not in sources or (prefix == path and not isinstance(value, dict)):
+            sources[prefix] = override.source
+    originals = {one: kept for one, kept in layer.originals.items() if one != path[: len(one)]}
+    if value is not None:
+        originals[path] = override.text
+    return Layer(replaced(layer.tree, path, value), sources, originals)
 
 
 def _nested(path: tuple[str, ...], value: Any, source: str) -> Layer:

@@ -2,72 +2,36 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
 from otel_zernel.batch import ALL_SIGNALS, SIGNALS, Signal
-from otel_zernel.component import ComponentConfig, Kind, Processor
+from otel_zernel.component import Kind, Processor
 from otel_zernel.config.diagnose import MUST_BE_MAPPING, Mistake, check
 from otel_zernel.config.expand import ReadText, read_text
-from otel_zernel.config.exposure import exposure_warnings
 from otel_zernel.config.extension_ids import unusable_extensions
 from otel_zernel.config.load import LoadedConfig, load, nearest, nearest_source
+from otel_zernel.config.migration import hint
+from otel_zernel.config.settings import PIPELINE_KINDS, ComponentSettings, PipelineSettings, Settings
 from otel_zernel.config.telemetry import TelemetrySettings
+from otel_zernel.config.warnings import warnings_of
 from otel_zernel.config.yaml12 import Path
 from otel_zernel.errors import ConfigError, Problem
 from otel_zernel.registry import KINDS, ComponentClass, Registry
 from otel_zernel.text import joined, one_line, quoted, suggestion
 from otel_zernel.types import Duration, Section
 
+__all__ = ["ComponentSettings", "PipelineSettings", "Settings", "read_settings", "validate"]
+
 SECTIONS = (*KINDS, "service")
-PIPELINE_KINDS: tuple[Kind, ...] = ("receivers", "processors", "exporters")
 
 _TYPE = re.compile(r"[a-zA-Z][0-9a-zA-Z_]{0,62}")
 _TYPE_RULE = "use at most 63 letters, digits and _, and start with a letter"
 _MAX_NAME = 1024
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentSettings:
-    """One configured component."""
-
-    kind: Kind
-    id: str
-    """`type` or `type/name`."""
-    type: str
-    cls: ComponentClass
-    config: ComponentConfig
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineSettings:
-    """One pipeline, with the ids of its components in order."""
-
-    id: str
-    receivers: tuple[str, ...]
-    processors: tuple[str, ...]
-    exporters: tuple[str, ...]
-    signals: frozenset[Signal]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """A valid configuration. Each mapping has all configured components by id, also those that no pipeline uses."""
-
-    receivers: Mapping[str, ComponentSettings]
-    processors: Mapping[str, ComponentSettings]
-    exporters: Mapping[str, ComponentSettings]
-    extensions: Mapping[str, ComponentSettings]
-    pipelines: Mapping[str, PipelineSettings]
-    extensions_enabled: tuple[str, ...]
-    telemetry: TelemetrySettings
-    shutdown_timeout: float
-    """Seconds."""
-    warnings: tuple[str, ...]
 
 
 class PipelineSection(Section):
@@ -94,17 +58,16 @@ def read_settings(
     environ: Mapping[str, str],
     registry: Registry,
     read: ReadText = read_text,
+    *,
+    look_at_files: bool = False,
 ) -> Settings:
-    """`load`, then `validate`. Raises `ConfigError` with every mistake.
+    """`load`, then `validate`. Raises `ConfigError` with every mistake. The settings have all warnings.
 
-    Also warns of files whose secrets every user of the machine may read.
+    With `look_at_files`, also those about files that do not exist. A component that runs reports them itself.
     """
     loaded = load(uris, overrides, environ, read)
     settings = validate(loaded, registry, environ)
-    sections: dict[Path, Any] = {("service", "telemetry"): settings.telemetry}
-    for kind in KINDS:
-        sections |= {(kind, id_): one.config for id_, one in getattr(settings, kind).items()}
-    return replace(settings, warnings=(*settings.warnings, *exposure_warnings(loaded, sections)))
+    return replace(settings, warnings=(*settings.warnings, *warnings_of(settings, loaded, registry, look_at_files)))
 
 
 def validate(loaded: LoadedConfig, registry: Registry, environ: Mapping[str, str]) -> Settings:
@@ -145,8 +108,8 @@ class _Validation:
         """The settings. They are valid only if `mistakes` is empty."""
         for section in self._loaded.tree:
             if section not in SECTIONS:
-                hint = suggestion(section, SECTIONS, "sections")
-                self._add_mistake((section,), f"unknown section {quoted(section)}{hint}")
+                guess = suggestion(section, SECTIONS, "sections")
+                self.mistakes.append(Mistake((section,), f"unknown section {quoted(section)}", guess=guess))
         components = {kind: self._section(kind) for kind in KINDS}
         tree = self._mapping(("service",), self._loaded.tree.get("service"))
         checked = self._check(ServiceSection, tree, ("service",))
@@ -189,6 +152,10 @@ class _Validation:
         if not self._is_valid_id(path, id_):
             return None
         type_ = id_.partition("/")[0]
+        if type_ not in (types := self._registry.types(kind)):
+            guess = suggestion(type_, types, "types")
+            self.mistakes.append(Mistake(path, f"unknown type {quoted(type_)}", guess=guess))
+            return None
         try:
             cls = self._registry.load(kind, type_)
         except ConfigError as error:
@@ -299,7 +266,9 @@ def _missing(cls: ComponentClass) -> str | None:
 
 
 def _problem(mistake: Mistake, sources: Mapping[Path, str]) -> Problem:
-    return Problem(joined(mistake.path), mistake.message, nearest_source(mistake.located_at, sources))
+    better = hint(mistake.path) if mistake.guess else None
+    ending = f"; {better}" if better else mistake.guess
+    return Problem(joined(mistake.path), mistake.message + ending, nearest_source(mistake.located_at, sources))
 
 
 def _signals(pipeline: str) -> frozenset[Signal]:

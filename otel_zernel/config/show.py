@@ -15,6 +15,11 @@ from otel_zernel.config.yaml12 import read_scalar
 from otel_zernel.registry import KINDS
 from otel_zernel.text import REDACTED, without_secrets
 
+_SECRET_KEY = re.compile(r"token|password|secret|credential|key_pem|inline|api_?key|access_?key", re.IGNORECASE)
+_SECRET_SECTION = re.compile(r"header", re.IGNORECASE)
+"""Keys of secrets, and of mappings whose values are secrets."""
+_REFERENCE = re.compile(r"\$\{[^{}]*\}")
+
 _LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 """Characters that are line breaks in YAML 1.1 besides CR and LF."""
 
@@ -31,7 +36,31 @@ def show(loaded: LoadedConfig, settings: Settings, redacted: bool) -> str:
             tree[kind] = {id_: _dumped(one.config) for id_, one in getattr(settings, kind).items()}
     service = loaded.tree["service"]
     tree["service"] = service | ({"telemetry": _dumped(settings.telemetry)} if "telemetry" in service else {})
-    return dump(_plain(tree, redacted))
+    return dump(plain(tree, redacted))
+
+
+def show_unchecked(tree: Any, redacted: bool) -> str:
+    """The merged configuration as YAML, without validation and with its references (`${env:NAME}`) as they are.
+
+    If `redacted`, values are printed as `[REDACTED]` where their keys look like those of secrets.
+    """
+    return dump(_hidden(tree) if redacted else tree)
+
+
+def _hidden(value: Any, key: str = "") -> Any:
+    if isinstance(value, dict):
+        hides = bool(_SECRET_SECTION.search(key))
+        return {name: REDACTED if hides and _is_plain(one) else _hidden(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_hidden(one, key) for one in value]
+    if isinstance(value, str):
+        return REDACTED if _SECRET_KEY.search(key) and _is_plain(value) else without_secrets(value)
+    return value
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the value is a scalar other than a reference, which is no secret itself."""
+    return not isinstance(value, dict | list | None) and not _REFERENCE.fullmatch(str(value))
 
 
 def dump(tree: Any) -> str:
@@ -43,19 +72,19 @@ def _dumped(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(exclude_unset=True)
 
 
-def _plain(value: Any, redacted: bool) -> Any:
+def plain(value: Any, redacted: bool) -> Any:
     """The value as mappings, lists and scalars."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, redacted) for key, item in value.items()}
+        return {str(key): plain(item, redacted) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, redacted) for item in value]
+        return [plain(item, redacted) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted((_plain(item, redacted) for item in value), key=str)
+        return sorted((plain(item, redacted) for item in value), key=str)
     if isinstance(value, SecretStr | SecretBytes):
         secret = value.get_secret_value()
         return REDACTED if redacted else escape(secret if isinstance(secret, str) else secret.decode())
     if isinstance(value, Enum):
-        return _plain(value.value, redacted)
+        return plain(value.value, redacted)
     if isinstance(value, bool | int | float | None):
         return value
     return escape(without_secrets(str(value)) if redacted else str(value))

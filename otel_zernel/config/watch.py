@@ -1,6 +1,5 @@
 """Notices changes of the files that a configuration was read from."""
 
-import hashlib
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,4 +71,6 @@ def _content(path: str) -> str:
 
 
 def _digest(text: str) -> str:
+    import hashlib  # loads OpenSSL
+
     return hashlib.sha256(text.encode()).hexdigest()

@@ -16,7 +16,7 @@ from otel_zernel.config.watch import FileWatch, ReadFiles
 from otel_zernel.engine.service import Service, log_losses
 from otel_zernel.engine.watching import watch
 from otel_zernel.errors import CannotStart, ConfigError
-from otel_zernel.garbage import freeze_all, freeze_newer
+from otel_zernel.garbage import freeze_all, freeze_newer, freeze_start
 from otel_zernel.telemetry.logs import SamplingFilter, log_uncaught_errors, set_up, write_summaries
 
 _logger = logging.getLogger("otel_zernel.engine.service")
@@ -102,7 +102,7 @@ class CollectorProcess:
         """
         self._handle_signals()
         self._service = service = Service(settings, self._clock, self._use)
-        freeze_all()
+        freeze_start()
         self._use(settings)
         tasks = [
             asyncio.create_task(self._reload_when_requested(service), name="reloading"),

@@ -1,6 +1,6 @@
 """One HTTP/1.1 connection: uvicorn's protocol, with bounds on sizes and times.
 
-uvicorn takes 10 MB of memory, so only `serve` imports this module.
+uvicorn takes 10 MB of memory, so a server imports this module when the first client connects.
 """
 
 import asyncio

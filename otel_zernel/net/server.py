@@ -1,6 +1,6 @@
 """An HTTP server: accepts connections, bounds their number, and ends them at its own end.
 
-uvicorn takes 10 MB of memory, so only `serve` imports this module.
+uvicorn is imported when the first client connects.
 """
 
 import asyncio
@@ -11,15 +11,14 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from email.utils import formatdate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
-from otel_zernel.net.connection import Connection
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.misdirected import Misdirected, watched
+
+if TYPE_CHECKING:
+    from otel_zernel.net.connection import Connection
+    from otel_zernel.net.protocol import HttpProtocol
 
 _SWEEP: Final = 0.25
 """Seconds between two checks of the connections' deadlines."""
@@ -41,28 +40,27 @@ class HttpServer:
         context: Callable[[], ssl.SSLContext] | None,
         misdirected: Misdirected,
     ) -> None:
+        self._app = watched(app, misdirected)
         self._misdirected = misdirected
-        self._config = Config(
-            watched(app, misdirected), http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None
-        )
-        self._config.access_log = False
-        self._config.timeout_keep_alive = limits.idle_time  # type: ignore[assignment]  # a delay of `call_later`
-        self._config.load()
         self._listeners = listeners
         self._limits = limits
         self._context = context
         """Returns the TLS context for the next connection. None serves without TLS."""
         self._most = min(limits.connections, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
-        self._state = ServerState()
+        self._protocol: HttpProtocol | None = None
+        """Exists from the first connection on."""
+        self._loading = asyncio.Lock()
         self._idle: dict[Connection, None] = {}
         self._opening: dict[asyncio.Task[None], None] = {}
         """The connections whose TLS handshake is not finished, the oldest first."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def connections(self) -> set[Connection]:
+    def connections(self) -> "set[Connection]":
         """The open connections."""
-        return self._state.connections  # type: ignore[return-value]  # `_open` creates no other class
+        if not self._protocol:
+            return set()
+        return self._protocol.state.connections  # type: ignore[return-value]  # `_open` creates no other class
 
     async def __aenter__(self) -> "HttpServer":
         works = [*map(self._accept, self._listeners), self._sweep()]
@@ -81,7 +79,8 @@ class HttpServer:
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)  # the aborted connections tell their requests
-        await _cancel(*self._state.tasks)
+        if self._protocol:
+            await _cancel(*self._protocol.state.tasks)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -93,15 +92,26 @@ class HttpServer:
                 self._make_room()
                 await asyncio.sleep(_OUT_OF_FILES)
                 continue
+            protocol = self._protocol or await self._load_protocol(client)
             surplus = len(self.connections) + len(self._opening) >= self._most and not self._make_room()
             if surplus and self._context:
                 client.close()  # without a handshake there is no way to say why
                 continue
-            opening = asyncio.create_task(self._open(client, peer, surplus), name="http connection")
+            opening = asyncio.create_task(self._open(protocol, client, peer, surplus), name="http connection")
             self._opening[opening] = None
             opening.add_done_callback(self._end_opening)
 
-    async def _open(self, client: socket.socket, peer: Any, surplus: bool) -> None:
+    async def _load_protocol(self, client: socket.socket) -> "HttpProtocol":
+        """The protocol of all connections. Several listeners may need it at the same time."""
+        try:
+            async with self._loading:
+                self._protocol = self._protocol or await asyncio.to_thread(_protocol, self._app, self._limits)
+        except asyncio.CancelledError:
+            client.close()
+            raise
+        return self._protocol
+
+    async def _open(self, protocol: "HttpProtocol", client: socket.socket, peer: Any, surplus: bool) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
 
         def opened() -> None:
@@ -110,8 +120,8 @@ class HttpServer:
         def spoke(first: bytes) -> None:
             self._misdirected.spoke(first, peer)
 
-        def make() -> Connection:
-            return Connection(self._config, self._state, self._limits, self._idle, opened, spoke, surplus=surplus)
+        def make() -> "Connection":
+            return protocol.connection(self._idle, opened, spoke, surplus=surplus)
 
         tls: dict[str, Any] = {}
         if self._context:
@@ -142,12 +152,21 @@ class HttpServer:
     async def _sweep(self) -> None:
         loop, date = asyncio.get_running_loop(), 0
         while True:
-            if date != (date := int(time.time())):
-                self._state.default_headers = [(b"date", formatdate(date, usegmt=True).encode())]
+            if self._protocol and date != (date := int(time.time())):
+                self._protocol.set_date(date)
             now = loop.time()
             for connection in list(self.connections):
                 connection.check(now)
             await asyncio.sleep(_SWEEP)
+
+
+def _protocol(app: Any, limits: ServerLimits) -> "HttpProtocol":
+    """Runs in a thread, because the import blocks for 40 ms."""
+    from otel_zernel.net.protocol import HttpProtocol
+
+    protocol = HttpProtocol(app, limits)
+    protocol.set_date(int(time.time()))
+    return protocol
 
 
 async def _cancel(*tasks: asyncio.Task[None]) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from otel_zernel.errors import CannotStart
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.misdirected import Misdirected
+from otel_zernel.net.server import HttpServer
 from otel_zernel.types import Address
 
 _logger = logging.getLogger("otel_zernel.net")
@@ -42,8 +43,6 @@ async def serve(
     running requests have 1 s to finish.
     Raises `CannotStart` if the collector cannot listen on the address.
     """
-    from otel_zernel.net.server import HttpServer  # uvicorn takes 10 MB of memory, so only servers import it
-
     listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
     try:
         async with HttpServer(app, listeners, limits or ServerLimits(), tls, Misdirected(setting)):

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from otel_zernel.types import Duration, Secret, Section
+from otel_zernel.types import Duration, ReadableFile, Secret, Section
 
 _CURVES: Final = {"P256": "prime256v1", "P384": "secp384r1", "P521": "secp521r1", "X25519": "X25519"}
 """OpenSSL's names of the curves by Go's names."""
@@ -55,17 +55,17 @@ def _one(curves: tuple[str, ...]) -> tuple[str, ...]:
 class ServerTlsConfig(Section):
     """TLS of a server. The certificate and its key are required, as files or as PEM texts."""
 
-    cert_file: str | None = None
+    cert_file: Annotated[str | None, ReadableFile()] = None
     """PEM file of the server's certificate, followed by its intermediate certificates."""
     cert_pem: str | None = None
     """The same as a text."""
-    key_file: str | None = None
+    key_file: Annotated[str | None, ReadableFile()] = None
     """PEM file of the private key, without a password."""
     key_pem: Secret | None = None
     """The same as a text. It is never printed."""
-    ca_file: str | None = None
+    ca_file: Annotated[str | None, ReadableFile()] = None
     """Without effect on a server; the file must be readable. Authorities of clients are in `client_ca_file`."""
-    client_ca_file: str | None = None
+    client_ca_file: Annotated[str | None, ReadableFile()] = None
     """PEM file of the authorities that sign clients' certificates. If it is set, every client needs a certificate."""
     client_ca_file_reload: bool = False
     """Read `client_ca_file` again when its content changes. Checked every second."""

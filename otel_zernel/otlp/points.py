@@ -28,10 +28,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
 from otel_zernel.batch import Batch
+from otel_zernel.otlp.kinds import MetricKind as MetricKind
 
 AttributeValue = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, AttributeValue]
-MetricKind = Literal["gauge", "sum", "up_down", "histogram", "exponential_histogram", "summary"]
 Temporality = Literal["cumulative", "delta"]
 
 LARGEST_INTEGER = 2**63 - 1

@@ -40,15 +40,15 @@ async def reading(settings: MetricReader, collect: Collect, clock: Clock) -> Asy
 
 @asynccontextmanager
 async def _served(page: PrometheusPull, collect: Collect, clock: Clock) -> AsyncIterator[Address]:
-    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-    from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-
     # As on the OpenTelemetry Collector's own page, names have no unit and no `_total`.
     options = Options(
         translation_strategy="UnderscoreEscapingWithoutSuffixes", without_scope_info=True, target_labels=False
     )
 
     def render(format_: Format) -> bytes:
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+        from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
+
         now = clock.monotonic()
         exposed = Page(options, warn=_logger.warning)  # a new one: the queue of a removed exporter is not shown again
         if collected := collect():

@@ -30,17 +30,8 @@ HOUSES: dict[str, list[set[str]]] = {
         {"otlp", "conditions"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
-            *(
-                "delivery_config",
-                "files",
-                "reading",
-                "threads",
-                "repeated",
-                "storage",
-                "authentication",
-                "memory",
-                "garbage",
-            ),
+            *("delivery_config", "files", "reading", "threads", "repeated", "storage", "authentication", "memory"),
+            *("garbage", "forms"),
         },
     ],
     "otel_zernel_receivers.ebpf": [

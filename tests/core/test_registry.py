@@ -131,9 +131,8 @@ def test_the_components_of_this_project_are_registered_as_entry_points() -> None
 
 
 def test_if_two_packages_define_a_type_the_first_on_the_path_wins() -> None:
-    def found(group: str) -> EntryPoints:
-        return EntryPoints(
-            EntryPoint("x", f"otel_zernel.component:{name}", group) for name in ("Extension", "Receiver")
-        )
+    def found() -> EntryPoints:
+        classes = ("Extension", "Receiver")
+        return EntryPoints(EntryPoint("x", f"otel_zernel.component:{one}", "otel_zernel.extensions") for one in classes)
 
     assert Registry.installed(found).load("extensions", "x") is Extension

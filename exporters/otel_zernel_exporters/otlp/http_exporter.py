@@ -5,11 +5,12 @@ import gzip
 import os
 import socket
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ssl import SSLContext, SSLError
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
 import zstandard
@@ -53,6 +54,14 @@ class OtlpHttpExporter(Exporter):
     stability = "beta"
     delivery = "remote"
     config: OtlpHttpConfig
+
+    @classmethod
+    def advice(cls, config: OtlpHttpConfig) -> Iterator[tuple[str, str]]:
+        path = urlsplit(config.endpoint).path.rstrip("/")
+        for signal in SIGNALS:
+            if path.endswith(f"/v1/{signal}"):
+                doubled = f"/v1/{signal} is appended to it once more"
+                yield "endpoint", f"{doubled}; remove it from the URL, or set {signal}_endpoint in place of endpoint"
 
     def __init__(self, config: OtlpHttpConfig, context: Context, resolve: Resolve = resolve) -> None:
         super().__init__(config, context)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, field_validator, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.types import Duration, Secret
+from otel_zernel.types import Duration, ReadableFile, Secret
 
 TlsVersion = Literal["1.2", "1.3"]
 _PAIRS = (("ca_file", "ca_pem"), ("cert_file", "cert_pem"), ("key_file", "key_pem"))
@@ -23,17 +23,17 @@ class TlsConfig(ComponentConfig):
     """Use plaintext. For gRPC only: for HTTP the scheme of the endpoint decides."""
     insecure_skip_verify: bool = False
     """Accept any server certificate. For HTTP only."""
-    ca_file: str | None = None
+    ca_file: Annotated[str | None, ReadableFile()] = None
     """PEM file of the authorities that may sign the server's certificate. By default those of the system."""
     ca_pem: str | None = None
     """The content of such a file, in place of `ca_file`."""
     include_system_ca_certs_pool: bool = False
     """Trust the authorities of the system besides those of `ca_file` or `ca_pem`."""
-    cert_file: str | None = None
+    cert_file: Annotated[str | None, ReadableFile()] = None
     """PEM file of the client's certificate, for mutual TLS."""
     cert_pem: str | None = None
     """The content of such a file, in place of `cert_file`."""
-    key_file: str | None = None
+    key_file: Annotated[str | None, ReadableFile()] = None
     """PEM file of the client's private key."""
     key_pem: Secret | None = None
     """The content of such a file, in place of `key_file`. Never printed."""

@@ -8,6 +8,7 @@ from typing import Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.exposition import Format, Page, metrics_app
+from otel_zernel.forms import DataForms
 from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
@@ -19,6 +20,10 @@ class PrometheusExporter(Exporter):
     Config = PrometheusConfig
     stability = "beta"
     signals = frozenset({"metrics"})
+
+    @classmethod
+    def forms(cls, config: PrometheusConfig) -> DataForms:
+        return DataForms(refuses={"moving_bounds": ("*",), "interval_spans": ("*",)})
 
     def __init__(self, config: PrometheusConfig, context: Context) -> None:
         super().__init__(config, context)

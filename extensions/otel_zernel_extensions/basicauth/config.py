@@ -1,17 +1,17 @@
 """The configuration of the basicauth extension, with the names of the OpenTelemetry Collector."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.types import Secret, Section
+from otel_zernel.types import ReadableFile, Secret, Section
 
 
 class HtpasswdConfig(Section):
     """The users of a server, as lines `user:hash` of Apache's htpasswd."""
 
-    file: str | None = None
+    file: Annotated[str | None, ReadableFile()] = None
     """A file of such lines. It is read again when it changes."""
     inline: Secret | None = None
     """Such lines. They win over lines of the file for the same user."""
@@ -28,11 +28,11 @@ class ClientAuthConfig(Section):
 
     username: str = ""
     """The user name, without a colon."""
-    username_file: str | None = None
+    username_file: Annotated[str | None, ReadableFile()] = None
     """A file with the user name. It replaces `username`, and is read again when it changes."""
     password: Secret | None = None
     """The password. Better kept out of the file: `${env:NAME}` or `password_file`."""
-    password_file: str | None = None
+    password_file: Annotated[str | None, ReadableFile()] = None
     """A file with the password. It replaces `password`, and is read again when it changes."""
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.types import PositiveDuration, Secret, Section
+from otel_zernel.types import PositiveDuration, ReadableFile, Secret, Section
 
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")
 """Printable ASCII without spaces: both HTTP and gRPC carry it."""
@@ -48,7 +48,7 @@ class BearerTokenAuthConfig(ComponentConfig):
     """The token. Better kept out of the file: `${env:NAME}` or `filename`."""
     tokens: tuple[Token, ...] = ()
     """Several tokens, for example an old and a new one. They replace `token`."""
-    filename: str | None = None
+    filename: Annotated[str | None, ReadableFile()] = None
     """A file with a token on each line. It replaces `token` and `tokens`, and is read again when it changes."""
     file_retry: FileRetryConfig = FileRetryConfig()
 

@@ -10,6 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.forms import DataForms
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
@@ -43,6 +44,16 @@ class PercentilesProcessor(Processor):
         self._unreported = False
         self._ticked_ns = 0
         self._named = lru_cache(4096)(self._is_named)
+
+    @classmethod
+    def forms(cls, config: PercentilesConfig) -> DataForms:
+        """Summaries pass unchanged, so a second percentiles processor cannot combine those of the first one."""
+        summaries = config.metrics if "summary" in getattr(config, "outputs", ("summary",)) else ()
+        return DataForms(
+            emits={"summaries": summaries} if summaries else {},
+            converts={} if config.pass_through else {"moving_bounds": config.metrics},
+            refuses={"summaries": config.metrics},
+        )
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Counts the configured metrics, and passes on the others. Yields `PAUSE` after every 5 ms of work."""

@@ -25,6 +25,25 @@ class JobLog:
         """The description of each job that is followed, by its name."""
         self._processes: dict[ProcessIdentity, str] = {}
         """The same of processes that train alone."""
+        self._reports_until_silence: int | None = 2
+        """A job that has just started has no step in its first report. None after a job, or after the line."""
+
+    def log_silence(self, processes: int) -> None:
+        """Logs once, with the second report without a training job, what a job must do to be found.
+
+        `processes` is the number of processes that send data. After a job has been found, nothing is logged.
+        """
+        if self._jobs or self._processes or self._reports_until_silence is None:
+            self._reports_until_silence = None
+            return
+        self._reports_until_silence -= 1
+        if self._reports_until_silence == 0:
+            self._reports_until_silence = None
+            self._logger.info(
+                "No training job yet: looked at %d processes that send data, and none has made a step. A step is found "
+                "by PyTorch's loader, backward pass and optimizer, or by calls of CUDA and NCCL that repeat",
+                processes,
+            )
 
     def update(self, jobs: Mapping[str, Mapping[int, TrainingProcess]], single: Iterable[TrainingProcess]) -> None:
         """Logs new jobs, and jobs that have no followed rank any more.

@@ -40,6 +40,7 @@ class Jobs:
         yield from self._end(job for job in list(self._followed) if job not in jobs)
         single = _single(processes, jobs)
         self._log.update({job.value: ranks for job, ranks in jobs.items()}, single)
+        self._log.log_silence(len(processes))
         here = [process for process in single if process.identity.host == host]
         self._log.log_processes(here)
         for process in here:

@@ -6,6 +6,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.forms import DataForms, Form, Names
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.host import Host
@@ -44,6 +45,11 @@ class PhasesProcessor(Processor):
                 "This pipeline carries no spans, and PyTorch's scopes are spans: to get phases by scopes, rename the "
                 "pipeline so that its name does not begin with metrics, for example to training"
             )
+
+    @classmethod
+    def forms(cls, config: PhasesConfig) -> DataForms:
+        converts: dict[Form, Names] = {} if config.pass_through else {"interval_spans": ("*",)}
+        return DataForms(emits={"moving_bounds": ("zernel.step.duration",)}, converts=converts)
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Consumes the spans with the attribute `zernel.interval` and reads metrics. All else passes unchanged."""

@@ -11,7 +11,7 @@ from otel_zernel.component import ComponentConfig
 from otel_zernel.files import OWNER_AND_GROUP
 from otel_zernel.reading.sources import STDIN
 from otel_zernel.storage import Storage
-from otel_zernel.types import Duration, ExtensionId, Permissions
+from otel_zernel.types import Duration, ExtensionId, Permissions, ReadableFile
 
 ColumnName = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(min_length=1)]
@@ -95,7 +95,7 @@ LayoutOption = Annotated[
 class CsvReceiverConfig(ComponentConfig):
     """The files to read, the meaning of their columns, and the pace."""
 
-    files: Annotated[list[Name], Field(min_length=1)]
+    files: Annotated[list[Name], Field(min_length=1), ReadableFile()]
     """Paths and globs of files, uncompressed, gzip or zstd. `-` is the standard input."""
     layout: LayoutOption = "dcgm"
     """`dcgm`, `wide`, or a mapping of columns."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
 from otel_zernel.errors import Refused, Rejected
+from otel_zernel.forms import DataForms
 from otel_zernel.threads import run_in_thread
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
@@ -36,6 +37,13 @@ class EbpfReceiver(Receiver):
     def __init__(self, config: EbpfConfig, context: Context, open_session: OpenSession | None = None) -> None:
         super().__init__(config, context)
         self._open_session = open_session or _open_session
+
+    @classmethod
+    def forms(cls, config: EbpfConfig) -> DataForms:
+        from otel_zernel_receivers.ebpf.emit.families import OPERATION_FAMILIES
+
+        histograms = {one.duration.name: None for one in OPERATION_FAMILIES.values()}
+        return DataForms(emits={"moving_bounds": tuple(histograms), "interval_spans": ("zernel.interval",)})
 
     @classmethod
     def examine(cls, config: EbpfConfig | None = None) -> Iterable[Finding]:

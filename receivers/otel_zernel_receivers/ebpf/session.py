@@ -27,6 +27,7 @@ from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Reason, Scanner, Selection
+from otel_zernel_receivers.ebpf.processes.silence_log import SilenceLog
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings
@@ -61,6 +62,7 @@ class Session:
         self._scanner = Scanner(selection=selection)
         self._identities = Identities(loaded.tables.rows, selection)
         self._frameworks = FrameworkLog(context.logger)
+        self._silence = SilenceLog(selection, config.rescan_interval, context.logger)
         self._skipped = SkippedLog(context.logger)
         self._missing_marks: dict[int, frozenset[Mark]] = {}
         self._with_operators: frozenset[int] = frozenset()
@@ -98,6 +100,7 @@ class Session:
         scan = self._scanner.scan()
         self._files.update(scan)
         self._frameworks.log(scan.processes)
+        self._silence.update(scan)
         self._identities.note_scan(scan)
         missing = self._files.missing_marks(scan)
         self._missing_marks = {pid: missing[pid] for pid in self._identities.without_workers(missing)}

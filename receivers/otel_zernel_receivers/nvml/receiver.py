@@ -37,6 +37,8 @@ class NvmlReceiver(Receiver):
             "zernel.nvml.query.errors", "{error}", "Queries that failed and may work again."
         )
         self._registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
+        self._no_gpus = ""
+        """The logged reason why there are no GPUs. It is not logged again until it changes."""
         self._scrapings: list[GpuScraping] = []
         """One per GPU, by index. They outlive the driver's sessions."""
         self._sessions: list[DriverSession] = []
@@ -65,6 +67,7 @@ class NvmlReceiver(Receiver):
         """Opens the driver and scrapes its GPUs until it has to be opened again. Without a driver, only waits."""
         try:
             session = await driver.open()
+            self._no_gpus = ""
             try:
                 await self._scrape_gpus(session, driver, emit)
             finally:
@@ -72,7 +75,9 @@ class NvmlReceiver(Receiver):
         except NvmlUnavailable as problem:
             interval = self.config.rediscover_interval
             self.context.report(f"no GPUs: {problem}")
-            self.context.logger.warning("No GPUs: %s. Retrying every %g s", problem, interval)
+            if str(problem) != self._no_gpus:
+                self._no_gpus = str(problem)
+                self.context.logger.warning("No GPUs: %s. Retrying every %g s", problem, interval)
             await self.context.clock.sleep(interval)
         else:
             self.context.logger.debug("Opening the driver again: a GPU is missing or may have been added")

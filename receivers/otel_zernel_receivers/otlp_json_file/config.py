@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from otel_zernel.batch import Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.storage import Storage
-from otel_zernel.types import ExtensionId
+from otel_zernel.types import ExtensionId, ReadableFile
 
 Name = Annotated[str, Field(min_length=1)]
 
@@ -15,7 +15,7 @@ Name = Annotated[str, Field(min_length=1)]
 class OtlpJsonFileConfig(ComponentConfig):
     """The files to replay, and the pace. `include`, `exclude`, `start_at` and `storage` are those of otelcol."""
 
-    include: Annotated[list[Name], Field(min_length=1)]
+    include: Annotated[list[Name], Field(min_length=1), ReadableFile()]
     """Paths and globs of files."""
     exclude: list[Name] = Field(default_factory=list)
     """Paths and globs of files that are not read."""

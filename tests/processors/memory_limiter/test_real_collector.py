@@ -46,7 +46,7 @@ def wait_for(text: str, log: Path) -> None:
 
 def memory_of_modules() -> int:
     """MiB that a collector needs before it has data."""
-    code = "import otel_zernel.cli, otel_zernel_exporters.otlp, otel_zernel_receivers.csv, psutil; "
+    code = "import otel_zernel.engine.process, otel_zernel_exporters.otlp, otel_zernel_receivers.csv, psutil; "
     code += "print(psutil.Process().memory_info().rss >> 20)"
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 

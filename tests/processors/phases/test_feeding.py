@@ -10,6 +10,7 @@ import pytest
 
 from otel_zernel.testing import make_context
 from otel_zernel_processors.phases import PhasesProcessor
+from otel_zernel_processors.phases.job_log import JobLog
 from tests.processors.phases.training import START, Loop, batch_of
 
 ROOT = Path(__file__).parents[3]
@@ -55,3 +56,26 @@ service:
     command = [sys.executable, "-m", "otel_zernel", "run", "--exit-when-done", "--config", f"yaml:{configuration}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert (NO_SPANS in done.stderr) is is_logged
+
+
+def test_processes_without_steps_are_explained_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log = JobLog(make_context().logger)
+    for _ in range(5):
+        log.update({}, [])
+        log.log_silence(3)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith("No training job yet: looked at 3 processes that send data")
+
+
+def test_a_job_is_no_silence_and_neither_is_its_end(
+    processor: PhasesProcessor, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    list(processor.process(batch_of(Loop().steps(300).spans)))
+    for second in range(1, 400, 10):
+        list(processor.tick(START + second * 1_000_000_000))
+    list(processor.flush())
+    assert "Found training process" in caplog.text
+    assert "Lost training process" in caplog.text
+    assert "No training job yet" not in caplog.text

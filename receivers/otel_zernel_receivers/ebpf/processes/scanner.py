@@ -15,7 +15,7 @@ another file.
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as ReadOnlyDict
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -159,6 +159,8 @@ class Scan:
 
     processes: tuple[ScannedProcess, ...]
     skipped: ReadOnlyDict[Reason, int]
+    looked_at: int = 0
+    """The number of all processes, with those that are neither selected nor skipped."""
 
 
 class Scanner:
@@ -176,12 +178,13 @@ class Scanner:
         Raises OSError if `proc_root` cannot be read.
         """
         skipped: Counter[Reason] = Counter()
-        found = sorted(self._processes(skipped), key=lambda process: process.id.start_time)
+        pids = sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal())
+        found = sorted(self._processes(pids, skipped), key=lambda process: process.id.start_time)
         self._files.forget_unused()
-        return Scan(tuple(found), +skipped)
+        return Scan(tuple(found), +skipped, len(pids))
 
-    def _processes(self, skipped: Counter[Reason]) -> Iterator[ScannedProcess]:
-        for pid in sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdecimal()):
+    def _processes(self, pids: Iterable[int], skipped: Counter[Reason]) -> Iterator[ScannedProcess]:
+        for pid in pids:
             try:
                 process = self._process(ProcessFolder(self._root, pid), skipped)
             except PermissionError:

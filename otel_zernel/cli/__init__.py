@@ -1,0 +1,5 @@
+"""The command line. Each command is a module, which imports the collector only when the command runs."""
+
+from otel_zernel.cli.command_line import main
+
+__all__ = ["main"]

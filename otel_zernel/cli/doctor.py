@@ -1,0 +1,35 @@
+"""`otel-zernel doctor`: checks the prerequisites of components."""
+
+import argparse
+
+from otel_zernel.cli.configuration import add_config, settings
+
+
+class DoctorCommand:
+    """Prints which prerequisites this machine meets."""
+
+    name = "doctor"
+    help = "check the components' prerequisites"
+    description: (
+        str | None
+    ) = """Checks whether this machine meets the prerequisites of the configured components, or, without
+--config and --set, of all installed components. It changes nothing. A line marked !! names a missing prerequisite and
+what to do. The exit status is 1 if a prerequisite is missing, else 0."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add_config(parser, required=False)
+        parser.add_argument(
+            "--verbose", action="store_true", help="also print details, such as the end of a kernel log"
+        )
+
+    def run(self, options: argparse.Namespace) -> int:
+        from otel_zernel.doctor import configured, examine, installed
+        from otel_zernel.registry import Registry
+
+        registry = Registry.installed()
+        subjects = configured(settings(options)) if options.config or options.set else installed(registry)
+        complete = True
+        for report in examine(registry, subjects):
+            print(report.text(verbose=options.verbose), flush=True)
+            complete = complete and report.is_complete
+        return 0 if complete else 1

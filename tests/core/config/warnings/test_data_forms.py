@@ -1,0 +1,95 @@
+"""A component that gets data in a form that it cannot use is found before the collector runs."""
+
+from pathlib import Path
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Processor
+from otel_zernel.config.schema import read_settings
+from otel_zernel.forms import DataForms
+from otel_zernel.registry import Registry
+from otel_zernel_processors.percentiles.config import PercentilesConfig
+from tests.core.config.components import In, Out
+
+TEXT = """
+receivers: {{ebpf: {{}}}}
+processors: {{phases: {{}}, percentiles: {{metrics: {metrics}}}}}
+exporters: {{prometheus: {{}}, debug: {{}}}}
+service: {{pipelines: {{{pipeline}: {{receivers: [ebpf], processors: [{processors}], exporters: [{exporter}]}}}}}}
+"""
+
+
+def warned(processors: str, *, metrics: str = "['*']", pipeline: str = "training", exporter: str = "prometheus") -> str:
+    text = TEXT.format(processors=processors, metrics=metrics, pipeline=pipeline, exporter=exporter)
+    warnings = read_settings([f"yaml:{text}"], [], {}, Registry.installed()).warnings
+    return "\n".join(one for one in warnings if "is in no pipeline" not in one)
+
+
+def test_raw_readings_straight_into_prometheus_are_named_with_the_processors_that_help() -> None:
+    bounds, spans = warned("").splitlines()
+    assert bounds.startswith('service::pipelines::training: receiver "ebpf" emits histograms whose bounds differ')
+    assert "zernel.cuda.launch.latency" in bounds
+    assert 'exporter "prometheus" cannot use them well; put one of these processors before it: percentiles' in bounds
+    assert "spans of single calls" in spans
+    assert "put one of these processors before it: phases" in spans
+
+
+def test_steps_straight_into_prometheus_are_named() -> None:
+    (bounds, steps) = warned("phases").splitlines()
+    assert 'receiver "ebpf" emits histograms' in bounds
+    assert 'processor "phases" emits histograms whose bounds differ from reading to reading (zernel.step.duration)' in (
+        steps
+    )
+
+
+def test_a_pipeline_with_both_processors_is_silent() -> None:
+    assert warned("phases, percentiles") == ""
+
+
+def test_a_pipeline_whose_exporter_accepts_everything_is_silent() -> None:
+    assert warned("", exporter="debug") == ""
+
+
+def test_a_pipeline_without_traces_carries_no_spans() -> None:
+    assert "spans of single calls" not in warned("", pipeline="metrics")
+
+
+def test_only_the_metrics_that_no_processor_selects_are_named() -> None:
+    (warning,) = warned("phases, percentiles", metrics="['zernel.cuda.*', zernel.step.duration]").splitlines()
+    assert "zernel.cuda" not in warning
+    assert "zernel.dataloader.wait" in warning
+
+
+class Summarizing(Processor):
+    """As the percentiles processor with the output `summary`."""
+
+    Config = PercentilesConfig
+
+    def process(self, batch: Batch) -> tuple[Batch]:
+        return (batch,)
+
+    @classmethod
+    def forms(cls, config: PercentilesConfig) -> DataForms:
+        return DataForms(emits={"summaries": config.metrics}, refuses={"summaries": config.metrics})
+
+
+@pytest.mark.parametrize(("second", "warnings"), [("['*']", 1), ("['zernel.cuda.*']", 1), ("[hw.power]", 0)])
+def test_percentiles_of_summaries_are_named_if_the_patterns_overlap(second: str, warnings: int) -> None:
+    entries = {"receivers": {"in": lambda: In}, "exporters": {"out": lambda: Out}}
+    registry = Registry({**entries, "processors": {"summarizing": lambda: Summarizing}})  # type: ignore[dict-item]
+    text = f"""
+receivers: {{in: {{}}}}
+processors: {{summarizing/a: {{metrics: [zernel.*.latency, zernel.cuda.sync]}}, summarizing/b: {{metrics: {second}}}}}
+exporters: {{out: {{endpoint: x}}}}
+service: {{pipelines: {{metrics: {{receivers: [in], processors: [summarizing/a, summarizing/b], exporters: [out]}}}}}}
+"""
+    found = read_settings([f"yaml:{text}"], [], {}, registry).warnings
+    assert len(found) == warnings
+    assert all('processor "summarizing/a" emits summaries' in one for one in found)
+    assert all('processor "summarizing/b" cannot use them well; take processor' in one for one in found)
+
+
+def test_the_training_example_is_silent() -> None:
+    example = Path(__file__).parents[4] / "examples" / "training.yaml"
+    assert read_settings([str(example)], [], {}, Registry.installed()).warnings == ()

@@ -1,0 +1,78 @@
+"""Heavy packages are imported only by configurations that need them, so that the collector starts quickly."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ["grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch", "uvicorn"]
+PROGRAM = f"""
+import json, logging, os, sys
+
+def loaded():
+    print(json.dumps([name for name in {HEAVY} if name in sys.modules]), flush=True)
+
+class StopWhenReady(logging.Handler):
+    def emit(self, record):
+        if "ready" in record.getMessage():
+            loaded()
+            os._exit(0)
+
+logging.getLogger("otel_zernel").addHandler(StopWhenReady())
+from otel_zernel.__main__ import main
+try:
+    main()
+finally:
+    loaded()
+"""
+OTLP = "receivers: {otlp: {protocols: {http: {endpoint: localhost:0}}}}"
+PAGE = "telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: localhost, port: 0}}}}]}}"
+SILENT = "telemetry: {metrics: {level: none}}"
+
+
+def heavy_modules(*arguments: str) -> set[str]:
+    """The heavy packages that a command has imported, `run` until it is ready."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def config(exporter: str, telemetry: str, receivers: str = OTLP) -> str:
+    receiver = receivers.partition("{")[2].partition(":")[0]
+    pipeline = f"{{receivers: [{receiver}], exporters: [{exporter.partition(':')[0]}]}}"
+    service = f"service: {{{telemetry}, pipelines: {{metrics: {pipeline}}}}}"
+    return f"yaml:{receivers}\nexporters: {{{exporter}}}\n{service}"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["validate", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    assert heavy_modules(*arguments) == set()
+
+
+def test_help_imports_no_model() -> None:
+    program = (
+        "import sys; from otel_zernel.__main__ import main\ntry: main()\nfinally: print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("False\n")
+
+
+def test_a_gateway_imports_nothing_heavy_but_the_sdk_of_its_own_metrics() -> None:
+    assert heavy_modules("run", "--config", config("debug: {}", SILENT)) == set()
+    assert heavy_modules("run", "--config", config("debug: {}", PAGE)) <= {"opentelemetry.sdk", "psutil"}
+
+
+def test_a_page_imports_its_server_with_the_first_connection() -> None:
+    assert heavy_modules("run", "--config", config("prometheus: {endpoint: 'localhost:0'}", SILENT)) == set()
+
+
+@pytest.mark.parametrize("exporter", ["otlp_grpc: {endpoint: 'localhost:1'}", "otlp_http: {endpoint: 'http://h:1'}"])
+def test_validation_imports_no_client(exporter: str) -> None:
+    assert heavy_modules("validate", "--config", config(exporter, PAGE)) == set()
+
+
+def test_a_csv_file_needs_no_pyarrow_before_its_first_row(tmp_path: Path) -> None:
+    receivers = f"receivers: {{csv: {{files: [{tmp_path}/a.csv], layout: dcgm, follow: true}}}}"
+    assert heavy_modules("run", "--config", config("debug: {}", SILENT, receivers)) <= {"numpy"}
