@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from otel_zernel import __version__
+from otel_zernel.command import Commands
 from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, read_settings, validate
@@ -23,6 +24,8 @@ from otel_zernel.registry import KINDS, Registry
 from otel_zernel.storage import JournalView
 from otel_zernel.text import quoted, suggestion, without_secrets
 
+_INSTALLED = Commands.installed()
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. Without `arguments`, it uses the arguments of the process."""
@@ -31,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
     options = _parser().parse_args(words)
     try:
+        if options.command in _INSTALLED.names:
+            return _INSTALLED.load(options.command).run(options)
         return _COMMANDS[options.command](options)
     except ConfigError as error:
         return _fail("invalid configuration:", *map(str, error.problems))
@@ -82,6 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     modes = ("redacted", "unredacted")
     print_config.add_argument("--mode", choices=modes, default="redacted", help="redacted, the default, hides secrets")
     _add_queue(commands.add_parser("queue", help="show or export what a storage extension keeps on the disk"))
+    for name in _INSTALLED.names:
+        command = _INSTALLED.load(name)
+        of_command = commands.add_parser(name, help=command.help, description=command.description)
+        command.add_arguments(of_command)
     return parser
 
 

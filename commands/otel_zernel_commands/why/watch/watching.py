@@ -1,0 +1,115 @@
+"""The watch itself: the engine's service, until the time is over, the job ends, or Ctrl-C."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from otel_zernel.clock import Clock, SystemClock
+from otel_zernel.config.schema import Settings
+from otel_zernel.engine.service import Service
+from otel_zernel.text import one_line, visible, without_secrets
+
+_LOG = "otel_zernel"
+"""The logger above those of all components."""
+_MOST_WARNINGS = 20
+_TICK = 0.5
+"""Seconds between two looks at the progress."""
+
+
+@dataclass(slots=True)
+class Watching:
+    """The state of a watch."""
+
+    seconds: float
+    """How long it should last."""
+    elapsed: float = 0.0
+    is_interrupted: bool = False
+    """Whether Ctrl-C ended it."""
+    warnings: list[str] = field(default_factory=list)
+    """What components warned of, each once."""
+
+
+class _Warnings(logging.Handler):
+    """Keeps warnings, and prints nothing: the terminal belongs to the progress line."""
+
+    def __init__(self, kept: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = visible(without_secrets(one_line(record.getMessage())))
+        if text not in self._kept and len(self._kept) < _MOST_WARNINGS:
+            self._kept.append(text)
+
+
+def watch(
+    settings: Settings,
+    seconds: float,
+    show: Callable[[Watching], None],
+    is_done: Callable[[], bool],
+    clock: Clock | None = None,
+) -> Watching:
+    """Runs the service for `seconds`. Calls `show` about twice a second, and ends early if `is_done()`.
+
+    The first Ctrl-C or SIGTERM ends it early, too: then all data so far is processed. The second one raises
+    KeyboardInterrupt, or ends the process. Raises `CannotStart`.
+    """
+    watching = Watching(seconds)
+    root, handler = logging.getLogger(), _Warnings(watching.warnings)
+    before, propagated = root.handlers[:], logging.getLogger(_LOG).level
+    root.handlers[:] = [handler]
+    logging.getLogger(_LOG).setLevel(logging.WARNING)
+    try:
+        asyncio.run(_run(settings, watching, show, is_done, clock or SystemClock()))
+    finally:
+        root.handlers[:] = before
+        logging.getLogger(_LOG).setLevel(propagated)
+    return watching
+
+
+async def _run(
+    settings: Settings,
+    watching: Watching,
+    show: Callable[[Watching], None],
+    is_done: Callable[[], bool],
+    clock: Clock,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        watching.is_interrupted = True
+        stop.set()
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(one)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+            loop.add_signal_handler(one, interrupt)
+    pacing = asyncio.create_task(_pace(watching, show, is_done, stop, clock), name="pacing")
+    try:
+        await Service(settings, clock).run(stop)
+    finally:
+        pacing.cancel()
+        await asyncio.gather(pacing, return_exceptions=True)
+
+
+async def _pace(
+    watching: Watching,
+    show: Callable[[Watching], None],
+    is_done: Callable[[], bool],
+    stop: asyncio.Event,
+    clock: Clock,
+) -> None:
+    """Sets `stop` when the time is over."""
+    started = clock.monotonic()
+    while watching.elapsed < watching.seconds and not stop.is_set():
+        show(watching)
+        await clock.sleep(min(_TICK, watching.seconds - watching.elapsed))
+        watching.elapsed = clock.monotonic() - started
+        if is_done():
+            break
+    stop.set()
