@@ -37,7 +37,8 @@ class ProgressLine:
         ]
         jobs = ", ".join(f"{one.title}: {max(p.trained for p in one.processes):,} steps" for one in groups[:3])
         more = f" and {len(groups) - 3} more jobs" if len(groups) > 3 else ""
-        return f"{watching.elapsed:.0f} of {watching.seconds:.0f} s · {jobs or 'looking for jobs'}{more} · Ctrl-C ends early"
+        time = f"{watching.elapsed:.0f} of {watching.seconds:.0f} s"
+        return f"{time} · {jobs or 'looking for jobs'}{more} · Ctrl-C ends early"
 
     def clear(self) -> None:
         """Removes the line."""

@@ -20,6 +20,7 @@ from otel_zernel_commands.why.watch import (
     command_of,
     count_processes,
     is_running,
+    thresholds_of,
     watch,
     watch_settings,
 )
@@ -63,6 +64,7 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         is_interrupted=watching.is_interrupted,
         processes=count_processes(),
         cpus=os.cpu_count() or 1,
+        thresholds=thresholds_of(settings),
         notes=tuple(dict.fromkeys((*prerequisites.notes, *warnings))),
     )
     report = report_on(sightings, choice, circumstances)

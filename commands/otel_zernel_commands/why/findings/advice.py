@@ -24,7 +24,8 @@ _ADVICE = {
         "Take fewer optimizer steps: larger batches or gradient accumulation.",
     ),
     "compute_bound": (
-        "Compute less: `torch.autocast` with bfloat16, `torch.compile`, or larger batches for a better use of the device.",
+        "Compute less: `torch.autocast` with bfloat16, or `torch.compile`.",
+        "Use the device better: larger batches.",
     ),
     "by_signals": ("Training loops in PyTorch show exact steps and phases.",),
     "marks_missing": ("`otel-zernel doctor` names the missing functions. Official wheels of PyTorch have them.",),
@@ -57,7 +58,8 @@ def _on_input(facts: Facts) -> Iterator[str]:
         return
     fitting = max(1, min(_MOST_WORKERS, facts.cpus // len(processes)))
     if not workers:
-        yield f"Load in worker processes: `DataLoader(..., num_workers={fitting}, persistent_workers=True)`. It has no workers."
+        options = f"num_workers={fitting}, persistent_workers=True"
+        yield f"Load in worker processes; it has none: `DataLoader(..., {options})`."
     elif _are_idle(facts):
         yield f"Its {workers} workers wait for I/O: use faster storage, larger files, or keep the data in memory."
     elif workers < fitting:

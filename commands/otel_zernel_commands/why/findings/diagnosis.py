@@ -150,19 +150,30 @@ def _of_nothing(facts: Facts, verdict: str) -> str:
 
 
 def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
-    rows = [(f"{phase_label(row.phase)}", _share_of(row)) for row in facts.shares if not row.detail]
-    rows.append(("jitter of steps (deviation / mean)", percent(facts.steps.jitter)))
+    """The values behind the verdict, with the thresholds of `phases`."""
+    rows = [
+        (phase_label(phase), _with_threshold(facts, name, facts.phase(phase).share))
+        for name, phase in _PHASE_OF.items()
+        if name != "slow_link" and facts.phase(phase).share
+    ]
+    rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
     job = facts.group.job
-    if job and job.lateness_s:
+    if job and job.lateness_s and job.step_s:
         late = straggler_of(job)
-        rows.append((f"latest rank: {late}", f"{amount(job.lateness_s[late])} late in each {amount(job.step_s)} step"))
-        rows.append(("shortest wait of any rank", amount(job.transfer_s)))
+        lateness, transfer = job.lateness_s[late], job.transfer_s
+        share, waits = (
+            _with_threshold(facts, name, one / job.step_s)
+            for name, one in (("straggler", lateness), ("slow_link", transfer))
+        )
+        rows.append((f"lateness of rank {late}, the latest", f"{amount(lateness)} a step: {share}"))
+        rows.append(("shortest wait of any rank", f"{amount(transfer)} a step: {waits}"))
         rows += _excess(facts.group, late) if verdict == "straggler" else []
     return rows + _of_workers(facts.group.processes)
 
 
-def _share_of(row: TimeShare) -> str:
-    return f"{percent(row.share)}, {amount(row.per_step)} a step" if row.per_step else percent(row.share)
+def _with_threshold(facts: Facts, verdict: str, share: float) -> str:
+    threshold = facts.thresholds.get(verdict)
+    return percent(share) if threshold is None else f"{percent(share)} ({verdict} from {percent(threshold)})"
 
 
 def _excess(group: JobGroup, rank: int) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Everything that a diagnosis is based on."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.report import GpuRow, StepSummary, TimeShare
@@ -16,6 +17,8 @@ class Facts:
     gpus: tuple[GpuRow, ...]
     cpus: int
     """CPUs of this machine."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """By verdict: the threshold of `phases`, a share of a step."""
 
     @property
     def step(self) -> float:

@@ -1,7 +1,7 @@
 """Makes the report from everything that was seen."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from otel_zernel_commands.why.findings.amounts import percent
 from otel_zernel_commands.why.findings.diagnosis import Facts, diagnosis_of
@@ -34,6 +34,8 @@ class Circumstances:
     processes: int
     """Processes of the machine."""
     cpus: int
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """By verdict: the threshold of `phases`."""
     notes: tuple[str, ...] = ()
 
 
@@ -41,7 +43,7 @@ def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances
     """The report on the jobs that `choice` includes."""
     groups = [one for one in groups_of(sightings.processes, sightings.jobs) if choice.includes(one)]
     twice = same_names(one.title for one in groups)
-    jobs = [_findings(group, sightings.gpus, circumstances.cpus, twice) for group in groups]
+    jobs = [_findings(group, sightings.gpus, circumstances, twice) for group in groups]
     used = {row.index for job in jobs for row in job.gpus}
     return WhyReport(
         started=circumstances.started,
@@ -54,14 +56,15 @@ def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances
     )
 
 
-def _findings(group: JobGroup, gpus: Iterable[SeenGpu], cpus: int, twice: set[str]) -> JobFindings:
+def _findings(group: JobGroup, gpus: Iterable[SeenGpu], machine: Circumstances, twice: set[str]) -> JobFindings:
     processes = group.processes
     times = StepTimes.joined(one.trained_times for one in processes)
     steps = StepSummary(
         times.count, times.mean, *map(times.percentile, (50.0, 90.0, 99.0)), times.longest, times.jitter
     )
     pids = {one.pid for one in processes}
-    facts = Facts(group, time_shares(processes), steps, tuple(_gpu(gpu) for gpu in gpus if gpu.pids & pids), cpus)
+    used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids & pids)
+    facts = Facts(group, time_shares(processes), steps, used, machine.cpus, machine.thresholds)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
     return JobFindings(
         title=title,
@@ -111,7 +114,8 @@ def _notes(group: JobGroup) -> Iterable[str]:
         yield f"{ranks} of its {size} ranks run on this machine; run the command on the other machines, too."
     steps, lossy = sum(one.trained for one in group.processes), sum(one.lossy_steps for one in group.processes)
     if lossy:
-        yield f"Events were lost in {lossy} of {steps} steps ({percent(lossy / max(steps, 1))}); their time is in part unknown."
+        share = percent(lossy / max(steps, 1))
+        yield f"Events were lost in {lossy} of {steps} steps ({share}); their time is in part unknown."
     drawn = sum(
         bar.steps for one in group.processes for bar in one.bars.bars if bar.kind in ("training", "accumulation")
     )

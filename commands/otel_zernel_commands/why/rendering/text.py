@@ -37,7 +37,7 @@ def report_text(report: WhyReport, terminal: Terminal) -> str:
 
 
 def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[str]:
-    for line in textwrap.wrap(_title(job, report), terminal.width, subsequent_indent="  "):
+    for line in textwrap.wrap(job_title(job, report), terminal.width, subsequent_indent="  "):
         yield terminal.coloured(line, _DIM)
     yield ""
     for line in _wrapped(job.diagnosis.sentence, terminal, "  ", "  "):
@@ -69,7 +69,8 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
         yield from _listed(job.notes, terminal)
 
 
-def _title(job: JobFindings, report: WhyReport) -> str:
+def job_title(job: JobFindings, report: WhyReport) -> str:
+    """The name of the job, its processes, and how long it was watched."""
     ranks = f"{len(job.ranks)} ranks" if len(job.ranks) > 1 else f"pid {job.ranks[0].pid}"
     if job.world_size > len(job.ranks):
         ranks = f"{len(job.ranks)} of {job.world_size} ranks"

@@ -1,6 +1,6 @@
 """Watches this machine with the real components, in this process and without a file of configuration."""
 
-from otel_zernel_commands.why.watch.configuration import collecting, watch_settings
+from otel_zernel_commands.why.watch.configuration import collecting, thresholds_of, watch_settings
 from otel_zernel_commands.why.watch.host_processes import (
     ancestors_of,
     command_of,
@@ -19,6 +19,7 @@ __all__ = [
     "command_of",
     "count_processes",
     "is_running",
+    "thresholds_of",
     "watch",
     "watch_settings",
 ]

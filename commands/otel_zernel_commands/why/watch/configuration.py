@@ -54,3 +54,9 @@ def watch_settings(seconds: float, collector: ComponentClass, installed: Registr
     entries = {kind: {type_: partial(installed.load, kind, type_) for type_ in installed.types(kind)} for kind in KINDS}
     entries["exporters"][_COLLECTOR] = lambda: collector  # type: ignore[assignment]  # also returns a class
     return read_settings([f"yaml:{json.dumps(tree)}"], [], {}, Registry(entries))
+
+
+def thresholds_of(settings: Settings) -> dict[str, float]:
+    """By verdict: the threshold of `phases`, a share of a step or of the time."""
+    verdicts = settings.processors["phases"].config.model_dump()["verdict"]
+    return {name: value for name, value in verdicts.items() if name not in ("margin", "stability")}

@@ -14,6 +14,8 @@ from otel_zernel.text import one_line, visible, without_secrets
 
 _LOG = "otel_zernel"
 """The logger above those of all components."""
+_RECEIVERS = "otel_zernel.receivers"
+"""Receivers warn of what they cannot see. Other warnings are about the flow of data."""
 _MOST_WARNINGS = 20
 _TICK = 0.5
 """Seconds between two looks at the progress."""
@@ -40,6 +42,8 @@ class _Warnings(logging.Handler):
         self._kept = kept
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name != _RECEIVERS:
+            return
         text = visible(without_secrets(one_line(record.getMessage())))
         if text not in self._kept and len(self._kept) < _MOST_WARNINGS:
             self._kept.append(text)
