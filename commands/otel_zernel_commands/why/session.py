@@ -1,7 +1,6 @@
 """One run of the command: the checks before it, the watch, and the report."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TextIO
@@ -10,7 +9,7 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.registry import Registry
 from otel_zernel.text import quoted
 from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, groups_of, report_on
-from otel_zernel_commands.why.progress import ProgressLine
+from otel_zernel_commands.why.progress import WatchProgress
 from otel_zernel_commands.why.seen import Sightings
 from otel_zernel_commands.why.watch import (
     Watching,
@@ -51,12 +50,12 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         )
     sightings = Sightings(command_of, ancestors_of)
     choice = Choice(options.pid, options.job)
-    line = ProgressLine(progress, sightings, choice)
+    following = WatchProgress(progress, sightings, choice, is_running)
     settings = watch_settings(options.seconds, collecting(sightings), installed)
     try:
-        watching = watch(settings, options.seconds, line.show, _has_ended(sightings, choice))
+        watching = watch(settings, options.seconds, following)
     finally:
-        line.clear()
+        following.clear()
     warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `prerequisites` has the same
     circumstances = Circumstances(
         started=started.isoformat(timespec="seconds"),
@@ -71,16 +70,6 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
     if not report.jobs:
         raise CannotStart(_no_job(sightings, options, watching))
     return report
-
-
-def _has_ended(sightings: Sightings, choice: Choice) -> Callable[[], bool]:
-    """Whether all chosen jobs have ended, so that there is nothing more to see."""
-
-    def ended() -> bool:
-        groups = [one for one in groups_of(sightings.processes, sightings.jobs) if choice.includes(one)]
-        return bool(groups) and not any(is_running(one.pid) for group in groups for one in group.processes)
-
-    return ended
 
 
 def _no_job(sightings: Sightings, options: WatchOptions, watching: Watching) -> str:

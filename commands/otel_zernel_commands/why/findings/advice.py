@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.labels import phase_label
 from otel_zernel_commands.why.findings.shares import slowest_phase
+from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others
 
 _MOST_WORKERS = 8
 """Workers to suggest for each process at most."""
@@ -38,7 +39,7 @@ def advice_on(facts: Facts, verdict: str) -> Iterator[str]:
     if verdict == "input_bound":
         yield from _on_input(facts)
     elif verdict == "straggler":
-        yield from _on_straggler()
+        yield from _on_straggler(facts)
     elif verdict == "unstable":
         yield from _on_unstable(facts)
     else:
@@ -75,8 +76,15 @@ def _are_idle(facts: Facts) -> bool:
     return sum(one.worker_io_wait_s for one in processes) > sum(one.worker_cpu_s for one in processes)
 
 
-def _on_straggler() -> Iterator[str]:
-    yield "Look at that rank's machine: its data, its GPU's clocks and temperature, other programs on its CPUs."
+def _on_straggler(facts: Facts) -> Iterator[str]:
+    found = excess_of(*straggler_and_others(facts.group))
+    phase = found[0][0] if found else ""
+    if phase == "data_loading":
+        yield "Look at the data of that rank: its storage, the size of its samples, the CPUs that its workers get."
+    elif phase == "gpu_compute":
+        yield "Look at the device of that rank: its clocks and temperature, and other programs that use it."
+    else:
+        yield "Look at the machine of that rank: its device's clocks and temperature, other programs on its CPUs."
     yield "Give all ranks equal work: batches of one size, and samples of similar length."
 
 

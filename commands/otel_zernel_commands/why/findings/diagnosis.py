@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
 
 from otel_zernel_commands.why.findings.advice import advice_on
 from otel_zernel_commands.why.findings.amounts import amount, percent
@@ -10,7 +9,8 @@ from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup
 from otel_zernel_commands.why.findings.labels import detail_label, phase_label, reason_label
 from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
-from otel_zernel_commands.why.findings.shares import slowest_phase, times_per_step
+from otel_zernel_commands.why.findings.shares import slowest_phase
+from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others, straggler_of
 from otel_zernel_commands.why.seen import SeenJob, SeenProcess
 
 FEWEST = 3
@@ -48,23 +48,6 @@ def verdict_of(group: JobGroup, steps: int) -> str:
     if group.job and group.job.verdict == "slow_link" and most in ("communication_bound", "none"):
         return "slow_link"
     return most
-
-
-def straggler_of(job: SeenJob) -> int:
-    """The rank that the others wait for: the latest one."""
-    return max(job.lateness_s, key=lambda rank: job.lateness_s[rank])
-
-
-def excess_of(rank: SeenProcess, others: Sequence[SeenProcess]) -> tuple[tuple[str, str], float] | None:
-    """The phase and detail in which the rank spends most more time in a step than the median of the others (s).
-
-    Waits for other ranks do not count.
-    """
-    own, of_others = times_per_step(rank), [times_per_step(one) for one in others]
-    keys = {key for key in own if key[0] != "nccl_collective"}
-    more = {key: own[key] - median(one.get(key, 0.0) for one in of_others) for key in keys} if of_others else {}
-    worst = max(more, key=lambda key: more[key], default=None)
-    return (worst, more[worst]) if worst and more[worst] > 0 else None
 
 
 def _sentence(facts: Facts, verdict: str) -> str:
@@ -114,17 +97,12 @@ def _of_straggler(facts: Facts) -> str:
     size = int(facts.group.processes[0].attributes.get("zernel.world_size", 2))  # type: ignore[arg-type]  # an int
     others = "the other rank waits" if size == 2 else f"the other {size - 1} ranks wait"
     late = f"Rank {rank} holds up the job: {others} {amount(job.lateness_s[rank])} of each {amount(job.step_s)} step"
-    found = excess_of(*_split(facts.group, rank))
+    found = excess_of(*straggler_and_others(facts.group))
     if not found:
         return f"{late} for it."
     (phase, detail), more = found
     where = f"{phase_label(phase)} ({detail_label(detail)})" if detail else phase_label(phase)
     return f"{late} for it. It spends {amount(more)} more than they do in {where}."
-
-
-def _split(group: JobGroup, rank: int) -> tuple[SeenProcess, list[SeenProcess]]:
-    late = next((one for one in group.processes if one.rank == rank), group.processes[0])
-    return late, [one for one in group.processes if one is not late]
 
 
 def _of_unstable(facts: Facts) -> str:
@@ -167,7 +145,7 @@ def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
         )
         rows.append((f"lateness of rank {late}, the latest", f"{amount(lateness)} a step: {share}"))
         rows.append(("shortest wait of any rank", f"{amount(transfer)} a step: {waits}"))
-        rows += _excess(facts.group, late) if verdict == "straggler" else []
+        rows += _excess(facts.group) if verdict == "straggler" else []
     return rows + _of_workers(facts.group.processes)
 
 
@@ -176,8 +154,8 @@ def _with_threshold(facts: Facts, verdict: str, share: float) -> str:
     return percent(share) if threshold is None else f"{percent(share)} ({verdict} from {percent(threshold)})"
 
 
-def _excess(group: JobGroup, rank: int) -> list[tuple[str, str]]:
-    found = excess_of(*_split(group, rank))
+def _excess(group: JobGroup) -> list[tuple[str, str]]:
+    found = excess_of(*straggler_and_others(group))
     if not found:
         return []
     (phase, detail), more = found

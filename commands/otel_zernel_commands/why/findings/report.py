@@ -87,6 +87,8 @@ class JobFindings:
     world_size: int
     """Ranks of the job, also on other hosts."""
     ranks: tuple[RankRow, ...]
+    seconds: float
+    """The time from the first to the last step that was seen."""
     steps: StepSummary
     shares: tuple[TimeShare, ...]
     """The phases in the order of a step, each before its details, which are sorted by time."""

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_zernel_commands.why.findings.amounts import percent
-from otel_zernel_commands.why.findings.diagnosis import Facts, diagnosis_of
+from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
+from otel_zernel_commands.why.findings.facts import Facts
 from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
 from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
 from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
@@ -32,7 +33,7 @@ class Circumstances:
     seconds: float
     is_interrupted: bool
     processes: int
-    """Processes of the machine."""
+    """Processes of the circumstances."""
     cpus: int
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """By verdict: the threshold of `phases`."""
@@ -56,27 +57,39 @@ def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances
     )
 
 
-def _findings(group: JobGroup, gpus: Iterable[SeenGpu], machine: Circumstances, twice: set[str]) -> JobFindings:
+def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumstances, twice: set[str]) -> JobFindings:
     processes = group.processes
     times = StepTimes.joined(one.trained_times for one in processes)
     steps = StepSummary(
-        times.count, times.mean, *map(times.percentile, (50.0, 90.0, 99.0)), times.longest, times.jitter
+        count=times.count,
+        mean=times.mean,
+        p50=times.percentile(50.0),
+        p90=times.percentile(90.0),
+        p99=times.percentile(99.0),
+        longest=times.longest,
+        jitter=times.jitter,
     )
     pids = {one.pid for one in processes}
     used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids & pids)
-    facts = Facts(group, time_shares(processes), steps, used, machine.cpus, machine.thresholds)
+    facts = Facts(group, time_shares(processes), steps, used, circumstances.cpus, circumstances.thresholds)
     title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
     return JobFindings(
         title=title,
         host=processes[0].host,
         world_size=_world_size(processes[0]),
         ranks=tuple(_rank(one, group) for one in processes),
+        seconds=_seconds(processes) or circumstances.seconds,
         steps=steps,
         shares=facts.shares,
         diagnosis=diagnosis_of(facts),
         gpus=facts.gpus,
         notes=tuple(_notes(group)),
     )
+
+
+def _seconds(processes: Iterable[SeenProcess]) -> float:
+    bars = [bar for one in processes for bar in one.bars.bars]
+    return (max(bar.end_ns for bar in bars) - min(bar.start_ns for bar in bars)) / 1e9 if bars else 0.0
 
 
 def _world_size(process: SeenProcess) -> int:

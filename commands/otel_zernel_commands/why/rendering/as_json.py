@@ -26,6 +26,7 @@ def _job(job: JobFindings) -> dict[str, Any]:
         "title": job.title,
         "host": job.host,
         "world_size": job.world_size,
+        "seconds": job.seconds,
         "verdict": job.diagnosis.verdict,
         "why": job.diagnosis.sentence,
         "evidence": dict(job.diagnosis.evidence),

@@ -56,4 +56,4 @@ class Terminal:
         if not self.is_unicode:
             return "#" * max(round(share * width), 1 if share > 0 else 0)
         eighths = max(round(share * width * 8), 1 if share > 0 else 0)
-        return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+        return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()

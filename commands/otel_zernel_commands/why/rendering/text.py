@@ -74,8 +74,10 @@ def job_title(job: JobFindings, report: WhyReport) -> str:
     ranks = f"{len(job.ranks)} ranks" if len(job.ranks) > 1 else f"pid {job.ranks[0].pid}"
     if job.world_size > len(job.ranks):
         ranks = f"{len(job.ranks)} of {job.world_size} ranks"
+    most = max(rank.steps for rank in job.ranks)
+    steps = "1 step" if most == 1 else f"{most:,} steps"
     ended = ", ended early" if report.is_interrupted else ""
-    return f"{job.title} · {ranks} on {job.host} · {job.steps.count:,} steps in {report.seconds:.0f} s{ended}"
+    return f"{job.title} · {ranks} on {job.host} · {steps} in {amount(job.seconds)}{ended}"
 
 
 def _heading(text: str, terminal: Terminal) -> str:

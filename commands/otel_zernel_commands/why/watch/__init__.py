@@ -8,10 +8,11 @@ from otel_zernel_commands.why.watch.host_processes import (
     is_running,
 )
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites
-from otel_zernel_commands.why.watch.watching import Watching, watch
+from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, watch
 
 __all__ = [
     "Prerequisites",
+    "WatchFollower",
     "Watching",
     "ancestors_of",
     "check_prerequisites",
