@@ -22,6 +22,8 @@ _PHASE_OF = {
     "optimizer_bound": "optimizer_step",
     "compute_bound": "gpu_compute",
 }
+_SLOW = 1.2
+"""How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""
 _THROTTLED = 0.1
 """The share of readings with lowered clocks that is worth a line."""
 
@@ -135,6 +137,9 @@ def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
         if name != "slow_link" and facts.phase(phase).share
     ]
     rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
+    slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
+    if slow and facts.steps.p90 > _SLOW * facts.steps.p50:
+        rows.append(("slowest tenth of the steps", f"their extra time is {phase_label(slow[0])}"))
     job = facts.group.job
     if job and job.lateness_s and job.step_s:
         late = straggler_of(job)

@@ -134,29 +134,20 @@
     }
 
     drawRank(context, bars, y, high, x, scale, colours) {
-      const columns = new Map();  // of bars below a pixel: the time in each phase
+      const columns = new Map();  // of steps below a pixel: the time in each phase
       for (let at = firstAfter(bars, this.from); at < bars.length && bars[at][START] < this.to; at++) {
-        const bar = bars[at];
-        if (bar[LASTS] * scale < 2) {
-          const column = Math.floor(x(bar[START])), sums = columns.get(column) || [0, 0, 0, 0, 0];
+        const bar = bars[at], left = x(bar[START]), wide = bar[LASTS] * scale;
+        if (wide < 1.5) {
+          const column = Math.floor(left), sums = columns.get(column) || [0, 0, 0, 0, 0];
           bar[SPENT].forEach((spent, phase) => { sums[phase] += spent; });
           columns.set(column, sums);
-        } else if (bar[PARTS].length) {
+        } else if (wide > 7 && bar[PARTS].length) {
           this.drawParts(context, bar, y, high, x, scale, colours);
         } else {
-          this.drawStack(context, bar[SPENT], x(bar[START]), bar[LASTS] * scale, y, high, colours);
+          this.drawStack(context, bar[SPENT], Math.round(left), Math.max(1, Math.round(left + wide) - Math.round(left)), y, high, colours);
         }
       }
-      for (const [column, sums] of columns) {  // from the bottom up, by share
-        const whole = sums.reduce((one, other) => one + other, 0) || 1;
-        let below = y + high;
-        sums.forEach((spent, phase) => {
-          const tall = high * spent / whole;
-          context.fillStyle = colours[phase];
-          context.fillRect(column, below - tall, 1.5, tall);
-          below -= tall;
-        });
-      }
+      for (const [column, sums] of columns) this.drawStack(context, sums, column, 1, y, high, colours);
     }
 
     drawParts(context, bar, y, high, x, scale, colours) {
@@ -172,12 +163,14 @@
       }
     }
 
-    drawStack(context, spent, left, wide, y, high, colours) {
+    drawStack(context, spent, left, wide, y, high, colours) {  // from the bottom up, by share
       const whole = spent.reduce((one, other) => one + other, 0) || 1;
+      let below = y + high;
       spent.forEach((one, phase) => {
+        const tall = high * one / whole;
         context.fillStyle = colours[phase];
-        context.fillRect(left, y, wide * one / whole, high);
-        left += wide * one / whole;
+        context.fillRect(left, below - tall, wide, tall);
+        below -= tall;
       });
     }
 

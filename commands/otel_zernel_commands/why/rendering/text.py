@@ -1,5 +1,6 @@
 """The report as text for a terminal or a pipe. The first lines of a job say why it is slow."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -18,6 +19,8 @@ from otel_zernel_commands.why.rendering.style import COLOURS, Terminal
 from otel_zernel_commands.why.seen import PHASES
 
 _BOLD, _DIM, _HEAD = "1", "2", "1;36"
+_UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
+"""The space between a number and its unit."""
 _LABEL = 26
 """Columns of a label in the table of times."""
 _LONGEST_BAR = 40
@@ -46,7 +49,7 @@ def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[st
         yield ""
         yield from _listed(job.diagnosis.advice, terminal, "  Try: ")
     yield ""
-    yield _heading("Where the time goes" + (", for each training step" if job.steps.count else ""), terminal)
+    yield _heading(times_heading(job), terminal)
     yield from _times(job, terminal)
     if job.steps.count:
         yield ""
@@ -85,13 +88,21 @@ def _heading(text: str, terminal: Terminal) -> str:
 
 
 def _wrapped(text: str, terminal: Terminal, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, terminal.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    """Lines within the width. A number stays with its unit."""
+    kept = _UNIT.sub("\xa0", text)
+    lines = textwrap.wrap(kept, terminal.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 def _listed(texts: Iterable[str], terminal: Terminal, lead: str = "  - ") -> Iterator[str]:
     """Each text as an item, with `lead` before the first one."""
     for number, text in enumerate(texts):
         yield from _wrapped(text, terminal, lead if number == 0 else " " * (len(lead) - 2) + "- ", " " * len(lead))
+
+
+def times_heading(job: JobFindings) -> str:
+    """The heading of the table of times."""
+    return "Where a step's time goes" if job.steps.count else "Where the time goes"
 
 
 def _times(job: JobFindings, terminal: Terminal) -> Iterator[str]:
@@ -180,9 +191,11 @@ def gpu_text(gpu: GpuRow) -> str:
 
 
 def _evidence(job: JobFindings, terminal: Terminal) -> Iterator[str]:
-    width = max((len(name) for name, _ in job.diagnosis.evidence), default=0)
-    for name, value in job.diagnosis.evidence:
-        if width + 30 <= terminal.width:
+    rows = job.diagnosis.evidence
+    width = max((len(name) for name, _ in rows), default=0)
+    fits = all(width + len(value) + 4 <= terminal.width for _, value in rows)
+    for name, value in rows:
+        if fits:
             yield f"  {name:<{width}}  {value}"
         else:
             yield from _wrapped(f"{name}: {value}", terminal, "  ", "    ")
