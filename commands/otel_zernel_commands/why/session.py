@@ -43,7 +43,7 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         raise CannotStart(f"process {options.pid} does not exist; `otel-zernel why` without a pid watches all jobs")
     installed, started = Registry.installed(), datetime.now(UTC)
     prerequisites = check_prerequisites(installed)
-    if not prerequisites.finds_framework:
+    if not prerequisites.finds_framework and not options.pid:
         raise CannotStart(
             f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
             "CUDA or NCCL"

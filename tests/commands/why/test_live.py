@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
+from otel_zernel.testing import until
 from otel_zernel_commands.why.findings import amount, percent
 from tests.commands.why.chromium import browsing
 from tests.receivers.ebpf.watching import require_ebpf
@@ -22,11 +24,21 @@ from tests.receivers.ebpf.watching import require_ebpf
 JOBS = Path(__file__).parent / "jobs"
 LONGEST = 240
 """Seconds that a program trains at most. It is stopped when its test is over."""
+PATIENCE = 120.0
+"""Seconds for a program to import PyTorch on a busy machine."""
 WATCH = "10s"
 WHY = (sys.executable, "-m", "otel_zernel", "why")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
 
 pytestmark = pytest.mark.timeout(300)
+
+
+def uses_torch(pid: int) -> bool:
+    """Whether the process, or one of its children, has loaded PyTorch."""
+    with suppress(psutil.Error):
+        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        return any("libtorch_cpu.so" in mapped.path for one in processes for mapped in one.memory_maps())
+    return False
 
 
 @asynccontextmanager
@@ -40,9 +52,11 @@ async def training(*words: str) -> AsyncIterator[int]:
         env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     try:
+        await until(lambda: uses_torch(job.pid), within=PATIENCE)
         yield job.pid
     finally:
-        os.killpg(job.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
         await job.wait()
 
 
@@ -62,7 +76,7 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
     assert (job["title"], job["verdict"]) == ("slow_loader.py", "input_bound")
     assert job["ranks"][0]["pid"] == pid
     assert job["step"]["p50"] > 0.032  # 8 samples of 4 ms
-    assert [row["share"] for row in job["time"] if row["detail"] == "loader"][0] > 0.5
+    assert next(row["share"] for row in job["time"] if row["phase"] == "data_loading") > 0.5
     assert any("num_workers" in one for one in job["try"])
     assert text_status == 0
     assert "Training waits for data: " in "\n".join(text.splitlines()[:5])
