@@ -7,13 +7,13 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
 from otel_zernel import __version__
-from otel_zernel.command import Commands
+from otel_zernel.command import Command, Commands
 from otel_zernel.config.expand import ReadText, read_text
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, read_settings, validate
@@ -24,18 +24,17 @@ from otel_zernel.registry import KINDS, Registry
 from otel_zernel.storage import JournalView
 from otel_zernel.text import quoted, suggestion, without_secrets
 
-_INSTALLED = Commands.installed()
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. Without `arguments`, it uses the arguments of the process."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].startswith(("--config", "--set")):
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
-    options = _parser().parse_args(words)
+    parser, installed = _parser(words)
+    options = parser.parse_args(words)
     try:
-        if options.command in _INSTALLED.names:
-            return _INSTALLED.load(options.command).run(options)
+        if command := installed.get(options.command):
+            return command.run(options)
         return _COMMANDS[options.command](options)
     except ConfigError as error:
         return _fail("invalid configuration:", *map(str, error.problems))
@@ -59,7 +58,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(1, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Command]]:
+    """The parser for these arguments, and the commands of other packages that it needs."""
     parser = _Parser(
         prog="otel-zernel",
         description="An OpenTelemetry collector for machine-learning training.",
@@ -87,11 +87,18 @@ def _parser() -> argparse.ArgumentParser:
     modes = ("redacted", "unredacted")
     print_config.add_argument("--mode", choices=modes, default="redacted", help="redacted, the default, hides secrets")
     _add_queue(commands.add_parser("queue", help="show or export what a storage extension keeps on the disk"))
-    for name in _INSTALLED.names:
-        command = _INSTALLED.load(name)
-        of_command = commands.add_parser(name, help=command.help, description=command.description)
-        command.add_arguments(of_command)
-    return parser
+    return parser, dict(_installed(words, commands))
+
+
+def _installed(words: Sequence[str], commands: Any) -> Iterator[tuple[str, Command]]:
+    """Adds the commands of other packages, unless the first argument is a command of the core."""
+    if words[:1] and words[0] in _COMMANDS:
+        return
+    installed = Commands.installed()
+    for name in installed.names:
+        command = installed.load(name)
+        command.add_arguments(commands.add_parser(name, help=command.help, description=command.description))
+        yield name, command
 
 
 def _add_queue(queue: argparse.ArgumentParser) -> None:

@@ -154,10 +154,13 @@ async def test_without_a_job_it_says_what_it_looked_for() -> None:
 
 
 async def test_a_process_that_does_not_train_is_named() -> None:
+    sleeping = await asyncio.create_subprocess_exec("sleep", "300")
     async with training(str(JOBS / "slow_loader.py")):
-        status, output, errors = await why(str(os.getpid()), "--for", "3s")
+        status, output, errors = await why(str(sleeping.pid), "--for", "3s")
+    sleeping.kill()
+    await sleeping.wait()
     assert (status, output) == (1, "")
-    assert f"Error: process {os.getpid()} took no training step in " in errors
+    assert f"Error: process {sleeping.pid} took no training step in " in errors
     assert "slow_loader.py" in errors
 
 
