@@ -2,6 +2,7 @@
 
 import pytest
 
+from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_commands.why.findings.groups import groups_of, script_of
 from otel_zernel_commands.why.seen import SeenProcess
 from tests.commands.why.recorded_runs import seen
@@ -24,9 +25,12 @@ def test_the_title_is_the_script(command: str, script: str) -> None:
     assert script_of(command.split()) == script
 
 
-def process(pid: int, rank: int | None = None, parent: int = 7, **more: str) -> SeenProcess:
-    ranks = {} if rank is None else {"zernel.rank": rank, "zernel.world_size": 2}
-    attributes = {"process.pid": pid, "process.parent_pid": parent, "host.name": "node", **ranks, **more}
+def process(pid: int, rank: int | None = None, parent: int = 7, service: str = "") -> SeenProcess:
+    attributes: dict[str, AttributeValue] = {"process.pid": pid, "process.parent_pid": parent, "host.name": "node"}
+    if rank is not None:
+        attributes |= {"zernel.rank": rank, "zernel.world_size": 2}
+    if service:
+        attributes["service.name"] = service
     return SeenProcess(attributes, command=("python", "train.py"), steps={("training", "loader"): 10})
 
 
@@ -52,14 +56,14 @@ def test_a_process_without_steps_is_no_job() -> None:
 
 
 def test_the_name_that_a_user_gave_is_the_title() -> None:
-    [group] = groups_of([process(1, **{"service.name": "nightly"})], [])
+    [group] = groups_of([process(1, service="nightly")], [])
     assert group.title == "nightly"
-    [group] = groups_of([process(1, **{"service.name": "unknown_service:python"})], [])
+    [group] = groups_of([process(1, service="unknown_service:python")], [])
     assert group.title == "train.py"
 
 
 def test_a_title_cannot_control_the_terminal() -> None:
-    [group] = groups_of([process(1, **{"service.name": "\x1b[2J" + "x" * 500})], [])
+    [group] = groups_of([process(1, service="\x1b[2J" + "x" * 500)], [])
     assert group.title.startswith("\\x1b[2Jxxx")
     assert len(group.title) == 80
 
