@@ -16,16 +16,27 @@ _NAMED = 3
 class WatchProgress:
     """Follows the chosen jobs. Rewrites one line of a terminal; another output gets one line at the start."""
 
-    def __init__(self, stream: TextIO, sightings: Sightings, choice: Choice, is_running: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        sightings: Sightings,
+        choice: Choice,
+        is_running: Callable[[int], bool],
+        count_workers: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """`is_running` and `count_workers` look at the process with a pid."""
         self._stream = stream
         self._sightings = sightings
         self._choice = choice
         self._is_running = is_running
+        self._count_workers = count_workers
         self._is_terminal = stream.isatty()
         self._is_shown = False
 
     def show(self, watching: Watching) -> None:
-        """Shows the time, and the jobs so far."""
+        """Shows the time, and the jobs so far. Also counts the workers of DataLoaders, which may come and go."""
+        for process in (process for group in self._groups() for process in group.processes):
+            process.workers = max(process.workers, self._count_workers(process.pid))
         if self._is_terminal:
             terminal = Terminal.of(self._stream)
             self._stream.write(_CLEAR + terminal.encodable(self.text(watching))[: terminal.width - 1])

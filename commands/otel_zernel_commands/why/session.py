@@ -18,6 +18,7 @@ from otel_zernel_commands.why.watch import (
     collecting,
     command_of,
     count_processes,
+    count_workers,
     is_running,
     thresholds_of,
     watch,
@@ -50,7 +51,7 @@ def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
         )
     sightings = Sightings(command_of, ancestors_of)
     choice = Choice(options.pid, options.job)
-    following = WatchProgress(progress, sightings, choice, is_running)
+    following = WatchProgress(progress, sightings, choice, is_running, count_workers)
     settings = watch_settings(options.seconds, collecting(sightings), installed)
     try:
         watching = watch(settings, options.seconds, following)

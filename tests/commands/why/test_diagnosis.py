@@ -22,6 +22,20 @@ def test_a_slow_loader_is_named() -> None:
     assert ("slowest tenth of the steps", "their extra time is data loading") in job.diagnosis.evidence
 
 
+def test_the_advice_for_a_loader_depends_on_its_workers() -> None:
+    def advice(workers: int, cpu: float = 0.0, waiting: float = 0.0) -> str:
+        sightings = seen("stalls of 150 ms")
+        process = sightings.processes[0]
+        process.workers, process.worker_cpu_s, process.worker_io_wait_s = workers, cpu, waiting
+        [job] = report_on(sightings, Choice(), circumstances()).jobs
+        return job.diagnosis.advice[0]
+
+    assert advice(0).startswith("Load in worker processes; it has none")
+    assert advice(2) == "Use more workers: it has 2 for each process, and this machine has 8 CPUs."
+    assert advice(2, cpu=1.0, waiting=9.0).startswith("Its 2 workers wait for I/O")
+    assert advice(8, cpu=60.0).startswith("Use more workers than CPUs, if they wait")
+
+
 def test_a_late_rank_is_named_with_the_part_that_takes_longer() -> None:
     job = job_of("gloo, DDP, a late rank", is_job=True)
     assert job.diagnosis.verdict == "straggler"

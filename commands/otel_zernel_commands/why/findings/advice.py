@@ -65,6 +65,8 @@ def _on_input(facts: Facts) -> Iterator[str]:
         yield f"Its {workers} workers wait for I/O: use faster storage, larger files, or keep the data in memory."
     elif workers < fitting:
         yield f"Use more workers: it has {workers} for each process, and this machine has {facts.cpus} CPUs."
+    else:
+        yield "Use more workers than CPUs, if they wait for storage or for a network."
     yield "Do less for each sample: decode and resize in advance, and drop transforms that are not needed."
     if workers:
         yield "Let workers run ahead: a larger `prefetch_factor`, and `pin_memory=True` with a GPU."

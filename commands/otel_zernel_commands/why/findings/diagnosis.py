@@ -172,4 +172,5 @@ def _of_workers(processes: Sequence[SeenProcess]) -> list[tuple[str, str]]:
     if not count:
         return []
     cpu, waiting = sum(one.worker_cpu_s for one in processes), sum(one.worker_io_wait_s for one in processes)
-    return [("DataLoader workers", f"{count}, with {amount(cpu)} of CPU time and {amount(waiting)} in I/O")]
+    spent = f", with {amount(cpu)} of CPU time and {amount(waiting)} in I/O" if cpu or waiting else ""
+    return [("DataLoader workers", f"{count}{spent}")]

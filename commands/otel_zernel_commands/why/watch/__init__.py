@@ -5,6 +5,7 @@ from otel_zernel_commands.why.watch.host_processes import (
     ancestors_of,
     command_of,
     count_processes,
+    count_workers,
     is_running,
 )
 from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites
@@ -19,6 +20,7 @@ __all__ = [
     "collecting",
     "command_of",
     "count_processes",
+    "count_workers",
     "is_running",
     "thresholds_of",
     "watch",
