@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].startswith(("--config", "--set")):
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
-    parser, installed = _parser(words)
-    options = parser.parse_args(words)
+    installed = {command.name: command for command in Commands.installed().needed_by(words, _COMMANDS)}
+    options = _parser(installed.values()).parse_args(words)
     try:
         if command := installed.get(options.command):
             return command.run(options)
@@ -58,8 +58,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(1, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
 
 
-def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Command]]:
-    """The parser for these arguments, and the commands of other packages that it needs."""
+def _parser(installed: Iterable[Command]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="otel-zernel",
         description="An OpenTelemetry collector for machine-learning training.",
@@ -87,18 +86,9 @@ def _parser(words: Sequence[str]) -> tuple[argparse.ArgumentParser, dict[str, Co
     modes = ("redacted", "unredacted")
     print_config.add_argument("--mode", choices=modes, default="redacted", help="redacted, the default, hides secrets")
     _add_queue(commands.add_parser("queue", help="show or export what a storage extension keeps on the disk"))
-    return parser, dict(_installed(words, commands))
-
-
-def _installed(words: Sequence[str], commands: Any) -> Iterator[tuple[str, Command]]:
-    """Adds the commands of other packages, unless the first argument is a command of the core."""
-    if words[:1] and words[0] in _COMMANDS:
-        return
-    installed = Commands.installed()
-    for name in installed.names:
-        command = installed.load(name)
-        command.add_arguments(commands.add_parser(name, help=command.help, description=command.description))
-        yield name, command
+    for command in installed:
+        command.add_arguments(commands.add_parser(command.name, help=command.help, description=command.description))
+    return parser
 
 
 def _add_queue(queue: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ only to run the command, or to list it in `--help`. So its module imports little
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import EntryPoints, entry_points
 from typing import ClassVar, Self
 
@@ -62,14 +62,38 @@ class Commands:
         """The names of all commands, sorted."""
         return sorted(self._entries)
 
+    def needed_by(self, words: Sequence[str], core: Collection[str]) -> list[Command]:
+        """The commands that a parser of these arguments needs: none if the first is one of `core`, the command that it
+        names, or all, for `--help` and for messages about a wrong command."""
+        first = words[0] if words else ""
+        if first in core:
+            return []
+        return [self.load(name) for name in ([first] if first in self._entries else self.names)]
+
     def load(self, name: str) -> Command:
-        """The command. Raises `CannotStart` if its package is broken, and KeyError for an unknown name."""
+        """The command. If its package is broken, the command says so. Raises KeyError for an unknown name."""
         load = self._entries[name]
         try:
             cls = load()
-        except Exception as error:  # the import of a third-party module may raise anything
+        except Exception as error:  # noqa: BLE001  # the import of a third-party module may raise anything
             sentence = f"command {quoted(name)} cannot be imported: {type(error).__name__}: {one_line(error)}"
-            raise CannotStart(sentence) from error
+            return BrokenCommand(name, sentence)
         if not (isinstance(cls, type) and issubclass(cls, Command)):
-            raise CannotStart(f"command {quoted(name)} is not a Command: its entry point names {one_line(cls)}")
+            sentence = f"command {quoted(name)} is not a Command: its entry point names {one_line(cls)}"
+            return BrokenCommand(name, sentence)
         return cls()
+
+
+class BrokenCommand(Command):
+    """Stands for a command whose package is broken."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        self.name = name  # type: ignore[misc]  # others have these for the whole class
+        self.help = sentence.replace("%", "%%")  # type: ignore[misc]
+        self._sentence = sentence
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+
+    def run(self, options: argparse.Namespace) -> int:
+        raise CannotStart(self._sentence)

@@ -35,18 +35,27 @@ def test_a_command_of_a_package_runs() -> None:
     assert command.run(parser.parse_args(["--to", "you"])) == 3
 
 
-def test_a_listed_command_is_not_imported() -> None:
-    assert installed(broken="no_such_module:Broken").names == ["broken"]
+def test_a_command_is_imported_only_if_it_is_needed() -> None:
+    commands = installed(broken="no_such_module:Broken", hello=f"{__name__}:Hello")
+    assert commands.needed_by(["run", "--config", "x"], {"run"}) == []
+    assert [one.name for one in commands.needed_by(["hello", "--to", "you"], {"run"})] == ["hello"]
+    assert [one.name for one in commands.needed_by(["--help"], {"run"})] == ["broken", "hello"]
+    assert [one.name for one in commands.needed_by([], {"run"})] == ["broken", "hello"]
 
 
-def test_a_command_that_cannot_be_imported_is_one_sentence() -> None:
-    with pytest.raises(CannotStart, match='command "broken" cannot be imported: ModuleNotFoundError'):
-        installed(broken="no_such_module:Broken").load("broken")
-
-
-def test_an_entry_point_must_name_a_command() -> None:
-    with pytest.raises(CannotStart, match='command "path" is not a Command'):
-        installed(path="pathlib:Path").load("path")
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ("no_such_module:Broken", 'command "broken" cannot be imported: ModuleNotFoundError'),
+        ("pathlib:Path", 'command "broken" is not a Command: its entry point names'),
+    ],
+)
+def test_a_broken_command_says_so_in_one_sentence(value: str, sentence: str) -> None:
+    broken, parser = installed(broken=value).load("broken"), argparse.ArgumentParser()
+    broken.add_arguments(parser)
+    with pytest.raises(CannotStart, match=sentence):
+        broken.run(parser.parse_args(["4711"]))
+    assert sentence in broken.help
 
 
 def test_why_is_installed() -> None:
