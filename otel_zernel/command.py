@@ -8,7 +8,7 @@ import argparse
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import EntryPoints, entry_points
-from typing import ClassVar, Self
+from typing import Self
 
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, quoted
@@ -20,11 +20,11 @@ GROUP = "otel_zernel.commands"
 class Command(ABC):
     """One command, such as `otel-zernel why`. The command line constructs it without arguments."""
 
-    name: ClassVar[str]
+    name: str
     """The word after `otel-zernel`. It is also the name of the entry point."""
-    help: ClassVar[str]
+    help: str
     """One line for `otel-zernel --help`."""
-    description: ClassVar[str] = ""
+    description: str | None = None
     """The text above the options in the command's own `--help`."""
 
     @abstractmethod
@@ -88,8 +88,8 @@ class BrokenCommand(Command):
     """Stands for a command whose package is broken."""
 
     def __init__(self, name: str, sentence: str) -> None:
-        self.name = name  # type: ignore[misc]  # others have these for the whole class
-        self.help = sentence.replace("%", "%%")  # type: ignore[misc]
+        self.name = name
+        self.help = sentence.replace("%", "%%")
         self._sentence = sentence
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -80,6 +80,16 @@ def test_the_json_has_the_numbers_of_the_report(name: str) -> None:
     assert tree["not_seen"] == list(result.notes)
 
 
+def test_several_jobs_have_a_section_each_with_different_titles() -> None:
+    result = report("gloo, DDP, a late rank", notes=(NOTE,))  # without ranks, its processes are two jobs
+    text = report_text(result, Terminal(80))
+    titles = re.findall(r"^train\.py \((\d+)\) · pid \1 on trainer · 25 steps", text, re.MULTILINE)
+    assert titles == [str(job.ranks[0].pid) for job in result.jobs]
+    assert len(set(titles)) == 2
+    assert text.count("Not seen") == 1
+    assert [job["title"] for job in json.loads(report_json(result))["jobs"]] == [f"train.py ({pid})" for pid in titles]
+
+
 def test_of_many_ranks_the_latest_are_shown() -> None:
     result = REPORTS["late_rank"]()
     job = result.jobs[0]
