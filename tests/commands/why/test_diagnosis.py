@@ -2,8 +2,11 @@
 
 import pytest
 
-from otel_zernel_commands.why.findings import Choice, JobFindings, report_on
-from otel_zernel_commands.why.seen import Sightings
+from otel_zernel_commands.why.findings import Choice, JobFindings, JobGroup, StepSummary, report_on
+from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
+from otel_zernel_commands.why.findings.facts import Facts
+from otel_zernel_commands.why.findings.shares import time_shares
+from otel_zernel_commands.why.seen import SeenProcess, Sightings
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, report, seen
 
@@ -82,6 +85,28 @@ def test_too_few_steps_give_no_verdict() -> None:
     [job] = report_on(sightings, Choice(), circumstances()).jobs
     assert job.diagnosis.verdict == "too_few_steps"
     assert job.diagnosis.sentence.startswith("1 training step in this time, which is too few for a verdict.")
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            "threads",
+            "the thread that calls CUDA spends 60 % in compute, mostly waiting for the GPU; 40 % in other, mostly sleeping.",
+        ),
+        ("signals", "it spends 60 % in compute; 40 % in other."),
+    ],
+)
+def test_a_program_without_scopes_has_the_phases_of_its_thread_or_of_signals(source: str, sentence: str) -> None:
+    process = SeenProcess({"process.pid": 1, "host.name": "node"}, command=("jax_job",))
+    process.phases = {("gpu_compute", source): 6.0, ("unknown", source): 4.0}
+    if source == "threads":
+        process.details = {("gpu_compute", "gpu_wait", source): 6.0, ("unknown", "sleep", source): 4.0}
+    facts = Facts(JobGroup([process]), time_shares([process]), StepSummary(0, 0, 0, 0, 0, 0, 0), (), 8)
+    diagnosis = diagnosis_of(facts)
+    assert diagnosis.verdict == "no_scopes"
+    assert diagnosis.sentence == f"This program has no PyTorch scopes, so its steps are unknown: {sentence}"
+    assert ("compute", "60 %") in diagnosis.evidence
 
 
 def test_missing_marks_are_said() -> None:

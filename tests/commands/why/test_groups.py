@@ -49,9 +49,9 @@ def test_of_a_restarted_rank_the_one_that_trains_most_counts() -> None:
 def test_a_process_without_steps_is_no_job() -> None:
     idle = process(1)
     idle.steps = {}
-    idle.phases = {("unknown", "signals"): 60.0}
+    idle.phases = {("unknown", "threads"): 60.0}
     assert groups_of([idle], []) == []
-    idle.phases[("gpu_compute", "signals")] = 30.0
+    idle.phases[("gpu_compute", "threads")] = 30.0
     assert len(groups_of([idle], [])) == 1
 
 

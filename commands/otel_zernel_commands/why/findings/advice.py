@@ -28,7 +28,7 @@ _ADVICE = {
         "Compute less: `torch.autocast` with bfloat16, or `torch.compile`.",
         "Use the device better: larger batches.",
     ),
-    "by_signals": ("Training loops in PyTorch show exact steps and phases.",),
+    "no_scopes": ("Look at the largest part. Training loops in PyTorch show exact steps and phases.",),
     "marks_missing": ("`otel-zernel doctor` names the missing functions. Official wheels of PyTorch have them.",),
     "none": ("Nothing waits much. A profile of one step (`torch.profiler`) shows the next candidate.",),
 }

@@ -37,8 +37,8 @@ def diagnosis_of(facts: Facts) -> Diagnosis:
 
 def verdict_of(group: JobGroup, steps: int) -> str:
     """`straggler` and `slow_link` of the comparison of ranks come first; else what most ranks are."""
-    if all(one.is_by_signals for one in group.processes):
-        return "by_signals"
+    if all(one.source != "scopes" for one in group.processes):
+        return "no_scopes"
     of_ranks = Counter(one.verdict for one in group.processes)
     if group.job and group.job.verdict == "straggler" and group.job.lateness_s:
         return "straggler"
@@ -86,7 +86,12 @@ def _named(detail: TimeShare | None, otherwise: str) -> str:
 
 
 def _slowed(gpus: Sequence[GpuRow]) -> str:
-    slow = [(share, row.index, reason) for row in gpus for reason, share in row.slowed.items() if share >= _THROTTLED]
+    slow = [
+        (share, row.index, reason)
+        for row in gpus
+        for reason, share in (row.slowed or {}).items()
+        if share >= _THROTTLED
+    ]
     if not slow:
         return ""
     share, index, reason = max(slow)
@@ -115,10 +120,8 @@ def _of_unstable(facts: Facts) -> str:
 
 
 def _of_nothing(facts: Facts, verdict: str) -> str:
-    if verdict == "by_signals":
-        largest = max((row for row in facts.shares if not row.detail), key=lambda row: row.share)
-        text = f"{phase_label(largest.phase)} takes {percent(largest.share)} of the time"
-        return f"This program has no PyTorch scopes, so only the kernel's counters are known: {text}."
+    if verdict == "no_scopes":
+        return _of_no_scopes(facts)
     if verdict == "marks_missing":
         return "Its time is unknown: its PyTorch does not have the functions that show the phases."
     if verdict == "too_few_steps":
@@ -129,6 +132,18 @@ def _of_nothing(facts: Facts, verdict: str) -> str:
     return f"No phase stands out: most of the time goes to {largest_two}."
 
 
+def _of_no_scopes(facts: Facts) -> str:
+    """The largest phases of a program whose steps cannot be seen."""
+    rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
+    parts = []
+    for row in rows:
+        detail = facts.longest_detail(row.phase)
+        mostly = f", mostly {detail_label(detail.detail)}" if detail else ""
+        parts.append(f"{percent(row.share)} in {phase_label(row.phase)}{mostly}")
+    of_thread = "the thread that calls CUDA spends" if facts.group.processes[0].source == "threads" else "it spends"
+    return f"This program has no PyTorch scopes, so its steps are unknown: {of_thread} {'; '.join(parts)}."
+
+
 def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
     """The values behind the verdict, with the thresholds of `phases`."""
     rows = [
@@ -136,7 +151,8 @@ def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
         for name, phase in _PHASE_OF.items()
         if name != "slow_link" and facts.phase(phase).share
     ]
-    rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
+    if facts.steps.count:
+        rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
     slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
     if slow and facts.steps.p90 > _SLOW * facts.steps.p50:
         rows.append(("slowest tenth of the steps", f"their extra time is {phase_label(slow[0])}"))

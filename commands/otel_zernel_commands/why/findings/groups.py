@@ -48,8 +48,8 @@ class _Ranks:
 
 
 def groups_of(processes: Iterable[SeenProcess], jobs: Sequence[SeenJob]) -> list[JobGroup]:
-    """The jobs and the single processes that took steps, or whose phases are known by signals."""
-    training = [one for one in processes if one.steps or one.is_by_signals]
+    """The jobs and the single processes that took steps, or whose phases are known without."""
+    training = [one for one in processes if one.source]
     groups = [JobGroup([one]) for one in training if one.rank is None]
     of_job: dict[object, _Ranks] = {}
     for one in training:

@@ -22,6 +22,10 @@ _DETAILS = {
     "step": "optimizer step",
     "zero_grad": "zero_grad",
     "host": "other code",
+    "launch": "issuing work to the GPU",
+    "lock": "waiting for a lock",
+    "sleep": "sleeping",
+    "descheduled": "waiting for a CPU",
     "lost": "not seen: lost events",
 }
 _REASONS = {

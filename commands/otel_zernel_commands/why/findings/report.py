@@ -48,8 +48,8 @@ class GpuRow:
     """W, the mean."""
     temperature: float | None
     """Degrees Celsius, the highest."""
-    slowed: Mapping[str, float]
-    """By reason: the share of the readings in which it lowered the clocks."""
+    slowed: Mapping[str, float] | None
+    """By reason: the share of the readings in which it lowered the clocks. None if the driver does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Diagnosis:
     """Why a job is slow."""
 
     verdict: str
-    """`zernel.verdict` or `zernel.job.verdict`, or `too_few_steps`, `by_signals`."""
+    """`zernel.verdict` or `zernel.job.verdict`, or `too_few_steps`, `no_scopes`."""
     sentence: str
     evidence: tuple[tuple[str, str], ...] = ()
     """Names and values."""

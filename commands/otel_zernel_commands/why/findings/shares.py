@@ -28,10 +28,10 @@ def time_shares(processes: Sequence[SeenProcess]) -> tuple[TimeShare, ...]:
 
 
 def known_times(process: SeenProcess) -> Mapping[tuple[str, str], float]:
-    """By phase and detail: s. For a process without scopes the detail is empty."""
-    if process.details and not process.is_by_signals:
-        return process.details
-    return {(phase, ""): seconds for (phase, _), seconds in process.phases.items()}
+    """By phase and detail: s, by the best source. Phases by signals have an empty detail."""
+    of_source = process.source
+    details = {(phase, detail): s for (phase, detail, source), s in process.details.items() if source == of_source}
+    return details or {(phase, ""): s for (phase, source), s in process.phases.items() if source == of_source}
 
 
 def phase_shares(process: SeenProcess) -> dict[str, float]:

@@ -52,4 +52,4 @@ def _rank(rank: RankRow) -> dict[str, Any]:
 
 
 def _gpu(gpu: GpuRow) -> dict[str, Any]:
-    return {**asdict(gpu), "slowed": dict(gpu.slowed)}
+    return {**asdict(gpu), "slowed": None if gpu.slowed is None else dict(gpu.slowed)}

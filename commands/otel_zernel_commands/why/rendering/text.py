@@ -185,9 +185,12 @@ def gpu_text(gpu: GpuRow) -> str:
         f"{gpu.power:.0f} W" if gpu.power is not None else "",
         f"{gpu.temperature:.0f} C" if gpu.temperature is not None else "",
     ]
-    slowed = [f"slowed by {reason_label(reason)} {percent(share)} of the time" for reason, share in gpu.slowed.items()]
+    reasons = gpu.slowed or {}
+    slowed = [f"slowed by {reason_label(reason)} {percent(share)} of the time" for reason, share in reasons.items()]
+    if gpu.slowed is not None and not slowed:
+        slowed = ["not throttled"]
     name = f" {gpu.name}" if gpu.name else ""
-    return f"GPU {gpu.index}{name}: " + ", ".join([*filter(None, parts), *(slowed or ["not throttled"])])
+    return f"GPU {gpu.index}{name}: " + ", ".join([*filter(None, parts), *slowed])
 
 
 def _evidence(job: JobFindings, terminal: Terminal) -> Iterator[str]:

@@ -59,7 +59,12 @@ class SeenGpu:
         """Its model; empty if it is not known."""
         return str(self.attributes.get("hw.model") or self.attributes.get("hw.name") or "")
 
-    def slowed(self) -> dict[str, float]:
-        """By reason that is no matter of course: the share of readings in which it lowered the clocks, if any."""
+    def slowed(self) -> dict[str, float] | None:
+        """By reason that is no matter of course: the share of readings in which it lowered the clocks, if any.
+
+        None if there is no reading.
+        """
+        if not self.throttled:
+            return None
         shares = {reason: one.mean or 0.0 for reason, one in self.throttled.items() if reason not in HARMLESS}
         return {reason: share for reason, share in sorted(shares.items()) if share}

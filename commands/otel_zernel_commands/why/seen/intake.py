@@ -183,7 +183,8 @@ def _phase_time(all_: Sightings, seen: SeenValue) -> None:
 
 def _detail_time(all_: Sightings, seen: SeenValue) -> None:
     if process := all_.process_of(seen.resource):
-        process.details[seen.text("zernel.phase"), seen.text("zernel.phase.detail")] = seen.value
+        at = (seen.text("zernel.phase"), seen.text("zernel.phase.detail"), seen.text("zernel.phase.source"))
+        process.details[at] = seen.value
 
 
 def _steps(all_: Sightings, seen: SeenValue) -> None:

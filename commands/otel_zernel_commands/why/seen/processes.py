@@ -22,9 +22,9 @@ class SeenProcess:
     ancestors: tuple[int, ...] = ()
     """The pids of its parent, grandparent and so on."""
     phases: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By phase and source (`scopes`, `signals`): the time (s) since it was first seen."""
-    details: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By phase and detail: the time (s) since it was first seen."""
+    """By phase and source (`scopes`, `threads`, `signals`): the time (s) since it was first seen."""
+    details: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """By phase, detail and source: the time (s) since it was first seen."""
     steps: dict[tuple[str, str], int] = field(default_factory=dict)
     """By kind and boundary: the number of steps."""
     times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
@@ -75,10 +75,12 @@ class SeenProcess:
         return StepTimes.joined(self.times[kind] for kind in TRAINED if kind in self.times)
 
     @property
-    def is_by_signals(self) -> bool:
-        """Whether its phases follow from the kernel's counters, without steps."""
+    def source(self) -> str:
+        """The best source of its phases: `scopes` with steps, else `threads` or `signals`; empty if none is known."""
         known = {source for (phase, source), spent in self.phases.items() if phase != "unknown" and spent}
-        return known == {"signals"}
+        if self.steps:
+            return "scopes"
+        return next((source for source in ("threads", "signals") if source in known), "")
 
 
 @dataclass(slots=True)
