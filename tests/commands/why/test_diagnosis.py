@@ -92,7 +92,8 @@ def test_too_few_steps_give_no_verdict() -> None:
     [
         (
             "threads",
-            "the thread that calls CUDA spends 60 % in compute, mostly waiting for the GPU; 40 % in other, mostly sleeping.",
+            "the thread that calls CUDA spends 60 % in compute, mostly waiting for the GPU; "
+            + "40 % in other, mostly sleeping.",
         ),
         ("signals", "it spends 60 % in compute; 40 % in other."),
     ],

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_commands.why.findings import Choice, WhyReport, amount, percent, report_on
+from otel_zernel_commands.why.findings import Choice, GpuRow, WhyReport, amount, percent, report_on
 from otel_zernel_commands.why.rendering import Terminal, report_json, report_text
+from otel_zernel_commands.why.rendering.text import gpu_text
 from tests.commands.why.gpus import throttled
 from tests.commands.why.recorded_runs import circumstances, report, seen
 
@@ -88,6 +89,18 @@ def test_several_jobs_have_a_section_each_with_different_titles() -> None:
     assert len(set(titles)) == 2
     assert text.count("Not seen") == 1
     assert [job["title"] for job in json.loads(report_json(result))["jobs"]] == [f"train.py ({pid})" for pid in titles]
+
+
+@pytest.mark.parametrize(
+    ("slowed", "text"),
+    [
+        (None, "GPU 0 NVIDIA H100: busy 50 %"),
+        ({}, "GPU 0 NVIDIA H100: busy 50 %, not throttled"),
+        ({"hw_slowdown": 0.2}, "GPU 0 NVIDIA H100: busy 50 %, slowed by the hardware (heat or power) 20 % of the time"),
+    ],
+)
+def test_a_gpu_is_called_throttled_only_if_the_driver_says_so(slowed: dict[str, float] | None, text: str) -> None:
+    assert gpu_text(GpuRow(0, "NVIDIA H100", 0.5, None, None, None, slowed)) == text
 
 
 def test_of_many_ranks_the_latest_are_shown() -> None:
