@@ -87,13 +87,17 @@ def test_too_few_steps_give_no_verdict() -> None:
     assert job.diagnosis.sentence.startswith("1 training step in this time, which is too few for a verdict.")
 
 
+THREADS = (
+    "the thread that calls CUDA spends 60 % in compute, mostly waiting for the GPU; 40 % in other, mostly sleeping."
+)
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
         (
             "threads",
-            "the thread that calls CUDA spends 60 % in compute, mostly waiting for the GPU; "
-            + "40 % in other, mostly sleeping.",
+            THREADS,
         ),
         ("signals", "it spends 60 % in compute; 40 % in other."),
     ],
