@@ -65,8 +65,11 @@ async def training(*words: str) -> AsyncIterator[int]:
 
 
 async def why(*words: str) -> tuple[int, str, str]:
-    """The status, the output and the errors of a finished command."""
-    command = await asyncio.create_subprocess_exec(*WHY, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    """The status, the output and the errors of a finished command that user 65534 has called by sudo."""
+    environment = {**os.environ, "SUDO_UID": "65534", "SUDO_GID": "65534"}
+    command = await asyncio.create_subprocess_exec(
+        *WHY, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
     output, errors = await command.communicate()
     return command.returncode or 0, output.decode(), errors.decode()
 
@@ -86,6 +89,7 @@ async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> N
     assert "Training waits for data: " in "\n".join(text.splitlines()[:5])
     assert "\x1b" not in text
 
+    assert (tmp_path / "why.html").stat().st_uid == 65534
     with browsing(tmp_path) as tab:
         tab.open((tmp_path / "why.html").as_uri(), 1200, 900, "light")
         assert tab.evaluate("document.querySelector('h1').textContent") == job["why"]
