@@ -48,7 +48,7 @@ def test_a_late_rank_is_named_with_the_part_that_takes_longer() -> None:
     assert job.ranks[1].lateness == pytest.approx(0.022, abs=0.005)
 
 
-def test_a_job_that_computes_is_told_so() -> None:
+def test_a_job_that_computes_is_called_so() -> None:
     job = job_of("GPU, 2 workers, pinned")
     assert job.diagnosis.verdict == "compute_bound"
     assert "mostly backward pass" in job.diagnosis.sentence

@@ -3,18 +3,16 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, HistogramDataPoint, Metric, NumberDataPoint
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_commands.why.seen.gpus import SeenGpu
 from otel_zernel_commands.why.seen.processes import SeenJob, SeenProcess
-from otel_zernel_commands.why.seen.step_bars import PHASES, BarSegment, StepBar, longest_segments
+from otel_zernel_commands.why.seen.step_spans import bars_of, scalars_of
 
 _NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
-_NS = 1e9  # nanoseconds to the second
 MOST_PROCESSES = 1000
 """Processes to follow: as many as `phases` follows."""
 
@@ -67,7 +65,7 @@ class Sightings:
     def add(self, batch: Batch) -> None:
         """Adds a batch and leaves it unchanged."""
         for of_resource in batch.metrics.resource_metrics:
-            resource = _attributes(of_resource.resource.attributes)
+            resource = scalars_of(of_resource.resource.attributes)
             for metric in (metric for scope in of_resource.scope_metrics for metric in scope.metrics):
                 self._add_metric(metric, resource)
         for spans in batch.spans.resource_spans:
@@ -79,13 +77,13 @@ class Sightings:
         elif read := _READERS.get(metric.name):
             for point in _with_value(metric.sum.data_points or metric.gauge.data_points):
                 value = point.as_int if point.HasField("as_int") else point.as_double
-                read(self, SeenValue(value, point.time_unix_nano, _attributes(point.attributes), resource))
+                read(self, SeenValue(value, point.time_unix_nano, scalars_of(point.attributes), resource))
 
     def _add_durations(self, points: Iterable[HistogramDataPoint], resource: dict[str, AttributeValue]) -> None:
         process = self.process_of(resource)
         for point in points:
             if process and point.count:
-                process.times[str(_attributes(point.attributes).get("zernel.step.kind", ""))].add_point(point)
+                process.times[str(scalars_of(point.attributes).get("zernel.step.kind", ""))].add_point(point)
 
     def process_of(self, resource: dict[str, AttributeValue]) -> SeenProcess | None:
         """The process of a resource; None if it is no process, or one too many."""
@@ -128,49 +126,13 @@ class Sightings:
         return total - self._workers_from.setdefault((name, pid), total)
 
     def _add_spans(self, spans: ResourceSpans) -> None:
-        process = self.process_of(_attributes(spans.resource.attributes))
-        if process is None:
-            return
-        steps: dict[bytes, Span] = {}
-        parts: dict[bytes, list[BarSegment]] = {}
-        for span in (span for scope in spans.scope_spans for span in scope.spans):
-            if span.name == "step":
-                steps[span.span_id] = span
-            elif span.parent_span_id in steps:
-                parts.setdefault(span.parent_span_id, []).append(_segment(span))
-        for id_, step in steps.items():
-            process.bars.add(_bar(step, parts.get(id_, ())))
-
-
-def _attributes(pairs: Iterable[KeyValue]) -> dict[str, AttributeValue]:
-    """Attributes with a scalar value."""
-    kinds = ((pair, pair.value.WhichOneof("value")) for pair in pairs)
-    scalar = ("string_value", "int_value", "double_value", "bool_value")
-    return {pair.key: getattr(pair.value, kind) for pair, kind in kinds if kind in scalar}
+        if process := self.process_of(scalars_of(spans.resource.attributes)):
+            for bar in bars_of(spans):
+                process.bars.add(bar)
 
 
 def _with_value(points: Iterable[NumberDataPoint]) -> Iterator[NumberDataPoint]:
     return (point for point in points if not point.flags & _NO_VALUE)
-
-
-def _segment(span: Span) -> BarSegment:
-    named = _attributes(span.attributes)
-    phase, detail = str(named.get("zernel.phase", "unknown")), str(named.get("zernel.phase.detail", span.name))
-    return BarSegment(phase, detail, span.start_time_unix_nano, span.end_time_unix_nano)
-
-
-def _bar(step: Span, segments: Iterable[BarSegment]) -> StepBar:
-    named = _attributes(step.attributes)
-    phase_s = (named.get(f"zernel.phase.{phase}", 0.0) for phase in PHASES)
-    return StepBar(
-        start_ns=step.start_time_unix_nano,
-        end_ns=step.end_time_unix_nano,
-        kind=str(named.get("zernel.step.kind", "")),
-        number=int(named.get("zernel.step.number", 0)),  # type: ignore[arg-type]  # an int by phases' README
-        phase_ns=tuple(round(float(spent) * _NS) for spent in phase_s),  # type: ignore[arg-type]  # a double
-        segments=longest_segments(segments),
-        longest_ns=step.end_time_unix_nano - step.start_time_unix_nano,
-    )
 
 
 # One function for each metric. Sums are cumulative, so the latest value counts.
