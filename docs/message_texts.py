@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 GAP = "…"
 """Stands for a value within a message."""
 
-_ROOTS = ("otel_zernel", "receivers", "processors", "exporters", "extensions")
+_ROOTS = ("otel_zernel", "receivers", "processors", "exporters", "extensions", "commands")
 _LOG_CALLS = {"warning": "warning", "error": "error", "exception": "error", "log": "warning"}
 _CALLS = {
     "_warn": (0, "warning"),

@@ -7,7 +7,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from otel_zernel import __version__
 from otel_zernel.cli.components import ComponentsCommand
@@ -17,25 +17,10 @@ from otel_zernel.cli.print_config import PrintConfigCommand
 from otel_zernel.cli.queue import QueueCommand
 from otel_zernel.cli.run import RunCommand
 from otel_zernel.cli.validate import ValidateCommand
+from otel_zernel.command import Command, Commands
 from otel_zernel.errors import CannotStart, ConfigError
 
-
-class _Command(Protocol):
-    """A command of the command line."""
-
-    name: str
-    help: str
-    description: str | None
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the arguments and options of the command."""
-
-    def run(self, options: argparse.Namespace) -> int:
-        """Runs the command and returns the exit status."""
-        raise NotImplementedError
-
-
-_COMMANDS: tuple[_Command, ...] = (
+_COMMANDS: tuple[Command, ...] = (
     RunCommand(),
     ValidateCommand(),
     ComponentsCommand(),
@@ -51,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].startswith(("--config", "--set")):
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
-    options = _parser(_COMMANDS).parse_args(words)
+    installed = Commands.installed().needed_by(words, {command.name for command in _COMMANDS})
+    options = _parser([*_COMMANDS, *installed]).parse_args(words)
     try:
         status: int = options.run(options)
     except ConfigError as error:
@@ -72,7 +58,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(1, f"Error: {message}\nRun '{self.prog} --help' for usage.\n")
 
 
-def _parser(commands: Iterable[_Command]) -> argparse.ArgumentParser:
+def _parser(commands: Iterable[Command]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="otel-zernel",
         description="An OpenTelemetry collector for machine-learning training.",

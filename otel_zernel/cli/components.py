@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_zernel import __version__
 from otel_zernel.cli.output import fail
+from otel_zernel.command import Command
 from otel_zernel.errors import ConfigError
 from otel_zernel.text import quoted, suggestion
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from otel_zernel.registry import Registry
 
 
-class ComponentsCommand:
+class ComponentsCommand(Command):
     """Lists the installed components, or prints the sample configuration of one."""
 
     name = "components"

@@ -3,9 +3,10 @@
 import argparse
 
 from otel_zernel.cli.configuration import add_config, settings
+from otel_zernel.command import Command
 
 
-class DoctorCommand:
+class DoctorCommand(Command):
     """Prints which prerequisites this machine meets."""
 
     name = "doctor"

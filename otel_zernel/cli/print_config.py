@@ -4,9 +4,10 @@ import argparse
 import os
 
 from otel_zernel.cli.configuration import add_config
+from otel_zernel.command import Command
 
 
-class PrintConfigCommand:
+class PrintConfigCommand(Command):
     """Prints the configuration after merging and expansion."""
 
     name = "print-config"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_zernel.cli.output import fail
+from otel_zernel.command import Command
 
 if TYPE_CHECKING:
     from otel_zernel.storage import JournalView
@@ -21,7 +22,7 @@ collector may use the directory meanwhile. The exit status is 1 for a wrong dire
 cannot be written, else 0."""
 
 
-class QueueCommand:
+class QueueCommand(Command):
     """Describes or exports stored queues."""
 
     name = "queue"

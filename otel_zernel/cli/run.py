@@ -3,11 +3,12 @@
 import argparse
 
 from otel_zernel.cli.configuration import add_config, settings
+from otel_zernel.command import Command
 from otel_zernel.config.expand import read_text
 from otel_zernel.garbage import collection_deferred
 
 
-class RunCommand:
+class RunCommand(Command):
     """Runs the collector until a signal stops it."""
 
     name = "run"

@@ -4,9 +4,10 @@ import argparse
 
 from otel_zernel.cli.configuration import add_config, settings
 from otel_zernel.cli.output import fail, print_warning
+from otel_zernel.command import Command
 
 
-class ValidateCommand:
+class ValidateCommand(Command):
     """Prints the mistakes of a configuration, and warnings about what its author probably does not want."""
 
     name = "validate"

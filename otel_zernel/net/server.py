@@ -105,11 +105,12 @@ class HttpServer:
         """The protocol of all connections. Several listeners may need it at the same time."""
         try:
             async with self._loading:
-                self._protocol = self._protocol or await asyncio.to_thread(_protocol, self._app, self._limits)
+                protocol = self._protocol or await asyncio.to_thread(_protocol, self._app, self._limits)
         except asyncio.CancelledError:
             client.close()
             raise
-        return self._protocol
+        self._protocol = protocol
+        return protocol
 
     async def _open(self, protocol: "HttpProtocol", client: socket.socket, peer: Any, surplus: bool) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

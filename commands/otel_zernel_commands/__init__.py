@@ -1,0 +1,1 @@
+"""The commands that come with otel-zernel beside those of the core, a folder each."""

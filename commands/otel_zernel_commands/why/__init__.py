@@ -1,0 +1,5 @@
+"""`otel-zernel why`: says in one sentence why the training on this machine is slow, with the evidence."""
+
+from otel_zernel_commands.why.command import WhyCommand
+
+__all__ = ["WhyCommand"]

@@ -1,0 +1,35 @@
+"""Turns what was seen into findings: the jobs, where their time goes, and why they are slow. No I/O."""
+
+from otel_zernel_commands.why.findings.amounts import amount, percent
+from otel_zernel_commands.why.findings.groups import JobGroup, groups_of
+from otel_zernel_commands.why.findings.labels import detail_label, phase_label, reason_label
+from otel_zernel_commands.why.findings.report import (
+    Diagnosis,
+    GpuRow,
+    JobFindings,
+    RankRow,
+    StepSummary,
+    TimeShare,
+    WhyReport,
+)
+from otel_zernel_commands.why.findings.reporting import Choice, Circumstances, report_on
+
+__all__ = [
+    "Choice",
+    "Circumstances",
+    "Diagnosis",
+    "GpuRow",
+    "JobFindings",
+    "JobGroup",
+    "RankRow",
+    "StepSummary",
+    "TimeShare",
+    "WhyReport",
+    "amount",
+    "detail_label",
+    "groups_of",
+    "percent",
+    "phase_label",
+    "reason_label",
+    "report_on",
+]

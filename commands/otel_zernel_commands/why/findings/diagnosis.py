@@ -1,0 +1,192 @@
+"""Why a job is slow: the verdict of `phases` in one sentence, with its evidence and what to try."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from otel_zernel_commands.why.findings.advice import advice_on
+from otel_zernel_commands.why.findings.amounts import amount, percent
+from otel_zernel_commands.why.findings.facts import Facts
+from otel_zernel_commands.why.findings.groups import JobGroup
+from otel_zernel_commands.why.findings.labels import detail_label, phase_label, reason_label
+from otel_zernel_commands.why.findings.report import Diagnosis, GpuRow, TimeShare
+from otel_zernel_commands.why.findings.shares import slowest_phase
+from otel_zernel_commands.why.findings.stragglers import excess_of, straggler_and_others, straggler_of
+from otel_zernel_commands.why.seen import SeenJob, SeenProcess
+
+FEWEST = 3
+"""Training steps for a verdict, as in `phases`."""
+_PHASE_OF = {
+    "input_bound": "data_loading",
+    "communication_bound": "nccl_collective",
+    "slow_link": "nccl_collective",
+    "optimizer_bound": "optimizer_step",
+    "compute_bound": "gpu_compute",
+}
+_SLOW = 1.2
+"""How much longer than half of the steps the slowest tenth takes, at least, to be worth a line."""
+_THROTTLED = 0.1
+"""The share of readings with lowered clocks that is worth a line."""
+
+
+def diagnosis_of(facts: Facts) -> Diagnosis:
+    """The diagnosis of one job."""
+    verdict = verdict_of(facts.group, facts.steps.count)
+    evidence = tuple(_evidence(facts, verdict))
+    return Diagnosis(verdict, _sentence(facts, verdict), evidence, tuple(advice_on(facts, verdict)))
+
+
+def verdict_of(group: JobGroup, steps: int) -> str:
+    """`straggler` and `slow_link` of the comparison of ranks come first; else what most ranks are."""
+    if all(one.source != "scopes" for one in group.processes):
+        return "no_scopes"
+    of_ranks = Counter(one.verdict for one in group.processes)
+    if group.job and group.job.verdict == "straggler" and group.job.lateness_s:
+        return "straggler"
+    if "marks_missing" in of_ranks:
+        return "marks_missing"
+    if steps < FEWEST:
+        return "too_few_steps"
+    most = of_ranks.most_common(1)[0][0]
+    if group.job and group.job.verdict == "slow_link" and most in ("communication_bound", "none"):
+        return "slow_link"
+    return most
+
+
+def _sentence(facts: Facts, verdict: str) -> str:
+    if verdict == "straggler":
+        return _of_straggler(facts)
+    if verdict == "unstable":
+        return _of_unstable(facts)
+    if verdict in _PHASE_OF:
+        return _of_phase(facts, verdict, facts.phase(_PHASE_OF[verdict]))
+    return _of_nothing(facts, verdict)
+
+
+def _of_phase(facts: Facts, verdict: str, row: TimeShare) -> str:
+    takes = f"{amount(row.per_step)} of each {amount(facts.step)} step ({percent(row.share)})"
+    detail = facts.longest_detail(row.phase)
+    mostly = f", mostly {detail_label(detail.detail)}" if detail and detail.share < 0.95 * row.share else ""
+    if verdict == "input_bound":
+        return f"Training waits for data: {takes} goes to {_named(detail, 'data loading')}."
+    if verdict == "optimizer_bound":
+        return f"The optimizer takes long: {takes}{mostly}."
+    if verdict == "compute_bound":
+        return f"Training computes: {takes} is computation{mostly}. No wait is worth removing{_slowed(facts.gpus)}."
+    if verdict == "slow_link":
+        return f"All ranks wait for collectives: {takes}. No rank is late, so the transfer itself is slow."
+    return f"Ranks wait for each other: {takes} goes to collectives{mostly}."
+
+
+def _named(detail: TimeShare | None, otherwise: str) -> str:
+    return (
+        f"the {detail_label(detail.detail)}"
+        if detail and detail.detail == "loader"
+        else (detail_label(detail.detail) if detail else otherwise)
+    )
+
+
+def _slowed(gpus: Sequence[GpuRow]) -> str:
+    slow = [
+        (share, row.index, reason)
+        for row in gpus
+        for reason, share in (row.slowed or {}).items()
+        if share >= _THROTTLED
+    ]
+    if not slow:
+        return ""
+    share, index, reason = max(slow)
+    return f", but {reason_label(reason)} lowers the clocks of GPU {index} for {percent(share)} of the time"
+
+
+def _of_straggler(facts: Facts) -> str:
+    job = facts.group.job or SeenJob({})
+    rank = straggler_of(job)
+    size = int(facts.group.processes[0].attributes.get("zernel.world_size", 2))  # type: ignore[arg-type]  # an int
+    others = "the other rank waits" if size == 2 else f"the other {size - 1} ranks wait"
+    late = f"Rank {rank} holds up the job: {others} {amount(job.lateness_s[rank])} of each {amount(job.step_s)} step"
+    found = excess_of(*straggler_and_others(facts.group))
+    if not found:
+        return f"{late} for it."
+    (phase, detail), more = found
+    where = f"{phase_label(phase)} ({detail_label(detail)})" if detail else phase_label(phase)
+    return f"{late} for it. It spends {amount(more)} more than they do in {where}."
+
+
+def _of_unstable(facts: Facts) -> str:
+    steps = facts.steps
+    vary = f"Steps vary: half take up to {amount(steps.p50)}, one in ten {amount(steps.p90)} or more"
+    slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
+    return f"{vary}. Slow steps lose their time in {phase_label(slow[0])}." if slow else f"{vary}."
+
+
+def _of_nothing(facts: Facts, verdict: str) -> str:
+    if verdict == "no_scopes":
+        return _of_no_scopes(facts)
+    if verdict == "marks_missing":
+        return "Its time is unknown: its PyTorch does not have the functions that show the phases."
+    if verdict == "too_few_steps":
+        count = "1 training step" if facts.steps.count == 1 else f"{facts.steps.count} training steps"
+        return f"{count} in this time, which is too few for a verdict. Watch longer, with `--for`."
+    rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
+    largest_two = " and ".join(f"{phase_label(row.phase)} ({percent(row.share)})" for row in rows)
+    return f"No phase stands out: most of the time goes to {largest_two}."
+
+
+def _of_no_scopes(facts: Facts) -> str:
+    """The largest phases of a program whose steps cannot be seen."""
+    rows = sorted((row for row in facts.shares if not row.detail), key=lambda row: -row.share)[:2]
+    parts = []
+    for row in rows:
+        detail = facts.longest_detail(row.phase)
+        mostly = f", mostly {detail_label(detail.detail)}" if detail else ""
+        parts.append(f"{percent(row.share)} in {phase_label(row.phase)}{mostly}")
+    of_thread = "the thread that calls CUDA spends" if facts.group.processes[0].source == "threads" else "it spends"
+    return f"This program has no PyTorch scopes, so its steps are unknown: {of_thread} {'; '.join(parts)}."
+
+
+def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
+    """The values behind the verdict, with the thresholds of `phases`."""
+    rows = [
+        (phase_label(phase), _with_threshold(facts, name, facts.phase(phase).share))
+        for name, phase in _PHASE_OF.items()
+        if name != "slow_link" and facts.phase(phase).share
+    ]
+    if facts.steps.count:
+        rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))
+    slow = slowest_phase(bar for one in facts.group.processes for bar in one.bars.bars)
+    if slow and facts.steps.p90 > _SLOW * facts.steps.p50:
+        rows.append(("slowest tenth of the steps", f"their extra time is {phase_label(slow[0])}"))
+    job = facts.group.job
+    if job and job.lateness_s and job.step_s:
+        late = straggler_of(job)
+        lateness, transfer = job.lateness_s[late], job.transfer_s
+        share, waits = (
+            _with_threshold(facts, name, one / job.step_s)
+            for name, one in (("straggler", lateness), ("slow_link", transfer))
+        )
+        rows.append((f"lateness of rank {late}, the latest", f"{amount(lateness)} a step: {share}"))
+        rows.append(("shortest wait of any rank", f"{amount(transfer)} a step: {waits}"))
+        rows += _excess(facts.group) if verdict == "straggler" else []
+    return rows + _of_workers(facts.group.processes)
+
+
+def _with_threshold(facts: Facts, verdict: str, share: float) -> str:
+    threshold = facts.thresholds.get(verdict)
+    return percent(share) if threshold is None else f"{percent(share)} ({verdict} from {percent(threshold)})"
+
+
+def _excess(group: JobGroup) -> list[tuple[str, str]]:
+    found = excess_of(*straggler_and_others(group))
+    if not found:
+        return []
+    (phase, detail), more = found
+    return [(f"more than other ranks: {detail_label(detail) or phase_label(phase)}", f"{amount(more)} a step")]
+
+
+def _of_workers(processes: Sequence[SeenProcess]) -> list[tuple[str, str]]:
+    count = sum(one.workers for one in processes)
+    if not count:
+        return []
+    cpu, waiting = sum(one.worker_cpu_s for one in processes), sum(one.worker_io_wait_s for one in processes)
+    spent = f", with {amount(cpu)} of CPU time and {amount(waiting)} in I/O" if cpu or waiting else ""
+    return [("DataLoader workers", f"{count}{spent}")]

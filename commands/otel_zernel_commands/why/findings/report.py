@@ -1,0 +1,115 @@
+"""The result of a watch. All durations are in s, all shares from 0 to 1."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from otel_zernel_commands.why.seen import StepBar
+
+
+@dataclass(frozen=True, slots=True)
+class TimeShare:
+    """The time that a job spends in a phase, or in one detail of it: the mean of its ranks."""
+
+    phase: str
+    detail: str
+    """Empty for the whole phase."""
+    per_step: float
+    """For each training step; 0 if there was none."""
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One process of a job."""
+
+    rank: int | None
+    """None for a process that trains alone."""
+    pid: int
+    steps: int
+    """Training steps."""
+    p50: float
+    p99: float
+    shares: Mapping[str, float]
+    """By phase."""
+    lateness: float | None
+    """How much later than the first rank it arrives at collectives, for each step; None if it was not compared."""
+    bars: tuple[StepBar, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU."""
+
+    index: int
+    name: str
+    utilization: float | None
+    memory: float | None
+    power: float | None
+    """W, the mean."""
+    temperature: float | None
+    """Degrees Celsius, the highest."""
+    slowed: Mapping[str, float] | None
+    """By reason: the share of the readings in which it lowered the clocks. None if the driver does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """The durations of a job's training steps, of all ranks together."""
+
+    count: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    longest: float
+    jitter: float
+    """The standard deviation as a share of the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a job is slow."""
+
+    verdict: str
+    """`zernel.verdict` or `zernel.job.verdict`, or `too_few_steps`, `no_scopes`."""
+    sentence: str
+    evidence: tuple[tuple[str, str], ...] = ()
+    """Names and values."""
+    advice: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFindings:
+    """One job, or one process that trains alone."""
+
+    title: str
+    host: str
+    world_size: int
+    """Ranks of the job, also on other hosts."""
+    ranks: tuple[RankRow, ...]
+    seconds: float
+    """The time from the first to the last step that was seen."""
+    steps: StepSummary
+    shares: tuple[TimeShare, ...]
+    """The phases in the order of a step, each before its details, which are sorted by time."""
+    diagnosis: Diagnosis
+    gpus: tuple[GpuRow, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What could not be seen, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhyReport:
+    """Everything that the command prints."""
+
+    started: str
+    """ISO 8601, UTC."""
+    seconds: float
+    is_interrupted: bool
+    processes: int
+    """Processes of the machine that were looked at."""
+    jobs: tuple[JobFindings, ...]
+    gpus: tuple[GpuRow, ...] = ()
+    """GPUs that no job uses."""
+    notes: tuple[str, ...] = ()
+    """What could not be seen on this machine, and why."""

@@ -1,0 +1,136 @@
+"""Makes the report from everything that was seen."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from otel_zernel_commands.why.findings.amounts import percent
+from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
+from otel_zernel_commands.why.findings.facts import Facts
+from otel_zernel_commands.why.findings.groups import JobGroup, groups_of, same_names
+from otel_zernel_commands.why.findings.report import GpuRow, JobFindings, RankRow, StepSummary, WhyReport
+from otel_zernel_commands.why.findings.shares import phase_shares, time_shares
+from otel_zernel_commands.why.seen import SeenGpu, SeenProcess, Sightings, StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The jobs that the user wants to see. By default all."""
+
+    pid: int | None = None
+    name: str | None = None
+
+    def includes(self, group: JobGroup) -> bool:
+        """Whether the user wants to see this job."""
+        return (self.pid is None or group.belongs_to(self.pid)) and (self.name is None or self.name in group.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """The facts about a watch that are no measurements."""
+
+    started: str
+    """ISO 8601, UTC."""
+    seconds: float
+    is_interrupted: bool
+    processes: int
+    """Processes of the circumstances."""
+    cpus: int
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """By verdict: the threshold of `phases`."""
+    notes: tuple[str, ...] = ()
+
+
+def report_on(sightings: Sightings, choice: Choice, circumstances: Circumstances) -> WhyReport:
+    """The report on the jobs that `choice` includes."""
+    groups = [one for one in groups_of(sightings.processes, sightings.jobs) if choice.includes(one)]
+    twice = same_names(one.title for one in groups)
+    jobs = [_findings(group, sightings.gpus, circumstances, twice) for group in groups]
+    used = {row.index for job in jobs for row in job.gpus}
+    return WhyReport(
+        started=circumstances.started,
+        seconds=circumstances.seconds,
+        is_interrupted=circumstances.is_interrupted,
+        processes=circumstances.processes,
+        jobs=tuple(jobs),
+        gpus=tuple(_gpu(one) for one in sightings.gpus if one.index not in used),
+        notes=circumstances.notes,
+    )
+
+
+def _findings(group: JobGroup, gpus: Iterable[SeenGpu], circumstances: Circumstances, twice: set[str]) -> JobFindings:
+    processes = group.processes
+    times = StepTimes.joined(one.trained_times for one in processes)
+    steps = StepSummary(
+        count=times.count,
+        mean=times.mean,
+        p50=times.percentile(50.0),
+        p90=times.percentile(90.0),
+        p99=times.percentile(99.0),
+        longest=times.longest,
+        jitter=times.jitter,
+    )
+    pids = {one.pid for one in processes}
+    used = tuple(_gpu(gpu) for gpu in gpus if gpu.pids & pids)
+    facts = Facts(group, time_shares(processes), steps, used, circumstances.cpus, circumstances.thresholds)
+    title = f"{group.title} ({processes[0].pid})" if group.title in twice else group.title
+    return JobFindings(
+        title=title,
+        host=processes[0].host,
+        world_size=_world_size(processes[0]),
+        ranks=tuple(_rank(one, group) for one in processes),
+        seconds=_seconds(processes) or circumstances.seconds,
+        steps=steps,
+        shares=facts.shares,
+        diagnosis=diagnosis_of(facts),
+        gpus=facts.gpus,
+        notes=tuple(_notes(group)),
+    )
+
+
+def _seconds(processes: Iterable[SeenProcess]) -> float:
+    bars = [bar for one in processes for bar in one.bars.bars]
+    return (max(bar.end_ns for bar in bars) - min(bar.start_ns for bar in bars)) / 1e9 if bars else 0.0
+
+
+def _world_size(process: SeenProcess) -> int:
+    size = process.attributes.get("zernel.world_size", 1)
+    return size if isinstance(size, int) and process.rank is not None else 1
+
+
+def _rank(process: SeenProcess, group: JobGroup) -> RankRow:
+    times = process.trained_times
+    lateness = group.job.lateness_s if group.job else {}
+    return RankRow(
+        rank=process.rank,
+        pid=process.pid,
+        steps=process.trained,
+        p50=times.percentile(50.0),
+        p99=times.percentile(99.0),
+        shares=phase_shares(process),
+        lateness=lateness.get(process.rank) if process.rank is not None else None,
+        bars=tuple(sorted(process.bars.bars, key=lambda bar: bar.start_ns)),
+    )
+
+
+def _gpu(gpu: SeenGpu) -> GpuRow:
+    temperature = gpu.temperature.largest if gpu.temperature.count else None
+    slowed = gpu.slowed()
+    return GpuRow(gpu.index, gpu.name, gpu.utilization.mean, gpu.memory.mean, gpu.power.mean, temperature, slowed)
+
+
+def _notes(group: JobGroup) -> Iterable[str]:
+    marks = sorted({mark for one in group.processes for mark in one.missing_marks})
+    if marks:
+        yield f"Its PyTorch does not have all functions that show phases; missing: {', '.join(marks)}."
+    size, ranks = _world_size(group.processes[0]), len(group.processes)
+    if ranks < size:
+        yield f"{ranks} of its {size} ranks run on this machine; run the command on the other machines, too."
+    steps, lossy = sum(one.trained for one in group.processes), sum(one.lossy_steps for one in group.processes)
+    if lossy:
+        share = percent(lossy / max(steps, 1))
+        yield f"Events were lost in {lossy} of {steps} steps ({share}); their time is in part unknown."
+    drawn = sum(
+        bar.steps for one in group.processes for bar in one.bars.bars if bar.kind in ("training", "accumulation")
+    )
+    if steps > drawn + ranks and drawn:
+        yield f"The time line shows {drawn:,} of {steps:,} steps; all of them are in the numbers."

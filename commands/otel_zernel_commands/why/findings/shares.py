@@ -1,0 +1,70 @@
+"""Where the time of a job goes."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from otel_zernel_commands.why.findings.report import TimeShare
+from otel_zernel_commands.why.seen import PHASES, SeenProcess, StepBar
+
+_SMALL = 0.005
+"""Details below this share have no row of their own."""
+
+
+def time_shares(processes: Sequence[SeenProcess]) -> tuple[TimeShare, ...]:
+    """The phases in the order of a step, each followed by its details. Phases without time are left out."""
+    spent: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for process in processes:
+        for key, seconds in known_times(process).items():
+            spent[key] += seconds
+    total, steps = sum(spent.values()), sum(process.trained for process in processes)
+    rows: list[TimeShare] = []
+    for phase in PHASES:
+        details = {detail: seconds for (of, detail), seconds in spent.items() if of == phase and seconds}
+        if details:
+            rows.append(_row(phase, "", sum(details.values()), total, steps))
+            of_phase = sorted(details.items(), key=lambda item: -item[1])
+            rows += [_row(phase, detail, one, total, steps) for detail, one in of_phase if detail]
+    return tuple(row for row in rows if not row.detail or row.share >= _SMALL)
+
+
+def known_times(process: SeenProcess) -> Mapping[tuple[str, str], float]:
+    """By phase and detail: s, by the best source. Phases by signals have an empty detail."""
+    of_source = process.source
+    details = {(phase, detail): s for (phase, detail, source), s in process.details.items() if source == of_source}
+    return details or {(phase, ""): s for (phase, source), s in process.phases.items() if source == of_source}
+
+
+def phase_shares(process: SeenProcess) -> dict[str, float]:
+    """By phase: the share of the process's time."""
+    times = known_times(process)
+    total = sum(times.values())
+    return {phase: sum(s for (of, _), s in times.items() if of == phase) / total for phase in PHASES} if total else {}
+
+
+def times_per_step(process: SeenProcess) -> dict[tuple[str, str], float]:
+    """By phase and detail: s for each training step. Empty without steps."""
+    return {key: spent / process.trained for key, spent in known_times(process).items()} if process.trained else {}
+
+
+def slowest_phase(bars: Iterable[StepBar]) -> tuple[str, float] | None:
+    """The phase that takes most of the extra time of the slowest tenth of the steps, and its part of that time.
+
+    None with less than 20 single steps.
+    """
+    single = sorted((bar for bar in bars if bar.steps == 1 and bar.kind == "training"), key=lambda bar: bar.longest_ns)
+    tenth = len(single) // 10
+    if tenth < 2:
+        return None
+    slow, usual = single[-tenth:], single[: len(single) // 2]
+    extra = [_mean(slow, at) - _mean(usual, at) for at in range(len(PHASES))]
+    whole = sum(one for one in extra if one > 0)
+    at = max(range(len(PHASES)), key=lambda position: extra[position])
+    return (PHASES[at], extra[at] / whole) if whole > 0 else None
+
+
+def _mean(bars: Sequence[StepBar], phase: int) -> float:
+    return sum(bar.phase_ns[phase] for bar in bars) / len(bars)
+
+
+def _row(phase: str, detail: str, seconds: float, total: float, steps: int) -> TimeShare:
+    return TimeShare(phase, detail, seconds / steps if steps else 0.0, seconds / total if total else 0.0)

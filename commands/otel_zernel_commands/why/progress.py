@@ -1,0 +1,73 @@
+"""The line that shows on a terminal how the watch is going."""
+
+from collections.abc import Callable
+from typing import TextIO
+
+from otel_zernel_commands.why.findings import Choice, JobGroup, groups_of
+from otel_zernel_commands.why.rendering import Terminal
+from otel_zernel_commands.why.seen import Sightings
+from otel_zernel_commands.why.watch import Watching
+
+_CLEAR = "\r\x1b[K"
+_NAMED = 3
+"""Jobs that the line names."""
+
+
+class WatchProgress:
+    """Follows the chosen jobs. Rewrites one line of a terminal; another output gets one line at the start."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        sightings: Sightings,
+        choice: Choice,
+        is_running: Callable[[int], bool],
+        count_workers: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """`is_running` and `count_workers` look at the process with a pid."""
+        self._stream = stream
+        self._sightings = sightings
+        self._choice = choice
+        self._is_running = is_running
+        self._count_workers = count_workers
+        self._is_terminal = stream.isatty()
+        self._is_shown = False
+
+    def show(self, watching: Watching) -> None:
+        """Shows the time, and the jobs so far. Also counts the workers of DataLoaders, which may come and go."""
+        for process in (process for group in self._groups() for process in group.processes):
+            process.workers = max(process.workers, self._count_workers(process.pid))
+        if self._is_terminal:
+            terminal = Terminal.of(self._stream)
+            self._stream.write(_CLEAR + terminal.encodable(self.text(watching))[: terminal.width - 1])
+        elif not self._is_shown:
+            self._stream.write(f"Watching for {watching.seconds:.0f} s. Ctrl-C ends early, with the report so far.\n")
+        self._is_shown = True
+        self._stream.flush()
+
+    def has_steps(self) -> bool:
+        """Whether a chosen job has taken a step."""
+        return bool(self._groups())
+
+    def has_ended(self) -> bool:
+        """Whether no process of the chosen jobs is running any more."""
+        groups = self._groups()
+        return bool(groups) and not any(self._is_running(one.pid) for group in groups for one in group.processes)
+
+    def text(self, watching: Watching) -> str:
+        """`12 of 60 s · train.py: 340 steps · Ctrl-C ends early`."""
+        groups = self._groups()
+        jobs = ", ".join(f"{one.title}: {max(p.trained for p in one.processes):,} steps" for one in groups[:_NAMED])
+        more = f" and {len(groups) - _NAMED} more jobs" if len(groups) > _NAMED else ""
+        time = f"{watching.elapsed:.0f} of {watching.seconds:.0f} s"
+        return f"{time} · {jobs or 'looking for training steps'}{more} · Ctrl-C ends early"
+
+    def clear(self) -> None:
+        """Removes the line."""
+        if self._is_terminal and self._is_shown:
+            self._stream.write(_CLEAR)
+            self._stream.flush()
+
+    def _groups(self) -> list[JobGroup]:
+        groups = groups_of(self._sightings.processes, self._sightings.jobs)
+        return [one for one in groups if self._choice.includes(one)]

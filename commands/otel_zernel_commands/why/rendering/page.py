@@ -1,0 +1,179 @@
+"""The report as a page in one file: it needs no network, and its policy forbids every request.
+
+Every text in it is escaped, because names of jobs and processes are untrusted. Its numbers are in tables. The script
+draws the time line and the heat map from a block of JSON.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from html import escape
+from importlib.resources import files
+
+from otel_zernel_commands.why.findings import (
+    JobFindings,
+    RankRow,
+    TimeShare,
+    WhyReport,
+    amount,
+    detail_label,
+    percent,
+    phase_label,
+)
+from otel_zernel_commands.why.rendering.drawing import drawing_json
+from otel_zernel_commands.why.rendering.style import Terminal
+from otel_zernel_commands.why.rendering.text import gpu_text, job_title, report_text, times_heading
+from otel_zernel_commands.why.seen import PHASES
+
+_MOST_RANKS = 256
+"""Ranks in the table. The JSON output has all."""
+_ZOOM = (
+    ("left", "&larr;", "earlier"),
+    ("right", "&rarr;", "later"),
+    ("in", "+", "zoom in"),
+    ("out", "&minus;", "zoom out"),
+)
+
+
+def page(report: WhyReport) -> str:
+    """The whole HTML document."""
+    style, script = _file("page.css"), _file("page.js")
+    parts = {
+        "policy": "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
+        f"style-src {_hash(style)}; script-src {_hash(script)}",
+        "title": escape(f"why: {report.jobs[0].title}" if report.jobs else "why"),
+        "style": style,
+        "body": "\n".join(_body(report)),
+        "data": drawing_json(report.jobs),
+        "script": script,
+    }
+    pieces = _file("page.html").split("@")  # the names of the parts are the odd pieces
+    return "".join(parts[piece] if number % 2 else piece for number, piece in enumerate(pieces))
+
+
+def _file(name: str) -> str:
+    return (files(__package__) / name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    """The source expression of Content-Security-Policy that allows this inline text."""
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _body(report: WhyReport) -> Iterator[str]:
+    for job in report.jobs:
+        yield '<section class="job">'
+        yield from _job(job, report)
+        yield "</section>"
+    if report.gpus and not any(job.gpus for job in report.jobs):
+        yield from _list("GPUs", map(gpu_text, report.gpus), "gpus")
+    yield from _list("Not seen", report.notes, "notes")
+    text = report_text(report, Terminal())
+    yield f"<details><summary>The report as text</summary><pre>{escape(text)}</pre></details>"
+
+
+def _job(job: JobFindings, report: WhyReport) -> Iterator[str]:
+    yield f'<p class="about">{escape(job_title(job, report))}</p>'
+    yield f'<h1 class="why">{escape(job.diagnosis.sentence)}</h1>'
+    yield from _list("What to try", job.diagnosis.advice, "advice")
+    yield f'<h2>{escape(times_heading(job))}</h2><table class="times"><tbody>'
+    several = {row.phase for row in job.shares if row.detail and _details(job, row.phase) > 1}
+    yield from (_time_row(row) for row in job.shares if not row.detail or row.phase in several)
+    yield "</tbody></table>"
+    if job.steps.count:
+        yield from _step_times(job)
+    if any(rank.bars for rank in job.ranks):
+        yield from _plots(job)
+    if len(job.ranks) > 1:
+        yield from _ranks(job)
+    yield from _list("GPUs", map(gpu_text, job.gpus), "gpus")
+    yield f'<h2>Evidence for the verdict <code class="verdict">{escape(job.diagnosis.verdict)}</code></h2>'
+    yield '<table class="evidence"><tbody>'
+    yield from (f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in job.diagnosis.evidence)
+    yield "</tbody></table>"
+    yield from _list("Not seen in this job", job.notes, "notes")
+
+
+def _details(job: JobFindings, phase: str) -> int:
+    return sum(1 for row in job.shares if row.phase == phase and row.detail)
+
+
+def _time_row(row: TimeShare) -> str:
+    name = detail_label(row.detail) if row.detail else phase_label(row.phase)
+    kind = ' class="detail"' if row.detail else ""
+    per_step = amount(row.per_step) if row.per_step else ""
+    drawn = f'<rect class="{escape(row.phase)}" width="{max(row.share * 100, 0.3):.2f}" height="14" rx="0"></rect>'
+    svg = f'<svg viewBox="0 0 100 14" preserveAspectRatio="none" aria-hidden="true">{drawn}</svg>'
+    cells = f'<td>{escape(name)}</td><td>{percent(row.share)}</td><td>{per_step}</td><td class="drawn">{svg}</td>'
+    return f"<tr{kind}>{cells}</tr>"
+
+
+def _step_times(job: JobFindings) -> Iterator[str]:
+    steps = job.steps
+    tiles = (
+        ("p50", amount(steps.p50)),
+        ("p90", amount(steps.p90)),
+        ("p99", amount(steps.p99)),
+        ("longest", amount(steps.longest)),
+        ("jitter", percent(steps.jitter)),
+        ("steps", f"{steps.count:,}"),
+    )
+    yield '<h2>Step time</h2><ul class="tiles">'
+    yield from (f'<li data-name="{name}"><span>{name}</span><b>{value}</b></li>' for name, value in tiles)
+    yield "</ul>"
+
+
+def _plots(job: JobFindings) -> Iterator[str]:
+    keys = "".join(f'<span class="key"><i class="{one}"></i>{phase_label(one)}</span>' for one in PHASES)
+    buttons = "".join(
+        f'<button type="button" data-do="{do}" title="{title}" aria-label="{title}">{sign}</button>'
+        for do, sign, title in (*_ZOOM, ("all", "all", "show everything"))
+    )
+    ranks = "1 process" if len(job.ranks) == 1 else f"{len(job.ranks)} ranks"
+    yield "<h2>Time line of steps</h2>"
+    yield f'<div class="plot"><div class="bar">{keys}<span class="zoom">{buttons}</span></div>'
+    yield _canvas("line", f"The steps of {ranks} over time, by phase.")
+    yield '<p class="hint">Drag to zoom, double-click to see everything. Keys: + - 0 and arrows.</p>'
+    yield '<h2>Step durations over time</h2><div class="plot">'
+    yield _canvas("heat", "How many steps took how long, over time.")
+
+
+def _canvas(name: str, text: str) -> str:
+    return f'<canvas class="{name}" tabindex="0" role="img" aria-label="{text}"></canvas></div>'
+
+
+def _ranks(job: JobFindings) -> Iterator[str]:
+    phases = [phase for phase in PHASES if any(rank.shares.get(phase, 0) >= 0.005 for rank in job.ranks)]
+    head = ("rank", "pid", "steps", "late by", "p50", "p99", *map(phase_label, phases))
+    yield '<h2>Ranks</h2><div class="scroll"><table class="ranks"><thead><tr>'
+    yield "".join(f"<th>{name}</th>" for name in head)
+    yield "</tr></thead><tbody>"
+    latest = max((rank.lateness or 0.0 for rank in job.ranks), default=0.0)
+    for rank in job.ranks[:_MOST_RANKS]:
+        is_late = job.diagnosis.verdict == "straggler" and rank.lateness == latest
+        cells = "".join(f"<td>{cell}</td>" for cell in _cells(rank, phases))
+        yield f'<tr class="late">{cells}</tr>' if is_late else f"<tr>{cells}</tr>"
+    yield "</tbody></table></div>"
+    if len(job.ranks) > _MOST_RANKS:
+        yield f'<p class="hint">and {len(job.ranks) - _MOST_RANKS} more ranks</p>'
+
+
+def _cells(rank: RankRow, phases: list[str]) -> Iterator[str]:
+    late = "-" if rank.lateness is None else amount(rank.lateness)
+    yield from (str(rank.rank), str(rank.pid), f"{rank.steps:,}", late, amount(rank.p50), amount(rank.p99))
+    yield from (percent(rank.shares.get(phase, 0.0)) for phase in phases)
+
+
+def _list(heading: str, texts: "Iterator[str] | tuple[str, ...] | map[str]", name: str) -> Iterator[str]:
+    items = "".join(f"<li>{_with_code(text)}</li>" for text in texts)
+    if items:
+        yield f'<h2>{heading}</h2><ul class="{name}">{items}</ul>'
+
+
+def _with_code(text: str) -> str:
+    """The text, escaped, with the parts in backquotes as code."""
+    pieces = escape(text).split("`")
+    if len(pieces) % 2 == 0:  # an odd backquote
+        return escape(text)
+    return "".join(f"<code>{piece}</code>" if number % 2 else piece for number, piece in enumerate(pieces))

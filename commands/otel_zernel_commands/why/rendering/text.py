@@ -1,0 +1,204 @@
+"""The report as text for a terminal or a pipe. The first lines of a job say why it is slow."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from otel_zernel_commands.why.findings import (
+    GpuRow,
+    JobFindings,
+    RankRow,
+    WhyReport,
+    amount,
+    detail_label,
+    percent,
+    phase_label,
+    reason_label,
+)
+from otel_zernel_commands.why.rendering.style import COLOURS, Terminal
+from otel_zernel_commands.why.seen import PHASES
+
+_BOLD, _DIM, _HEAD = "1", "2", "1;36"
+_UNIT = re.compile(r"(?<=\d) (?=(?:s|ms|us|ns|W|C|%)(?:\W|$))")
+"""The space between a number and its unit."""
+_LABEL = 26
+"""Columns of a label in the table of times."""
+_LONGEST_BAR = 40
+_FEWEST_BAR = 6
+_MOST_ROWS = 32
+"""Ranks in the table. Of more, the latest and the slowest ones are shown."""
+
+
+def report_text(report: WhyReport, terminal: Terminal) -> str:
+    """All jobs, then the GPUs of no job, and what could not be seen. Ends with a line break."""
+    blocks = [list(_job(job, report, terminal)) for job in report.jobs]
+    if report.gpus and not any(job.gpus for job in report.jobs):
+        blocks.append([_heading("GPUs", terminal), *_gpu_lines(report.gpus, terminal)])
+    if report.notes:
+        blocks.append([_heading("Not seen", terminal), *_listed(report.notes, terminal)])
+    return terminal.encodable("\n\n".join("\n".join(block) for block in blocks)) + "\n"
+
+
+def _job(job: JobFindings, report: WhyReport, terminal: Terminal) -> Iterator[str]:
+    for line in textwrap.wrap(job_title(job, report), terminal.width, subsequent_indent="  "):
+        yield terminal.coloured(line, _DIM)
+    yield ""
+    for line in _wrapped(job.diagnosis.sentence, terminal, "  ", "  "):
+        yield terminal.coloured(line, _BOLD)
+    if job.diagnosis.advice:
+        yield ""
+        yield from _listed(job.diagnosis.advice, terminal, "  Try: ")
+    yield ""
+    yield _heading(times_heading(job), terminal)
+    yield from _times(job, terminal)
+    if job.steps.count:
+        yield ""
+        yield _heading("Step time", terminal)
+        yield from _wrapped(_step_times(job), terminal, "  ", "  ")
+    if len(job.ranks) > 1:
+        yield ""
+        yield _heading("Ranks", terminal)
+        yield from _ranks(job, terminal)
+    if job.gpus:
+        yield ""
+        yield _heading("GPUs", terminal)
+        yield from _gpu_lines(job.gpus, terminal)
+    yield ""
+    yield _heading(f"Evidence ({job.diagnosis.verdict})", terminal)
+    yield from _evidence(job, terminal)
+    if job.notes:
+        yield ""
+        yield _heading("Not seen in this job", terminal)
+        yield from _listed(job.notes, terminal)
+
+
+def job_title(job: JobFindings, report: WhyReport) -> str:
+    """The name of the job, its processes, and how long it was watched."""
+    ranks = f"{len(job.ranks)} ranks" if len(job.ranks) > 1 else f"pid {job.ranks[0].pid}"
+    if job.world_size > len(job.ranks):
+        ranks = f"{len(job.ranks)} of {job.world_size} ranks"
+    most = max(rank.steps for rank in job.ranks)
+    steps = "1 step" if most == 1 else f"{most:,} steps"
+    ended = ", ended early" if report.is_interrupted else ""
+    return f"{job.title} · {ranks} on {job.host} · {steps} in {amount(job.seconds)}{ended}"
+
+
+def _heading(text: str, terminal: Terminal) -> str:
+    return terminal.coloured(text, _HEAD)
+
+
+def _wrapped(text: str, terminal: Terminal, first: str, rest: str) -> list[str]:
+    """Lines within the width. A number stays with its unit."""
+    kept = _UNIT.sub("\xa0", text)
+    lines = textwrap.wrap(kept, terminal.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def _listed(texts: Iterable[str], terminal: Terminal, lead: str = "  - ") -> Iterator[str]:
+    """Each text as an item, with `lead` before the first one."""
+    for number, text in enumerate(texts):
+        yield from _wrapped(text, terminal, lead if number == 0 else " " * (len(lead) - 2) + "- ", " " * len(lead))
+
+
+def times_heading(job: JobFindings) -> str:
+    """The heading of the table of times."""
+    return "Where a step's time goes" if job.steps.count else "Where the time goes"
+
+
+def _times(job: JobFindings, terminal: Terminal) -> Iterator[str]:
+    """A line for each phase with a bar, and one for each of its details if it has several."""
+    label = min(_LABEL, terminal.width - 20)
+    bar = min(_LONGEST_BAR, terminal.width - label - 22)
+    several = {
+        row.phase for row in job.shares if row.detail and sum(1 for one in job.shares if one.phase == row.phase) > 2
+    }
+    for row in job.shares:
+        if row.detail and row.phase not in several:
+            continue
+        name = f"    {detail_label(row.detail)}" if row.detail else f"  {phase_label(row.phase)}"
+        numbers = f"{percent(row.share):>6} {amount(row.per_step) if row.per_step else '':>9}"
+        drawn = terminal.bar(row.share, bar) if bar >= _FEWEST_BAR else ""
+        line = f"{_cut(name, label):<{label}} {numbers}  "
+        yield (line + terminal.coloured(drawn, COLOURS[row.phase] if not row.detail else _DIM)).rstrip()
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _step_times(job: JobFindings) -> str:
+    steps = job.steps
+    parts = (("p50", steps.p50), ("p90", steps.p90), ("p99", steps.p99), ("longest", steps.longest))
+    return ", ".join(f"{name} {amount(value)}" for name, value in parts) + f"; jitter {percent(steps.jitter)}"
+
+
+def _ranks(job: JobFindings, terminal: Terminal) -> Iterator[str]:
+    columns = [phase for phase in PHASES if any(rank.shares.get(phase, 0) >= 0.005 for rank in job.ranks)]
+    head = ["rank", "pid", "late", "p50", *map(_short, columns)]
+    shown = _shown(job.ranks)
+    rows = [[str(one.rank), str(one.pid), _late(one), amount(one.p50), *_percents(one, columns)] for one in shown]
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    while sum(widths) + 2 * len(widths) > terminal.width and len(widths) > 3:
+        widths.pop()
+    latest = max((rank.lateness or 0.0 for rank in job.ranks), default=0.0)
+    yield terminal.coloured(_row(head, widths), _DIM)
+    for one, row in zip(shown, rows, strict=True):
+        is_late = job.diagnosis.verdict == "straggler" and one.lateness == latest
+        yield terminal.coloured(_row(row, widths), _BOLD) + (" <" if is_late else "")
+    if len(shown) < len(job.ranks):
+        yield f"  and {len(job.ranks) - len(shown)} more ranks, all in --json"
+
+
+def _short(phase: str) -> str:
+    return {"data_loading": "data", "gpu_compute": "compute", "nccl_collective": "wait", "optimizer_step": "optim"}.get(
+        phase, "other"
+    )
+
+
+def _shown(ranks: Sequence[RankRow]) -> list[RankRow]:
+    latest = sorted(ranks, key=lambda one: (-(one.lateness or 0.0), -one.p50))[:_MOST_ROWS]
+    return sorted(latest, key=lambda one: one.rank or 0)
+
+
+def _late(rank: RankRow) -> str:
+    return "-" if rank.lateness is None else amount(rank.lateness)
+
+
+def _percents(rank: RankRow, phases: Iterable[str]) -> list[str]:
+    return [percent(rank.shares.get(phase, 0.0)) for phase in phases]
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=False))
+
+
+def _gpu_lines(gpus: Iterable[GpuRow], terminal: Terminal) -> Iterator[str]:
+    for gpu in gpus:
+        yield from _wrapped(gpu_text(gpu), terminal, "  ", "    ")
+
+
+def gpu_text(gpu: GpuRow) -> str:
+    """One GPU as a sentence: its use, and the reasons for lower clocks."""
+    parts = [
+        f"busy {percent(gpu.utilization)}" if gpu.utilization is not None else "",
+        f"memory {percent(gpu.memory)}" if gpu.memory is not None else "",
+        f"{gpu.power:.0f} W" if gpu.power is not None else "",
+        f"{gpu.temperature:.0f} C" if gpu.temperature is not None else "",
+    ]
+    reasons = gpu.slowed or {}
+    slowed = [f"slowed by {reason_label(reason)} {percent(share)} of the time" for reason, share in reasons.items()]
+    if gpu.slowed is not None and not slowed:
+        slowed = ["not throttled"]
+    name = f" {gpu.name}" if gpu.name else ""
+    return f"GPU {gpu.index}{name}: " + ", ".join([*filter(None, parts), *slowed])
+
+
+def _evidence(job: JobFindings, terminal: Terminal) -> Iterator[str]:
+    rows = job.diagnosis.evidence
+    width = max((len(name) for name, _ in rows), default=0)
+    fits = all(width + len(value) + 4 <= terminal.width for _, value in rows)
+    for name, value in rows:
+        if fits:
+            yield f"  {name:<{width}}  {value}"
+        else:
+            yield from _wrapped(f"{name}: {value}", terminal, "  ", "    ")

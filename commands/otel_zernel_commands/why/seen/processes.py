@@ -1,0 +1,102 @@
+"""A training process and a job, as the points and spans of `phases` and `ebpf` describe them."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel_commands.why.seen.step_bars import StepBars
+from otel_zernel_commands.why.seen.step_times import StepTimes
+
+TRAINED = ("training", "accumulation")
+"""The kinds of steps with a backward pass."""
+
+
+@dataclass(slots=True)
+class SeenProcess:
+    """The latest values of one process."""
+
+    attributes: dict[str, AttributeValue]
+    """Those of its resource."""
+    command: tuple[str, ...] = ()
+    """Its command line; empty if it could not be read."""
+    ancestors: tuple[int, ...] = ()
+    """The pids of its parent, grandparent and so on."""
+    phases: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By phase and source (`scopes`, `threads`, `signals`): the time (s) since it was first seen."""
+    details: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """By phase, detail and source: the time (s) since it was first seen."""
+    steps: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By kind and boundary: the number of steps."""
+    times: defaultdict[str, StepTimes] = field(default_factory=lambda: defaultdict(StepTimes))
+    """By kind: the durations of steps."""
+    bars: StepBars = field(default_factory=StepBars)
+    verdict: str = "none"
+    lossy_steps: int = 0
+    """Steps in which events were lost."""
+    overlap_s: float = 0.0
+    """How long collectives were in flight while the training thread did something else."""
+    missing_marks: set[str] = field(default_factory=set)
+    """The values of `zernel.mark` in docs/spans.md."""
+    workers: int = 0
+    """The most workers of its DataLoader at one time."""
+    worker_cpu_s: float = 0.0
+    """CPU time of its workers while it was watched."""
+    worker_io_wait_s: float = 0.0
+    """Time of its workers in uninterruptible sleep, which is I/O in most cases."""
+
+    @property
+    def pid(self) -> int:
+        return int(self.attributes.get("process.pid", 0))  # type: ignore[arg-type]  # an int by docs/spans.md
+
+    @property
+    def host(self) -> str:
+        return str(self.attributes.get("host.name", ""))
+
+    @property
+    def parent_pid(self) -> int:
+        """0 if it is not known."""
+        parent = self.attributes.get("process.parent_pid", 0)
+        return parent if isinstance(parent, int) else 0
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in a job of several ranks, else None."""
+        rank, size = self.attributes.get("zernel.rank"), self.attributes.get("zernel.world_size")
+        return rank if isinstance(rank, int) and isinstance(size, int) and size > 1 else None
+
+    @property
+    def trained(self) -> int:
+        """The number of steps with a backward pass."""
+        return sum(count for (kind, _), count in self.steps.items() if kind in TRAINED)
+
+    @property
+    def trained_times(self) -> StepTimes:
+        """The durations of these steps."""
+        return StepTimes.joined(self.times[kind] for kind in TRAINED if kind in self.times)
+
+    @property
+    def source(self) -> str:
+        """The best source of its phases: `scopes` with steps, else `threads` or `signals`; empty if none is known."""
+        known = {source for (phase, source), spent in self.phases.items() if phase != "unknown" and spent}
+        if self.steps:
+            return "scopes"
+        return next((source for source in ("threads", "signals") if source in known), "")
+
+
+@dataclass(slots=True)
+class SeenJob:
+    """The comparison of the ranks of a job, at the end of the last interval."""
+
+    attributes: dict[str, AttributeValue]
+    """Those of its resource: the name of the job is one of them."""
+    seen_at: int = 0
+    """The time (ns) of the latest point."""
+    verdict: str = "none"
+    lateness_s: dict[int, float] = field(default_factory=dict)
+    """By rank: the longest wait of any rank for collectives minus its own, in a mean step."""
+    transfer_s: float = 0.0
+    """The shortest wait of any rank for collectives, in a mean step."""
+    step_s: float = 0.0
+    """The duration of a mean step."""
+    critical_s: dict[tuple[int, str], float] = field(default_factory=dict)
+    """By rank and phase: the time of critical paths."""

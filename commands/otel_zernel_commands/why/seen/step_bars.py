@@ -1,0 +1,95 @@
+"""The steps of one process on a time line, in bounded memory: neighbours are merged when there are too many."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PHASES = ("data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown")
+"""The values of `zernel.phase`, in the order of a step."""
+MOST_BARS = 4096
+"""Bars of one process. A screen has fewer pixels."""
+MOST_SEGMENTS = 12
+"""Segments of one bar: the longest ones are kept."""
+
+
+class BarSegment(NamedTuple):
+    """A part of a step with one detail of a phase."""
+
+    phase: str
+    detail: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(slots=True)
+class StepBar:
+    """One step, or several neighbours that were merged."""
+
+    start_ns: int
+    """Unix time."""
+    end_ns: int
+    kind: str
+    """`zernel.step.kind` of its longest step."""
+    number: int
+    """The number of its first step in its process."""
+    phase_ns: tuple[int, ...]
+    """The time in each of `PHASES`."""
+    segments: tuple[BarSegment, ...] = ()
+    """In order of time. Merged steps have none."""
+    steps: int = 1
+    longest_ns: int = 0
+    """The duration of its longest step."""
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class StepBars:
+    """The bars of one process. With more than `most`, each two neighbours become one."""
+
+    def __init__(self, most: int = MOST_BARS) -> None:
+        self._most = most
+        self.bars: list[StepBar] = []
+        """In the order in which they were added."""
+
+    def add(self, bar: StepBar) -> None:
+        """Adds a step."""
+        self.bars.append(bar)
+        if len(self.bars) > self._most:
+            self.bars = merged(self.bars, 2)
+
+
+def merged(bars: Sequence[StepBar], each: int) -> list[StepBar]:
+    """The bars, in order of time, where each `each` neighbours are one."""
+    ordered = sorted(bars, key=lambda bar: bar.start_ns)
+    return [_joined(ordered[at : at + each]) for at in range(0, len(ordered), each)]
+
+
+def longest_segments(segments: Iterable[BarSegment], most: int = MOST_SEGMENTS) -> tuple[BarSegment, ...]:
+    """The segments in order of time. Neighbours of one detail are joined; of more than `most`, the longest stay."""
+    joined: list[BarSegment] = []
+    for one in sorted(segments, key=lambda segment: segment.start_ns):
+        last = joined[-1] if joined else None
+        if last and last[:2] == one[:2]:
+            joined[-1] = last._replace(end_ns=max(last.end_ns, one.end_ns))
+        else:
+            joined.append(one)
+    if len(joined) > most:
+        joined = sorted(joined, key=lambda one: one.start_ns - one.end_ns)[:most]
+    return tuple(sorted(joined, key=lambda one: one.start_ns))
+
+
+def _joined(bars: Sequence[StepBar]) -> StepBar:
+    if len(bars) == 1:
+        return bars[0]
+    longest = max(bars, key=lambda bar: bar.longest_ns)
+    return StepBar(
+        start_ns=bars[0].start_ns,
+        end_ns=max(bar.end_ns for bar in bars),
+        kind=longest.kind,
+        number=bars[0].number,
+        phase_ns=tuple(map(sum, zip(*(bar.phase_ns for bar in bars), strict=True))),
+        steps=sum(bar.steps for bar in bars),
+        longest_ns=longest.longest_ns,
+    )

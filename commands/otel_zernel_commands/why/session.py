@@ -1,0 +1,89 @@
+"""One run of the command: the checks before it, the watch, and the report."""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TextIO
+
+from otel_zernel.errors import CannotStart
+from otel_zernel.registry import Registry
+from otel_zernel.text import quoted
+from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, groups_of, report_on
+from otel_zernel_commands.why.progress import WatchProgress
+from otel_zernel_commands.why.seen import Sightings
+from otel_zernel_commands.why.watch import (
+    Watching,
+    ancestors_of,
+    check_prerequisites,
+    collecting,
+    command_of,
+    count_processes,
+    count_workers,
+    is_running,
+    thresholds_of,
+    watch,
+    watch_settings,
+)
+
+_LOOKED_FOR = "a process that uses PyTorch, CUDA or NCCL and takes training steps"
+_MOST_NAMES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What to watch."""
+
+    seconds: float
+    pid: int | None = None
+    job: str | None = None
+
+
+def watched_report(options: WatchOptions, progress: TextIO) -> WhyReport:
+    """Watches, and returns the report. Raises `CannotStart` if the machine cannot be watched or has no such job."""
+    if options.pid and not is_running(options.pid):
+        raise CannotStart(f"process {options.pid} does not exist; `otel-zernel why` without a pid watches all jobs")
+    installed, started = Registry.installed(), datetime.now(UTC)
+    prerequisites = check_prerequisites(installed)
+    if not prerequisites.finds_framework and not options.pid:
+        raise CannotStart(
+            f"no training job is running: none of the {count_processes()} processes of this machine uses PyTorch, "
+            "CUDA or NCCL"
+        )
+    sightings = Sightings(command_of, ancestors_of)
+    choice = Choice(options.pid, options.job)
+    following = WatchProgress(progress, sightings, choice, is_running, count_workers)
+    settings = watch_settings(options.seconds, collecting(sightings), installed)
+    try:
+        watching = watch(settings, options.seconds, following)
+    finally:
+        following.clear()
+    warnings = [one for one in watching.warnings if not one.startswith("No GPUs")]  # `prerequisites` has the same
+    circumstances = Circumstances(
+        started=started.isoformat(timespec="seconds"),
+        seconds=watching.elapsed,
+        is_interrupted=watching.is_interrupted,
+        processes=count_processes(),
+        cpus=os.cpu_count() or 1,
+        thresholds=thresholds_of(settings),
+        notes=tuple(dict.fromkeys((*prerequisites.notes, *warnings))),
+    )
+    report = report_on(sightings, choice, circumstances)
+    if not report.jobs:
+        raise CannotStart(_no_job(sightings, options, watching))
+    return report
+
+
+def _no_job(sightings: Sightings, options: WatchOptions, watching: Watching) -> str:
+    """The sentence for the user who gets no report."""
+    groups = groups_of(sightings.processes, sightings.jobs)
+    found = ", ".join(f"{one.title} (pid {one.processes[0].pid})" for one in groups[:_MOST_NAMES])
+    in_time = f"in {watching.elapsed:.0f} s"
+    if options.job:
+        return f"no training job has the name {quoted(options.job)} {in_time}; found: {found or 'none'}"
+    if options.pid:
+        return f"process {options.pid} took no training step {in_time}; found: {found or 'none'}"
+    idle = sum(1 for one in sightings.processes if one.phases)
+    using = (
+        f"{idle} of them use PyTorch, CUDA or NCCL, but took no training step" if idle else "none took a training step"
+    )
+    return f"no training job was found {in_time}: looked for {_LOOKED_FOR} among {count_processes()} processes; {using}"

@@ -1,0 +1,28 @@
+"""Watches this machine with the real components, in this process and without a file of configuration."""
+
+from otel_zernel_commands.why.watch.configuration import collecting, thresholds_of, watch_settings
+from otel_zernel_commands.why.watch.host_processes import (
+    ancestors_of,
+    command_of,
+    count_processes,
+    count_workers,
+    is_running,
+)
+from otel_zernel_commands.why.watch.prerequisites import Prerequisites, check_prerequisites
+from otel_zernel_commands.why.watch.watching import WatchFollower, Watching, watch
+
+__all__ = [
+    "Prerequisites",
+    "WatchFollower",
+    "Watching",
+    "ancestors_of",
+    "check_prerequisites",
+    "collecting",
+    "command_of",
+    "count_processes",
+    "count_workers",
+    "is_running",
+    "thresholds_of",
+    "watch",
+    "watch_settings",
+]

@@ -1,0 +1,62 @@
+"""The collector's configuration, made in memory: ebpf and nvml, phases, and an exporter that keeps what it gets."""
+
+import json
+from functools import partial
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Exporter
+from otel_zernel.config.schema import Settings, read_settings
+from otel_zernel.registry import KINDS, ComponentClass, Registry
+from otel_zernel_commands.why.seen import Sightings
+
+_COLLECTOR = "why"
+"""The type of the exporter. It exists in this process only."""
+_SHORT = 20.0
+"""Seconds. A shorter watch has an interval of 1 s, so that it has several intervals."""
+_TRACED = 300
+"""Steps of a process for the time line in an interval. More are counted, but not drawn."""
+
+
+def collecting(sightings: Sightings) -> ComponentClass:
+    """An exporter that adds each batch to `sightings`."""
+
+    class _Collector(Exporter):
+        async def export(self, batch: Batch) -> None:
+            sightings.add(batch)
+
+    return _Collector
+
+
+def watch_settings(seconds: float, collector: ComponentClass, installed: Registry) -> Settings:
+    """The settings to watch for `seconds`: the verdicts are those of the whole time."""
+    interval = 1.0 if seconds < _SHORT else 2.0
+    phases = {
+        "interval": f"{interval:g}s",
+        "window": f"{max(seconds + 60, interval):g}s",
+        "lateness": "1s",
+        "verdict": {"stability": 1},
+        "traces": {"sample": 1, "slowest": 0, "max_steps": _TRACED, "long_sync": "1h"},
+    }
+    tree = {
+        "receivers": {
+            "ebpf": {"interval": "500ms", "rescan_interval": "2s"},
+            "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
+        },
+        "processors": {"phases": phases},
+        "exporters": {_COLLECTOR: {}},
+        "service": {
+            "telemetry": {"metrics": {"level": "none"}},
+            "pipelines": {
+                "training": {"receivers": ["ebpf", "nvml"], "processors": ["phases"], "exporters": [_COLLECTOR]}
+            },
+        },
+    }
+    entries = {kind: {type_: partial(installed.load, kind, type_) for type_ in installed.types(kind)} for kind in KINDS}
+    entries["exporters"][_COLLECTOR] = lambda: collector  # type: ignore[assignment]  # also returns a class
+    return read_settings([f"yaml:{json.dumps(tree)}"], [], {}, Registry(entries))
+
+
+def thresholds_of(settings: Settings) -> dict[str, float]:
+    """By verdict: the threshold of `phases`, a share of a step or of the time."""
+    verdicts = settings.processors["phases"].config.model_dump()["verdict"]
+    return {name: value for name, value in verdicts.items() if name not in ("margin", "stability")}

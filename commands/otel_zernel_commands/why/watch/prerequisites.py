@@ -1,0 +1,46 @@
+"""What this machine lacks, from the findings of `otel-zernel doctor`."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_zernel.component import Finding
+from otel_zernel.errors import CannotStart
+from otel_zernel.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Prerequisites:
+    """What the components found before the watch."""
+
+    finds_framework: bool
+    """Whether a running process uses CUDA, NCCL, PyTorch or another known framework."""
+    notes: tuple[str, ...]
+    """What cannot be seen and why, a sentence each."""
+
+
+def check_prerequisites(registry: Registry, user: int | None = None) -> Prerequisites:
+    """Examines the machine for about a second. `user` is the effective user id, by default that of this process.
+
+    Raises `CannotStart` with one sentence if processes cannot be watched.
+    """
+    ebpf = list(registry.load("receivers", "ebpf").examine())
+    attaching = next((one.text for one in ebpf if one.ok is False and one.topic in ("attaching", "kernel")), None)
+    if attaching or any(one.ok is False and one.topic in ("libbpf", "BTF") for one in ebpf):
+        raise CannotStart(_reason(ebpf, attaching, os.geteuid() if user is None else user))
+    nvml = [one for one in registry.load("receivers", "nvml").examine() if one.ok is False]
+    skipped = [one.text for one in ebpf if one.topic == "skipped"]
+    notes = (*(f"GPU utilisation and throttling: {one.text}" for one in nvml), *skipped)
+    return Prerequisites(
+        finds_framework=not any(one.topic == "processes" for one in ebpf),
+        notes=tuple(note if note.endswith(".") else f"{note}." for note in notes),
+    )
+
+
+def _reason(findings: list[Finding], attaching: str | None, user: int) -> str:
+    if user != 0:
+        program = Path(sys.argv[0]).absolute()
+        return f"watching other processes needs root: run `sudo {program} why`"
+    missing = next((f"{one.topic}: {one.text}" for one in findings if one.ok is False), "")
+    return f"this machine's processes cannot be watched: {attaching or missing}"

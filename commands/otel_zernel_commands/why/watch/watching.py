@@ -1,0 +1,123 @@
+"""The watch itself: the engine's service, until the time is over, the job ends, or Ctrl-C."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from otel_zernel.clock import Clock, SystemClock
+from otel_zernel.config.schema import Settings
+from otel_zernel.engine.service import Service
+from otel_zernel.text import one_line, visible, without_secrets
+
+_LOG = "otel_zernel"
+"""The logger above those of all components."""
+_RECEIVERS = "otel_zernel.receivers"
+"""Receivers warn of what they cannot see. Other warnings are about the flow of data."""
+_MOST_WARNINGS = 20
+LONGEST_SEARCH = 15.0
+"""Seconds for the components to find the first steps. A process with the libraries of CUDA takes 2 to 5 s."""
+_TICK = 0.5
+"""Seconds between two looks at the progress."""
+
+
+@dataclass(slots=True)
+class Watching:
+    """The state of a watch."""
+
+    seconds: float
+    """How long it should last, from the first steps on."""
+    elapsed: float = 0.0
+    """Seconds since the first steps, or since `LONGEST_SEARCH` after the start."""
+    is_searching: bool = True
+    """Whether no step has been seen yet."""
+    is_interrupted: bool = False
+    """Whether Ctrl-C ended it."""
+    warnings: list[str] = field(default_factory=list)
+    """What components warned of, each once."""
+
+
+class _Warnings(logging.Handler):
+    """Keeps warnings, and prints nothing: the terminal belongs to the progress line."""
+
+    def __init__(self, kept: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._kept = kept
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name != _RECEIVERS:
+            return
+        text = visible(without_secrets(one_line(record.getMessage())))
+        if text not in self._kept and len(self._kept) < _MOST_WARNINGS:
+            self._kept.append(text)
+
+
+class WatchFollower(Protocol):
+    """What a watch has to know about what it sees."""
+
+    def show(self, watching: "Watching") -> None:
+        """Called about twice a second."""
+
+    def has_steps(self) -> bool:
+        """Whether a job has taken a step: the time begins."""
+
+    def has_ended(self) -> bool:
+        """Whether all jobs have ended: there is nothing more to see."""
+
+
+def watch(settings: Settings, seconds: float, followed: WatchFollower, clock: Clock | None = None) -> Watching:
+    """Runs the service for `seconds` after the first steps, or until all jobs have ended.
+
+    The first Ctrl-C or SIGTERM ends it early, too: then all data so far is processed. The second one raises
+    KeyboardInterrupt, or ends the process. Raises `CannotStart`.
+    """
+    watching = Watching(seconds)
+    root, handler = logging.getLogger(), _Warnings(watching.warnings)
+    before, propagated = root.handlers[:], logging.getLogger(_LOG).level
+    root.handlers[:] = [handler]
+    logging.getLogger(_LOG).setLevel(logging.WARNING)
+    try:
+        asyncio.run(_run(settings, watching, followed, clock or SystemClock()))
+    finally:
+        root.handlers[:] = before
+        logging.getLogger(_LOG).setLevel(propagated)
+    return watching
+
+
+async def _run(settings: Settings, watching: Watching, followed: WatchFollower, clock: Clock) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        watching.is_interrupted = True
+        stop.set()
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(one)
+
+    for one in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+            loop.add_signal_handler(one, interrupt)
+    pacing = asyncio.create_task(pace(watching, followed, stop, clock), name="pacing")
+    try:
+        await Service(settings, clock).run(stop)
+    finally:
+        pacing.cancel()
+        await asyncio.gather(pacing, return_exceptions=True)
+
+
+async def pace(watching: Watching, followed: WatchFollower, stop: asyncio.Event, clock: Clock) -> None:
+    """Sets `stop` when the time is over, or when all jobs have ended."""
+    started = clock.monotonic()
+    while not stop.is_set() and watching.elapsed < watching.seconds and not followed.has_ended():
+        followed.show(watching)
+        left = watching.seconds - watching.elapsed
+        await clock.sleep(min(_TICK, left))
+        if watching.is_searching:
+            waited = clock.monotonic() - started
+            watching.is_searching = not followed.has_steps() and waited < LONGEST_SEARCH
+            started += 0.0 if watching.is_searching else waited
+        else:
+            watching.elapsed = clock.monotonic() - started
+    stop.set()

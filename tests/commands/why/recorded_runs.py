@@ -1,0 +1,66 @@
+"""Reports on recorded training runs: real spans of the ebpf receiver, through the real phases processor."""
+
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from benchmarks.training.runs import recorded
+from otel_zernel.batch import Batch
+from otel_zernel.component import PAUSE
+from otel_zernel.otlp.points import key_values
+from otel_zernel.registry import Registry
+from otel_zernel.testing import make_context
+from otel_zernel_commands.why.findings import Choice, Circumstances, WhyReport, report_on
+from otel_zernel_commands.why.seen import Sightings
+from otel_zernel_commands.why.watch import collecting, thresholds_of, watch_settings
+
+SECONDS = 60.0
+SETTINGS = watch_settings(SECONDS, collecting(Sightings()), Registry.installed())
+
+
+def circumstances(**more: Any) -> Circumstances:
+    """A watch of a minute on a machine with 8 CPUs."""
+    usual = {
+        "started": "2026-01-01T00:00:00+00:00",
+        "seconds": SECONDS,
+        "is_interrupted": False,
+        "processes": 120,
+        "cpus": 8,
+        "thresholds": thresholds_of(SETTINGS),
+    }
+    return Circumstances(**{**usual, **more})
+
+
+def processed(name: str, *, is_job: bool = False) -> list[Batch]:
+    """The output of phases, as the command configures it, for a recorded run.
+
+    The recordings have no ranks. With `is_job`, its processes are the ranks of one job, in the order of their pids.
+    """
+    settings = SETTINGS.processors["phases"]
+    processor: Any = settings.cls(settings.config, make_context("processors", "phases"))
+    batches, truths = recorded(name)
+    if is_job:
+        batches = list(map(partial(_with_ranks, pids=sorted(truth["pid"] for truth in truths)), batches))
+    results = chain(chain.from_iterable(map(processor.process, batches)), processor.flush())
+    return [batch for batch in results if batch is not PAUSE]
+
+
+def _with_ranks(batch: Batch, pids: list[int]) -> Batch:
+    for of_process in batch.edit_spans().resource_spans:
+        named = {pair.key: pair.value.int_value for pair in of_process.resource.attributes}
+        rank = {"zernel.rank": pids.index(named["process.pid"]), "zernel.world_size": len(pids)}
+        of_process.resource.attributes.extend(key_values({**rank, "zernel.job.id": "trainer/localhost:29500"}))
+    return batch
+
+
+def seen(name: str, command: tuple[str, ...] = ("python", "train.py"), *, is_job: bool = False) -> Sightings:
+    """Everything that the command has seen of a recorded run."""
+    sightings = Sightings(lambda _: command)
+    for batch in processed(name, is_job=is_job):
+        sightings.add(batch)
+    return sightings
+
+
+def report(name: str, choice: Choice | None = None, *, is_job: bool = False, **more: Any) -> WhyReport:
+    """The report on a recorded run."""
+    return report_on(seen(name, is_job=is_job), choice or Choice(), circumstances(**more))

@@ -1,0 +1,164 @@
+"""The sentence about a job, from recorded runs with a known cause."""
+
+import pytest
+
+from otel_zernel_commands.why.findings import Choice, JobFindings, JobGroup, StepSummary, report_on
+from otel_zernel_commands.why.findings.diagnosis import diagnosis_of
+from otel_zernel_commands.why.findings.facts import Facts
+from otel_zernel_commands.why.findings.shares import time_shares
+from otel_zernel_commands.why.seen import SeenProcess, Sightings
+from tests.commands.why.gpus import throttled
+from tests.commands.why.recorded_runs import circumstances, report, seen
+
+
+def job_of(name: str, *, is_job: bool = False) -> JobFindings:
+    [job] = report(name, is_job=is_job).jobs
+    return job
+
+
+def test_a_slow_loader_is_named() -> None:
+    job = job_of("stalls of 150 ms")
+    assert job.diagnosis.verdict == "input_bound"
+    assert job.diagnosis.sentence.startswith("Training waits for data: ")
+    assert "the DataLoader" in job.diagnosis.sentence
+    assert any("num_workers=8" in one for one in job.diagnosis.advice)
+    assert ("slowest tenth of the steps", "their extra time is data loading") in job.diagnosis.evidence
+
+
+def test_the_advice_for_a_loader_depends_on_its_workers() -> None:
+    def advice(workers: int, cpu: float = 0.0, waiting: float = 0.0) -> str:
+        sightings = seen("stalls of 150 ms")
+        process = sightings.processes[0]
+        process.workers, process.worker_cpu_s, process.worker_io_wait_s = workers, cpu, waiting
+        [job] = report_on(sightings, Choice(), circumstances()).jobs
+        return job.diagnosis.advice[0]
+
+    assert advice(0).startswith("Load in worker processes; it has none")
+    assert advice(2) == "Use more workers: it has 2 for each process, and this machine has 8 CPUs."
+    assert advice(2, cpu=1.0, waiting=9.0).startswith("Its 2 workers wait for I/O")
+    assert advice(8, cpu=60.0).startswith("Use more workers than CPUs, if they wait")
+
+
+def test_a_late_rank_is_named_with_the_part_that_takes_longer() -> None:
+    job = job_of("gloo, DDP, a late rank", is_job=True)
+    assert job.diagnosis.verdict == "straggler"
+    assert job.diagnosis.sentence.startswith("Rank 1 holds up the job: the other rank waits ")
+    assert job.diagnosis.sentence.endswith(" more than they do in compute (forward pass).")
+    assert [rank.rank for rank in job.ranks] == [0, 1]
+    assert job.ranks[1].lateness == pytest.approx(0.022, abs=0.005)
+
+
+def test_a_job_that_computes_is_called_so() -> None:
+    job = job_of("GPU, 2 workers, pinned")
+    assert job.diagnosis.verdict == "compute_bound"
+    assert "mostly backward pass" in job.diagnosis.sentence
+
+
+def test_the_parts_of_a_step_add_up_to_the_step() -> None:
+    job = job_of("stalls of 150 ms")
+    phases = [row for row in job.shares if not row.detail]
+    assert sum(row.share for row in phases) == pytest.approx(1)
+    assert sum(row.per_step for row in phases) == pytest.approx(job.steps.mean, rel=0.05)
+    details = sum(row.per_step for row in job.shares if row.detail and row.phase == "gpu_compute")
+    assert details == pytest.approx(next(row.per_step for row in phases if row.phase == "gpu_compute"), rel=0.02)
+
+
+def test_a_gpu_with_lower_clocks_is_named_for_a_job_that_computes() -> None:
+    sightings = seen("GPU, 2 workers, pinned")
+    pid = sightings.processes[0].pid
+    for batch in [*throttled(3, pid), *throttled(5, pid + 1)]:
+        sightings.add(batch)
+    result = report_on(sightings, Choice(), circumstances())
+    [job] = result.jobs
+    assert "its power limit lowers the clocks of GPU 3 for 50 % of the time" in job.diagnosis.sentence
+    assert [gpu.index for gpu in job.gpus] == [3]
+    assert [gpu.index for gpu in result.gpus] == [5]
+    assert job.gpus[0].slowed == {"sw_power_cap": 0.5}
+    assert job.gpus[0].temperature == 79
+
+
+def test_too_few_steps_give_no_verdict() -> None:
+    sightings = seen("AdamW")
+    process = sightings.processes[0]
+    process.times.clear()
+    process.times["training"].add(0.1)
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.verdict == "too_few_steps"
+    assert job.diagnosis.sentence.startswith("1 training step in this time, which is too few for a verdict.")
+
+
+THREADS = (
+    "the thread that calls CUDA spends 60 % in compute, mostly waiting for the GPU; 40 % in other, mostly sleeping."
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            "threads",
+            THREADS,
+        ),
+        ("signals", "it spends 60 % in compute; 40 % in other."),
+    ],
+)
+def test_a_program_without_scopes_has_the_phases_of_its_thread_or_of_signals(source: str, sentence: str) -> None:
+    process = SeenProcess({"process.pid": 1, "host.name": "node"}, command=("jax_job",))
+    process.phases = {("gpu_compute", source): 6.0, ("unknown", source): 4.0}
+    if source == "threads":
+        process.details = {("gpu_compute", "gpu_wait", source): 6.0, ("unknown", "sleep", source): 4.0}
+    facts = Facts(JobGroup([process]), time_shares([process]), StepSummary(0, 0, 0, 0, 0, 0, 0), (), 8)
+    diagnosis = diagnosis_of(facts)
+    assert diagnosis.verdict == "no_scopes"
+    assert diagnosis.sentence == f"This program has no PyTorch scopes, so its steps are unknown: {sentence}"
+    assert ("compute", "60 %") in diagnosis.evidence
+
+
+def test_missing_marks_are_said() -> None:
+    sightings = seen("AdamW")
+    sightings.processes[0].verdict = "marks_missing"
+    sightings.processes[0].missing_marks.add("backward")
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert "does not have the functions that show the phases" in job.diagnosis.sentence
+    assert job.notes == ("Its PyTorch does not have all functions that show phases; missing: backward.",)
+
+
+def test_unsteady_steps_are_explained_by_their_phase() -> None:
+    sightings = seen("stalls of 150 ms")
+    sightings.processes[0].verdict = "unstable"
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.diagnosis.sentence.startswith("Steps vary: half take up to ")
+    assert job.diagnosis.sentence.endswith("Slow steps lose their time in data loading.")
+
+
+def test_lost_events_are_said() -> None:
+    sightings = seen("AdamW")
+    sightings.processes[0].lossy_steps = 4
+    [job] = report_on(sightings, Choice(), circumstances()).jobs
+    assert job.notes == ("Events were lost in 4 of 40 steps (10 %); their time is in part unknown.",)
+
+
+def test_a_pid_chooses_its_whole_job() -> None:
+    sightings = seen("gloo, DDP, a late rank", is_job=True)
+    pids = [one.pid for one in sightings.processes]
+    [job] = report_on(sightings, Choice(pid=pids[0]), circumstances()).jobs
+    assert [rank.pid for rank in job.ranks] == pids
+    assert report_on(sightings, Choice(pid=1), circumstances()).jobs == ()
+
+
+def test_the_pid_of_a_launcher_chooses_its_job() -> None:
+    sightings = seen("AdamW")
+    sightings.processes[0].ancestors = (700, 1)
+    assert report_on(sightings, Choice(pid=700), circumstances()).jobs
+
+
+@pytest.mark.parametrize("name", ["train.py", "trainer/localhost:29500", "python"])
+def test_a_name_chooses_a_job(name: str) -> None:
+    sightings = seen("gloo, DDP, a late rank", is_job=True)
+    sightings.processes[0].attributes["process.executable.name"] = "python"
+    assert len(report_on(sightings, Choice(name=name), circumstances()).jobs) == 1
+    assert report_on(sightings, Choice(name="other.py"), circumstances()).jobs == ()
+
+
+def test_without_processes_there_are_no_jobs() -> None:
+    assert report_on(Sightings(), Choice(), circumstances()).jobs == ()

@@ -1,0 +1,227 @@
+"""The real command on real training programs: it needs root, eBPF and PyTorch."""
+
+import asyncio
+import fcntl
+import importlib.util
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from otel_zernel.testing import until
+from otel_zernel_commands.why.findings import amount, percent
+from tests.commands.why.chromium import browsing
+from tests.receivers.ebpf.watching import require_ebpf
+
+JOBS = Path(__file__).parent / "jobs"
+LONGEST = 240
+"""Seconds that a program trains at most. It is stopped when its test is over."""
+PATIENCE = 120.0
+"""Seconds for a program to import PyTorch on a busy machine."""
+WATCH = "10s"
+WHY = (sys.executable, "-m", "otel_zernel", "why")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def uses_torch(pid: int) -> bool:
+    """Whether the process, or one of its children, has loaded PyTorch."""
+    with suppress(psutil.Error):
+        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        return any("libtorch_cpu.so" in mapped.path for one in processes for mapped in one.memory_maps())
+    return False
+
+
+@asynccontextmanager
+async def training(*words: str) -> AsyncIterator[int]:
+    """Trains until the end of the block. The value is the pid of the program, or of its launcher."""
+    require_ebpf()
+    if importlib.util.find_spec("torch") is None:
+        (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("torch is not installed: make peers")
+    job = await asyncio.create_subprocess_exec(
+        sys.executable, *words, str(LONGEST),
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        await until(lambda: uses_torch(job.pid), within=PATIENCE)
+        yield job.pid
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        await job.wait()
+
+
+async def why(*words: str) -> tuple[int, str, str]:
+    """The status, the output and the errors of a finished command that user 65534 has called by sudo."""
+    environment = {**os.environ, "SUDO_UID": "65534", "SUDO_GID": "65534"}
+    command = await asyncio.create_subprocess_exec(
+        *WHY, *words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    output, errors = await command.communicate()
+    return command.returncode or 0, output.decode(), errors.decode()
+
+
+async def test_a_slow_loader_is_named_in_text_json_and_page(tmp_path: Path) -> None:
+    async with training(str(JOBS / "slow_loader.py")) as pid:
+        status, output, errors = await why(str(pid), "--for", WATCH, "--json", "--html", str(tmp_path / "why.html"))
+        assert status == 0, errors
+        text_status, text, _ = await why("--job", "slow_loader.py", "--for", "5s")
+    [job] = json.loads(output)["jobs"]
+    assert (job["title"], job["verdict"]) == ("slow_loader.py", "input_bound")
+    assert job["ranks"][0]["pid"] == pid
+    assert job["step"]["p50"] > 0.032  # 8 samples of 4 ms
+    assert next(row["share"] for row in job["time"] if row["phase"] == "data_loading") > 0.5
+    assert any("num_workers" in one for one in job["try"])
+    assert text_status == 0
+    assert "Training waits for data: " in "\n".join(text.splitlines()[:5])
+    assert "\x1b" not in text
+
+    assert (tmp_path / "why.html").stat().st_uid == 65534
+    with browsing(tmp_path) as tab:
+        tab.open((tmp_path / "why.html").as_uri(), 1200, 900, "light")
+        assert tab.evaluate("document.querySelector('h1').textContent") == job["why"]
+        tiles = tab.evaluate("[...document.querySelectorAll('.tiles b')].map((one) => one.textContent)")
+        step = job["step"]
+        assert tiles == [
+            *(amount(step[name]) for name in ("p50", "p90", "p99", "longest")),
+            percent(step["jitter"]),
+            f"{step['count']:,}",
+        ]
+        assert tab.evaluate("JSON.parse(document.getElementById('data').textContent)[0].ranks[0].bars.length") > 100
+        assert (tab.complaints, tab.requests) == ([], [])
+
+
+async def test_a_slow_rank_is_named() -> None:
+    async with training(*TORCHRUN, "--nproc-per-node=3", str(JOBS / "slow_rank.py")) as launcher:
+        for _ in range(3):  # other programs on the machine may delay another rank
+            status, output, errors = await why(str(launcher), "--for", WATCH, "--json")
+            assert status == 0, errors
+            [job] = json.loads(output)["jobs"]
+            if job["why"].startswith("Rank 1 holds up the job"):
+                break
+    assert job["verdict"] == "straggler"
+    assert job["why"].startswith("Rank 1 holds up the job: the other 2 ranks wait ")
+    assert job["why"].endswith(" more than they do in data loading (DataLoader).")
+    assert [rank["rank"] for rank in job["ranks"]] == [0, 1, 2]
+    assert max(job["ranks"], key=lambda rank: rank["lateness"])["rank"] == 1
+
+
+class OnTerminal:
+    """A running command whose progress line is on a terminal of 60 columns."""
+
+    def __init__(self, command: asyncio.subprocess.Process, terminal: int) -> None:
+        self.command = command
+        self._terminal = terminal
+        self._shown = ""
+
+    @classmethod
+    async def start(cls, *words: str) -> "OnTerminal":
+        terminal, of_command = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        os.set_blocking(terminal, False)
+        command = await asyncio.create_subprocess_exec(*WHY, *words, stdout=subprocess.PIPE, stderr=of_command)
+        os.close(of_command)
+        return cls(command, terminal)
+
+    def has_shown(self, pattern: str) -> bool:
+        """Whether the progress line has ever had this text."""
+        with suppress(OSError):
+            self._shown += os.read(self._terminal, 65_536).decode(errors="replace")
+        return re.search(pattern, self._shown) is not None
+
+    async def end(self) -> tuple[int, str]:
+        """The status and the output of the command."""
+        output, _ = await self.command.communicate()
+        os.close(self._terminal)
+        return self.command.returncode or 0, output.decode()
+
+
+SEVERAL_STEPS = r"slow_loader\.py: \d\d+ steps"
+
+
+async def test_ctrl_c_ends_early_with_the_report_so_far() -> None:
+    async with training(str(JOBS / "slow_loader.py")) as pid:
+        why = await OnTerminal.start(str(pid), "--for", "1h")
+        await until(lambda: why.has_shown(SEVERAL_STEPS), within=PATIENCE)
+        why.command.send_signal(signal.SIGINT)
+        status, output = await why.end()
+    assert status == 0
+    title = r"slow_loader\.py · pid \d+ on \S+ · \d+ steps in \S+ m?s,\s+ended early"
+    assert re.match(title, output)
+    assert "Training waits for data" in output
+
+
+async def test_the_end_of_the_job_ends_the_watch() -> None:
+    async with training(str(JOBS / "slow_loader.py")) as pid:
+        why = await OnTerminal.start(str(pid), "--for", "1h", "--json")
+        await until(lambda: why.has_shown(SEVERAL_STEPS), within=PATIENCE)
+        os.kill(pid, signal.SIGTERM)
+        status, output = await why.end()
+    assert status == 0
+    tree = json.loads(output)
+    assert not tree["interrupted"]
+    assert tree["seconds"] < LONGEST
+    assert tree["jobs"][0]["step"]["count"] >= 10
+
+
+async def test_without_a_job_it_says_what_it_looked_for() -> None:
+    require_ebpf()
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare is not installed: it hides the other jobs of this machine")
+    hidden = ("unshare", "--pid", "--fork", "--mount-proc", *WHY, "--for", "5s")
+    command = await asyncio.create_subprocess_exec(*hidden, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = await command.communicate()
+    assert (command.returncode, output) == (1, b"")
+    sentence = r"Error: no training job is running: none of the \d+ processes .* uses PyTorch, CUDA or NCCL\n"
+    assert re.fullmatch(sentence, errors.decode())
+
+
+async def test_a_process_that_does_not_train_is_named() -> None:
+    sleeping = await asyncio.create_subprocess_exec("sleep", "300")
+    async with training(str(JOBS / "slow_loader.py")):
+        status, output, errors = await why(str(sleeping.pid), "--for", "3s")
+    sleeping.kill()
+    await sleeping.wait()
+    assert (status, output) == (1, "")
+    assert f"Error: process {sleeping.pid} took no training step in " in errors
+    assert "slow_loader.py" in errors
+
+
+def test_without_root_it_asks_for_sudo() -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv, to give up root")
+    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    ended = subprocess.run([*nobody, *WHY, "--for", "1s"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.fullmatch(r"Error: watching other processes needs root: run `sudo \S+ why`\n", ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["999999999"], "process 999999999 does not exist"),
+        (["train.py"], '"train.py" is not a pid; use a number, or --job NAME'),
+        (["--for", "soon"], "--for"),
+        (["--for", "0s"], "is not from 1s to 24h"),
+        (["--html", "/nowhere/why.html"], "cannot write /nowhere/why.html"),
+        (["12", "--job", "x"], "not allowed with"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(words: list[str], sentence: str) -> None:
+    ended = subprocess.run([*WHY, *words], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr

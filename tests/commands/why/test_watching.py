@@ -1,0 +1,223 @@
+"""The watch: its configuration, its end, its progress line, and what the machine lacks."""
+
+import asyncio
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Component, Finding
+from otel_zernel.errors import CannotStart
+from otel_zernel.registry import Registry
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_commands.why.findings import Choice
+from otel_zernel_commands.why.progress import WatchProgress
+from otel_zernel_commands.why.seen import Sightings
+from otel_zernel_commands.why.watch import (
+    Watching,
+    check_prerequisites,
+    collecting,
+    count_workers,
+    thresholds_of,
+    watch_settings,
+)
+from otel_zernel_commands.why.watch.watching import LONGEST_SEARCH, pace
+from tests.commands.why.recorded_runs import SETTINGS, processed, seen
+
+
+class Follower:
+    """A job that takes its first step, and ends, at given numbers of looks."""
+
+    def __init__(self, first_step: int = 0, end: int = 10_000) -> None:
+        self.looks = 0
+        self._first_step, self._end = first_step, end
+
+    def show(self, watching: Watching) -> None:
+        self.looks += 1
+
+    def has_steps(self) -> bool:
+        return self.looks > self._first_step
+
+    def has_ended(self) -> bool:
+        return self.looks >= self._end
+
+
+async def paced(seconds: float, follower: Follower) -> tuple[Watching, float]:
+    watching, clock, stop = Watching(seconds), FakeClock(), asyncio.Event()
+    await pace(watching, follower, stop, clock)
+    assert stop.is_set()
+    return watching, clock.monotonic()
+
+
+async def test_the_time_begins_with_the_first_step() -> None:
+    watching, took = await paced(10, Follower(first_step=8))
+    assert watching.elapsed == pytest.approx(10)
+    assert took == pytest.approx(10 + 4.5)
+
+
+async def test_the_search_for_steps_is_limited() -> None:
+    watching, took = await paced(10, Follower(first_step=9_999))
+    assert watching.elapsed == pytest.approx(10)
+    assert took == pytest.approx(LONGEST_SEARCH + 10)
+
+
+async def test_the_end_of_all_jobs_ends_the_watch() -> None:
+    watching, _ = await paced(60, Follower(end=12))
+    assert watching.elapsed == pytest.approx(5.5)
+
+
+def test_the_real_components_run_without_ports_and_files() -> None:
+    [pipeline] = SETTINGS.pipelines.values()
+    assert pipeline.receivers == ("ebpf", "nvml")
+    assert pipeline.processors == ("phases",)
+    assert SETTINGS.telemetry.metrics.level == "none"
+    assert SETTINGS.warnings == ()
+    assert thresholds_of(SETTINGS)["input_bound"] == 0.2
+
+
+@pytest.mark.parametrize("seconds", [1, 19, 20, 3_600, 86_400])
+def test_a_verdict_covers_the_whole_watch(seconds: float) -> None:
+    settings = watch_settings(seconds, collecting(Sightings()), Registry.installed())
+    phases: Any = settings.processors["phases"].config
+    assert phases.window > seconds
+    assert phases.verdict.stability == 1
+
+
+async def test_batches_are_collected_and_left_as_they_are() -> None:
+    sightings = Sightings()
+    cls = collecting(sightings)
+    exporter = cls(cls.Config(), make_context("exporters", "why"))
+    batches = processed("AdamW")
+    before = [(batch.metrics_bytes(), batch.spans_bytes()) for batch in batches]
+    for batch in batches:
+        await exporter.export(batch)  # type: ignore[attr-defined]  # it is an exporter
+    assert [(batch.metrics_bytes(), batch.spans_bytes()) for batch in batches] == before
+    assert [one.trained for one in sightings.processes] == [40]
+
+
+def test_points_without_a_value_change_nothing() -> None:
+    sightings = seen("AdamW")
+    before = dict(sightings.processes[0].phases)
+    data = processed("AdamW")[-1].metrics
+    for point in (
+        p for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics for p in m.sum.data_points
+    ):
+        point.ClearField("as_double")
+        point.flags = 1
+    sightings.add(Batch(metrics=data))
+    assert sightings.processes[0].phases == before
+
+
+def test_processes_beyond_the_limit_are_left_out() -> None:
+    sightings = Sightings()
+    for pid in range(1, 1_500):
+        sightings.process_of({"process.pid": pid})
+    assert len(sightings.processes) == 1_000
+
+
+class TerminalStream(io.StringIO):
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_pipe_gets_one_line_of_progress() -> None:
+    stream = io.StringIO()
+    progress = WatchProgress(stream, seen("AdamW"), Choice(), lambda _: True)
+    for _ in range(3):
+        progress.show(Watching(60))
+    progress.clear()
+    assert stream.getvalue() == "Watching for 60 s. Ctrl-C ends early, with the report so far.\n"
+
+
+def test_a_terminal_gets_one_line_that_is_removed_at_the_end() -> None:
+    stream = TerminalStream()
+    progress = WatchProgress(stream, seen("AdamW"), Choice(), lambda _: True)
+    progress.show(Watching(60, elapsed=12))
+    progress.clear()
+    assert stream.getvalue() == "\r\x1b[K12 of 60 s · train.py: 40 steps · Ctrl-C ends early\r\x1b[K"
+
+
+def test_it_knows_when_all_processes_of_the_chosen_jobs_have_ended() -> None:
+    sightings = seen("gloo, DDP, a late rank", is_job=True)
+    running = {one.pid for one in sightings.processes}
+    progress = WatchProgress(io.StringIO(), sightings, Choice(), running.__contains__)
+    assert progress.has_steps()
+    assert not progress.has_ended()
+    running.pop()
+    assert not progress.has_ended()
+    running.clear()
+    assert progress.has_ended()
+    assert not WatchProgress(io.StringIO(), sightings, Choice(pid=1), running.__contains__).has_ended()
+
+
+def test_workers_that_come_and_go_are_counted() -> None:
+    sightings, counts = seen("AdamW"), iter([0, 4, 2])
+    progress = WatchProgress(io.StringIO(), sightings, Choice(), lambda _: True, lambda _: next(counts))
+    for _ in range(3):
+        progress.show(Watching(60))
+    assert sightings.processes[0].workers == 4
+
+
+def test_forked_and_spawned_children_are_workers(tmp_path: Path) -> None:
+    commands = {1: "python\0train.py", 2: "python\0train.py", 3: "python\0-c\0x\0--multiprocessing-fork", 4: "ffmpeg"}
+    for pid, command in commands.items():
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_text(command)
+    for thread, children in ((1, "2 4 "), (9, "3 77 ")):
+        (tmp_path / "1/task" / str(thread)).mkdir(parents=True)
+        (tmp_path / "1/task" / str(thread) / "children").write_text(children)
+    assert count_workers(1, tmp_path) == 2
+    assert count_workers(5, tmp_path) == 0
+
+
+def registry(ebpf: Iterable[Finding], nvml: Iterable[Finding] = ()) -> Registry:
+    """A registry of two components with these findings."""
+
+    def component(findings: Iterable[Finding]) -> type[Component]:
+        from otel_zernel.component import Receiver
+
+        class Fake(Receiver):
+            @classmethod
+            def examine(cls, config: object = None) -> Iterable[Finding]:
+                return findings
+
+            async def run(self, emit: object) -> None: ...
+
+        return Fake
+
+    return Registry({"receivers": {"ebpf": lambda: component(ebpf), "nvml": lambda: component(nvml)}})
+
+
+def test_without_root_one_sentence_says_so() -> None:
+    findings = [Finding("attaching", "eBPF needs the capabilities CAP_BPF and CAP_PERFMON", ok=False)]
+    with pytest.raises(CannotStart, match=r"^watching other processes needs root: run `sudo /\S+ why`$"):
+        check_prerequisites(registry(findings), user=1000)
+
+
+def test_root_without_ebpf_learns_the_reason() -> None:
+    findings = [Finding("attaching", "the kernel is in lockdown mode confidentiality", ok=False)]
+    with pytest.raises(CannotStart, match="cannot be watched: the kernel is in lockdown mode"):
+        check_prerequisites(registry(findings), user=0)
+
+
+def test_what_cannot_be_seen_is_a_sentence_each() -> None:
+    ebpf = [Finding("libtorch_cpu.so", "53 functions", ok=True), Finding("skipped", "Cannot inspect 3 processes")]
+    nvml = [Finding("driver", "libnvidia-ml.so.1 was not found", ok=False)]
+    found = check_prerequisites(registry(ebpf, nvml), user=0)
+    assert found.finds_framework
+    assert found.notes == (
+        "GPU utilisation and throttling: libnvidia-ml.so.1 was not found.",
+        "Cannot inspect 3 processes.",
+    )
+
+
+def test_a_machine_without_pytorch_is_known_before_the_watch() -> None:
+    findings = [Finding("processes", "no running process uses CUDA, NCCL or PyTorch")]
+    assert not check_prerequisites(registry(findings), user=0).finds_framework
