@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from importlib import import_module
 
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel_receivers.prometheus.config import PrometheusReceiverConfig, ScrapeJobConfig
@@ -22,7 +23,8 @@ class PrometheusReceiver(Receiver):
         )
 
     async def run(self, emit: Emit) -> None:
-        # Imported here, since validation needs neither RE2 nor numpy.
+        # Validation needs neither RE2 nor numpy nor httpx, and the event loop must not wait for them.
+        await asyncio.to_thread(import_module, "otel_zernel_receivers.prometheus.scraping.job")
         from otel_zernel_receivers.prometheus.relabelling.renaming import Renames
         from otel_zernel_receivers.prometheus.scraping.fetching import PageFetcher
         from otel_zernel_receivers.prometheus.scraping.job import JobScraper

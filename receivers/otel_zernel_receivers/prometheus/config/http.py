@@ -9,7 +9,7 @@ from otel_zernel.text import shown_url
 from otel_zernel.types import Secret, Section
 
 
-class BasicAuthConfig(Section):
+class ScrapeBasicAuthConfig(Section):
     """User and password of HTTP basic authentication."""
 
     username: str = ""
@@ -30,7 +30,7 @@ class BasicAuthConfig(Section):
         return self
 
 
-class AuthorizationConfig(Section):
+class ScrapeAuthorizationConfig(Section):
     """The Authorization header."""
 
     type: str = "Bearer"
@@ -91,9 +91,9 @@ class ScrapeTlsConfig(Section):
 class ScrapeHttpConfig(Section):
     """The options of a job's requests."""
 
-    basic_auth: BasicAuthConfig | None = None
+    basic_auth: ScrapeBasicAuthConfig | None = None
     """HTTP basic authentication."""
-    authorization: AuthorizationConfig | None = None
+    authorization: ScrapeAuthorizationConfig | None = None
     """The Authorization header."""
     bearer_token: Secret | None = None
     """The older form of `authorization::credentials`."""

@@ -62,7 +62,7 @@ def _pool() -> DescriptorPool:
         for text in fields.split(","):
             _add_field(message.field, *text.split())
     pool = DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return pool
 
 

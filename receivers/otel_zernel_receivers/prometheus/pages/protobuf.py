@@ -146,15 +146,13 @@ def _add_summary(name: str, labels: tuple[bytes, ...], summary: Any, page: Scrap
 
 
 def _add_classic(name: str, labels: tuple[bytes, ...], histogram: Any, page: ScrapedPage, prefix: str) -> None:
-    bounds = {}
     for one in histogram.bucket:
-        bounds[one.upper_bound] = None
         if one.HasField("exemplar"):
             page.exemplars[len(page.keys)] = _exemplar(one.exemplar)
         count = one.cumulative_count or one.cumulative_count_float
         _put(page, (f"{name}_bucket", labels, ("le", _float_text(one.upper_bound))), count)
     count = histogram.sample_count or histogram.sample_count_float
-    if math.inf not in bounds:
+    if not any(math.isinf(one.upper_bound) for one in histogram.bucket):
         _put(page, (f"{name}_bucket", labels, ("le", "+Inf")), count)
     _put(page, (f"{name}_{prefix}sum", labels, None), histogram.sample_sum)
     _put(page, (f"{name}_{prefix}count", labels, None), count)

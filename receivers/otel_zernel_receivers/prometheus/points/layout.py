@@ -135,7 +135,7 @@ class PageLayout:
             percent.update(self._fixed[row].point for row in np.flatnonzero(proven).tolist())
         fixed_starts = starts[: len(self._fixed)]
         if not page.times_ns:
-            return self._template.encode(numbers, time_ns, fixed_starts)
+            return self._template.encode(numbers, time_ns, np.minimum(fixed_starts, np.uint64(time_ns)))
         times = np.array([page.times_ns.get(slot.number or 0, time_ns) for slot in self._fixed], np.uint64)
         return self._template.encode(numbers, times, np.minimum(fixed_starts, times))
 

@@ -2,11 +2,14 @@
 
 import asyncio
 import base64
+import os
 import ssl
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +53,14 @@ class PageFetcher:
             "accept": accept_header(job.protocols),
             "accept-encoding": "gzip" if job.enable_compression else "identity",
         }
+
+    async def prepare(self) -> None:
+        """Loads the libraries and the certificates, which takes too long for the timeout of the first scrape.
+
+        Raises `ScrapeFailed` if the certificates are not usable.
+        """
+        await asyncio.to_thread(import_module, "httpx")
+        await self._open()
 
     async def close(self) -> None:
         """Closes all connections. Safe to call twice."""
@@ -176,9 +187,25 @@ def _security(config: ScrapeTlsConfig) -> ssl.SSLContext:
     if config.insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if config.cert_file and config.key_file:
-        context.load_cert_chain(config.cert_file, config.key_file, password="")
+    certificate = Path(config.cert_file).read_bytes() if config.cert_file else (config.cert or "").encode()
+    given_key = config.key.get_secret_value() if config.key else ""
+    key = Path(config.key_file).read_bytes() if config.key_file else given_key.encode()
+    if certificate:
+        with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
+            context.load_cert_chain(certificate_file, key_file, password="")  # else OpenSSL would prompt for one
     return context
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """The path of a file in memory: Python's `ssl` reads keys only from files, and a key must not reach the disk."""
+    file = os.memfd_create("tls")
+    try:
+        with open(file, "wb", closefd=False) as writer:
+            writer.write(content)
+        yield f"/proc/self/fd/{file}"
+    finally:
+        os.close(file)
 
 
 def too_large(limit: int) -> ScrapeFailed:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from otel_zernel.component import Emit
 from otel_zernel_receivers.prometheus.config.scrape import ScrapeJobConfig
@@ -11,6 +12,7 @@ from otel_zernel_receivers.prometheus.points.resolving import SampleRules
 from otel_zernel_receivers.prometheus.points.target_series import TargetSeries
 from otel_zernel_receivers.prometheus.relabelling.renaming import Renames
 from otel_zernel_receivers.prometheus.relabelling.rules import relabel_rules
+from otel_zernel_receivers.prometheus.scraping.failures import ScrapeFailed
 from otel_zernel_receivers.prometheus.scraping.target_scraper import ScrapeServices, TargetScraper
 
 
@@ -39,6 +41,8 @@ class JobScraper:
         """Runs until cancelled."""
         clock, sources = self._services.context.clock, sources_of(self._job)
         try:
+            with suppress(ScrapeFailed):  # the scrapes report it
+                await self._services.fetcher.prepare()
             while True:
                 targets, problems = await self._find(sources, clock.monotonic())
                 self._show(problems)
