@@ -47,7 +47,8 @@ class Prometheus:
 
     async def fail_on_errors(self) -> None:
         targets = (await self.get("targets"))["activeTargets"]
-        assert not [one["lastError"] for one in targets if one["lastError"]]
+        errors = [one["lastError"] for one in targets if one["lastError"]]
+        assert not errors, errors
 
 
 @asynccontextmanager

@@ -91,7 +91,7 @@ async def test_a_request_asks_for_the_formats_and_has_parameters() -> None:
         ({"headers": {"Content-Encoding": "gzip"}, "body": b"no gzip"}, {}, "damaged gzip"),
         ({"headers": {"Content-Encoding": "gzip"}, "body": gzip.compress(PAGE)[:-9]}, {}, "cut off"),
         ({"headers": {"Content-Encoding": "br"}, "body": PAGE}, {}, "compressed with br"),
-        ({"body": b"a 1\nb 1\n"}, {"sample_limit": 1}, "over sample_limit: 1"),
+        ({"body": b"a 1\nb 1\n"}, {"sample_limit": 1}, "more samples than sample_limit: 1"),
         ({"body": b"a" * 2000}, {"body_size_limit": "1KB"}, "larger than body_size_limit: 1,024 bytes"),
         ({"status": "302 Found", "headers": {"Location": "/metrics"}}, {}, "more than 10 redirects"),
         ({"status": "302 Found", "headers": {"Location": "/"}}, {"follow_redirects": False}, "302 Found"),
@@ -230,7 +230,7 @@ async def test_credentials_that_cannot_be_read_are_one_sentence(caplog: pytest.L
 
 async def test_nobody_listens(caplog: pytest.LogCaptureFixture, unused_tcp_port: int) -> None:
     problem = await failure(PageServer(port=unused_tcp_port), caplog)
-    assert problem.endswith("connection refused")
+    assert problem.endswith("no connection: Connection refused")
 
 
 async def test_tls_is_verified_and_its_problems_have_advice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -202,7 +202,7 @@ def test_samples_that_become_equal_are_counted() -> None:
 @pytest.mark.parametrize(
     ("limit", "problem"),
     [
-        ({"sample_limit": 1}, "2 samples, over sample_limit: 1"),
+        ({"sample_limit": 1}, "more samples than sample_limit: 1"),
         ({"label_limit": 3}, "4 labels, over label_limit: 3"),
         ({"label_name_length_limit": 8}, "label_name_length_limit: 8"),
         ({"label_value_length_limit": 6}, "label_value_length_limit: 6"),

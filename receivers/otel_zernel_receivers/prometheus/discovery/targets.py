@@ -36,8 +36,11 @@ class ScrapeTarget:
 
     @property
     def shown(self) -> str:
-        """The URL without its parameters, which may be secret."""
-        return shown_url(self.url)
+        """The URL without its parameters, which may be secret, the job, and the instance if it is another name."""
+        labels, url = dict(self.labels), shown_url(self.url)
+        instance = labels.get("instance", "")
+        named = "" if f"//{instance}/" in url else f", instance {instance}"
+        return f"{url} (job {labels.get('job', '')}{named})"
 
     @property
     def about(self) -> Mapping[str, AttributeValue]:

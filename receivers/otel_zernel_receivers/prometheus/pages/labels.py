@@ -9,6 +9,8 @@ _LABEL = re.compile(
     r'[ \t]*+(?:([a-zA-Z_][a-zA-Z0-9_]*+)|"((?:[^"\\]++|\\.)*+)")[ \t]*+'
     r'(?:(=)[ \t]*+"((?:[^"\\]++|\\.)*+)"[ \t]*+)?(?:,|$)'
 )
+_SIMPLE = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*+)="([^"\\]*+)"(?:,|$)')
+"""A label as nearly all programs write it."""
 _ESCAPE = re.compile(r"\\([\\\"n])")
 
 
@@ -32,6 +34,14 @@ def read_labels(key: bytes) -> Labels:
 
 
 def _read_pairs(text: str, labels: Labels) -> None:
+    pairs = _SIMPLE.findall(text)
+    size = sum(len(name) + len(value) + 4 for name, value in pairs)
+    if size in (len(text), len(text) + 1):  # nothing stands between them
+        before = len(labels)
+        labels.update(pairs)
+        if len(labels) != before + len(pairs):
+            raise ValueError("a label that stands twice")
+        return
     position = 0
     while position < len(text):
         found = _LABEL.match(text, position)

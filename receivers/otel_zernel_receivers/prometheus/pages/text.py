@@ -70,7 +70,9 @@ class _PageInProgress:
         self._openmetrics = openmetrics
         self._page = ScrapedPage()
         self._texts: list[bytes] = []
-        """The values."""
+        """The values of this piece."""
+        self._bad: set[int] = set()
+        """Positions of values that are no numbers."""
         self._line = 0
         """Lines before this piece."""
 
@@ -85,29 +87,35 @@ class _PageInProgress:
             else:
                 other(line, number)
         self._line += len(lines)
+        self._page.values += self._convert(texts)
+        texts.clear()
 
     def finish(self) -> ScrapedPage:
-        """The page with its values as numbers."""
-        page, texts = self._page, self._texts
-        try:
-            if b"_" in b"".join(texts):  # Python would read 1_0 as 10
-                raise ValueError
-            page.values = list(map(float, texts))
-        except ValueError:
-            self._keep_numbers()
+        """The page, without the samples whose values are no numbers."""
+        page = self._page
+        if self._bad:
+            kept = [old for old in range(len(page.keys)) if old not in self._bad]
+            new = {old: position for position, old in enumerate(kept)}
+            page.keys = [page.keys[old] for old in kept]
+            page.values = [page.values[old] for old in kept]
+            page.times_ns = {new[old]: time for old, time in page.times_ns.items() if old in new}
+            page.exemplars = {new[old]: one for old, one in page.exemplars.items() if old in new}
         return page
 
-    def _keep_numbers(self) -> None:
-        page, texts = self._page, self._texts
-        good = {old: number for old, text in enumerate(texts) if (number := _number(text)) is not None}
-        for old in range(len(texts)):
-            if old not in good:
-                page.skip(f"{quoted(texts[old].decode(errors='replace'))} is not a number")
-        new = {old: position for position, old in enumerate(good)}
-        page.keys = [page.keys[old] for old in good]
-        page.values = list(good.values())
-        page.times_ns = {new[old]: time for old, time in page.times_ns.items() if old in new}
-        page.exemplars = {new[old]: one for old, one in page.exemplars.items() if old in new}
+    def _convert(self, texts: list[bytes]) -> list[float]:
+        """The values of the next samples. One that is no number is counted, and marked by its position."""
+        try:
+            if b"_" not in b"".join(texts):  # Python would read 1_0 as 10
+                return list(map(float, texts))
+        except ValueError:
+            pass
+        first = len(self._page.values)
+        numbers = [_number(text) for text in texts]
+        for position, number in enumerate(numbers, first):
+            if number is None:
+                self._bad.add(position)
+                self._page.skip(f"{quoted(texts[position - first].decode(errors='replace'))} is not a number")
+        return [0.0 if number is None else number for number in numbers]
 
     def _other(self, line: bytes, number: int) -> None:
         """A comment, a line with a time or an exemplar, or a sample that is new."""

@@ -9,6 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHist
 
 from otel_zernel.otlp.points import delimited, key_values
 from otel_zernel_receivers.prometheus.pages.page import NativeHistogram, PageExemplar
+from otel_zernel_receivers.prometheus.points.numbers import Floats
 
 _HEAD = struct.Struct("<BQBQBQ")  # start (2), time (3) and count (4) as fixed64
 _SUM = struct.Struct("<Bd")  # sum (5) as double
@@ -18,12 +19,30 @@ _TRACE, _SPAN = 16, 8
 """Bytes of the ids."""
 
 
-def bucket_counts(cumulative: Sequence[float]) -> bytes | None:
-    """The counts of buckets, packed, for the values of Prometheus' cumulative ones. None if these decrease."""
-    counts = np.diff(np.rint(np.asarray(cumulative, np.float64)), prepend=0.0)
-    if not np.all(counts >= 0) or not np.all(np.isfinite(counts)):
-        return None
-    return delimited(6, counts.astype("<u8").tobytes())
+class BucketCounts:
+    """The buckets of several histograms. numpy's calls cost more than the work for a single one."""
+
+    def __init__(self, positions: Sequence[Sequence[int]]) -> None:
+        """`positions` of the samples of each histogram on the page: its buckets, ascending, and the count of all."""
+        self._at = np.array([one for of_one in positions for one in of_one], np.intp)
+        self._ends = np.cumsum([0, *map(len, positions)], dtype=np.intp)
+
+    def encode(self, values: Floats) -> list[bytes | None]:
+        """The packed counts of each histogram, for the values of the page. None where cumulative counts decrease."""
+        if not len(self._at):
+            return []
+        starts = self._ends[:-1]
+        cumulative = np.rint(values[self._at])
+        with np.errstate(invalid="ignore"):
+            counts = np.diff(cumulative, prepend=0.0)
+            counts[starts] = cumulative[starts]
+            is_good = np.minimum.reduceat((counts >= 0) & (counts < 2.0**63), starts)
+            packed = np.where(np.isfinite(counts), counts, 0).astype("<u8").tobytes()
+        ends = (self._ends * 8).tolist()
+        return [
+            delimited(6, packed[start:end]) if good else None
+            for start, end, good in zip(ends, ends[1:], is_good.tolist(), strict=False)
+        ]
 
 
 def encode_bounds(bounds: Iterable[float]) -> bytes:

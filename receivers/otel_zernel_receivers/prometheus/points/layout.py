@@ -13,7 +13,7 @@ from otel_zernel.otlp.points import delimited
 from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel_receivers.prometheus.pages.page import NativeHistogram, PageExemplar, ScrapedPage
 from otel_zernel_receivers.prometheus.points.distributions import (
-    bucket_counts,
+    BucketCounts,
     encode_bounds,
     encode_exemplars,
     encode_histogram,
@@ -75,7 +75,9 @@ class PageLayout:
         self._factor, self._divisor = _factors(self._fixed, percent)
         self._maybe_percent = np.array([slot.maybe_percent and slot.point not in percent for slot in self._fixed], bool)
         self._flexible = [slot for point, slot in complete.items() if point.metric in flexible]
-        self._bounds = {slot.point: encode_bounds(b * slot.scale for b in slot.order) for slot in self._flexible}
+        histograms = [slot for slot in self._flexible if slot.point.metric.descriptor.kind == "histogram"]
+        self._buckets = BucketCounts([[*(slot.bounds[b] for b in slot.order), slot.total or 0] for slot in histograms])
+        self._bounds = {id(slot): encode_bounds(b * slot.scale for b in slot.order) for slot in histograms}
         self._set_starts(known, time_ns)
 
     def _is_flexible(self, slot: PointSlot) -> bool:
@@ -111,9 +113,10 @@ class PageLayout:
         ):
             sections[origin] = [metrics]
         malformed = 0
+        counts = iter(self._buckets.encode(values))
         groups: dict[tuple[Origin, MetricHead], list[bytes]] = {}
         for slot, start_ns in zip(self._flexible, starts[len(self._fixed) :].tolist(), strict=True):
-            encoded = self._encode_slot(slot, page, time_ns, start_ns)
+            encoded = self._encode_slot(slot, page, time_ns, start_ns, counts)
             if encoded is None:
                 malformed += 1
             else:
@@ -139,13 +142,17 @@ class PageLayout:
         times = np.array([page.times_ns.get(slot.number or 0, time_ns) for slot in self._fixed], np.uint64)
         return self._template.encode(numbers, times, np.minimum(fixed_starts, times))
 
-    def _encode_slot(self, slot: PointSlot, page: ScrapedPage, time_ns: int, start_ns: int) -> bytes | None:
-        """One point. None if its buckets make no sense."""
-        time_ns = next((page.times_ns[one] for one in slot.positions() if one in page.times_ns), time_ns)
+    def _encode_slot(
+        self, slot: PointSlot, page: ScrapedPage, time_ns: int, start_ns: int, counts: Iterator[bytes | None]
+    ) -> bytes | None:
+        """One point. None if its buckets make no sense. `counts` has those of the histograms."""
+        if page.times_ns:
+            time_ns = next((page.times_ns[one] for one in slot.positions() if one in page.times_ns), time_ns)
         start_ns = min(start_ns, time_ns)
         kind = slot.point.metric.descriptor.kind
         if kind == "histogram":
-            return self._encode_histogram(slot, page, time_ns, start_ns)
+            buckets = next(counts)
+            return None if buckets is None else self._encode_histogram(slot, page, time_ns, start_ns, buckets)
         if kind == "summary":
             return _encode_summary(slot, page.values, time_ns, start_ns)
         if kind == "exponential_histogram":
@@ -153,18 +160,16 @@ class PageLayout:
             return _encode_native(slot, native, time_ns, start_ns)
         exemplars = encode_exemplars(_exemplars(slot, page), time_ns, of_histogram=False)
         value = page.values[_or_none(slot.number)] * slot.scale
-        return encode_number(slot.attributes, value, time_ns, start_ns, exemplars)
+        return encode_number(slot.point.attributes, value, time_ns, start_ns, exemplars)
 
-    def _encode_histogram(self, slot: PointSlot, page: ScrapedPage, time_ns: int, start_ns: int) -> bytes | None:
-        values, total_at = page.values, _or_none(slot.total)
-        cumulative = [values[slot.bounds[bound]] for bound in slot.order]
-        counts = bucket_counts([*cumulative, values[total_at]])
-        if counts is None:
-            return None
-        total = None if slot.sum is None else values[slot.sum] * slot.scale
-        exemplars = encode_exemplars(_exemplars(slot, page), time_ns, of_histogram=True)
-        buckets = counts + self._bounds[slot.point] if slot.bounds else b""
-        return encode_histogram(slot.attributes, buckets, round(values[total_at]), total, time_ns, start_ns, exemplars)
+    def _encode_histogram(
+        self, slot: PointSlot, page: ScrapedPage, time_ns: int, start_ns: int, counts: bytes
+    ) -> bytes:
+        total = None if slot.sum is None else page.values[slot.sum] * slot.scale
+        exemplars = encode_exemplars(_exemplars(slot, page), time_ns, of_histogram=True) if page.exemplars else b""
+        buckets = counts + self._bounds[id(slot)] if slot.bounds else b""
+        count = round(page.values[slot.total or 0])
+        return encode_histogram(slot.point.attributes, buckets, count, total, time_ns, start_ns, exemplars)
 
 
 def encode_ends(slots: Iterable[PointSlot], time_ns: int) -> EncodedPoints:
@@ -174,7 +179,7 @@ def encode_ends(slots: Iterable[PointSlot], time_ns: int) -> EncodedPoints:
     for slot in slots:
         count += 1
         end = encode_staleness(slot.point.metric.descriptor.kind, time_ns)
-        groups.setdefault((slot.point[:2], slot.point.metric), []).append(delimited(1, slot.attributes + end))
+        groups.setdefault((slot.point[:2], slot.point.metric), []).append(delimited(1, slot.point.attributes + end))
     sections: dict[Origin, list[bytes]] = {}
     for (origin, metric), points in groups.items():
         sections.setdefault(origin, []).append(encode_head_metric(metric, b"".join(points)))
@@ -239,10 +244,10 @@ def _encode_summary(slot: PointSlot, values: Sequence[float], time_ns: int, star
         return None
     quantiles = [(quantile, values[slot.bounds[quantile]] * slot.scale) for quantile in slot.order]
     total = 0.0 if slot.sum is None else values[slot.sum] * slot.scale
-    return encode_summary(slot.attributes, quantiles, round(count), total, time_ns, start_ns)
+    return encode_summary(slot.point.attributes, quantiles, round(count), total, time_ns, start_ns)
 
 
 def _encode_native(slot: PointSlot, native: NativeHistogram | None, time_ns: int, start_ns: int) -> bytes | None:
     if native is None:
         return None
-    return encode_native(slot.attributes, native, time_ns, min(native.created_ns or start_ns, time_ns))
+    return encode_native(slot.point.attributes, native, time_ns, min(native.created_ns or start_ns, time_ns))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_zernel.otlp.points import delimited
-from otel_zernel_receivers.prometheus.points.encoding import encode_head_metric, encode_point_pairs
+from otel_zernel_receivers.prometheus.points.encoding import encode_head_metric
 from otel_zernel_receivers.prometheus.points.sample import MetricHead, PointKey
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ def _encode(points: Sequence[PointKey], marker: bytes) -> bytes:
 
 
 def _point(point: PointKey, hole: bytes) -> bytes:
-    return delimited(1, encode_point_pairs(point.metric.descriptor.kind, point.attributes) + hole)
+    return delimited(1, point.attributes + hole)
 
 
 def encode_number(attributes: bytes, value: float, time_ns: int, start_ns: int, exemplars: bytes) -> bytes:

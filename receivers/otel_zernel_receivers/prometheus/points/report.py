@@ -38,7 +38,7 @@ class ScrapeReport:
         self.names = tuple(about)
         self._heads = heads
         self._attributes = encode_point_pairs(_KIND, attributes)
-        self._template = NumberTemplate([[PointKey(*self.origin, head, attributes) for head in heads]])
+        self._template = NumberTemplate([[PointKey(*self.origin, head, self._attributes) for head in heads]])
 
     def encode(self, values: Mapping[str, float], time_ns: int) -> bytes:
         """The metrics. `values` by name."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from otel_zernel import __version__
 from otel_zernel.errors import ZernelError
@@ -11,6 +12,7 @@ from otel_zernel_receivers.prometheus.config.scrape import ScrapeLimits
 from otel_zernel_receivers.prometheus.pages.labels import read_labels
 from otel_zernel_receivers.prometheus.pages.page import NAME, Labels, MetricType, PageFamily, SampleKey
 from otel_zernel_receivers.prometheus.pages.protobuf import read_label_pairs
+from otel_zernel_receivers.prometheus.points.encoding import encode_point_pairs
 from otel_zernel_receivers.prometheus.points.sample import (
     MetricHead,
     PageSample,
@@ -102,7 +104,10 @@ class SampleRules:
         return result | self.target_labels
 
     def _check(self, labels: Labels) -> None:
-        limits, name = self.limits, quoted(labels[NAME])
+        limits = self.limits
+        if not (limits.label_limit or limits.label_name_length_limit or limits.label_value_length_limit):
+            return
+        name = quoted(labels[NAME])
         if limits.label_limit and len(labels) > limits.label_limit:
             raise OverLimit(f"{name} has {len(labels)} labels, over label_limit: {limits.label_limit}")
         for label, value in labels.items():
@@ -190,13 +195,25 @@ def _pop_bound(labels: Labels, role: SampleRole) -> float | None:
 
 
 def _point(
-    resource: SampleResource, labels: Labels, name: str, kind: MetricKind, family: PageFamily, unit: str | None = None
+    resource: SampleResource,
+    labels: Labels,
+    name: str,
+    kind: MetricKind,
+    family: PageFamily,
+    unit: str | None = None,
+    further: Pairs = (),
 ) -> PointKey:
+    """The point with these labels, and `further` attributes before them. Removes the labels of the scope."""
     scope = OWN_SCOPE
     if any(label.startswith(_SCOPE) for label in labels):
         scope = _pop_scope(labels)
-    descriptor = Descriptor(name, ucum(family.unit) if unit is None else unit, kind, family.help)
-    return PointKey(resource, scope, MetricHead(descriptor, family.type), tuple(sorted(labels.items())))
+    head = _head(name, ucum(family.unit) if unit is None else unit, kind, family.help, family.type)
+    return PointKey(resource, scope, head, encode_point_pairs(kind, (*further, *sorted(labels.items()))))
+
+
+@lru_cache(maxsize=4096)
+def _head(name: str, unit: str, kind: MetricKind, description: str, type_: MetricType) -> MetricHead:
+    return MetricHead(Descriptor(name, unit, kind, description), type_)
 
 
 def _pop_scope(labels: Labels) -> SampleScope:
@@ -208,17 +225,13 @@ def _pop_scope(labels: Labels) -> SampleScope:
 def _renamed(
     part: PartOfPoint, renamed: Renamed, resource: SampleResource, labels: Labels, family: PageFamily
 ) -> PageSample:
-    attributes: Pairs = tuple(renamed.attributes.items())
+    further: Pairs = tuple(renamed.attributes.items())
     kind = renamed.kind if renamed.kind and part.role in ("number", "created") else part.kind
     if renamed.of_gpu:
         from otel_zernel_receivers.prometheus.relabelling.gpu_labels import split_labels
 
         about, own = split_labels(labels)
         resource = resource._replace(attributes=tuple(sorted(about.items())))
-        point = _point(resource, {}, renamed.name, kind, family, renamed.unit)
-        attributes += tuple(sorted(own.items()))
-    else:
-        point = _point(resource, labels, renamed.name, kind, family, renamed.unit)
-        attributes += point.attributes
-    point = point._replace(attributes=attributes)
+        further, labels = (*further, *sorted(own.items())), {}
+    point = _point(resource, labels, renamed.name, kind, family, renamed.unit, further)
     return PageSample(part.role, point, part.bound, renamed.scale, renamed.maybe_percent)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from otel_zernel_receivers.prometheus.points.encoding import encode_point_pairs
 from otel_zernel_receivers.prometheus.points.sample import PageSample, PointKey
 
 
@@ -22,7 +21,6 @@ class PointSlot:
     """The position of each bucket by its upper bound, or of each quantile."""
     scale: float = 1.0
     maybe_percent: bool = False
-    attributes: bytes = b""
     order: list[float] = field(default_factory=list)
     """The finite bounds, or the quantiles, ascending."""
 
@@ -43,7 +41,6 @@ class PointSlot:
     def finish(self) -> bool:
         """Prepares the encoding. Returns whether the samples are enough for a point."""
         kind = self.point.metric.descriptor.kind
-        self.attributes = encode_point_pairs(kind, self.point.attributes)
         if kind == "histogram":
             self.order = sorted(bound for bound in self.bounds if math.isfinite(bound))
             return self.total is not None

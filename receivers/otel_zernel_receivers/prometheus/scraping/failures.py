@@ -28,9 +28,10 @@ def connection_failure(error: Exception, url: str) -> ScrapeFailed:
         advice = "; the target expects plaintext: set scheme: http" if "WRONG_VERSION" in str(cause) else ""
         return ScrapeFailed(f"TLS failed: {cause.reason or cause}{advice}", "tls")
     if isinstance(cause, OSError) and cause.strerror:
-        is_name = (cause.errno or 0) < 0  # getaddrinfo's own numbers
-        text = f"cannot resolve the host: {cause.strerror}" if is_name else os.strerror(cause.errno or 0)
-        return ScrapeFailed(text[:1].lower() + text[1:], "connection")
+        number = cause.errno or 0
+        if number < 0:  # getaddrinfo's own numbers
+            return ScrapeFailed(f"cannot resolve the host: {cause.strerror}", "connection")
+        return ScrapeFailed(f"no connection: {os.strerror(number)}", "connection")
     text = without_query(str(error), url) or type(error).__name__
     return ScrapeFailed(f"no HTTP answer: {text}; if the target uses TLS, set scheme: https", "connection")
 

@@ -66,7 +66,7 @@ class JobScraper:
         subject = f"the targets of job {self._job.job_name}"
         if problems:
             more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-            self._services.problems.fail(subject, f"Cannot use all targets: {problems[0]}{more}")
+            self._services.problems.warn(subject, f"Cannot use all targets: {problems[0]}{more}")
         else:
             self._services.problems.succeed(subject)
 

@@ -30,7 +30,7 @@ class ScrapeProblems:
         self._clock: Clock = context.clock
         self._troubles: dict[str, _Trouble] = {}
 
-    def fail(self, subject: str, problem: str) -> None:
+    def warn(self, subject: str, problem: str) -> None:
         """A problem, one sentence. It is logged when it begins or changes, and every hour."""
         trouble = self._troubles.setdefault(subject, _Trouble())
         now = self._clock.monotonic()

@@ -48,6 +48,8 @@ class TargetScraper:
             native=job.scrape_native_histograms, classic_too=job.always_scrape_classic_histograms
         )
         self._body_size = 0
+        self._in_part = f"{target.shown} in part"
+        """The subject of problems with some samples."""
 
     async def run(self, emit: Emit) -> None:
         """Scrapes until cancelled."""
@@ -83,6 +85,7 @@ class TargetScraper:
         """The ends of all series, for a target that is gone."""
         time_ns = self._context.clock.time_ns()
         self._services.problems.forget(self._target.shown)
+        self._services.problems.forget(self._in_part)
         return self._series.batch(self._series.end(time_ns), None, time_ns)
 
     async def emit_ends(self, emit: Emit) -> None:
@@ -108,16 +111,16 @@ class TargetScraper:
                 return self._text.read(body, openmetrics=form == "openmetrics", known=self._series.samples)
 
     def _count_losses(self, page: ScrapedPage, counts: PageCounts) -> None:
-        subject = f"{self._target.shown} in part"
+        subject = self._in_part
         if counts.malformed:
             self._context.drop(counts.malformed, "malformed sample")
             text = f"; the first is {page.problem}" if page.problem else ""
-            self._services.problems.fail(
+            self._services.problems.warn(
                 subject, f"Skipped {counts.malformed} malformed samples of {self._target.shown}{text}"
             )
         elif counts.duplicates:
             self._context.drop(counts.duplicates, "duplicate sample")
-            self._services.problems.fail(
+            self._services.problems.warn(
                 subject,
                 f"Skipped {counts.duplicates} samples of {self._target.shown} that have the labels of another one",
             )
@@ -126,9 +129,7 @@ class TargetScraper:
 
     def _failed(self, failed: ScrapeFailed, time_ns: int, started: float) -> Batch:
         self._services.count_failure(failed.reason)
-        self._services.problems.fail(
-            self._target.shown, f"Cannot scrape {self._target.shown} (job {self._job.job_name}): {failed}"
-        )
+        self._services.problems.warn(self._target.shown, f"Cannot scrape {self._target.shown}: {failed}")
         if failed.reason == "limit":
             self._body_size = -1 if "body_size_limit" in str(failed) else self._body_size
         ends = self._series.end(time_ns)
@@ -154,7 +155,7 @@ class TargetScraper:
                 await Insist(emit, self._context.clock)(batch)
         except (TimeoutError, Refused):
             self._context.drop(count, "refused")
-            self._services.problems.fail(
+            self._services.problems.warn(
                 "emit", "Dropped scrapes: an exporter's queue stayed full for a whole scrape_interval"
             )
         except Rejected:
