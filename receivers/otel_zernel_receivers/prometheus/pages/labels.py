@@ -36,7 +36,7 @@ def read_labels(key: bytes) -> Labels:
 def _read_pairs(text: str, labels: Labels) -> None:
     pairs = _SIMPLE.findall(text)
     size = sum(len(name) + len(value) + 4 for name, value in pairs)
-    if size in (len(text), len(text) + 1):  # nothing stands between them
+    if size == len(text) + (not text.endswith(",")):  # nothing stands between them
         before = len(labels)
         labels.update(pairs)
         if len(labels) != before + len(pairs):
