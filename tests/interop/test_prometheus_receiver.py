@@ -190,7 +190,7 @@ async def test_relabelling_and_label_conflicts_end_in_the_same_series(
     honor: bool, peer: Peer, tmp_path: Path, unused_tcp_port: int
 ) -> None:
     rules = [
-        {"source_labels": ["__name__"], "regex": "un(.*)", "target_label": "__name__", "replacement": "$1_un"},
+        {"source_labels": ["__name__"], "regex": "un(.*)", "target_label": "__name__", "replacement": "${1}_un"},
         {"source_labels": ["x", "y"], "separator": "-", "regex": "(.*)-(.*)", "target_label": "z"},
         {"source_labels": ["y"], "regex": "}", "action": "hashmod", "modulus": 7, "target_label": "shard"},
         {"regex": "y", "action": "labeldrop"},

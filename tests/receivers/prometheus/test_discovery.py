@@ -96,7 +96,7 @@ def test_offsets_spread_and_stay() -> None:
 
 
 async def test_files_are_read_again_when_they_change_and_keep_their_targets_while_broken(tmp_path: Path) -> None:
-    source = FileSource(FileDiscoveryConfig(files=(f"{tmp_path}/*.json", f"{tmp_path}/*.yml")))
+    source = FileSource(FileDiscoveryConfig(files=[f"{tmp_path}/*.json", f"{tmp_path}/*.yml"]))
     assert await source.targets(0) == []
     assert "no file matches" in source.problems[0]
     (tmp_path / "a.json").write_text('[{"targets": ["a:1", "b:2"], "labels": {"zone": "z", "n": 1}}]')
@@ -115,15 +115,15 @@ async def test_files_are_read_again_when_they_change_and_keep_their_targets_whil
 @pytest.mark.parametrize("text", ['{"targets": []}', '[{"labels": {}}]', '[["a:1"]]', '"a:1"', '[{"targets": "a:1"}]'])
 async def test_a_file_of_another_form_is_one_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
-    source = FileSource(FileDiscoveryConfig(files=(f"{tmp_path}/a.json",)))
+    source = FileSource(FileDiscoveryConfig(files=[f"{tmp_path}/a.json"]))
     assert await source.targets(0) == []
     assert len(source.problems) == 1
 
 
 async def test_the_addresses_of_a_name_are_targets() -> None:
-    source = DnsSource(DnsDiscoveryConfig(names=("localhost",), type="A", port=9400))
+    source = DnsSource(DnsDiscoveryConfig(names=["localhost"], type="A", port=9400))
     assert await source.targets(0) == [{"__address__": "127.0.0.1:9400", "__meta_dns_name": "localhost"}]
-    missing = DnsSource(DnsDiscoveryConfig(names=("no-such-host.invalid",), type="A", port=1))
+    missing = DnsSource(DnsDiscoveryConfig(names=["no-such-host.invalid"], type="A", port=1))
     assert await missing.targets(0) == []
     assert "cannot resolve no-such-host.invalid" in missing.problems[0]
 

@@ -192,6 +192,12 @@ def test_metric_relabelling_drops_and_renames_samples() -> None:
     assert (target.counts.scraped, target.counts.kept) == (4, 3)
 
 
+def test_a_sample_that_loses_its_name_is_counted() -> None:
+    target = TextTarget(metric_relabel_configs=[{"target_label": "__name__", "replacement": ""}])
+    assert target.scrape("a 1\n").point_count == len(REPORT)
+    assert target.counts.malformed == 1
+
+
 def test_samples_that_become_equal_are_counted() -> None:
     target = TextTarget(metric_relabel_configs=[{"regex": "x", "action": "labeldrop"}])
     batch = target.scrape('a{x="1"} 1\na{x="2"} 2\na 3\n')

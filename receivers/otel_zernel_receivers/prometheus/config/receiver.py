@@ -36,7 +36,7 @@ class PrometheusFileConfig(Section):
 
     global_: GlobalScrapeConfig = Field(GlobalScrapeConfig(), alias="global")
     """The defaults of all jobs."""
-    scrape_configs: Annotated[tuple[ScrapeJobConfig, ...], Field(min_length=1)]
+    scrape_configs: Annotated[list[ScrapeJobConfig], Field(min_length=1)]
     """The jobs."""
 
     @model_validator(mode="after")

@@ -41,14 +41,14 @@ class StaticTargets(Section):
 class FileDiscoveryConfig(Section):
     """Files with targets, in JSON or YAML, which are read again when they change."""
 
-    files: Annotated[tuple[str, ...], Field(min_length=1)]
+    files: Annotated[list[str], Field(min_length=1)]
     """Paths and globs that end with `.json`, `.yml` or `.yaml`."""
     refresh_interval: LongDuration = 300.0
     """Seconds between readings, besides those after changes."""
 
     @field_validator("files")
     @classmethod
-    def _have_a_known_ending(cls, files: tuple[str, ...]) -> tuple[str, ...]:
+    def _have_a_known_ending(cls, files: list[str]) -> list[str]:
         for file in files:
             if not file.endswith((".json", ".yml", ".yaml")):
                 raise ValueError(f"{file!r} must end with .json, .yml or .yaml")
@@ -58,7 +58,7 @@ class FileDiscoveryConfig(Section):
 class DnsDiscoveryConfig(Section):
     """Names whose addresses are the targets."""
 
-    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    names: Annotated[list[str], Field(min_length=1)]
     """Host names, such as that of a headless service."""
     type: Literal["A", "AAAA"]
     """The kind of addresses. SRV and MX are not supported."""
@@ -92,7 +92,7 @@ class GlobalScrapeConfig(ScrapeLimits):
     """Seconds from one scrape to the next."""
     scrape_timeout: LongDuration = 10.0
     """Seconds after which a scrape fails."""
-    scrape_protocols: Annotated[tuple[ScrapeProtocol, ...], Field(min_length=1)] = TEXT_PROTOCOLS
+    scrape_protocols: Annotated[list[ScrapeProtocol], Field(min_length=1)] = [*TEXT_PROTOCOLS]  # noqa: RUF012  # copied
     """The formats to ask for, the best first."""
     scrape_native_histograms: bool = False
     """Ask for protobuf first, and read its native histograms. They become exponential histograms."""
@@ -156,5 +156,5 @@ class ScrapeJobConfig(ScrapeHttpConfig, GlobalScrapeConfig):
     def protocols(self) -> tuple[ScrapeProtocol, ...]:
         """The formats to ask for, the best first."""
         if not self.scrape_native_histograms:
-            return self.scrape_protocols
+            return tuple(self.scrape_protocols)
         return ("PrometheusProto", *(one for one in self.scrape_protocols if one != "PrometheusProto"))

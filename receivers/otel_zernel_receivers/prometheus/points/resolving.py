@@ -79,8 +79,10 @@ class SampleRules:
         read = read_labels(key) if isinstance(key, bytes) else read_label_pairs(key)
         original = read[NAME]
         labels = relabel(self._with_target(read), self.rules)
-        if not labels or NAME not in labels:
+        if labels is None:
             return None
+        if NAME not in labels:
+            raise ValueError("relabelling has removed the name")
         self._check(labels)
         family_name, role = _family_of(original, families)
         family = families.get(family_name, _UNKNOWN)
