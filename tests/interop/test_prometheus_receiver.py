@@ -214,7 +214,7 @@ async def test_relabelling_and_label_conflicts_end_in_the_same_series(
             scraping(peer("prometheus"), tmp_path, unused_tcp_port, configs=[tricky]) as prometheus,
             receiving(None, tricky) as downstream,
         ):
-            await prometheus.until("sum(scrape_samples_scraped)", 10)
+            await prometheus.until("sum(scrape_samples_scraped)", 13)
             theirs = await stored_everywhere(prometheus)
             ours = series_of(await scrape_of(downstream, server.port))
             assert_equal({key: value for key, value in ours.items() if key[0] != "s_sum"}, theirs)

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_zernel_receivers.prometheus.pages.labels import read_labels
-from otel_zernel_receivers.prometheus.pages.page import NotAPage, ScrapedPage
+from otel_zernel_receivers.prometheus.pages.page import NotAPage, SampleKey, ScrapedPage
 from otel_zernel_receivers.prometheus.pages.text import TextReader
 
 
@@ -131,6 +131,15 @@ def test_known_samples_take_the_short_way_and_give_the_same() -> None:
     fresh = read(text)
     again = TextReader().read(text, openmetrics=False, known=dict.fromkeys(fresh.keys))
     assert (fresh.keys, fresh.values, fresh.times_ns) == (again.keys, again.values, again.times_ns)
+
+
+def test_known_samples_with_times_take_the_short_way_and_give_the_same() -> None:
+    text = b'a{b="c d"} 1 1500\na{b="e"} 2 x\nf 3 -5\ng 4 99999999999999999999\n'
+    known: dict[SampleKey, None] = dict.fromkeys([b'a{b="c d"}', b'a{b="e"}', b"f", b"g"])
+    fresh, again = read(text), TextReader().read(text, openmetrics=False, known=known)
+    assert (fresh.keys, fresh.values, fresh.times_ns) == (again.keys, again.values, again.times_ns)
+    assert (fresh.malformed, fresh.times_ns) == (3, {0: 1_500_000_000})
+    assert again.malformed == 3
 
 
 def test_lines_beyond_one_piece_are_read() -> None:

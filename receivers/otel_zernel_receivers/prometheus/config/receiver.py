@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.otlp.points import MetricKind
 from otel_zernel.types import Section
 from otel_zernel_receivers.prometheus.config.scrape import GlobalScrapeConfig, ScrapeJobConfig
 
@@ -24,11 +23,6 @@ class RenameConfig(Section):
     """The type of a number: gauge, sum (only grows), up_down. By default the one on the page."""
     attributes: dict[str, str] = Field(default_factory=dict)
     """Attributes to add to its points."""
-
-    @property
-    def kind(self) -> MetricKind | None:
-        """The type, as `Descriptor` has it."""
-        return self.type
 
 
 class PrometheusFileConfig(Section):

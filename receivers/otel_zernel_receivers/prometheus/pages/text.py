@@ -84,7 +84,7 @@ class _PageInProgress:
             if key in known:
                 keys.append(key)
                 texts.append(text)
-            else:
+            elif not self._timed(key, text, known):
                 other(line, number)
         self._line += len(lines)
         self._page.values += self._convert(texts)
@@ -116,6 +116,19 @@ class _PageInProgress:
                 self._bad.add(position)
                 self._page.skip(f"{quoted(texts[position - first].decode(errors='replace'))} is not a number")
         return [0.0 if number is None else number for number in numbers]
+
+    def _timed(self, sample: bytes, time: bytes, known: Container[SampleKey]) -> bool:
+        """Takes a known sample with a time of its own. Returns whether it is one."""
+        key, _, text = sample.rpartition(b" ")
+        if key not in known or not time.isdigit():
+            return False
+        try:
+            self._page.times_ns[len(self._page.keys)] = self._time_ns(time)
+        except ValueError:
+            return False
+        self._page.keys.append(key)
+        self._texts.append(text)
+        return True
 
     def _other(self, line: bytes, number: int) -> None:
         """A comment, a line with a time or an exemplar, or a sample that is new."""

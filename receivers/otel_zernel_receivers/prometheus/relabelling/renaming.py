@@ -40,7 +40,7 @@ def _configured(config: RenameConfig, preset: Renamed | None) -> Renamed:
     return Renamed(
         config.name,
         config.unit,
-        config.kind,
+        config.type,
         config.scale,
         config.attributes,
         of_gpu=preset is not None and preset.of_gpu,

@@ -1,7 +1,7 @@
 """The targets of one job: finds them, and runs a scraper for each."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from otel_zernel.component import Emit
@@ -43,16 +43,13 @@ class JobScraper:
         try:
             with suppress(ScrapeFailed):  # the scrapes report it
                 await self._services.fetcher.prepare()
-            while True:
-                targets, problems = await self._find(sources, clock.monotonic())
-                self._show(problems)
-                await self._synchronise(targets, emit)
-                await clock.sleep(min((source.interval for source in sources), default=3600.0))
+            async with asyncio.TaskGroup() as group:  # a scraper that crashes ends the receiver, which is restarted
+                while True:
+                    targets, problems = await self._find(sources, clock.monotonic())
+                    self._show(problems)
+                    await self._synchronise(targets, emit, group)
+                    await clock.sleep(min((source.interval for source in sources), default=3600.0))
         finally:
-            tasks = [task for _, task in self._running.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             self._running.clear()
             await self._services.fetcher.close()
 
@@ -70,7 +67,7 @@ class JobScraper:
         else:
             self._services.problems.succeed(subject)
 
-    async def _synchronise(self, targets: Sequence[ScrapeTarget], emit: Emit) -> None:
+    async def _synchronise(self, targets: Sequence[ScrapeTarget], emit: Emit, group: asyncio.TaskGroup) -> None:
         gone = self._running.keys() - {*targets}
         ended = {target: self._running.pop(target) for target in gone}
         for _, task in ended.values():
@@ -79,16 +76,10 @@ class JobScraper:
         for target in targets:
             if target not in self._running:
                 scraper = self._scraper(target)
-                task = asyncio.create_task(scraper.run(emit), name=f"scrape {target.shown}")
+                task = group.create_task(scraper.run(emit), name=f"scrape {target.shown}")
                 self._running[target] = scraper, task
-        self._raise_crash({target: task for target, (_, task) in self._running.items()})
         for scraper, _ in ended.values():
             await scraper.emit_ends(emit)
-
-    def _raise_crash(self, tasks: Mapping[ScrapeTarget, asyncio.Task[None]]) -> None:
-        for task in tasks.values():
-            if task.done() and not task.cancelled() and (error := task.exception()):
-                raise error
 
     def _scraper(self, target: ScrapeTarget) -> TargetScraper:
         job = self._job
