@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -68,9 +69,9 @@ def run() -> list[BenchmarkRow]:
     histograms.scrape(histogram_pages[0])
     rounds = [
         (
-            cpu_seconds(lambda body=one: parse(body)),
-            cpu_seconds(lambda body=one: numbers.scrape(body)),
-            cpu_seconds(lambda body=other: histograms.scrape(body)),
+            cpu_seconds(partial(parse, one)),
+            cpu_seconds(partial(numbers.scrape, one)),
+            cpu_seconds(partial(histograms.scrape, other)),
         )
         for one, other in zip(pages[1:], histogram_pages[1:], strict=True)
     ]

@@ -22,7 +22,7 @@ from otel_zernel_receivers.prometheus.config.scrape import TEXT_PROTOCOLS
 from otel_zernel_receivers.prometheus.pages.formats import accept_header
 from otel_zernel_receivers.prometheus.pages.text import TextReader
 from tests.core.exposition.otlp import node
-from tests.interop.prometheus import Prometheus, scraping, until_ready
+from tests.interop.prometheus import Prometheus, configured, scraping, until_ready
 from tests.receivers.prometheus.serving import (
     OPENMETRICS,
     TEXT,
@@ -134,7 +134,7 @@ async def test_prometheus_and_the_receiver_have_the_same_series_of_real_pages(
     listen, own = unused_tcp_port_factory(), unused_tcp_port_factory()
     accepts = {"text": TEXT, "protobuf": PROTOBUF}
     (tmp_path / "first").mkdir()
-    pages = {"python": (openmetrics.generate_latest(client_registry()), OPENMETRICS)}
+    pages = {"python": (openmetrics_page(), OPENMETRICS)}
     async with (
         node_exporter(peer("prometheus-node-exporter"), listen) as url,
         scraping(peer("prometheus"), tmp_path / "first", own, node=listen) as first,
@@ -151,10 +151,11 @@ async def test_prometheus_and_the_receiver_have_the_same_series_of_real_pages(
         }
         ports = {name: server.port for name, server in servers.items()}
         features = "exemplar-storage,native-histograms"  # the second one makes it read protobuf
+        jobs = [job(*pair) for pair in ports.items()]
         prometheus = await stack.enter_async_context(
-            scraping(peer("prometheus"), tmp_path, unused_tcp_port_factory(), features, **ports)
+            configured(peer("prometheus"), tmp_path, unused_tcp_port_factory(), jobs, features)
         )
-        downstream = await stack.enter_async_context(receiving(None, *(job(*pair) for pair in ports.items())))
+        downstream = await stack.enter_async_context(receiving(None, *jobs))
         await prometheus.scraped(*ports)
         for name, port in ports.items():
             batch = await scrape_of(downstream, port)
@@ -211,7 +212,7 @@ async def test_relabelling_and_label_conflicts_end_in_the_same_series(
         }
         tricky = {"job_name": "tricky", **settings}
         async with (
-            scraping(peer("prometheus"), tmp_path, unused_tcp_port, configs=[tricky]) as prometheus,
+            configured(peer("prometheus"), tmp_path, unused_tcp_port, [tricky]) as prometheus,
             receiving(None, tricky) as downstream,
         ):
             await prometheus.until("sum(scrape_samples_scraped)", 13)
@@ -237,7 +238,9 @@ async def test_native_histograms_have_the_buckets_that_prometheus_has(
         features = "native-histograms"
         native = job("native", server.port, scrape_native_histograms=True)
         async with (
-            scraping(peer("prometheus"), tmp_path, unused_tcp_port, features, native=server.port) as prometheus,
+            configured(
+                peer("prometheus"), tmp_path, unused_tcp_port, [job("native", server.port)], features
+            ) as prometheus,
             receiving(None, native) as downstream,
         ):
             await prometheus.scraped("native")
@@ -267,6 +270,11 @@ def client_registry() -> CollectorRegistry:
     Info("build", "Build.", registry=registry).info({"version": "1"})
     Enum("state", "State.", states=["on", "off"], registry=registry).state("off")
     return registry
+
+
+def openmetrics_page() -> bytes:
+    page: bytes = openmetrics.generate_latest(client_registry())  # type: ignore[no-untyped-call]
+    return page
 
 
 async def test_the_page_of_the_python_client_comes_out_complete(unused_tcp_port: int) -> None:

@@ -1,6 +1,7 @@
 """From pages to OTLP: kinds of points, start times, ends, labels, limits and new names."""
 
 import math
+from typing import Any
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
@@ -214,7 +215,7 @@ def test_samples_that_become_equal_are_counted() -> None:
         ({"label_value_length_limit": 6}, "label_value_length_limit: 6"),
     ],
 )
-def test_a_page_beyond_a_limit_is_refused_as_a_whole(limit: dict[str, int], problem: str) -> None:
+def test_a_page_beyond_a_limit_is_refused_as_a_whole(limit: dict[str, Any], problem: str) -> None:
     with pytest.raises(OverLimit, match=problem):
         TextTarget(**limit).scrape('a{long_name="long value"} 1\nb 1\n')
 
