@@ -168,7 +168,7 @@ async def test_prometheus_and_the_receiver_have_the_same_series_of_real_pages(
 TRICKY = """\
 # HELP a A "metric" with \\\\ and \\n.
 # TYPE a counter
-a_total{x="\\\\ \\" \\n",job="own"} 1e5
+a_total{x="\\\\ \\"",w="\\n",job="own"} 1e5
 a_total{x="",y="}"} 0.1
 # TYPE h histogram
 h_bucket{le="0.1"} 0

@@ -40,6 +40,7 @@ class PrometheusReceiver(Receiver):
                     job,
                     services,
                     renames,
+                    self.config.config.global_.external_labels,
                     trim_suffixes=self.config.trim_metric_suffixes,
                     extra_report=self.config.report_extra_scrape_metrics,
                 )

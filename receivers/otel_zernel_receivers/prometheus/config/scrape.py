@@ -85,8 +85,8 @@ class ScrapeLimits(Section):
     """Bytes of a page, uncompressed. 0 means the default."""
 
 
-class GlobalScrapeConfig(ScrapeLimits):
-    """The defaults of all jobs."""
+class ScrapeDefaults(ScrapeLimits):
+    """The options that jobs take from `global` if they do not set them."""
 
     scrape_interval: LongDuration = 60.0
     """Seconds from one scrape to the next."""
@@ -98,11 +98,16 @@ class GlobalScrapeConfig(ScrapeLimits):
     """Ask for protobuf first, and read its native histograms. They become exponential histograms."""
     always_scrape_classic_histograms: bool = False
     """Read the classic buckets too where a histogram is native."""
+
+
+class GlobalScrapeConfig(ScrapeDefaults):
+    """The defaults of all jobs."""
+
     external_labels: dict[str, str] = Field(default_factory=dict)
     """Labels of all series that do not have them."""
 
 
-class ScrapeJobConfig(ScrapeHttpConfig, GlobalScrapeConfig):
+class ScrapeJobConfig(ScrapeHttpConfig, ScrapeDefaults):
     """One job: its targets, and how to scrape them. Options of `global` that are not set are taken from there."""
 
     job_name: Annotated[str, Field(min_length=1)]
@@ -141,9 +146,9 @@ class ScrapeJobConfig(ScrapeHttpConfig, GlobalScrapeConfig):
             raise ValueError("scrape_timeout must not be longer than scrape_interval")
         return self
 
-    def with_defaults(self, common: GlobalScrapeConfig) -> Self:
+    def with_defaults(self, common: ScrapeDefaults) -> Self:
         """The job with the options of `global` that it does not set itself."""
-        names = GlobalScrapeConfig.model_fields.keys() - self.model_fields_set
+        names = ScrapeDefaults.model_fields.keys() - self.model_fields_set
         filled = self.model_copy(update={name: getattr(common, name) for name in names})
         return filled.model_copy(
             update={

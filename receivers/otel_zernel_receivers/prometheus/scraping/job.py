@@ -1,7 +1,7 @@
 """The targets of one job: finds them, and runs a scraper for each."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from otel_zernel.component import Emit
@@ -24,6 +24,7 @@ class JobScraper:
         job: ScrapeJobConfig,
         services: ScrapeServices,
         renames: Renames,
+        external_labels: Mapping[str, str],
         *,
         trim_suffixes: bool = False,
         extra_report: bool = False,
@@ -34,7 +35,7 @@ class JobScraper:
         self._trim_suffixes = trim_suffixes
         self._extra_report = extra_report
         self._metric_rules = relabel_rules(job.metric_relabel_configs)
-        self._target_rules = TargetRules(job, relabel_rules(job.relabel_configs), job.external_labels)
+        self._target_rules = TargetRules(job, relabel_rules(job.relabel_configs), external_labels)
         self._running: dict[ScrapeTarget, tuple[TargetScraper, asyncio.Task[None]]] = {}
 
     async def run(self, emit: Emit) -> None:
