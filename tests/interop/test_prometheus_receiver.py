@@ -150,7 +150,7 @@ async def test_prometheus_and_the_receiver_have_the_same_series_of_real_pages(
             for name, (page, content_type) in pages.items()
         }
         ports = {name: server.port for name, server in servers.items()}
-        features = "exemplar-storage,native-histograms"  # the second one makes it read protobuf
+        features = ("exemplar-storage", "native-histograms")  # the second one makes it read protobuf
         jobs = [job(*pair) for pair in ports.items()]
         prometheus = await stack.enter_async_context(
             configured(peer("prometheus"), tmp_path, unused_tcp_port_factory(), jobs, features)
@@ -235,7 +235,7 @@ async def test_native_histograms_have_the_buckets_that_prometheus_has(
 ) -> None:
     family = {"name": "h", "type": 4, "metric": [{"label": [label("a", "b")], "histogram": NATIVE}]}
     async with serving(page_of(family), content_type=PROTOBUF) as server:
-        features = "native-histograms"
+        features = ("native-histograms",)
         native = job("native", server.port, scrape_native_histograms=True)
         async with (
             configured(
