@@ -103,14 +103,15 @@ class HttpServer:
 
     async def _load_protocol(self, client: socket.socket) -> "HttpProtocol":
         """The protocol of all connections. Several listeners may need it at the same time."""
-        try:
-            async with self._loading:
-                protocol = self._protocol or await asyncio.to_thread(_protocol, self._app, self._limits)
-        except asyncio.CancelledError:
-            client.close()
-            raise
-        self._protocol = protocol
-        return protocol
+        async with self._loading:
+            if self._protocol:
+                return self._protocol
+            try:
+                self._protocol = await asyncio.to_thread(_protocol, self._app, self._limits)
+            except asyncio.CancelledError:
+                client.close()
+                raise
+            return self._protocol
 
     async def _open(self, protocol: "HttpProtocol", client: socket.socket, peer: Any, surplus: bool) -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

@@ -52,6 +52,8 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         return build(kind, type_, path=str(folder / "out.csv"))
     if (kind, type_) == ("receivers", "otlp"):
         return build(kind, type_, protocols={name: {"endpoint": "localhost:0"} for name in ("grpc", "http")})
+    if (kind, type_) == ("receivers", "prometheus"):
+        return build(kind, type_)
     changes: dict[str, dict[str, Any]] = {
         "csv": {"files": [str(busy)], "layout": "wide", "loop": True, "interval": 0, "follow": False, "rejects": None},
         "file": {"path": str(folder / "out.jsonl")},

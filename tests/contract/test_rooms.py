@@ -60,6 +60,14 @@ HOUSES: dict[str, list[set[str]]] = {
         {"watch"},
         {"seen"},
     ],
+    "otel_zernel_receivers.prometheus": [
+        {"__init__", "receiver"},
+        {"scraping"},
+        {"discovery", "points"},
+        {"relabelling"},
+        {"pages"},
+        {"config"},
+    ],
     "otel_zernel_extensions.file_storage": [
         {"__init__", "extension"},
         {"values"},

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs the other programs that the tests use. From Debian: Prometheus with promtool, Chromium with a font, and the compilers and libraries
+# Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, and the
+# compilers and libraries
 # for BPF and the stand-in libraries. From PyPI: rotel, and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
-debian="prometheus chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux"
+debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux"
 python="rotel"
 [ "${REQUIRE_PEERS:-}" != 1 ] || python="rotel torch==2.13.0"
 
@@ -21,7 +22,7 @@ for package in $debian; do
 done
 if [ -n "$missing" ]; then
     [ "$(id -u)" = 0 ] || give_up "other programs" "only root can install$missing"
-    # The policy 101 keeps Debian from starting the service. The tests start their own Prometheus.
+    # The policy 101 keeps Debian from starting the services. The tests start their own processes.
     policy=/usr/sbin/policy-rc.d
     if [ ! -e $policy ]; then
         printf '#!/bin/sh\nexit 101\n' >$policy
@@ -32,7 +33,7 @@ if [ -n "$missing" ]; then
     # shellcheck disable=SC2086 # one word for each package
     { apt-get update -qq && apt-get install -y -qq --no-install-recommends $missing; } >/dev/null ||
         give_up "other programs" "apt-get could not install$missing"
-    if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus || true; fi
+    if [ -d /run/systemd/system ]; then systemctl disable --quiet prometheus prometheus-node-exporter || true; fi
 fi
 for package in $python; do
     "$pip" show --quiet "${package%%==*}" 2>/dev/null || "$pip" install --quiet "$package" ||

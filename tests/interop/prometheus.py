@@ -1,7 +1,7 @@
 """Runs Debian's Prometheus and promtool."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,8 @@ class Prometheus:
 
     async def fail_on_errors(self) -> None:
         targets = (await self.get("targets"))["activeTargets"]
-        assert not [one["lastError"] for one in targets if one["lastError"]]
+        errors = [one["lastError"] for one in targets if one["lastError"]]
+        assert not errors, errors
 
 
 @asynccontextmanager
@@ -59,8 +60,21 @@ async def scraping(
         {"job_name": job, "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
         for job, target in jobs.items()
     ]
+    async with configured(program, folder, port, scrapes, features) as prometheus:
+        yield prometheus
+
+
+@asynccontextmanager
+async def configured(
+    program: Path,
+    folder: Path,
+    port: int,
+    scrapes: Sequence[Mapping[str, Any]],
+    features: tuple[str, ...] = ("exemplar-storage",),
+) -> AsyncIterator[Prometheus]:
+    """A Prometheus with these scrape configurations, every second."""
     config = folder / "prometheus.yaml"
-    config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": scrapes}))
+    config.write_text(yaml.safe_dump({"global": {"scrape_interval": "1s"}, "scrape_configs": [*scrapes]}))
     arguments = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
     arguments += [f"--web.listen-address=127.0.0.1:{port}", f"--enable-feature={','.join(features)}"]
     with (folder / "prometheus.log").open("w") as log:

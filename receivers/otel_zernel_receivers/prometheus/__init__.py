@@ -1,0 +1,5 @@
+"""The prometheus receiver: scrapes the metrics pages of other programs, as Prometheus does."""
+
+from otel_zernel_receivers.prometheus.receiver import PrometheusReceiver
+
+__all__ = ["PrometheusReceiver"]

@@ -1,0 +1,1 @@
+"""The targets of a job: from its configuration, from files, from DNS."""

@@ -1,0 +1,1 @@
+"""The formats of metrics pages: text, OpenMetrics and protobuf."""

@@ -1,0 +1,1 @@
+"""From the samples of a page to OTLP."""

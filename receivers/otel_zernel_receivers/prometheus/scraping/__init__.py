@@ -1,0 +1,1 @@
+"""The schedule of a target, its requests, and its problems."""
