@@ -1,7 +1,7 @@
 #!/bin/sh
-# Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, and the
-# compilers and libraries
-# for BPF and the stand-in libraries. From PyPI: rotel, and with REQUIRE_PEERS=1 also PyTorch for the CPU (it is large).
+# Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, and
+# the compilers and libraries for BPF and the stand-in libraries. From PyPI: rotel, and with REQUIRE_PEERS=1 also PyTorch for the
+# CPU (it is large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
