@@ -67,13 +67,17 @@ class Batch:
         span_count: int = 0,
         logs: bytes | None = None,
         log_record_count: int = 0,
+        temporalities: Set[int] | None = None,
     ) -> "Batch":
-        """A batch that the collector has encoded and counted itself. It is parsed only if its messages are read."""
+        """A batch that the collector has encoded and counted itself. It is parsed only if its messages are read.
+
+        `temporalities` of the metrics, if they are known: without them, an exporter that converts them has to look.
+        """
         batch = cls()
         counts = (point_count, span_count, log_record_count)
         for signal, encoded, count in zip(SIGNALS, (metrics, spans, logs), counts, strict=True):
             if encoded is not None:
-                batch._contents[signal] = Content(signal, encoded=encoded, count=count)
+                batch._contents[signal] = Content(signal, encoded=encoded, count=count, temporalities=temporalities)
         return batch
 
     @classmethod
