@@ -97,7 +97,7 @@ def explicit(start: float, time: float, bounds: Sequence[float], counts: Sequenc
         count=sum(counts),
         explicit_bounds=bounds,
         bucket_counts=counts,
-        **fields,  # sum, min and max
+        **fields,  # sum, min and max  # sum, min and max
     )
     return metric
 
