@@ -7,7 +7,8 @@ from functools import partial
 from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import PAUSE
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.pipeline import FanOut, Pipeline
+from otel_zernel.engine.fan_out import FanOut
+from otel_zernel.engine.pipeline import Pipeline
 from otel_zernel.errors import DecodeError, Retryable
 from otel_zernel.testing import make_context, until
 from tests.core.engine.test_immediate_emit import INSTRUMENTS
