@@ -77,6 +77,8 @@ class FanOut:
         for delivery in takers:
             if delivery.direct or delivery.durable or delivery.waiting_sources or not delivery.has_room(batch):
                 return False
+            if delivery.prepares(batch):
+                return False
         self._count_accepted(batch, self._metrics(transport))
         for delivery in takers:
             delivery.put(batch)

@@ -122,3 +122,37 @@ def test_a_batch_that_the_collector_encoded_is_parsed_only_if_it_is_read() -> No
     assert batch.spans_bytes() == spans(3).SerializeToString()
     assert batch.spans == spans(3)
     assert Batch.encoded(spans=b"not parsed", span_count=1).only({"traces"}).span_count == 1
+
+
+def of_temporality(*temporalities: int, points_each: int = 1) -> MetricsData:
+    """A sum of each temporality, between a gauge and a summary."""
+    metrics = MetricsData()
+    scope = metrics.resource_metrics.add().scope_metrics.add()
+    scope.metrics.add(name="gauge").gauge.data_points.add()
+    for temporality in temporalities:
+        data = scope.metrics.add(name="sum").sum
+        data.aggregation_temporality = temporality  # type: ignore[assignment]  # an enum's number
+        for _ in range(points_each):
+            data.data_points.add().attributes.add(key="k").value.string_value = "long" * 40
+    scope.metrics.add(name="summary").summary.data_points.add()
+    return metrics
+
+
+@pytest.mark.parametrize("known", [(), (1,), (2,), (1, 2), (1, 1)])
+def test_the_temporalities_are_known_from_bytes_messages_and_joins(known: tuple[int, ...]) -> None:
+    encoded = of_temporality(*known).SerializeToString()
+    received, own = Batch.from_bytes(metrics=encoded), Batch.encoded(metrics=encoded, point_count=3)
+    for batch in (received, own, Batch(of_temporality(*known)), Batch.join([received, received.copy()])):
+        assert batch.temporalities == set(known)
+    received.edit_metrics().CopyFrom(of_temporality(2))
+    assert received.temporalities == {2}
+
+
+def test_a_large_metric_that_is_counted_in_pieces_has_its_temporality() -> None:
+    encoded = of_temporality(1, points_each=5000).SerializeToString()
+    assert len(encoded) > 2 * (256 << 10)
+    assert 1 in Batch.from_bytes(metrics=encoded).temporalities
+
+
+def test_batches_without_metrics_have_no_temporalities() -> None:
+    assert Batch(spans=spans(1)).temporalities == set()

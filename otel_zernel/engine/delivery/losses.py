@@ -55,6 +55,10 @@ class Losses:
         self._not_sent(counts, "undecodable")
         self._log_once(counts, error, "Dropped %s: the received bytes are not valid OTLP: %s%s")
 
+    def unprepared(self, counts: ItemCount) -> None:
+        """The exporter failed on a batch before it was queued."""
+        self._not_sent(counts, "exporter_error")
+
     def unreadable(self, counts: ItemCount, error: Exception) -> None:
         """The disk does not return a batch."""
         self._not_sent(counts, "unreadable")

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
@@ -21,6 +22,9 @@ _SMALL = 64 * 1024
 
 It is fast enough there. A sidecar that follows a file reads only small blocks, and saves the 50 MB of pyarrow.
 """
+
+_TEMPORALITIES = frozenset({AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE})
+"""Counters of files are cumulative."""
 
 
 class BlockConverter:
@@ -46,7 +50,7 @@ class BlockConverter:
         encoded = self._encoder.encode(rows, times, block.plan)
         if encoded.malformed_labels:
             self._malformed_labels.add(encoded.malformed_labels)
-        return Batch.encoded(metrics=encoded.metrics, point_count=encoded.points)
+        return Batch.encoded(metrics=encoded.metrics, point_count=encoded.points, temporalities=_TEMPORALITIES)
 
     def _parse(self, block: FileBlock) -> tuple[ParsedRows, list[BadRow]]:
         bad: list[BadRow] = []

@@ -22,6 +22,7 @@ from tests.receivers.csv.running import Receive, Run, points_of, receiver
 
 LAYOUT = {"timestamp": "t", "attributes": {"k": "k"}, "metric": "m", "value": "v"}
 HEADER = "t,k,m,v\n"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SECOND = 10**9
 START = 1_752_871_354
 
@@ -38,6 +39,13 @@ async def test_batches_have_the_configured_number_of_rows(receive: Receive) -> N
     run = await receive(HEADER + rows(25), layout=LAYOUT, batch_size=10)
     assert [batch.point_count for batch in run.downstream.batches] == [10, 10, 5]
     assert run.points == [("x", (START + index) * SECOND, index) for index in range(25)]
+
+
+async def test_batches_know_their_temporalities(receive: Receive) -> None:
+    """So an exporter does not look into each batch for deltas."""
+    run = await receive((EXAMPLES / "training_node.csv").read_text(), layout="dcgm")
+    for batch in run.downstream.batches:
+        assert Batch.from_bytes(metrics=batch.metrics_bytes()).temporalities <= batch.temporalities == {2}
 
 
 @pytest.mark.parametrize(
