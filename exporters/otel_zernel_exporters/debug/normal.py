@@ -12,6 +12,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Numb
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status, TracesData
 
 from otel_zernel.batch import points
+from otel_zernel.otlp.quantiles import histogram_quantiles
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_exporters.debug.attributes import text, texts, utc
 from otel_zernel_exporters.debug.quantity import digits, readable
@@ -22,6 +23,10 @@ CELL = 9
 """The minimum width of a column, in characters: tables of different metrics line up."""
 HEADING = 120
 """The maximum length of the heading, in characters."""
+
+QUANTILES = (0.5, 0.9, 0.99)
+"""The quantiles of histograms to show."""
+_EXTREMES = {0.0: "min", 1.0: "max"}
 
 Labels = dict[str, str]
 
@@ -92,12 +97,13 @@ def _cells(metric: Metric, series: list[Any]) -> Mapping[str, str]:
 
 
 def _spread(point: Any, unit: str) -> dict[str, str]:
-    """The quantiles of a summary; the minimum and maximum of a histogram."""
+    """The quantiles of a summary; the minimum, the quantiles and the maximum of a histogram."""
     if isinstance(point, SummaryDataPoint):
-        ordered = sorted(point.quantile_values, key=lambda at: at.quantile)
-        return {_quantile(at.quantile): readable(at.value, unit) for at in ordered}
-    bounds = {"min": point.min, "max": point.max}
-    return {name: readable(value, unit) for name, value in bounds.items() if point.HasField(name)}
+        values = {at.quantile: at.value for at in sorted(point.quantile_values, key=lambda at: at.quantile)}
+    else:
+        values = dict(zip(QUANTILES, histogram_quantiles(point, QUANTILES), strict=False))
+        values |= {quantile: getattr(point, name) for quantile, name in _EXTREMES.items() if point.HasField(name)}
+    return {_quantile(quantile): readable(values[quantile], unit) for quantile in sorted(values)}
 
 
 def _quantile(quantile: float) -> str:

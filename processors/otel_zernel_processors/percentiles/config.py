@@ -1,24 +1,32 @@
 """The configuration of the percentiles processor."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.component import ComponentConfig
 from otel_zernel.otlp.histograms import LARGEST
 from otel_zernel.otlp.resolution import UNITS, default_range
 from otel_zernel.types import PositiveDuration, Ratio
 
+Output = Literal["histogram", "summary"]
+_DEFAULT_QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
 
 class PercentilesConfig(ComponentConfig):
-    """The metrics to process, the window, and the precision of the counts."""
+    """The metrics to process, the outputs, the window, and the precision of the counts."""
 
     metrics: tuple[str, ...] = ("*",)
     """Names of the metrics to process, as globs: gauges, sums and histograms. Summaries pass through."""
     group_by: tuple[str, ...] | None = None
     """The attributes to keep, of points and resources; null keeps all. Series that differ only in others are merged."""
-    quantiles: tuple[Ratio, ...] = (0.5, 0.9, 0.99, 0.999)
-    """The quantiles to emit. 0 (minimum) and 1 (maximum) are always added."""
+    outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = ("histogram",)
+    """`histogram`: cumulative exponential histograms, which a gateway or a backend can merge. `summary`: quantiles."""
+    suffix: str | None = None
+    """Follows the names of the outputs. By default `.distribution` for histograms and `.percentiles` for summaries; a
+    histogram of a metric that is a histogram keeps its name."""
+    quantiles: tuple[Ratio, ...] = _DEFAULT_QUANTILES
+    """The quantiles of summaries. 0 (minimum) and 1 (maximum) are always added."""
     significant_figures: Annotated[int, Field(ge=1, le=5)] = 3
     """Decimal digits that are counted. Values that differ only in later digits count as equal."""
     resolution: Annotated[float, Field(gt=0)] | None = None
@@ -26,21 +34,45 @@ class PercentilesConfig(ComponentConfig):
     max_value: Annotated[float, Field(gt=0)] | None = None
     """The largest value in the metric's unit. Larger values count as it; default 3600 for s, 2^60 for By, else 1e12."""
     window: PositiveDuration | Literal["since_start"] = 60.0
-    """Seconds that the quantiles cover, rounded up to whole intervals; or `since_start`."""
+    """Seconds that the quantiles of summaries cover, rounded up to whole intervals; or `since_start`."""
     interval: PositiveDuration = 10.0
     """Seconds between outputs."""
-    exponential_histogram: bool = False
-    """Whether to emit a cumulative exponential histogram too, with the exemplars of the counted histograms."""
     pass_through: bool = False
-    """Whether to pass the processed metrics on. The summaries then have the suffix `.percentiles`."""
+    """Whether to pass the processed metrics on, too. Histograms of histograms are then named `.distribution`."""
     max_series: Annotated[int, Field(ge=1)] = 10_000
     """The maximum number of series. Values of further series are dropped and counted."""
     idle_timeout: PositiveDuration = 300.0
     """Seconds without a value after which a series ends."""
 
+    @field_validator("outputs")
+    @classmethod
+    def _outputs_differ(cls, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+        if len(set(outputs)) < len(outputs):
+            raise ValueError(f"an output is listed twice: {', '.join(outputs)}; list each once")
+        return outputs
+
     @model_validator(mode="after")
-    def _fits(self) -> "PercentilesConfig":
-        if self.window != "since_start" and self.window < self.interval:
+    def _names_differ(self) -> Self:
+        if self.suffix is not None and len(self.outputs) > 1:
+            raise ValueError(
+                f"the suffix {self.suffix!r} would give the histogram and the summary one name; remove the suffix, or"
+                " choose one of the outputs"
+            )
+        if self.suffix == "" and self.pass_through:
+            raise ValueError(
+                'with suffix "" and pass_through, an output would have the name of its input; choose another suffix'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _quantiles_are_used(self) -> Self:
+        if "summary" not in self.outputs and self.quantiles != _DEFAULT_QUANTILES:
+            raise ValueError("quantiles: only summaries have quantiles; add summary to outputs, or remove quantiles")
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if "summary" in self.outputs and self.window != "since_start" and self.window < self.interval:
             raise ValueError(
                 f"the window ({self.window:g} s) must not be shorter than the interval ({self.interval:g} s)"
             )
@@ -52,6 +84,14 @@ class PercentilesConfig(ComponentConfig):
                     f" for the unit {unit}"
                 )
         return self
+
+    def name_of(self, output: Output, metric: str, *, is_histogram: bool) -> str:
+        """The name of an output for a metric. `is_histogram` if the metric itself is a histogram."""
+        if self.suffix is not None:
+            return metric + self.suffix
+        if output == "summary":
+            return f"{metric}.percentiles"
+        return metric if is_histogram and not self.pass_through else f"{metric}.distribution"
 
     def range_of(self, unit: str) -> tuple[float, float]:
         """The resolution and the largest value for a metric of this unit."""

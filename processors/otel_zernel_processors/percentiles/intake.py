@@ -34,8 +34,8 @@ _KNOWN = 4  # cached metrics and points for each of max_series
 _PIECES = 500
 _HISTOGRAM, _BUCKETS = 3, 64
 
-MetricKey = tuple[bytes, bytes, str, str]
-"""Encoded resource, encoded scope, name and unit of an input metric."""
+MetricKey = tuple[bytes, bytes, str, str, bool]
+"""Encoded resource, encoded scope, name and unit of an input metric, and whether it is a histogram."""
 
 
 class Intake:
@@ -71,9 +71,10 @@ class Intake:
 
     def collect(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> Iterator[None]:
         """Collects the points of a gauge, sum or histogram. Call `count` at each yield."""
-        key = resource, scope, metric.name, metric.unit
+        kind = metric.WhichOneof("data")
+        key = resource, scope, metric.name, metric.unit, kind not in ("gauge", "sum")
         known = self._known.get(key) or self._cache(key, metric.description)
-        match metric.WhichOneof("data"):
+        match kind:
             case "gauge":
                 yield from self._collect_numbers(*known, metric.gauge.SerializeToString(), now_ns)
             case "sum":
@@ -92,10 +93,10 @@ class Intake:
 
     def _cache(self, key: MetricKey, description: str) -> tuple[PercentileStream, dict[bytes, int]]:
         self._make_room()
-        resource, scope, name, unit = key
+        resource, scope, name, unit, is_histogram = key
         attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
         encoded = b"".join(delimited(1, pair) for pair in attributes)
-        known = self._known[key] = PercentileStream(encoded, scope, name, unit, description), {}
+        known = self._known[key] = PercentileStream(encoded, scope, name, unit, is_histogram, description), {}
         return known
 
     def _make_room(self) -> None:

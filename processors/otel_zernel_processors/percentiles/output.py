@@ -6,22 +6,21 @@ attributes of each series follow. Field numbers are those of opentelemetry/proto
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Literal
 
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, SummaryDataPoint
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.histograms import Floats, Ints, encode_exponential_point
-from otel_zernel.otlp.points import Descriptor, Period, delimited, encode_metric
+from otel_zernel.otlp.points import Descriptor, MetricKind, Period, delimited, encode_metric
 from otel_zernel.otlp.staleness import encode_staleness
+from otel_zernel_processors.percentiles.config import Output
 from otel_zernel_processors.percentiles.series import PercentileSeries
 
-OutputKind = Literal["summary", "exponential_histogram"]
-
-_ATTRIBUTES: dict[OutputKind, int] = {
+_KINDS: dict[Output, MetricKind] = {"histogram": "exponential_histogram", "summary": "summary"}
+_ATTRIBUTES: dict[Output, int] = {
+    "histogram": ExponentialHistogramDataPoint.ATTRIBUTES_FIELD_NUMBER,
     "summary": SummaryDataPoint.ATTRIBUTES_FIELD_NUMBER,
-    "exponential_histogram": ExponentialHistogramDataPoint.ATTRIBUTES_FIELD_NUMBER,
 }
 _NUMBERS = [
     *(("start_tag", "u1"), ("start", "<u8"), ("time_tag", "u1"), ("time", "<u8")),
@@ -51,10 +50,10 @@ def summary_points(
     return [encoded[row * size : (row + 1) * size] + _attributes(one, "summary") for row, one in enumerate(series)]
 
 
-def staleness_points(series: Iterable[PercentileSeries], time_ns: int, kind: OutputKind) -> list[bytes]:
+def staleness_points(series: Iterable[PercentileSeries], time_ns: int, output: Output) -> list[bytes]:
     """The encoded staleness point of each series."""
-    without_attributes = encode_staleness(kind, time_ns)
-    return [without_attributes + _attributes(one, kind) for one in series]
+    without_attributes = encode_staleness(_KINDS[output], time_ns)
+    return [without_attributes + _attributes(one, output) for one in series]
 
 
 def exponential_point(
@@ -65,11 +64,11 @@ def exponential_point(
     `values`, ascending, and `counts` have the shape (n,). Values up to `zero` go to the zero bucket.
     """
     point = encode_exponential_point(Period(series.start_ns, time_ns), values, counts, sum_, zero)
-    return point + _attributes(series, "exponential_histogram")
+    return point + _attributes(series, "histogram")
 
 
-def _attributes(series: PercentileSeries, kind: OutputKind) -> bytes:
-    field = _ATTRIBUTES[kind]
+def _attributes(series: PercentileSeries, output: Output) -> bytes:
+    field = _ATTRIBUTES[output]
     return b"".join(delimited(field, pair) for pair in series.attributes)
 
 
@@ -78,22 +77,13 @@ def encoded_exemplars(exemplars: Iterable[bytes]) -> bytes:
     return b"".join(delimited(ExponentialHistogramDataPoint.EXEMPLARS_FIELD_NUMBER, one) for one in exemplars)
 
 
-def summary(name: str, one: PercentileSeries, points: Iterable[bytes]) -> bytes:
-    """An encoded Metric: a summary with these points. `one` is any of its series."""
-    return _metric(name, one, "summary", points)
-
-
-def exponential_histogram(name: str, one: PercentileSeries, points: Iterable[bytes]) -> bytes:
-    """An encoded Metric: a cumulative exponential histogram with these points. `one` is any of its series."""
-    return _metric(name, one, "exponential_histogram", points)
-
-
-def _metric(name: str, one: PercentileSeries, kind: OutputKind, points: Iterable[bytes]) -> bytes:
-    descriptor = Descriptor(name, one.stream.unit, kind, one.stream.description)
+def encode_metric_of(output: Output, name: str, one: PercentileSeries, points: Iterable[bytes]) -> bytes:
+    """An encoded Metric with these points: a cumulative histogram or a summary. `one` is any of its series."""
+    descriptor = Descriptor(name, one.stream.unit, _KINDS[output], one.stream.description)
     return encode_metric(descriptor, b"".join(delimited(1, point) for point in points))
 
 
-def batch(metrics: Iterable[tuple[PercentileSeries, bytes]], point_count: int) -> Batch:
+def encode_batch(metrics: Iterable[tuple[PercentileSeries, bytes]], point_count: int) -> Batch:
     """A batch of encoded metrics, each with any of its series. Those of one resource and scope must stand together."""
     data = bytearray()
     for (resource, scope), group in groupby(metrics, lambda pair: (pair[0].stream.resource, pair[0].stream.scope)):

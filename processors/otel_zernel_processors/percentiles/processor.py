@@ -1,4 +1,4 @@
-"""The percentiles processor: counts the values of batches, and emits summaries at an interval."""
+"""The percentiles processor: counts the values of batches, and emits their distributions at an interval."""
 
 import math
 from collections.abc import Generator, Iterable, Iterator
@@ -22,7 +22,7 @@ _COUNTED = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 
 
 class PercentilesProcessor(Processor):
-    """Counts the values of each series in an HDR histogram, and emits their quantiles at an interval."""
+    """Counts the values of each series, and emits histograms that can be merged, or their quantiles, at an interval."""
 
     Config = PercentilesConfig
     stability = "beta"
@@ -33,11 +33,12 @@ class PercentilesProcessor(Processor):
         self.interval = config.interval
         self._idle_ns = round(config.idle_timeout * 1e9)
         self._table = PercentileSeriesTable(config)
-        steps = None if config.window == "since_start" else math.ceil(config.window / config.interval)
+        has_window = "summary" in config.outputs and config.window != "since_start"
+        steps = math.ceil(float(config.window) / config.interval) if has_window else None
         layout = HdrLayout(significant_figures=config.significant_figures)
-        self._counts = WindowCounts(layout, steps, config.exponential_histogram)
+        self._counts = WindowCounts(layout, steps, "histogram" in config.outputs)
         self._exemplars = Exemplars()
-        kept = self._exemplars if config.exponential_histogram else None  # summaries have no exemplars
+        kept = self._exemplars if "histogram" in config.outputs else None  # summaries have no exemplars
         self._intake = Intake(config, context, self._table, self._counts, kept)
         self._report = PercentilesReport(config, self._table, self._counts, self._exemplars)
         self._unreported = False
@@ -53,7 +54,7 @@ class PercentilesProcessor(Processor):
             yield from self._rest(batch)
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
-        """The summaries of all series, and points without a recorded value for series that end."""
+        """The outputs of all series, and points without a recorded value for series that end."""
         self._counts.close()
         ended = self._expire(now_ns - self._idle_ns)
         self._ticked_ns, self._unreported = now_ns, False
@@ -61,7 +62,7 @@ class PercentilesProcessor(Processor):
         yield from self._report.batches(now_ns)
 
     def flush(self) -> Iterable[Batch]:
-        """The summaries, if there are values since the last tick."""
+        """The outputs, if there are values since the last tick."""
         return self.tick(self.context.clock.time_ns()) if self._unreported else ()
 
     def _count(self, metrics: MetricsData) -> Generator[Batch, None, bool]:

@@ -1,4 +1,4 @@
-"""Converts the counts of all series to batches of summaries."""
+"""Converts the counts of all series to batches of histograms and summaries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -7,9 +7,16 @@ import numpy as np
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.histograms import Ints
-from otel_zernel_processors.percentiles import output
-from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.config import Output, PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
+from otel_zernel_processors.percentiles.output import (
+    encode_batch,
+    encode_metric_of,
+    encoded_exemplars,
+    exponential_point,
+    staleness_points,
+    summary_points,
+)
 from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
 from otel_zernel_processors.percentiles.window import WindowCounts
 
@@ -20,7 +27,7 @@ _COUNTERS = 200_000
 
 
 class PercentilesReport:
-    """Encodes the summaries, and the exponential histograms if configured."""
+    """Encodes the configured outputs."""
 
     def __init__(
         self, config: PercentilesConfig, table: PercentileSeriesTable, counts: WindowCounts, exemplars: Exemplars
@@ -29,13 +36,14 @@ class PercentilesReport:
         self._counts = counts
         self._exemplars = exemplars
         self._quantiles = sorted({0.0, *config.quantiles, 1.0})
-        self._suffix = ".percentiles" if config.pass_through else ""
-        self._histograms = config.exponential_histogram
+        self._config = config
+        encoders = {"histogram": self._exponential_histograms, "summary": self._summaries}
+        self._encoders = {output: encoders[output] for output in config.outputs}
 
     def batches(self, now_ns: int) -> Iterator[Batch]:
         """The current points of every series, in batches of at most 256 series."""
         slots = np.sort(np.fromiter(self._table.series, np.int64))
-        most = _SERIES_WITH_HISTOGRAMS if self._histograms else _SERIES
+        most = _SERIES_WITH_HISTOGRAMS if "histogram" in self._encoders else _SERIES
         pieces = max(len(slots) // most, self._counts.size() // _COUNTERS) + 1
         for piece in np.array_split(slots, pieces):
             if len(piece):
@@ -49,30 +57,27 @@ class PercentilesReport:
 
     def _ends(self, series: Sequence[PercentileSeries], now_ns: int) -> Batch:
         metrics: list[tuple[PercentileSeries, bytes]] = []
-        for stream, group in groupby(series, key=lambda one: one.stream):
+        for _, group in groupby(series, key=lambda one: one.stream):
             ended = list(group)
-            points = output.staleness_points(ended, now_ns, "summary")
-            metrics.append((ended[0], output.summary(stream.name + self._suffix, ended[0], points)))
-            if self._histograms:
-                points = output.staleness_points(ended, now_ns, "exponential_histogram")
-                metrics.append((ended[0], output.exponential_histogram(f"{stream.name}.histogram", ended[0], points)))
-        return output.batch(metrics, len(series) * (2 if self._histograms else 1))
+            points = {output: staleness_points(ended, now_ns, output) for output in self._encoders}
+            metrics += [self._metric(output, ended[0], encoded) for output, encoded in points.items()]
+        return encode_batch(metrics, len(series) * len(self._encoders))
 
     def _batch(self, slots: Ints, now_ns: int) -> Batch:
         series = [self._table.series[slot] for slot in slots.tolist()]
-        summaries = self._summaries(slots, series, now_ns)
-        histograms = self._exponential_histograms(slots, series, now_ns) if self._histograms else []
+        points = {output: encode(slots, series, now_ns) for output, encode in self._encoders.items()}
         metrics: list[tuple[PercentileSeries, bytes]] = []
         order = sorted(range(len(series)), key=lambda row: _order(series[row]))
         for _, group in groupby(order, key=lambda row: series[row].stream):
             rows = list(group)
             one = series[rows[0]]
-            name = one.stream.name + self._suffix
-            metrics.append((one, output.summary(name, one, [summaries[row] for row in rows])))
-            if histograms:
-                points = [histograms[row] for row in rows]
-                metrics.append((one, output.exponential_histogram(f"{one.stream.name}.histogram", one, points)))
-        return output.batch(metrics, len(summaries) + len(histograms))
+            metrics += [self._metric(name, one, [encoded[row] for row in rows]) for name, encoded in points.items()]
+        return encode_batch(metrics, len(series) * len(points))
+
+    def _metric(self, output: Output, one: PercentileSeries, points: Iterable[bytes]) -> tuple[PercentileSeries, bytes]:
+        """The encoded metric of a stream, beside one of its series."""
+        name = self._config.name_of(output, one.stream.name, is_histogram=one.stream.is_histogram)
+        return one, encode_metric_of(output, name, one, points)
 
     def _summaries(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
         counted = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
@@ -83,7 +88,7 @@ class PercentilesReport:
             rows = np.flatnonzero(some)
             chosen = [series[row] for row in rows.tolist()]
             counts, sums = self._table.count[slots[rows]], self._table.sum[slots[rows]]
-            encoded = output.summary_points(chosen, now_ns, counts, sums, quantiles, values[rows][:, : len(quantiles)])
+            encoded = summary_points(chosen, now_ns, counts, sums, quantiles, values[rows][:, : len(quantiles)])
             points.update(zip(rows.tolist(), encoded, strict=True))
         return [points[row] for row in range(len(series))]
 
@@ -94,11 +99,11 @@ class PercentilesReport:
         for row, (start, end) in enumerate(zip(*self._counts.spans(counted, slots), strict=True)):
             values, counts = middles[start:end] / per_unit[row], counted.counts[start:end]
             total = float(self._table.sum[slots[row]])
-            point = output.exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row])
-            points.append(point + output.encoded_exemplars(self._exemplars.pop(int(slots[row]))))
+            point = exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row])
+            points.append(point + encoded_exemplars(self._exemplars.pop(int(slots[row]))))
         return points
 
 
-def _order(series: PercentileSeries) -> tuple[bytes, bytes, str, str]:
+def _order(series: PercentileSeries) -> tuple[bytes, bytes, str, str, bool]:
     stream = series.stream
-    return stream.resource, stream.scope, stream.name, stream.unit
+    return stream.resource, stream.scope, stream.name, stream.unit, stream.is_histogram

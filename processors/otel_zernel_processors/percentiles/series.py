@@ -11,12 +11,14 @@ from otel_zernel_processors.percentiles.config import PercentilesConfig
 
 @dataclass(frozen=True, slots=True)
 class PercentileStream:
-    """A metric of a resource and scope, as it is emitted. `resource` and `scope` are encoded messages."""
+    """A metric of a resource and scope. `resource` and `scope` are encoded messages."""
 
     resource: bytes
     scope: bytes
     name: str
     unit: str
+    is_histogram: bool
+    """Whether the points of the metric are histograms."""
     description: str = field(compare=False)
 
 

@@ -143,6 +143,18 @@ async def test_normal_cuts_a_long_heading() -> None:
     assert heading.endswith(" attribute.4=value …")
 
 
+async def test_normal_shows_the_quantiles_of_histograms() -> None:
+    metrics = MetricsData()
+    scope = metrics.resource_metrics.add().scope_metrics.add()
+    explicit = scope.metrics.add(name="a", unit="s").histogram.data_points
+    explicit.add(count=4, sum=0.002, explicit_bounds=[0.001, 0.002], bucket_counts=[2, 2, 0], time_unix_nano=NOON)
+    exponential = scope.metrics.add(name="b", unit="s").exponential_histogram.data_points.add(count=4, min=1, max=8)
+    exponential.positive.bucket_counts.extend([2, 0, 2])
+    _, _, first, _, second, *_ = (await shown(Batch(metrics=metrics), "normal")).splitlines()
+    assert first.split() == ["4", "500", "us", "1.00", "ms", "1.80", "ms", "1.98", "ms"]
+    assert second.split() == ["4", "0", "s", "1", "s", "2", "s", "6.96", "s", "7.89", "s", "8", "s"]
+
+
 async def test_normal_shows_histograms_by_count_mean_and_range() -> None:
     metrics = MetricsData()
     scope = metrics.resource_metrics.add().scope_metrics.add()

@@ -1,6 +1,6 @@
 """A percentiles processor under test, and input batches."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,9 +66,12 @@ def quantiles(point: SummaryDataPoint) -> dict[float, float]:
     return {at.quantile: at.value for at in point.quantile_values}
 
 
+SUMMARIES: Mapping[str, Any] = {"outputs": ["summary"], "suffix": ""}
+
+
 @dataclass
 class RunningProcessor:
-    """A percentiles processor with a fake clock and its own metrics."""
+    """A percentiles processor with a fake clock and its own metrics. Without `outputs` it emits summaries."""
 
     options: dict[str, Any] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -79,7 +82,8 @@ class RunningProcessor:
     def __post_init__(self) -> None:
         meter = MeterProvider([self.reader], shutdown_on_exit=False).get_meter("test")
         self.context = make_context("processors", "percentiles", clock=self.clock, meter=meter)
-        config = PercentilesProcessor.Config.model_validate(self.options)
+        defaults = {} if "outputs" in self.options else SUMMARIES
+        config = PercentilesProcessor.Config.model_validate({**defaults, **self.options})
         self.processor = PercentilesProcessor(config, self.context)
 
     @property

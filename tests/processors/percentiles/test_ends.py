@@ -66,8 +66,8 @@ def test_with_group_by_the_end_of_one_input_series_does_not_end_the_merged_serie
     assert running.point().count == 2
 
 
-def test_the_exponential_histogram_of_a_series_ends_too() -> None:
-    running = RunningProcessor({"exponential_histogram": True})
+def test_every_output_of_a_series_ends() -> None:
+    running = RunningProcessor({"outputs": ["summary", "histogram"]})
     running.process(latency([1]), latency([1], ended=True))
     running.tick()
     assert [metric.WhichOneof("data") for metric in running.tick()] == ["summary", "exponential_histogram"]

@@ -283,7 +283,7 @@ EXPONENTIAL = st.builds(
 def test_after_any_point_the_next_points_are_counted(
     sent: list[tuple[HistogramDataPoint | ExponentialHistogramDataPoint, int]],
 ) -> None:
-    running = RunningProcessor({"exponential_histogram": True})
+    running = RunningProcessor({"outputs": ["summary", "histogram"]})
     for point, temporality in sent:
         metric = Metric(name="any", unit="s")
         kind = metric.histogram if isinstance(point, HistogramDataPoint) else metric.exponential_histogram

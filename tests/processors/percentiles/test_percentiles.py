@@ -1,13 +1,14 @@
 """The percentiles processor emits summaries of its input."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Summary
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData, Summary
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from pydantic import ValidationError
 
@@ -187,12 +188,48 @@ def test_summaries_and_spans_pass_through() -> None:
     assert (passed.span_count, passed.has_metrics) == (1, False)
 
 
-def test_with_pass_through_the_input_keeps_its_name_and_the_percentiles_get_a_suffix() -> None:
-    running = RunningProcessor({"pass_through": True})
+NAMES = [
+    ({}, "latency.distribution", "latency"),
+    ({"outputs": ["summary"]}, "latency.percentiles", "latency.percentiles"),
+    ({"outputs": ["summary"], "suffix": ""}, "latency", "latency"),
+    ({"suffix": ".hdr"}, "latency.hdr", "latency.hdr"),
+    ({"pass_through": True}, "latency.distribution", "latency.distribution"),
+]
+
+
+@pytest.mark.parametrize(("options", "of_gauge", "of_histogram"), NAMES)
+def test_a_metric_never_changes_its_type_under_its_name(
+    options: dict[str, Any], of_gauge: str, of_histogram: str
+) -> None:
+    for kind, expected in (("gauge", of_gauge), ("sum", of_gauge), ("histogram", of_histogram)):
+        running = RunningProcessor({"outputs": ["histogram"], **options})
+        running.process(of_metric(metric_of(kind)))
+        assert [metric.name for metric in running.tick()] == [expected]
+
+
+def metric_of(kind: str) -> Metric:
+    """A metric `latency` of this kind with the value 1."""
+    metric = Metric(name="latency", unit="s")
+    if kind == "histogram":
+        metric.histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+        metric.histogram.data_points.add(count=1, bucket_counts=[1, 0], explicit_bounds=[1.0])
+    else:
+        getattr(metric, kind).data_points.add(as_double=1.0)
+    return metric
+
+
+def test_a_gauge_and_a_histogram_of_one_name_stay_apart() -> None:
+    running = RunningProcessor({"outputs": ["histogram"]})
+    running.process(of_metric(metric_of("gauge")), of_metric(metric_of("histogram")))
+    assert [metric.name for metric in running.tick()] == ["latency.distribution", "latency"]
+
+
+def test_with_pass_through_the_input_keeps_its_name_and_the_outputs_get_a_suffix() -> None:
+    running = RunningProcessor({"pass_through": True, "outputs": ["summary", "histogram"]})
     batch = gauge([1.0])
     [passed] = running.process(batch)
     assert passed is batch
-    assert [metric.name for metric in running.tick()] == ["latency.percentiles"]
+    assert [metric.name for metric in running.tick()] == ["latency.percentiles", "latency.distribution"]
 
 
 def test_group_by_keeps_the_named_attributes_of_points_and_resources() -> None:
@@ -270,7 +307,12 @@ def test_many_batches_are_merged_without_losing_a_value() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"window": "5s"}, "the window (5 s) must not be shorter than the interval (10 s)"),
+        ({"outputs": []}, "at least 1 item"),
+        ({"outputs": ["summary", "summary"]}, "an output is listed twice: summary, summary; list each once"),
+        ({"outputs": ["summary", "histogram"], "suffix": ""}, "would give the histogram and the summary one name"),
+        ({"pass_through": True, "suffix": ""}, "an output would have the name of its input; choose another suffix"),
+        ({"quantiles": [0.5]}, "only summaries have quantiles; add summary to outputs, or remove quantiles"),
+        ({"outputs": ["summary"], "window": "5s"}, "the window (5 s) must not be shorter than the interval (10 s)"),
         ({"resolution": 1e-9, "max_value": 1e30}, "must be 2 to"),
         ({"quantiles": [1.5]}, "less than or equal to 1"),
         ({"significant_figures": 6}, "less than or equal to 5"),

@@ -96,7 +96,8 @@ def test_percentiles_of_step_durations_are_those_of_the_steps() -> None:
     loop = Loop()
     for number in range(1, 101):
         loop.steps(1, forward=number)
-    config = PercentilesProcessor.Config.model_validate({"metrics": ["zernel.step.duration"], "quantiles": [0.5, 0.99]})
+    options = {"metrics": ["zernel.step.duration"], "outputs": ["summary"], "suffix": "", "quantiles": [0.5, 0.99]}
+    config = PercentilesProcessor.Config.model_validate(options)
     percentiles = PercentilesProcessor(config, make_context("processors", "percentiles"))
     for batch in run(batch_of(loop.load().spans)):
         list(percentiles.process(batch))

@@ -135,9 +135,8 @@ def test_the_percentiles_are_the_same_as_of_all_samples(driver: Boot) -> None:
     controls.apply("gpu 0", *(f"Samples 0 += {1_100_000 + at} {w * 1000:.0f}" for at, w in enumerate(watts)))
     with Host().gpus() as gpus:
         batch = gpus[0].scrape()
-    processor = PercentilesProcessor(
-        PercentilesConfig(metrics=(POWER,), quantiles=QUANTILES), make_context("processors")
-    )
+    config = PercentilesConfig(metrics=(POWER,), outputs=("summary",), suffix="", quantiles=QUANTILES)
+    processor = PercentilesProcessor(config, make_context("processors"))
     list(processor.process(batch))
     (summary,) = [metric for out in processor.flush() for metric in metrics(out, POWER)]
     point = summary.summary.data_points[0]
