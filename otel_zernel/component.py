@@ -251,6 +251,18 @@ class Exporter(Component, ABC):
         """Closes its resources."""
         return
 
+    def prepares(self, batch: Batch) -> bool:
+        """Whether `prepare` has to see the batch before it is queued. It is called for every batch: it must be fast."""
+        return False
+
+    def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
+        """The batches to queue in place of this one. The exporter owns `batch`, which has one signal, and may edit it.
+
+        Called once for each batch, before the queue, and never for a retry. If `dropped`, the queue is full: the result
+        is counted as lost. Work of more than 10 ms is split, as in `Processor.process`.
+        """
+        return (batch,)
+
     @abstractmethod
     async def export(self, batch: Batch) -> None:
         """Delivers one batch and leaves it unchanged. Raises `Retryable` or `Permanent` on failure.

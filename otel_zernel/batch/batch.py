@@ -1,6 +1,6 @@
 """The batch: OTLP messages on their way through a pipeline."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import cast
 
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
@@ -52,7 +52,9 @@ class Batch:
         batch = cls()
         for signal, encoded in zip(SIGNALS, (metrics, spans, logs), strict=True):
             if encoded is not None:
-                batch._contents[signal] = Content(signal, encoded=encoded, count=count_encoded(signal, encoded))
+                seen: set[int] = set()
+                count = count_encoded(signal, encoded, temporalities=seen)
+                batch._contents[signal] = Content(signal, encoded=encoded, count=count, temporalities=seen)
         return batch
 
     @classmethod
@@ -75,10 +77,10 @@ class Batch:
         return batch
 
     @classmethod
-    def of_signal(cls, signal: Signal, encoded: bytes, count: int) -> "Batch":
-        """As `encoded`, for one signal that is named by a variable."""
+    def of_signal(cls, signal: Signal, encoded: bytes, count: int, temporalities: Set[int] | None = None) -> "Batch":
+        """As `encoded`, for one signal that is named by a variable. `temporalities` if they are known."""
         batch = cls()
-        batch._contents[signal] = Content(signal, encoded=encoded, count=count)
+        batch._contents[signal] = Content(signal, encoded=encoded, count=count, temporalities=temporalities)
         return batch
 
     @classmethod
@@ -93,7 +95,8 @@ class Batch:
             if contents:
                 data = b"".join(content.encoded for content in contents)
                 count = sum(content.count for content in contents)
-                joined._contents[signal] = Content(signal, encoded=data, count=count)
+                known = _joined([content.known_temporalities for content in contents])
+                joined._contents[signal] = Content(signal, encoded=data, count=count, temporalities=known)
         return joined
 
     @property
@@ -206,6 +209,16 @@ class Batch:
         return items
 
     @property
+    def temporalities(self) -> Set[int]:
+        """The aggregation temporalities of its sums and histograms, as numbers of OTLP's enumeration.
+
+        0 (unspecified) may be too many. Those of received metrics are known; otherwise this costs a thin parse. Raises
+        `DecodeError` if the metrics are not valid.
+        """
+        content = self._contents.get("metrics")
+        return content.temporalities if content else frozenset()
+
+    @property
     def byte_size(self) -> int:
         """The encoded size in bytes, which `sizer: bytes` measures."""
         size = 0
@@ -233,3 +246,13 @@ class Batch:
         yield from (Batch(metrics=piece) for piece in split_metrics(self.metrics, max_items))
         yield from (Batch(spans=piece) for piece in split_spans(self.spans, max_items))
         yield from (Batch(logs=piece) for piece in split_logs(self.logs, max_items))
+
+
+def _joined(known: Iterable[Set[int] | None]) -> Set[int] | None:
+    """All temporalities; None if some are not known."""
+    joined: set[int] = set()
+    for temporalities in known:
+        if temporalities is None:
+            return None
+        joined |= temporalities
+    return joined

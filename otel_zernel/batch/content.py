@@ -1,10 +1,13 @@
 """One signal of a batch, parsed and encoded only when needed."""
 
+from collections.abc import Set
 from weakref import WeakSet
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from otel_zernel.batch.counts import count_items
+from otel_zernel.batch.counts import count_items, temporalities_of
+from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.signals import MESSAGE_TYPES, Signal, SignalData
 from otel_zernel.errors import DecodeError
 
@@ -12,7 +15,7 @@ from otel_zernel.errors import DecodeError
 class Content:
     """One signal of a batch: a message, its encoding, or both. A batch and its copies hold one content."""
 
-    __slots__ = ("_count", "_encoded", "_holders", "_message", "_signal")
+    __slots__ = ("_count", "_encoded", "_holders", "_message", "_signal", "_temporalities")
 
     def __init__(
         self,
@@ -20,11 +23,13 @@ class Content:
         message: SignalData | None = None,
         encoded: bytes | None = None,
         count: int | None = None,
+        temporalities: Set[int] | None = None,
     ) -> None:
         self._signal: Signal = signal
         self._message = message
         self._encoded = encoded
         self._count = count
+        self._temporalities = temporalities
         self._holders: WeakSet[object] | None = None
         """The batches that share this content. None if it was never shared."""
 
@@ -46,6 +51,27 @@ class Content:
         if self._count is None:
             self._count = count_items(self.message)
         return self._count
+
+    @property
+    def temporalities(self) -> Set[int]:
+        """The aggregation temporalities of the sums and histograms. Raises `DecodeError` as `message` does."""
+        if self._temporalities is None:
+            self._temporalities = self._read_temporalities()
+        return self._temporalities
+
+    @property
+    def known_temporalities(self) -> Set[int] | None:
+        """The same if they are known without a parse."""
+        return self._temporalities
+
+    def _read_temporalities(self) -> Set[int]:
+        if self._signal != "metrics":
+            return frozenset()
+        if isinstance(self._message, MetricsData):
+            return temporalities_of(self._message)
+        found: set[int] = set()
+        count_encoded(self._signal, self.encoded, temporalities=found)
+        return found
 
     def _parse(self) -> SignalData:
         try:
@@ -73,5 +99,5 @@ class Content:
         if self._holders is not None and len(self._holders) > 1:
             self._holders.discard(holder)
             return Content(self._signal, self._new_message())
-        self._message, self._encoded, self._count = self.message, None, None
+        self._message, self._encoded, self._count, self._temporalities = self.message, None, None, None
         return self

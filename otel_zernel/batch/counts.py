@@ -19,6 +19,17 @@ def count_points(metrics: MetricsData) -> int:
     )
 
 
+def temporalities_of(metrics: MetricsData) -> frozenset[int]:
+    """The aggregation temporalities of the sums and histograms in a message."""
+    found: set[int] = set()
+    for resource in metrics.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                data = getattr(metric, metric.WhichOneof("data") or "", None)
+                found.add(getattr(data, "aggregation_temporality", -1))
+    return frozenset(found - {-1})
+
+
 def count_spans(traces: TracesData) -> int:
     """The number of spans in a message."""
     return sum(len(scope.spans) for resource in traces.resource_spans for scope in resource.scope_spans)

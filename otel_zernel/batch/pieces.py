@@ -37,21 +37,29 @@ _Descriptor = Any
 """`google.protobuf.descriptor.Descriptor`, or that of the parser in C."""
 
 
-def count_encoded(signal: Signal, encoded: bytes, piece: int = PIECE) -> int:
+_ADDABLE: Final = frozenset({"Sum", "Histogram", "ExponentialHistogram"})
+"""The messages that have an aggregation temporality."""
+
+
+def count_encoded(signal: Signal, encoded: bytes, piece: int = PIECE, *, temporalities: set[int] | None = None) -> int:
     """The number of items in an encoded message of this signal. Raises `DecodeError` if it is not valid.
 
+    Adds the aggregation temporalities of its sums and histograms to `temporalities`; 0 may be too many, since pieces
+    of a metric lack theirs.
     `piece` is in bytes. A hostile message of 20 MiB may take a second. Others can run meanwhile if it is in a thread.
     """
     if len(encoded) <= piece:
-        return count_at_once(signal, encoded)
-    return sum(_Counting(piece).pieces(thin_type(signal).DESCRIPTOR, encoded, 0, len(encoded)))
+        return count_at_once(signal, encoded, temporalities=temporalities)
+    counting = _Counting(piece, set() if temporalities is None else temporalities)
+    return sum(counting.pieces(thin_type(signal).DESCRIPTOR, encoded, 0, len(encoded)))
 
 
 class _Counting:
     """The counting of one message."""
 
-    def __init__(self, piece: int) -> None:
+    def __init__(self, piece: int, temporalities: set[int]) -> None:
         self._piece = piece
+        self._temporalities = temporalities
         self._containers = 0
 
     def pieces(self, type_: _Descriptor, data: bytes, start: int, end: int) -> Iterator[int]:
@@ -91,6 +99,8 @@ class _Counting:
 
     def _items(self, message: Message) -> int:
         name = message.DESCRIPTOR.name
+        if name in _ADDABLE:
+            self._temporalities.add(message.aggregation_temporality)  # type: ignore[attr-defined]  # has it by its name
         if field := _ITEMS.get(name):
             return len(getattr(message, field))
         if name == "Metric":

@@ -6,7 +6,7 @@ it.
 """
 
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -31,6 +31,8 @@ _FILES = (common_pb2, resource_pb2, metrics_pb2, trace_pb2, logs_pb2)  # importe
 _RESOURCES: dict[Signal, str] = {"metrics": "resource_metrics", "traces": "resource_spans", "logs": "resource_logs"}
 _SCOPES: dict[Signal, str] = {"metrics": "scope_metrics", "traces": "scope_spans", "logs": "scope_logs"}
 _ITEMS: dict[Signal, str] = {"metrics": "metrics", "traces": "spans", "logs": "log_records"}
+ADDABLE: Final = frozenset({"sum", "histogram", "exponential_histogram"})
+"""The kinds of metrics that have an aggregation temporality."""
 
 
 class TooManyContainers(DecodeError):
@@ -40,15 +42,22 @@ class TooManyContainers(DecodeError):
         super().__init__(f"more than {most} resources, scopes and metrics in one message")
 
 
-def count_at_once(signal: Signal, encoded: bytes, most_containers: int = MOST_CONTAINERS) -> int:
+def count_at_once(
+    signal: Signal,
+    encoded: bytes,
+    most_containers: int = MOST_CONTAINERS,
+    temporalities: set[int] | None = None,
+) -> int:
     """The number of items in an encoded message of this signal. Raises `DecodeError` if it is not valid.
 
-    Raises `TooManyContainers` if it has more than `most_containers` resources, scopes and metrics.
+    Raises `TooManyContainers` if it has more than `most_containers` resources, scopes and metrics. Adds the aggregation
+    temporalities of its sums and histograms to `temporalities`.
     """
     try:
         message = thin_type(signal).FromString(encoded)
     except ProtobufDecodeError as error:
         raise DecodeError(str(error)) from error
+    seen: set[int] = set() if temporalities is None else temporalities
     items, containers = 0, _bounded(len(getattr(message, _RESOURCES[signal])), most_containers)
     for resource in getattr(message, _RESOURCES[signal]):
         scopes = getattr(resource, _SCOPES[signal])
@@ -57,7 +66,9 @@ def count_at_once(signal: Signal, encoded: bytes, most_containers: int = MOST_CO
             found = getattr(scope, _ITEMS[signal])
             if signal == "metrics":
                 containers = _bounded(containers + len(found), most_containers)
-            items += _count(signal, found)
+                items += sum(_count_points(metric, seen) for metric in found)
+            else:
+                items += len(found)
     return items
 
 
@@ -68,13 +79,14 @@ def _bounded(containers: int, most: int) -> int:
     return containers
 
 
-def _count(signal: Signal, items: Any) -> int:
-    return sum(map(_count_points, items)) if signal == "metrics" else len(items)
-
-
-def _count_points(metric: Any) -> int:
+def _count_points(metric: Any, temporalities: set[int]) -> int:
     data_type = metric.WhichOneof("data")
-    return len(getattr(metric, data_type).data_points) if data_type else 0
+    if not data_type:
+        return 0
+    data = getattr(metric, data_type)
+    if data_type in ADDABLE:
+        temporalities.add(data.aggregation_temporality)
+    return len(data.data_points)
 
 
 def thin_type(signal: Signal) -> type[Message]:

@@ -26,6 +26,10 @@ class Passage:
         self._safe: list[asyncio.Future[None]] = []
         """Done when the durable queues have made their batches safe."""
 
+    def drops(self, delivery: Delivery) -> bool:
+        """Whether the batches for this delivery are dropped, because its queue is full."""
+        return delivery in self._full
+
     def hand_over(self, batch: Batch, delivery: Delivery) -> None:
         """Queues a batch of one signal, or drops it."""
         if delivery in self._full:

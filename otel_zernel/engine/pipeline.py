@@ -159,16 +159,26 @@ class Pipeline:
                 if position < len(self._stages):
                     await self._run(self._stages[position].process(batch), position + 1, passage)
                 else:
-                    self._queue(batch, passage)
+                    await self._queue(batch, passage)
             await passage.yielder.yield_if_due()
 
-    def _queue(self, batch: Batch, passage: Passage) -> None:
+    async def _queue(self, batch: Batch, passage: Passage) -> None:
         """Queues each signal by itself, so that a retry after a failure of one signal does not repeat the other."""
         for delivery in self.deliveries:
             for signal in delivery.exporter.signals.intersection(batch.signals):
                 part = _only(batch, frozenset({signal}))
-                if part.item_count:
+                if delivery.prepares(part):
+                    await self._prepare(part, delivery, passage)
+                elif part.item_count:
                     passage.hand_over(part, delivery)
+
+    async def _prepare(self, batch: Batch, delivery: Delivery, passage: Passage) -> None:
+        """Queues what the exporter makes of the batch."""
+        for prepared in delivery.prepare(batch.copy(), dropped=passage.drops(delivery)):
+            if prepared is PAUSE:
+                await passage.yielder.yield_if_due()
+            elif prepared.item_count:
+                passage.hand_over(prepared, delivery)
 
 
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
@@ -233,6 +243,8 @@ class FanOut:
             return False
         for delivery in takers:
             if delivery.direct or delivery.durable or delivery.waiting_sources or not delivery.has_room(batch):
+                return False
+            if delivery.prepares(batch):
                 return False
         self._count_accepted(batch, self._metrics(transport))
         for delivery in takers:

@@ -10,6 +10,7 @@ from otel_zernel.authentication import AuthConfig
 from otel_zernel.batch import SIGNALS, Signal
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
+from otel_zernel.temporality import SeriesMemoryConfig, Temporality
 from otel_zernel.text import shown_url
 from otel_zernel.types import Duration, PositiveDuration, Secret
 from otel_zernel_exporters.otlp.addresses import is_loopback
@@ -43,6 +44,10 @@ class OtlpConfig(RemoteExporterConfig):
     auth: AuthConfig | None = None
     """The extension that adds credentials to each request."""
     tls: TlsConfig = TlsConfig()
+    temporality: Temporality = "cumulative"
+    """What the server gets: `cumulative`, `delta`, or `as_is`. Prometheus and Mimir refuse delta."""
+    conversion: SeriesMemoryConfig = SeriesMemoryConfig()
+    """The limits of the memory for the conversion. Series that have the temporality already take none."""
 
 
 class KeepaliveConfig(ComponentConfig):

@@ -5,11 +5,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Context, Exporter
+from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel_exporters.otlp.addresses import Resolve, resolve
 from otel_zernel_exporters.otlp.channels import Channels, is_stuck, is_too_long, is_unconnected
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
 from otel_zernel_exporters.otlp.tls import Pem, TlsFiles
@@ -24,7 +25,7 @@ _RETRYABLE = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RAN
 _UNAUTHENTICATED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 
 
-class OtlpGrpcExporter(Exporter):
+class OtlpGrpcExporter(ConvertingExporter):
     """Sends OTLP over gRPC: one request for each signal of a batch."""
 
     Config = OtlpGrpcConfig

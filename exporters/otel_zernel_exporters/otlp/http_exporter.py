@@ -15,12 +15,13 @@ import zstandard
 
 from otel_zernel import __version__
 from otel_zernel.batch import SIGNALS, Batch
-from otel_zernel.component import Context, Exporter
+from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
 from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address, resolve
 from otel_zernel_exporters.otlp.clients import HttpClients
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
+from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.http_answer import CONTENT_TYPES, HttpAnswer, hide_location
 from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
@@ -42,7 +43,7 @@ _COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-class OtlpHttpExporter(Exporter):
+class OtlpHttpExporter(ConvertingExporter):
     """Sends OTLP over HTTP, in protobuf or JSON: one request for each signal of a batch."""
 
     Config = OtlpHttpConfig

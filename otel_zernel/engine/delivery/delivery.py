@@ -1,6 +1,7 @@
 """The delivery of batches to one exporter: its queue, its consumers, and the rules for a full queue."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from functools import reduce
 from types import TracebackType
@@ -14,6 +15,7 @@ from otel_zernel.engine.delivery.losses import Losses
 from otel_zernel.engine.delivery.progress import LONGEST_PAUSE
 from otel_zernel.engine.delivery.sending import Interrupted, Sender
 from otel_zernel.engine.queues import DurableQueue, MemoryQueue, Queue, Request, UnsafeBatch, open_durable
+from otel_zernel.errors import DecodeError
 from otel_zernel.telemetry import ExporterMetrics
 
 
@@ -185,6 +187,22 @@ class Delivery:
                     await self._consumers.wait_for_move()
         finally:
             self.waiting_sources -= 1
+
+    def prepares(self, batch: Batch) -> bool:
+        """Whether a batch has to pass through `prepare` first."""
+        return self.exporter.prepares(batch)
+
+    def prepare(self, batch: Batch, *, dropped: bool) -> Iterator[Batch]:
+        """The batches to hand over in place of this one, and `PAUSE`. If the exporter fails, the batch is lost."""
+        counts = batch.counts
+        try:
+            yield from self.exporter.prepare(batch, dropped=dropped)
+        except DecodeError as error:
+            self._losses.undecodable(counts, error)
+        except Exception as error:
+            self._losses.unprepared(counts)
+            context = self.exporter.context
+            context.logger.exception("Dropped %s: the exporter failed before they were queued: %r", counts, error)
 
     def put(self, batch: Batch) -> asyncio.Future[None] | None:
         """Queues a batch of one signal. It may exceed the capacity, since the processor's input was admitted.

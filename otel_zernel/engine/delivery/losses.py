@@ -78,6 +78,10 @@ class Losses:
         self._not_sent(counts, "undecodable")
         self._logger.error("Dropped %s: the received bytes are not valid OTLP: %s", counts, error)
 
+    def unprepared(self, counts: ItemCount) -> None:
+        """The exporter failed on a batch before it was queued."""
+        self._not_sent(counts, "exporter_error")
+
     def unreadable(self, counts: ItemCount, error: Exception) -> None:
         """The disk does not return a batch."""
         self._not_sent(counts, "unreadable")

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from otel_zernel.batch import Batch, Signal
@@ -113,7 +114,8 @@ class OtlpIntake:
         if len(body) > _AT_ONCE:
             return None
         try:
-            return Batch.of_signal(signal, body, count_at_once(signal, body, _FEW_CONTAINERS))
+            seen: set[int] = set()
+            return Batch.of_signal(signal, body, count_at_once(signal, body, _FEW_CONTAINERS, seen), seen)
         except TooManyContainers:
             return None
         except DecodeError as error:
@@ -124,7 +126,9 @@ class OtlpIntake:
         if batch := self.decode_at_once(signal, body):
             return batch
         try:
-            return Batch.of_signal(signal, body, await in_thread(count_encoded, signal, body))
+            seen: set[int] = set()
+            count = await in_thread(partial(count_encoded, signal, body, temporalities=seen))
+            return Batch.of_signal(signal, body, count, seen)
         except DecodeError as error:
             raise _undecodable(error) from error
 

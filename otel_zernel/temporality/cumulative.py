@@ -1,0 +1,76 @@
+"""Delta to cumulative: adds up the deltas of each series."""
+
+from typing import Any
+
+from otel_zernel.clock import Clock
+from otel_zernel.temporality.amounts import Amount
+from otel_zernel.temporality.config import SeriesMemoryConfig
+from otel_zernel.temporality.conversion import CUMULATIVE, DELTA, Conversion, LostPoint
+from otel_zernel.temporality.memory import SeriesMemory
+from otel_zernel.temporality.track import DeltaTrack
+
+
+class ToCumulative(Conversion):
+    """The total of each series starts at the start of its first delta. After an overflow it starts again.
+
+    A late delta that fits into a gap between others is added without a point of its own, since a point must not be
+    older than the previous one: the next point has it. Any other late delta was counted before, and is dropped.
+    """
+
+    source = DELTA
+    target = CUMULATIVE
+    counts_dropped = True
+
+    def __init__(self, config: SeriesMemoryConfig, clock: Clock) -> None:
+        super().__init__(clock)
+        self._memory: SeriesMemory[DeltaTrack] = SeriesMemory(config)
+
+    def __len__(self) -> int:
+        """The number of series in memory."""
+        return len(self._memory)
+
+    def limit(self, config: SeriesMemoryConfig) -> None:
+        self._memory.limit(config)
+
+    def expire(self, now_ns: int) -> None:
+        self._memory.expire(now_ns)
+
+    def end(self, series: bytes) -> None:
+        self._memory.end(series)
+
+    def convert_point(self, series: bytes, point: Any, amount: Amount, now_ns: int) -> bool:
+        track, end = self._memory.get(series), point.time_unix_nano
+        if track is None:
+            if self._memory.is_full:
+                raise LostPoint("max_series")
+            track = DeltaTrack(amount, point.start_time_unix_nano or end, end)
+        elif end <= track.end_ns:
+            self._memory.set(series, _with_late(track, point, amount), now_ns)
+            return False
+        else:
+            track = _with_next(track, point, amount)
+        self._memory.set(series, track, now_ns)
+        point.start_time_unix_nano = track.start_ns
+        track.amount.write(point)
+        return True
+
+
+def _with_next(track: DeltaTrack, point: Any, amount: Amount) -> DeltaTrack:
+    start, end = point.start_time_unix_nano or track.end_ns, point.time_unix_nano
+    total = track.amount.plus(amount)
+    if total is None:
+        return DeltaTrack(amount, start, end)
+    following = DeltaTrack(total, track.start_ns, end)
+    following.gaps = track.with_gap(start)
+    return following
+
+
+def _with_late(track: DeltaTrack, point: Any, amount: Amount) -> DeltaTrack:
+    """Raises `LostPoint` if the delta is in the total already."""
+    start, end = point.start_time_unix_nano, point.time_unix_nano
+    total = track.amount.plus(amount) if start and track.is_free(start, end) else None
+    if total is None:
+        raise LostPoint("out_of_order")
+    same = DeltaTrack(total, track.start_ns, track.end_ns)
+    same.gaps = track.without(start, end)
+    return same

@@ -1,0 +1,60 @@
+"""Cumulative to delta: subtracts the previous point of each series."""
+
+from typing import Any
+
+from otel_zernel.clock import Clock
+from otel_zernel.temporality.amounts import Amount
+from otel_zernel.temporality.config import SeriesMemoryConfig
+from otel_zernel.temporality.conversion import CUMULATIVE, DELTA, Conversion, LostPoint
+from otel_zernel.temporality.memory import SeriesMemory
+from otel_zernel.temporality.track import Track
+
+
+class ToDelta(Conversion):
+    """The first point of a series counts as a whole if the series began after this conversion, else it is the baseline.
+
+    So does otelcol's cumulativetodelta. A decrease, or a start after the previous point, is a reset: the whole point
+    counts. Sums that are not monotonic stay cumulative, as in the SDKs.
+    """
+
+    source = CUMULATIVE
+    target = DELTA
+    counts_dropped = False
+
+    def __init__(self, config: SeriesMemoryConfig, clock: Clock) -> None:
+        super().__init__(clock)
+        self._memory: SeriesMemory[Track] = SeriesMemory(config)
+        self._began_ns = clock.time_ns()
+
+    def __len__(self) -> int:
+        """The number of series in memory."""
+        return len(self._memory)
+
+    def converts(self, kind: str, *, monotonic: bool) -> bool:
+        return monotonic and super().converts(kind, monotonic=monotonic)
+
+    def limit(self, config: SeriesMemoryConfig) -> None:
+        self._memory.limit(config)
+
+    def expire(self, now_ns: int) -> None:
+        self._memory.expire(now_ns)
+
+    def end(self, series: bytes) -> None:
+        self._memory.end(series)
+
+    def convert_point(self, series: bytes, point: Any, amount: Amount, now_ns: int) -> bool:
+        track, start, end = self._memory.get(series), point.start_time_unix_nano, point.time_unix_nano
+        if track is None and self._memory.is_full:
+            raise LostPoint("max_series")
+        if track is not None and end <= track.end_ns:
+            raise LostPoint("out_of_order")
+        self._memory.set(series, Track(amount, start, end), now_ns)
+        if track is None:
+            return bool(start > self._began_ns)
+        increase = amount.minus(track.amount) if start < track.end_ns else None
+        if increase is None:
+            point.start_time_unix_nano = max(start, track.end_ns)
+        else:
+            point.start_time_unix_nano = track.end_ns
+            increase.write(point)
+        return True

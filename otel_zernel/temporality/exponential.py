@@ -1,0 +1,159 @@
+"""The amount in an exponential histogram point.
+
+Bucket i counts the values in (base^i, base^(i+1)] with base = 2^(2^-scale). Decreasing the scale by 1 merges each pair
+of neighbouring buckets (OpenTelemetry metrics data model, "ExponentialHistogram").
+"""
+
+import math
+from array import array
+from collections.abc import Sequence
+from typing import Self
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
+
+from otel_zernel.temporality.amounts import LARGEST_COUNT, Extremes, MalformedAmount
+
+MOST_BUCKETS = 160
+"""Buckets on each side of zero: the default of the OpenTelemetry SDKs. With more, the scale decreases."""
+_MOST_RECEIVED = 10_000
+"""Buckets of one point. A point with more of them is malformed: reading it would block the event loop."""
+_SCALES = range(-10, 21)
+"""The scales of the OpenTelemetry SDKs."""
+
+Counts = dict[int, int]
+"""The counts of the non-empty buckets, by index."""
+
+
+class ExponentialSide:
+    """The buckets on one side of zero: the index of the first, and the count of each."""
+
+    __slots__ = ("counts", "first")
+
+    def __init__(self, first: int, counts: Sequence[int]) -> None:
+        self.first = first
+        self.counts = counts if isinstance(counts, array) else array("Q", counts)
+
+    @classmethod
+    def of(cls, counted: Counts) -> Self:
+        first = min(counted, default=0)
+        counts = [0] * (max(counted) - first + 1 if counted else 0)
+        for index, count in counted.items():
+            counts[index - first] = count
+        return cls(first, counts)
+
+    def at(self, shift: int) -> Counts:
+        """The counts at a scale that is lower by `shift`."""
+        counted: Counts = {}
+        for index, count in enumerate(self.counts, self.first):
+            if count:
+                counted[index >> shift] = counted.get(index >> shift, 0) + count
+        return counted
+
+
+class ExponentialAmount:
+    """Counts by bucket, with at most `MOST_BUCKETS` on each side."""
+
+    __slots__ = ("_count", "_extremes", "_negative", "_positive", "_scale", "_threshold", "_zeros")
+
+    def __init__(
+        self,
+        scale: int,
+        zero: tuple[float, int],
+        sides: tuple[ExponentialSide, ExponentialSide],
+        count: int,
+        extremes: Extremes,
+    ) -> None:
+        """`zero` is the threshold and the count of the zero bucket. `sides` are the positive and the negative one."""
+        self._scale = scale
+        self._threshold, self._zeros = zero
+        self._positive, self._negative = sides
+        self._count = count
+        self._extremes = extremes
+
+    @classmethod
+    def of(cls, point: ExponentialHistogramDataPoint, *, monotonic: bool) -> Self:
+        sides = point.positive, point.negative
+        if max(len(side.bucket_counts) for side in sides) > _MOST_RECEIVED or point.scale not in _SCALES:
+            raise MalformedAmount
+        if not 0 <= point.zero_threshold < math.inf:
+            raise MalformedAmount
+        positive, negative = (ExponentialSide(side.offset, side.bucket_counts) for side in sides)
+        zero = point.zero_threshold, point.zero_count
+        return cls(point.scale, zero, (positive, negative), point.count, Extremes.of(point))
+
+    @property
+    def weight(self) -> int:
+        return 2 + len(self._positive.counts) + len(self._negative.counts)
+
+    def plus(self, other: Self) -> Self | None:
+        scale, threshold = min(self._scale, other._scale), max(self._threshold, other._threshold)
+        left, right = self._at(scale, threshold), other._at(scale, threshold)
+        positive, negative = (_added(one, two) for one, two in zip(left[1:], right[1:], strict=True))
+        count, zeros = self._count + other._count, left[0] + right[0]
+        if max(count, zeros, *positive.values(), *negative.values()) > LARGEST_COUNT:
+            return None
+        scale, positive, negative = _limited(scale, positive, negative)
+        sides = ExponentialSide.of(positive), ExponentialSide.of(negative)
+        return type(self)(scale, (threshold, zeros), sides, count, self._extremes.plus(other._extremes))
+
+    def minus(self, earlier: Self) -> Self | None:
+        if self._scale > earlier._scale or self._threshold < earlier._threshold or self._count < earlier._count:
+            return None
+        zeros, *before = earlier._at(self._scale, self._threshold)
+        positive, negative = (
+            _added(now.at(0), {index: -count for index, count in of_side.items()})
+            for now, of_side in zip((self._positive, self._negative), before, strict=True)
+        )
+        if min(self._zeros - zeros, *positive.values(), *negative.values()) < 0:
+            return None
+        sides = (
+            ExponentialSide.of({index: count for index, count in side.items() if count})
+            for side in (positive, negative)
+        )
+        zero, count = (self._threshold, self._zeros - zeros), self._count - earlier._count
+        return type(self)(self._scale, zero, (next(sides), next(sides)), count, self._extremes.minus(earlier._extremes))
+
+    def _at(self, scale: int, threshold: float) -> tuple[int, Counts, Counts]:
+        """The zero count and the counts of both sides, at a lower scale and with a higher threshold."""
+        zeros, shift = self._zeros, self._scale - scale
+        sides = [self._positive.at(shift), self._negative.at(shift)]
+        if threshold > self._threshold:
+            for side in sides:
+                for index in [index for index in side if _middle(index, scale) <= threshold]:
+                    zeros += side.pop(index)
+        return zeros, sides[0], sides[1]
+
+    def write(self, point: ExponentialHistogramDataPoint) -> None:
+        point.count, point.scale = self._count, self._scale
+        point.zero_threshold, point.zero_count = self._threshold, self._zeros
+        self._extremes.write(point)
+        for side, kept in ((point.positive, self._positive), (point.negative, self._negative)):
+            side.offset = kept.first
+            side.bucket_counts[:] = kept.counts
+
+
+def _added(left: Counts, right: Counts) -> Counts:
+    return {index: left.get(index, 0) + right.get(index, 0) for index in left.keys() | right.keys()}
+
+
+def _limited(scale: int, positive: Counts, negative: Counts) -> tuple[int, Counts, Counts]:
+    """The finest scale at which neither side spans more than `MOST_BUCKETS` buckets, and the counts at it."""
+    shift = 0
+    while any(side and (max(side) >> shift) - (min(side) >> shift) >= MOST_BUCKETS for side in (positive, negative)):
+        shift += 1
+    return scale - shift, _merged(positive, shift), _merged(negative, shift)
+
+
+def _merged(side: Counts, shift: int) -> Counts:
+    merged: Counts = {}
+    for index, count in side.items():
+        merged[index >> shift] = merged.get(index >> shift, 0) + count
+    return merged
+
+
+def _middle(index: int, scale: int) -> float:
+    """The geometric middle of a bucket."""
+    try:
+        return float(2.0 ** math.ldexp(index + 0.5, -scale))
+    except OverflowError:
+        return math.inf if index > 0 else 0.0

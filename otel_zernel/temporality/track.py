@@ -1,0 +1,54 @@
+"""What a conversion remembers of one series."""
+
+from otel_zernel.temporality.amounts import Amount
+
+_MOST_GAPS = 8
+"""Gaps that wait for late deltas. Beyond them, the oldest is forgotten."""
+
+Interval = tuple[int, int]
+"""A start and an end, in ns since 1970."""
+
+
+class Track:
+    """The newest amount of a series."""
+
+    __slots__ = ("amount", "end_ns", "start_ns", "updated_ns", "weight")
+
+    def __init__(self, amount: Amount, start_ns: int, end_ns: int) -> None:
+        self.amount = amount
+        self.start_ns = start_ns
+        """Since when the amount counts, in ns since 1970."""
+        self.end_ns = end_ns
+        """The time of the newest point, in ns since 1970."""
+        self.updated_ns = 0
+        """When the newest point arrived, in ns since 1970."""
+        self.weight = amount.weight
+        """The weight of the amount when it was stored."""
+
+
+class DeltaTrack(Track):
+    """The total of a series of deltas, and the intervals that no delta has covered yet."""
+
+    __slots__ = ("gaps",)
+
+    def __init__(self, amount: Amount, start_ns: int, end_ns: int) -> None:
+        super().__init__(amount, start_ns, end_ns)
+        self.gaps: tuple[Interval, ...] = ((0, start_ns),)
+
+    def is_free(self, start_ns: int, end_ns: int) -> bool:
+        """Whether a late delta of this interval is missing in the total. If not, it was counted before."""
+        return any(low <= start_ns and end_ns <= high for low, high in self.gaps)
+
+    def without(self, start_ns: int, end_ns: int) -> tuple[Interval, ...]:
+        """The gaps that a late delta of this interval leaves."""
+        left: list[Interval] = []
+        for low, high in self.gaps:
+            if low <= start_ns and end_ns <= high:
+                left += [(low, start_ns), (end_ns, high)]
+            else:
+                left.append((low, high))
+        return tuple(gap for gap in left if gap[0] < gap[1])[-_MOST_GAPS:]
+
+    def with_gap(self, start_ns: int) -> tuple[Interval, ...]:
+        """The gaps once a delta that starts at `start_ns` is the newest one."""
+        return (*self.gaps, (self.end_ns, start_ns))[-_MOST_GAPS:] if start_ns > self.end_ns else self.gaps
