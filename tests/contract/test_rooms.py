@@ -26,7 +26,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
-        {"exposition", "net", "formats", "attributes"},
+        {"exposition", "net", "formats", "attributes", "temporality"},
         {"otlp", "conditions"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
