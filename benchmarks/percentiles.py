@@ -70,7 +70,7 @@ def _recorded(seconds: Floats) -> HdrHistogram:
 
 def _counted(seconds: Floats) -> list[int]:
     """Computes percentiles of seconds like the processor."""
-    counts, slots = WindowCounts(HdrLayout(), None, since_start=True), np.zeros(len(seconds), np.int64)
+    counts, slots = WindowCounts(HdrLayout(), None), np.zeros(len(seconds), np.int64)
     counts.add(slots, np.rint(seconds * 1e9).astype(np.int64))
     counts.close()
     _, values = counts.quantiles(counts.in_window(0, 1), slots[:1], QUANTILES)

@@ -21,7 +21,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
 
 from otel_zernel.otlp.points import Period, delimited
 
@@ -30,9 +29,6 @@ Floats = NDArray[np.float64]
 
 LARGEST = 2**62
 """The largest value that a layout can track."""
-MAX_EXPONENTIAL_BUCKETS = 160
-"""Buckets of an exponential histogram at most: the default of the OpenTelemetry SDKs."""
-_MAX_SCALE = 20  # the finest scale of the OpenTelemetry SDKs
 
 _HEAD = struct.Struct("<BQBQBQBd")  # start (2), time (3) and count (4) as fixed64, sum (5) as double
 _EXTREME = struct.Struct("<Bd")  # min (11) or max (12) as double
@@ -188,38 +184,3 @@ def encode_histogram_point(
     low = b"" if lowest is None else _EXTREME.pack(0x59, lowest)
     high = b"" if highest is None else _EXTREME.pack(0x61, highest)
     return delimited(1, attributes + head + buckets + low + high)
-
-
-def encode_exponential_point(period: Period, values: Floats, counts: Ints, total: float, zero: float) -> bytes:
-    """An `ExponentialHistogramDataPoint` of counted values, as fine as 160 buckets allow.
-
-    `values`, ascending, and `counts` have the shape (n,). `total` is the sum of all values. Values up to `zero` go to
-    the zero bucket. The caller appends the attributes (field 1) and the exemplars (field 11).
-    """
-    positive = values > zero
-    scale, indexes = _exponential_buckets(values[positive])
-    point = ExponentialHistogramDataPoint(
-        start_time_unix_nano=period.start_ns,
-        time_unix_nano=period.end_ns,
-        count=int(counts.sum()),
-        sum=total,
-        scale=scale,
-        zero_count=int(counts[~positive].sum()),
-        zero_threshold=zero,
-    )
-    if len(indexes):
-        point.positive.offset = int(indexes[0])
-        buckets = np.zeros(indexes[-1] - indexes[0] + 1, np.int64)
-        np.add.at(buckets, indexes - indexes[0], counts[positive])
-        point.positive.bucket_counts.extend(buckets.tolist())
-    return point.SerializeToString()
-
-
-def _exponential_buckets(values: Floats) -> tuple[int, Ints]:
-    """The finest scale at which the values, ascending, need few enough buckets, and the bucket of each value."""
-    if not len(values):
-        return 0, np.empty(0, np.int64)
-    exponents = np.log2(values)
-    octaves = max(float(exponents[-1] - exponents[0]), 2.0**-_MAX_SCALE)
-    scale = min(int(np.floor(np.log2((MAX_EXPONENTIAL_BUCKETS - 1) / octaves))), _MAX_SCALE)
-    return scale, np.ceil(np.ldexp(exponents, scale)).astype(np.int64) - 1

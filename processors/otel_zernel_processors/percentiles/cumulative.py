@@ -16,19 +16,18 @@ class _Previous:
 class CumulativeDifferences:
     """The previous state of each cumulative series."""
 
-    def __init__(self, max_series: int) -> None:
+    def __init__(self, max_series: int, began_ns: int) -> None:
+        """`began_ns` is the start of the processor, in ns since 1970."""
         self._max_series = max_series
+        self._began_ns = began_ns
         self._last: dict[Hashable, _Previous] = {}
-        self._began_ns: int | None = None
 
     def increase(self, series: Hashable, now: HistogramState, start_ns: int, now_ns: int) -> HistogramState | None:
         """The increase since the previous point of the series; None if there are `max_series` already.
 
         After a reset, the increase is the whole point. So it is for the first point of a series that started after the
-        first call; for older series it is empty, as in otelcol's cumulativetodelta.
+        processor; for older series it is empty, as in otelcol's cumulativetodelta.
         """
-        if self._began_ns is None:
-            self._began_ns = now_ns
         last = self._last.get(series)
         if last is None and len(self._last) >= self._max_series:
             return None

@@ -58,7 +58,7 @@ class Intake:
         self._clamped = context.meter.create_counter(
             "zernel.percentiles.clamped", "{value}", "Values above max_value, counted as max_value."
         )
-        self._increases = CumulativeDifferences(config.max_series)
+        self._increases = CumulativeDifferences(config.max_series, context.clock.time_ns())
         self._known: dict[MetricKey, tuple[PercentileStream, dict[bytes, int]]] = {}
         self._known_size = 0
         self._max_known = _KNOWN * config.max_series

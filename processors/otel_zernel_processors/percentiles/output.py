@@ -11,10 +11,11 @@ import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint, SummaryDataPoint
 
 from otel_zernel.batch import Batch
-from otel_zernel.otlp.histograms import Floats, Ints, encode_exponential_point
-from otel_zernel.otlp.points import Descriptor, MetricKind, Period, delimited, encode_metric
+from otel_zernel.otlp.histograms import Floats, Ints
+from otel_zernel.otlp.points import Descriptor, MetricKind, delimited, encode_metric
 from otel_zernel.otlp.staleness import encode_staleness
 from otel_zernel_processors.percentiles.config import Output
+from otel_zernel_processors.percentiles.exponential import ExponentialCounts
 from otel_zernel_processors.percentiles.series import PercentileSeries
 
 _KINDS: dict[Output, MetricKind] = {"histogram": "exponential_histogram", "summary": "summary"}
@@ -57,14 +58,26 @@ def staleness_points(series: Iterable[PercentileSeries], time_ns: int, output: O
 
 
 def exponential_point(
-    series: PercentileSeries, time_ns: int, sum_: float, values: Floats, counts: Ints, zero: float
+    series: PercentileSeries, time_ns: int, total: float, zero: float, counted: ExponentialCounts
 ) -> bytes:
-    """An encoded ExponentialHistogramDataPoint of the values since the series' start, as fine as 160 buckets allow.
+    """An encoded ExponentialHistogramDataPoint of the values since the series' start.
 
-    `values`, ascending, and `counts` have the shape (n,). Values up to `zero` go to the zero bucket.
+    `total` is the sum of the values. Values up to `zero` are in the zero bucket.
     """
-    point = encode_exponential_point(Period(series.start_ns, time_ns), values, counts, sum_, zero)
-    return point + _attributes(series, "histogram")
+    point = ExponentialHistogramDataPoint(
+        start_time_unix_nano=series.start_ns,
+        time_unix_nano=time_ns,
+        count=int(counted.counts.sum()) + counted.zeros,
+        sum=total,
+        scale=counted.scale,
+        zero_count=counted.zeros,
+        zero_threshold=zero,
+    )
+    if counted.lowest <= counted.highest:
+        point.min, point.max = counted.lowest, counted.highest
+    point.positive.offset = counted.offset
+    point.positive.bucket_counts.extend(counted.counts.tolist())
+    return point.SerializeToString() + _attributes(series, "histogram")
 
 
 def _attributes(series: PercentileSeries, output: Output) -> bytes:

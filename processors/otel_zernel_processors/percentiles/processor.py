@@ -13,6 +13,7 @@ from otel_zernel.component import PAUSE, Context, Processor
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
+from otel_zernel_processors.percentiles.exponential import ExponentialTotals
 from otel_zernel_processors.percentiles.intake import Intake
 from otel_zernel_processors.percentiles.report import PercentilesReport
 from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
@@ -33,14 +34,13 @@ class PercentilesProcessor(Processor):
         self.interval = config.interval
         self._idle_ns = round(config.idle_timeout * 1e9)
         self._table = PercentileSeriesTable(config)
-        has_window = "summary" in config.outputs and config.window != "since_start"
-        steps = math.ceil(float(config.window) / config.interval) if has_window else None
         layout = HdrLayout(significant_figures=config.significant_figures)
-        self._counts = WindowCounts(layout, steps, "histogram" in config.outputs)
+        self._counts = WindowCounts(layout, _steps(config))
+        self._totals = ExponentialTotals(layout, config.max_series) if "histogram" in config.outputs else None
         self._exemplars = Exemplars()
-        kept = self._exemplars if "histogram" in config.outputs else None  # summaries have no exemplars
+        kept = self._exemplars if self._totals else None  # summaries have no exemplars
         self._intake = Intake(config, context, self._table, self._counts, kept)
-        self._report = PercentilesReport(config, self._table, self._counts, self._exemplars)
+        self._report = PercentilesReport(config, self._table, self._counts, self._totals, self._exemplars)
         self._unreported = False
         self._ticked_ns = 0
         self._named = lru_cache(4096)(self._is_named)
@@ -55,11 +55,11 @@ class PercentilesProcessor(Processor):
 
     def tick(self, now_ns: int) -> Iterator[Batch]:
         """The outputs of all series, and points without a recorded value for series that end."""
-        self._counts.close()
+        step = self._counts.close()
         ended = self._expire(now_ns - self._idle_ns)
         self._ticked_ns, self._unreported = now_ns, False
         yield from self._report.ends(ended, now_ns)
-        yield from self._report.batches(now_ns)
+        yield from self._report.batches(now_ns, step)
 
     def flush(self) -> Iterable[Batch]:
         """The outputs, if there are values since the last tick."""
@@ -105,9 +105,19 @@ class PercentilesProcessor(Processor):
         for slot in ended:
             self._exemplars.pop(slot)
         if ended:
-            self._counts.forget(np.fromiter(ended, np.int64))
+            slots = np.fromiter(ended, np.int64)
+            self._counts.forget(slots)
+            if self._totals:
+                self._totals.forget(slots)
         self._intake.expire(before_ns, slots_freed=len(ended) > 0)
         return ended.values()
+
+
+def _steps(config: PercentilesConfig) -> int | None:
+    """The intervals that the window of summaries covers; None for all since the start."""
+    if "summary" not in config.outputs:
+        return 0
+    return None if config.window == "since_start" else math.ceil(config.window / config.interval)
 
 
 def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three types of repeated fields without a common base

@@ -9,6 +9,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.histograms import Ints
 from otel_zernel_processors.percentiles.config import Output, PercentilesConfig
 from otel_zernel_processors.percentiles.exemplars import Exemplars
+from otel_zernel_processors.percentiles.exponential import ExponentialTotals
 from otel_zernel_processors.percentiles.output import (
     encode_batch,
     encode_metric_of,
@@ -18,6 +19,7 @@ from otel_zernel_processors.percentiles.output import (
     summary_points,
 )
 from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
+from otel_zernel_processors.percentiles.tally import SparseCounts
 from otel_zernel_processors.percentiles.window import WindowCounts
 
 # Limits of one batch: merging and encoding it takes about 5 ms.
@@ -30,23 +32,32 @@ class PercentilesReport:
     """Encodes the configured outputs."""
 
     def __init__(
-        self, config: PercentilesConfig, table: PercentileSeriesTable, counts: WindowCounts, exemplars: Exemplars
+        self,
+        config: PercentilesConfig,
+        table: PercentileSeriesTable,
+        counts: WindowCounts,
+        totals: ExponentialTotals | None,
+        exemplars: Exemplars,
     ) -> None:
+        """`totals` if the outputs include histograms."""
         self._table = table
         self._counts = counts
+        self._totals = totals
         self._exemplars = exemplars
         self._quantiles = sorted({0.0, *config.quantiles, 1.0})
         self._config = config
         encoders = {"histogram": self._exponential_histograms, "summary": self._summaries}
         self._encoders = {output: encoders[output] for output in config.outputs}
 
-    def batches(self, now_ns: int) -> Iterator[Batch]:
-        """The current points of every series, in batches of at most 256 series."""
+    def batches(self, now_ns: int, step: SparseCounts) -> Iterator[Batch]:
+        """The current points of every series, in batches of at most 256 series. `step`: the counts since the last."""
         slots = np.sort(np.fromiter(self._table.series, np.int64))
         most = _SERIES_WITH_HISTOGRAMS if "histogram" in self._encoders else _SERIES
-        pieces = max(len(slots) // most, self._counts.size() // _COUNTERS) + 1
+        pieces = max(len(slots) // most, (self._counts.size() + len(step.keys)) // _COUNTERS) + 1
         for piece in np.array_split(slots, pieces):
             if len(piece):
+                if self._totals:
+                    self._totals.add(self._counts.of_slots(step, piece[0], piece[-1] + 1), self._table.per_unit)
                 yield self._batch(piece, now_ns)
 
     def ends(self, ended: Iterable[PercentileSeries], now_ns: int) -> Iterator[Batch]:
@@ -93,14 +104,11 @@ class PercentilesReport:
         return [points[row] for row in range(len(series))]
 
     def _exponential_histograms(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
-        counted = self._counts.since_start(int(slots[0]), int(slots[-1]) + 1)
-        middles, per_unit = self._counts.middles(counted), self._table.per_unit[slots]
         points = []
-        for row, (start, end) in enumerate(zip(*self._counts.spans(counted, slots), strict=True)):
-            values, counts = middles[start:end] / per_unit[row], counted.counts[start:end]
-            total = float(self._table.sum[slots[row]])
-            point = exponential_point(series[row], now_ns, total, values, counts, 0.5 / per_unit[row])
-            points.append(point + encoded_exemplars(self._exemplars.pop(int(slots[row]))))
+        for slot, one in zip(slots.tolist(), series, strict=True):
+            total, zero = float(self._table.sum[slot]), 0.5 / self._table.per_unit[slot]
+            point = exponential_point(one, now_ns, total, zero, self._totals.of(slot)) if self._totals else b""
+            points.append(point + encoded_exemplars(self._exemplars.pop(slot)))
         return points
 
 

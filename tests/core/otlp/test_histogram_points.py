@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
-    ExponentialHistogramDataPoint,
     Histogram,
     HistogramDataPoint,
     Metric,
@@ -14,9 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from otel_zernel.otlp.histograms import (
-    MAX_EXPONENTIAL_BUCKETS,
     encode_buckets,
-    encode_exponential_point,
     encode_histogram_point,
 )
 from otel_zernel.otlp.points import (
@@ -96,29 +93,3 @@ def test_a_histogram_has_the_temporality_of_its_descriptor(
             data_points=[HistogramDataPoint(start_time_unix_nano=1, time_unix_nano=2, count=3, sum=4.5)],
         ),
     )
-
-
-@given(
-    st.dictionaries(st.floats(0, 1e12), st.integers(1, 2**40), max_size=60),
-    st.floats(0, 1e3),
-    NUMBERS,
-)
-def test_an_exponential_point_counts_every_value_in_a_bucket_around_it(
-    counted: dict[float, int], zero: float, total: float
-) -> None:
-    values = np.array(sorted(counted), np.float64)
-    counts = np.array([counted[value] for value in values.tolist()], np.int64)
-    point = ExponentialHistogramDataPoint.FromString(
-        encode_exponential_point(Period(1, 2), values, counts, total, zero)
-    )
-    assert (point.start_time_unix_nano, point.time_unix_nano) == (1, 2)
-    assert (point.count, point.sum, point.zero_threshold) == (sum(counted.values()), total, zero)
-    assert point.zero_count == sum(count for value, count in counted.items() if value <= zero)
-    buckets = point.positive.bucket_counts
-    assert len(buckets) <= MAX_EXPONENTIAL_BUCKETS
-    assert sum(buckets) == point.count - point.zero_count
-    exponents = np.log2([value for value in counted if value > zero])
-    expected = np.zeros(len(buckets), np.int64)
-    places = np.ceil(np.ldexp(exponents, point.scale)).astype(np.int64) - 1 - point.positive.offset
-    np.add.at(expected, places, [count for value, count in counted.items() if value > zero])
-    assert list(buckets) == expected.tolist()

@@ -6,8 +6,9 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
+from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
 from otel_zernel.temporality import SeriesMemoryConfig, ToCumulative
 from otel_zernel.testing import Dropped, FakeClock
@@ -245,8 +246,6 @@ def test_gauges_and_cumulative_metrics_stay_as_they_are() -> None:
 
 
 def test_a_large_batch_yields_to_the_event_loop() -> None:
-    from tests.core.temporality.running import Batch, MetricsData
-
     data = MetricsData()
     metric = sum_of([(0, 10, 1)] * 1000)
     for number, point in enumerate(metric.sum.data_points):

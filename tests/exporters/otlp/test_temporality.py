@@ -112,7 +112,7 @@ async def test_a_reload_keeps_the_totals(tmp_path: Path, unused_tcp_port_factory
     assert len(starts) == 1
 
 
-DELTAS = {
+DELTAS: dict[type, AggregationTemporality] = {
     Counter: AggregationTemporality.DELTA,
     UpDownCounter: AggregationTemporality.DELTA,
     Histogram: AggregationTemporality.DELTA,

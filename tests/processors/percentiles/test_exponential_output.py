@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, ExponentialHistogramDataPoint, Metric
 
@@ -36,7 +36,38 @@ def test_every_value_lies_in_its_bucket_within_the_precision_of_the_counters(val
     assert point.attributes[0].key == "pid"
 
 
-def test_it_is_cumulative_whatever_the_window() -> None:
+@given(st.lists(st.lists(st.floats(1e-9, 3600), max_size=20), min_size=2, max_size=6))
+def test_values_of_many_intervals_are_in_the_buckets_of_all_values_at_once(steps: list[list[float]]) -> None:
+    assume(steps[-1])
+    running, at_once = RunningProcessor(OPTIONS), RunningProcessor(OPTIONS)
+    for values in steps:
+        running.process(gauge(values))
+        point = running.tick()
+    at_once.process(gauge([value for values in steps for value in values]))
+    one, other = point[0].exponential_histogram.data_points[0], histogram(at_once)
+    assert one.positive == other.positive
+    assert (one.scale, one.count, one.min, one.max) == (other.scale, other.count, other.min, other.max)
+
+
+def test_its_minimum_and_maximum_are_those_of_all_values() -> None:
+    running = RunningProcessor(OPTIONS)
+    for values in ([1.0, 2.0], [0.5], [0.0, 8.0]):
+        running.process(gauge(values))
+        point = histogram(running)
+    assert (point.min, point.max) == (0, pytest.approx(8, rel=1e-3))
+
+
+def test_a_series_in_a_reused_slot_has_none_of_the_former_values() -> None:
+    running = RunningProcessor({**OPTIONS, "max_series": 1, "idle_timeout": "15s"})
+    running.process(gauge([1.0, 1e-6], {"pid": 7}))
+    running.tick()
+    running.tick(30)
+    running.process(gauge([2.0], {"pid": 8}))
+    point = histogram(running)
+    assert (point.count, point.scale, point.min) == (1, 20, pytest.approx(2, rel=1e-3))
+
+
+def test_it_is_cumulative() -> None:
     running = RunningProcessor(OPTIONS)
     running.process(gauge([1.0]))
     first = histogram(running)

@@ -181,7 +181,7 @@ def test_a_cumulative_histogram_counts_its_increase() -> None:
     assert counted == [(0, 0), (2, 1.5), (2, 1.5), (3, 2.0)]
 
 
-def test_a_cumulative_series_that_began_after_the_first_batch_counts_from_its_first_point() -> None:
+def test_a_cumulative_series_that_began_after_the_processor_counts_from_its_first_point() -> None:
     running = RunningProcessor()
     running.process(of_metric(explicit([1], [], temporality=CUMULATIVE, start=running.clock.time_ns(), sum=1)))
     metric = explicit([5], [], temporality=CUMULATIVE, start=running.clock.time_ns() + 1, sum=5)
