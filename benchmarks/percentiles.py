@@ -46,8 +46,10 @@ def run() -> list[BenchmarkRow]:
         ),
         _process("one series, 1 attribute", _one_series(seconds)),
         _process("1,000 series x 8 attributes", _many_series(seconds)),
-        _memory("2,000 quiet series, 10 values a step", 2000, seconds[:10]),
-        _memory("100 busy series, 10,000 values a step", 100, seconds[:10_000]),
+        _memory("2,000 quiet series, 10 values a step", 2000, seconds[:10], "summary"),
+        _memory("100 busy series, 10,000 values a step", 100, seconds[:10_000], "summary"),
+        _memory("2,000 quiet histograms, 10 values a step", 2000, seconds[:10], "histogram"),
+        _memory("100 busy histograms, 10,000 values a step", 100, seconds[:10_000], "histogram"),
     ]
 
 
@@ -86,12 +88,13 @@ def _process(name: str, encoded: bytes) -> BenchmarkRow:
     )
 
 
-def _memory(name: str, series: int, seconds: Floats) -> BenchmarkRow:
-    """Memory of each series with a full window of six steps and eight attributes."""
+def _memory(name: str, series: int, seconds: Floats, output: str) -> BenchmarkRow:
+    """Memory of each series after six steps, a full window of summaries, with eight attributes."""
     batches = (_metrics(b"".join(_points(seconds, at, attributes=8) for at in range(series))) for _ in range(6))
     tracemalloc.start()
-    processor = PercentilesProcessor(PercentilesProcessor.Config(), make_context("processors"))
     before, _ = tracemalloc.get_traced_memory()
+    config = PercentilesProcessor.Config.model_validate({"outputs": [output], "max_series": series})
+    processor = PercentilesProcessor(config, make_context("processors"))
     for step, batch in enumerate(batches):
         for _ in processor.process(Batch.from_bytes(metrics=batch)):
             pass

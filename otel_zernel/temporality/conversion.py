@@ -18,8 +18,8 @@ from otel_zernel.temporality.explicit import ExplicitAmount
 from otel_zernel.temporality.exponential import ExponentialAmount
 from otel_zernel.temporality.identity import StreamIdentity
 
-_PIECE = 200
-"""Points between two pauses: about 3 ms."""
+_PIECE = 50
+"""Work between two pauses, about 2 ms: 1 for each point, and 1 for each 256 bytes of it."""
 _AMOUNTS: dict[str, type[Amount]] = {
     "sum": NumberAmount,
     "histogram": ExplicitAmount,
@@ -51,7 +51,7 @@ class Conversion(ABC):
             return False
 
     def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Iterator[Batch]:
-        """The converted batch, after a `PAUSE` for each 3 ms of work. It edits the batch.
+        """The converted batch, after a `PAUSE` for each 2 ms of work. It edits the batch.
 
         `drop(count, reason)` counts lost points: `max_series`, `out_of_order` or `invalid`.
         """
@@ -64,9 +64,10 @@ class Conversion(ABC):
             for scope in resource.scope_metrics:
                 encoded_scope = scope.scope.SerializeToString()
                 for metric in scope.metrics:
-                    for _ in self._convert_metric(encoded_resource, encoded_scope, metric, now_ns, lost):
-                        done += 1
-                        if done % _PIECE == 0:
+                    for work in self._convert_metric(encoded_resource, encoded_scope, metric, now_ns, lost):
+                        done += work
+                        if done >= _PIECE:
+                            done = 0
                             yield PAUSE
                 _remove_empty(scope.metrics)
         for reason, count in lost.items():
@@ -95,7 +96,8 @@ class Conversion(ABC):
 
     def _convert_metric(
         self, resource: bytes, scope: bytes, metric: Metric, now_ns: int, lost: Counter[str]
-    ) -> Iterator[None]:
+    ) -> Iterator[int]:
+        """Yields the work after each point."""
         kind = metric.WhichOneof("data") or ""
         data = getattr(metric, kind, None)
         if data is None or getattr(data, "aggregation_temporality", None) != self.source:
@@ -116,7 +118,7 @@ class Conversion(ABC):
                 if kept < index:
                     data_points[kept].CopyFrom(point)
                 kept += 1
-            yield
+            yield 1 + (point.ByteSize() >> 8)
         del data_points[kept:]
 
     def _convert(self, series: bytes, point: Any, kind: type[Amount], now_ns: int, *, monotonic: bool) -> bool:

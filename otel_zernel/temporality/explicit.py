@@ -85,5 +85,6 @@ class ExplicitAmount:
     def write(self, point: HistogramDataPoint) -> None:
         point.count = self._count
         self._extremes.write(point)
-        point.explicit_bounds[:] = self._bounds
+        if list(point.explicit_bounds) != self._bounds.tolist():
+            point.explicit_bounds[:] = self._bounds
         point.bucket_counts[:] = self._counts

@@ -7,6 +7,7 @@ of neighbouring buckets (OpenTelemetry metrics data model, "ExponentialHistogram
 import math
 from array import array
 from collections.abc import Sequence
+from operator import add
 from typing import Self
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ExponentialHistogramDataPoint
@@ -19,6 +20,8 @@ _MOST_RECEIVED = 10_000
 """Buckets of one point. A point with more of them is malformed: reading it would block the event loop."""
 _SCALES = range(-10, 21)
 """The scales of the OpenTelemetry SDKs."""
+
+_ZEROS = array("Q", [0] * MOST_BUCKETS)
 
 Counts = dict[int, int]
 """The counts of the non-empty buckets, by index."""
@@ -40,6 +43,28 @@ class ExponentialSide:
         for index, count in counted.items():
             counts[index - first] = count
         return cls(first, counts)
+
+    def plus(self, other: Self) -> Self | None:
+        """The sum at the same scale; None if it has too many buckets, or counts beyond the range."""
+        if not self.counts or not other.counts:
+            return self if self.counts else other
+        first = min(self.first, other.first)
+        if max(self.end, other.end) - first > MOST_BUCKETS:
+            return None
+        left, right = self._from(first, other.end), other._from(first, self.end)
+        try:
+            return type(self)(first, array("Q", map(add, left, right)))
+        except OverflowError:
+            return None
+
+    @property
+    def end(self) -> int:
+        """The index after the last bucket."""
+        return self.first + len(self.counts)
+
+    def _from(self, first: int, end: int) -> "array[int]":
+        """The counts from an earlier index on, at least to before `end`."""
+        return _ZEROS[: self.first - first] + self.counts + _ZEROS[: max(end - self.end, 0)]
 
     def at(self, shift: int) -> Counts:
         """The counts at a scale that is lower by `shift`."""
@@ -86,14 +111,24 @@ class ExponentialAmount:
         return 2 + len(self._positive.counts) + len(self._negative.counts)
 
     def plus(self, other: Self) -> Self | None:
+        if self._scale == other._scale and self._threshold == other._threshold:
+            positive, negative = self._positive.plus(other._positive), self._negative.plus(other._negative)
+            count, zeros = self._count + other._count, self._zeros + other._zeros
+            if positive and negative and max(count, zeros) <= LARGEST_COUNT:
+                zero, extremes = (self._threshold, zeros), self._extremes.plus(other._extremes)
+                return type(self)(self._scale, zero, (positive, negative), count, extremes)
+        return self._plus_other(other)
+
+    def _plus_other(self, other: Self) -> Self | None:
+        """The sum with an amount of another scale or threshold, or beyond the limit of buckets."""
         scale, threshold = min(self._scale, other._scale), max(self._threshold, other._threshold)
         left, right = self._at(scale, threshold), other._at(scale, threshold)
-        positive, negative = (_added(one, two) for one, two in zip(left[1:], right[1:], strict=True))
+        up, down = (_added(one, two) for one, two in zip(left[1:], right[1:], strict=True))
         count, zeros = self._count + other._count, left[0] + right[0]
-        if max(count, zeros, *positive.values(), *negative.values()) > LARGEST_COUNT:
+        scale, up, down = _limited(scale, up, down)
+        if max(count, zeros, *up.values(), *down.values()) > LARGEST_COUNT:
             return None
-        scale, positive, negative = _limited(scale, positive, negative)
-        sides = ExponentialSide.of(positive), ExponentialSide.of(negative)
+        sides = ExponentialSide.of(up), ExponentialSide.of(down)
         return type(self)(scale, (threshold, zeros), sides, count, self._extremes.plus(other._extremes))
 
     def minus(self, earlier: Self) -> Self | None:

@@ -253,5 +253,5 @@ def test_a_large_batch_yields_to_the_event_loop() -> None:
     data.resource_metrics.add().scope_metrics.add().metrics.append(metric)
     conversion = ToCumulative(SeriesMemoryConfig(), FakeClock())
     made = list(conversion.convert(Batch(metrics=data), Dropped()))
-    assert made.count(PAUSE) == 5
+    assert made.count(PAUSE) == 20
     assert made[-1].point_count == len(conversion) == 1000
