@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Literal
@@ -25,6 +25,7 @@ from otel_zernel.formats.dcgm import (
     Measure,
     implied_descriptor,
 )
+from otel_zernel.formats.dcgm_fields import field_of
 from otel_zernel.otlp.points import Descriptor
 from otel_zernel.otlp.staleness import has_no_value
 
@@ -44,10 +45,6 @@ _IN_LABELS = {attribute: label for label, attribute in LABELS.items()}
 _IMPLIED = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]*")
-
-_BY_METRIC: defaultdict[str, list[tuple[str, Measure]]] = defaultdict(list)
-for _field, _measure in FIELDS.items():
-    _BY_METRIC[_measure.descriptor.name].append((_field, _measure))
 
 
 class CsvRows:
@@ -118,10 +115,7 @@ def _row(descriptor: Descriptor, point: NumberDataPoint, value: float, columns: 
 
 def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
     """The DCGM field of the series; else a field with the name of the metric."""
-    for field, measure in _BY_METRIC[descriptor.name]:
-        if measure.descriptor == descriptor and measure.attributes.items() <= attributes.items():
-            return field, measure
-    return descriptor.name, Measure(descriptor)
+    return field_of(descriptor, attributes) or (descriptor.name, Measure(descriptor))
 
 
 def _described(field: str, descriptor: Descriptor) -> Texts:

@@ -1,13 +1,14 @@
 """The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
+from otel_zernel.formats.dcgm import FIELDS
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
@@ -32,6 +33,14 @@ class ResourceLabelsConfig(ComponentConfig):
     """Attribute names or globs to exclude. Without `included`, all others become labels."""
 
 
+IDENTITY = (
+    *("host.name", "process.executable.name", "zernel.rank", "zernel.job.id"),
+    *("k8s.namespace.name", "k8s.pod.name", "k8s.container.name"),
+    *("hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index"),
+)
+"""The resource attributes that say which host, process, rank, job, pod or GPU a series is about."""
+
+
 class PrometheusConfig(ComponentConfig):
     """The address of the page, and how metrics are written there."""
 
@@ -47,8 +56,8 @@ class PrometheusConfig(ComponentConfig):
     """Labels added to every series."""
     label_names: dict[str, Label] = Field(default_factory=dict)
     """Label names by OpenTelemetry attribute: `process.pid: pid`."""
-    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig()
-    """Resource attributes that become labels of every series. The others are in `target_info`."""
+    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig(included=IDENTITY)
+    """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
     send_timestamps: bool = False
     """Write the timestamp of each point. Else Prometheus uses the time of the scrape."""
     metric_expiration: PositiveDuration = 300.0
@@ -61,6 +70,8 @@ class PrometheusConfig(ComponentConfig):
     """Omit the `otel_scope_*` labels."""
     translation_strategy: TranslationStrategy = "UnderscoreEscapingWithSuffixes"
     """How OpenTelemetry names become Prometheus names."""
+    naming: Literal["opentelemetry", "dcgm"] = "opentelemetry"
+    """`dcgm` gives the metrics of GPUs the names, labels and units of NVIDIA's dcgm-exporter."""
 
     @property
     def options(self) -> Options:
@@ -73,6 +84,7 @@ class PrometheusConfig(ComponentConfig):
             resource_constant_labels=ResourceLabels(resource.included, resource.excluded),
             without_scope_info=self.without_scope_info,
             translation_strategy=self.translation_strategy,
+            verbatim=FIELDS if self.naming == "dcgm" else (),
             send_timestamps=self.send_timestamps,
             metric_expiration=self.metric_expiration,
             max_series=self.max_series,

@@ -11,6 +11,7 @@ from otel_zernel.exposition import Format, Page, metrics_app
 from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
+from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 
 
 class PrometheusExporter(Exporter):
@@ -28,6 +29,7 @@ class PrometheusExporter(Exporter):
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
         """For scrapers without UTF-8 names. Only the other page counts losses."""
+        self._dcgm = DcgmNaming() if config.naming == "dcgm" else None
         self._open_metrics = config.enable_open_metrics
         self._stack = AsyncExitStack()
 
@@ -50,9 +52,10 @@ class PrometheusExporter(Exporter):
 
     def _update(self, batch: Batch) -> None:
         now, time_ns = self.context.clock.monotonic(), self.context.clock.time_ns()
-        self._page.update(batch.metrics, now, time_ns)
+        metrics = self._dcgm.renamed(batch.metrics) if self._dcgm else batch.metrics
+        self._page.update(metrics, now, time_ns)
         if self._classic is not self._page:
-            self._classic.update(batch.metrics, now, time_ns)
+            self._classic.update(metrics, now, time_ns)
 
     def _render(self, format_: Format) -> bytes:
         page = self._page if format_.utf8 else self._classic
