@@ -15,17 +15,24 @@ from tests.interop.prometheus import until_ready
 
 @asynccontextmanager
 async def collecting(
-    folder: Path, page: int, config: Mapping[str, object], environ: Mapping[str, str] | None = None
+    folder: Path,
+    page: int,
+    config: Mapping[str, object],
+    environ: Mapping[str, str] | None = None,
+    example: Path | None = None,
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the collector's Prometheus page, on the port `page`. At the end the collector stops without an error.
 
-    `config` needs a prometheus exporter on that port. The collector's log is `collector.log` in the folder.
+    `config`, merged into the file `example`, needs a prometheus exporter on that port. The collector's log is
+    `collector.log` in the folder.
     """
     path = folder / "collector.yaml"
     path.write_text(yaml.safe_dump(dict(config)))
     with (folder / "collector.log").open("w") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "otel_zernel", "run", "--config", str(path)),
+            *(sys.executable, "-m", "otel_zernel", "run"),
+            *(("--config", str(example)) if example else ()),
+            *("--config", str(path)),
             *("--set", "service.telemetry.metrics.level=none"),
             stdout=log,
             stderr=log,

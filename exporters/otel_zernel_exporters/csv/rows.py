@@ -42,6 +42,7 @@ _IN_COLUMNS = {
     **{attribute: column for column, attribute in KUBERNETES.items()},
 }
 _IN_LABELS = {attribute: label for label, attribute in LABELS.items()}
+_REPEATED = frozenset({"hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index"})
 _IMPLIED = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]*")
@@ -77,7 +78,7 @@ class CsvRows:
             if has_no_value(point) or not math.isfinite(value):
                 self.lost["no number"] += 1
             else:
-                yield _row(descriptor, point, value, columns, labels)
+                yield _row(descriptor, _own(point, about), point.time_unix_nano, value, columns, labels)
 
 
 def _reason(metric: Metric, about: Mapping[str, str]) -> str | None:
@@ -97,15 +98,22 @@ def _kind(metric: Metric) -> Literal["gauge", "sum", "up_down"]:
     return "sum" if metric.sum.is_monotonic else "up_down"
 
 
-def _row(descriptor: Descriptor, point: NumberDataPoint, value: float, columns: Texts, labels: Texts) -> list[str]:
-    attributes = _texts(point.attributes)
+def _own(point: NumberDataPoint, about: Texts) -> Texts:
+    """The attributes of a point, without those of its GPU that it repeats from its resource."""
+    texts = _texts(point.attributes)
+    return {name: text for name, text in texts.items() if name not in _REPEATED or about.get(name) != text}
+
+
+def _row(
+    descriptor: Descriptor, attributes: Texts, time_ns: int, value: float, columns: Texts, labels: Texts
+) -> list[str]:
     if attributes.get("hw.id") == (columns["uuid"] or columns["gpu_id"]):
         del attributes["hw.id"]
     field, measure = _field_of(descriptor, attributes)
     own = {name: text for name, text in attributes.items() if name not in measure.attributes}
     cells = {
         **columns,
-        "timestamp": _time(point.time_unix_nano),
+        "timestamp": _time(time_ns),
         "metric_name": field,
         "value": _number(value, measure.scale),
         "labels_raw": _label_text({**labels, **_described(field, descriptor), **own, "__name__": field}),

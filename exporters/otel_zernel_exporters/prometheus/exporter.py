@@ -12,6 +12,7 @@ from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
+from otel_zernel_exporters.prometheus.json_page import with_json
 
 
 class PrometheusExporter(Exporter):
@@ -34,7 +35,7 @@ class PrometheusExporter(Exporter):
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        app = metrics_app(self._render, openmetrics=self._open_metrics)
+        app = with_json(metrics_app(self._render, openmetrics=self._open_metrics), lambda: self._render(Format()))
         server = serve_guarded(app, self.address, self.context, tls=self.config.tls, auth=self.config.auth)
         self.address = await self._stack.enter_async_context(server)
         scheme = "https" if self.config.tls else "http"

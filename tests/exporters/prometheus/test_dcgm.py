@@ -79,7 +79,7 @@ def test_a_mig_instance_has_the_uuid_of_its_board_and_its_own_profile(
 
 def test_pod_namespace_and_container_are_labels() -> None:
     names = {"k8s.pod.name": "llm-0", "k8s.namespace.name": "ml", "k8s.container.name": "train"}
-    page = DcgmPage().update(Batch(data(gauge("hw.power", number(7), unit="W"), resource=GPU | names)))
+    page = DcgmPage().update(Batch(data(gauge("hw.power", number(7), unit="W"), resource={**GPU, **names})))
     labels = 'Hostname="node-1",UUID="GPU-a",container="train",gpu="3",namespace="ml",pod="llm-0"'
     assert page.lines == [f"DCGM_FI_DEV_POWER_USAGE{{{labels}}} 7.0"]
 

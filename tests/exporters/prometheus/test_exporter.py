@@ -36,7 +36,7 @@ async def test_exported_metrics_are_on_the_page() -> None:
         await one.export(Batch(node()))
         page = (await get(one)).text
     scope = 'otel_scope_name="zernel"'
-    labels = f'instance="node-1",job="training/llm",{scope},pid="4242"'
+    labels = f'host_name="node-1",instance="node-1",job="training/llm",{scope},pid="4242"'
     assert f'zernel_cuda_launch_latency_seconds{{{labels},quantile="0.99"}} 2e-05\n' in page
     assert "# TYPE hw_energy_joules_total counter\n" in page
     assert "hw_gpu_memory_usage_bytes{" in page
