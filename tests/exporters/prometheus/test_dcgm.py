@@ -1,16 +1,22 @@
 """`naming: dcgm`: the names, labels, units and types of dcgm-exporter."""
 
+import csv
 from collections.abc import Callable
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from docs.dcgm_names import README, written_into
 from otel_zernel.batch import Batch
 from otel_zernel.exposition import Format, Options, Page
 from otel_zernel.formats.dcgm import FIELDS
 from otel_zernel.otlp.points import Attributes
+from otel_zernel_exporters.prometheus.dcgm import LABELS as KNOWN
 from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
+from otel_zernel_receivers.csv.layouts.labels import parse_labels
 from tests.core.exposition.otlp import data, ended, gauge, number, total
+from tests.exporters.csv.test_csv_exporter import REAL, read
 from tests.receivers.nvml.conftest import driver  # noqa: F401  # a fixture
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.running import Host
@@ -75,6 +81,26 @@ def test_a_mig_instance_has_the_uuid_of_its_board_and_its_own_profile(
     assert [line.rpartition(" ")[0] for line in used] == [
         f"DCGM_FI_DEV_FB_USED{{{board.format(mig=mig)}}}" for mig in instances
     ]
+
+
+@pytest.mark.skipif(not REAL.exists(), reason="needs the recorded DCGM file, which is not in the repository")
+async def test_the_page_of_a_recorded_dcgm_file_has_its_names_its_labels_and_its_numbers() -> None:
+    page = DcgmPage().update(await read(REAL))
+    shown = {(one.name, frozenset(one.labels.items())): one.value for one in samples_of(page.text)}
+    with REAL.open() as file:
+        rows = [(row["metric_name"], label_text_of(row), float(row["value"])) for row in csv.DictReader(file)]
+    assert shown == {(name, labels): value for name, labels, value in rows}
+    assert len(shown) == len(rows) == 2470
+
+
+def samples_of(text: str) -> list[Sample]:
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def label_text_of(row: dict[str, str]) -> frozenset[tuple[str, str]]:
+    """The labels that dcgm-exporter wrote, without those that Prometheus added when it scraped them."""
+    labels = parse_labels(row["labels_raw"])
+    return frozenset((name, text) for name, text in labels.items() if name in KNOWN and text)
 
 
 def test_pod_namespace_and_container_are_labels() -> None:

@@ -193,7 +193,7 @@ _ALL = (
     NvmlMetric(
         "zernel.gpu.xid.last_time", "s", "gauge", "Unix time of the last XID error with the code.", (XID, GPU_INSTANCE)
     ),
-    _off("zernel.gpu.xid.last", "", "gauge", "Code of the last XID error, 0 for none."),
+    NvmlMetric("zernel.gpu.xid.last", "", "gauge", "Code of the last XID error, 0 for none."),
     _off(
         "zernel.gpu.recovery_action",
         "",
