@@ -9,7 +9,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData, Numb
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.exposition.labels import value_text
-from otel_zernel.exposition.stream import number_key
+from otel_zernel.exposition.stream import attributes_key, number_key
 from otel_zernel.formats.dcgm import KUBERNETES, Measure
 from otel_zernel.formats.dcgm_fields import METRICS, field_of, field_unit, field_value
 from otel_zernel.otlp.points import Descriptor, key_values
@@ -38,7 +38,8 @@ class _Field(NamedTuple):
 
     name: str
     measure: Measure
-    labels: tuple[KeyValue, ...]
+    labels: bytes
+    """As an encoded number point that has no other field."""
 
 
 class DcgmNaming:
@@ -110,7 +111,7 @@ def _find(
     if found is None:
         return None
     labels = {label: _first(about, names) for label, names in LABELS.items()}
-    return _Field(*found, tuple(key_values({label: text for label, text in labels.items() if text})))
+    return _Field(*found, attributes_key(key_values({label: text for label, text in labels.items() if text})))
 
 
 def _texts(attributes: Iterable[KeyValue]) -> dict[str, str]:
@@ -142,11 +143,8 @@ def _metric(field: _Field, metric: Metric) -> Metric:
 
 
 def _add_point(target: Metric, point: NumberDataPoint, field: _Field) -> None:
-    value = point.as_double or float(point.as_int)
-    (target.sum if target.HasField("sum") else target.gauge).data_points.add(
-        attributes=field.labels,
-        start_time_unix_nano=point.start_time_unix_nano,
-        time_unix_nano=point.time_unix_nano,
-        as_double=field_value(value, field.measure),
-        flags=point.flags,
-    )
+    renamed = (target.sum if target.HasField("sum") else target.gauge).data_points.add()
+    renamed.ParseFromString(field.labels)
+    renamed.start_time_unix_nano, renamed.time_unix_nano = point.start_time_unix_nano, point.time_unix_nano
+    renamed.as_double = field_value(point.as_double or float(point.as_int), field.measure)
+    renamed.flags = point.flags
