@@ -42,6 +42,27 @@ async def test_exported_metrics_are_on_the_page() -> None:
     assert "hw_gpu_memory_usage_bytes{" in page
 
 
+async def test_equal_series_of_several_hosts_and_ranks_stay_apart_by_default() -> None:
+    async with exporter() as one:
+        for rank in range(2):
+            for host in ("node-1", "node-2"):
+                resource = {"service.name": "llm", "host.name": host, "zernel.rank": rank, "k8s.pod.name": f"{host}-0"}
+                await one.export(Batch(data(gauge("a", number(rank, {"process.pid": 7})), resource=resource)))
+        lines = [line for line in (await get(one)).text.splitlines() if line.startswith("a{")]
+        assert not one.context.drop.counts  # type: ignore[attr-defined]  # a `Dropped` in tests
+    assert lines == [
+        f'a{{host_name="{host}",job="llm",k8s_pod_name="{host}-0",process_pid="7",zernel_rank="{rank}"}} {rank}'
+        for rank in range(2)
+        for host in ("node-1", "node-2")
+    ]
+
+
+async def test_only_excluded_makes_labels_of_all_other_attributes() -> None:
+    async with exporter(resource_constant_labels={"excluded": ["host.name"]}) as one:
+        await one.export(Batch(data(gauge("a", number(1)), resource={"host.name": "node-1", "os.type": "linux"})))
+        assert 'a{os_type="linux"} 1\n' in (await get(one)).text
+
+
 async def test_health_is_ok() -> None:
     async with exporter() as one:
         assert (await get(one, "/health")).text == "ok"
