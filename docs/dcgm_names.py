@@ -17,7 +17,8 @@ FENCE = re.compile(r"(<!-- dcgm: [^>]*-->\n).*?(<!-- end of dcgm -->)", re.DOTAL
 
 _SERIES = [
     *(one for query in BOARD for one in query.series),
-    *(field.series for field in (*NVML_FIELDS, *NVLINK_FIELDS)),
+    *(field.series for field in NVML_FIELDS),
+    *(field.series for field in NVLINK_FIELDS),
     *GPM_METRICS.values(),
 ]
 """The series that the nvml receiver reads, besides the few without attributes that it calculates."""

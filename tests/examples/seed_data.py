@@ -73,7 +73,16 @@ def _tables() -> TableReadings:
         CpuReading(OTHER, 1, 0, 0, 0, 0, 0),
     ]
     memory = [MemoryReading(process, gpu, used, peak, 1, 0) for process, gpu, used, peak in MEMORY]
-    return TableReadings(list(_series()), memory, cpu, [], {}, {}, np.empty(0))
+    return TableReadings(
+        series=list(_series()),
+        memory=memory,
+        cpu=cpu,
+        threads=[],
+        failures=[],
+        losses={},
+        lost_events={},
+        events=np.empty(0),
+    )
 
 
 def _series() -> Iterator[SeriesReading]:
