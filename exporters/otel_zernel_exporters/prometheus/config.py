@@ -84,8 +84,8 @@ class PrometheusConfig(ComponentConfig):
             resource_constant_labels=ResourceLabels(resource.included, resource.excluded),
             without_scope_info=self.without_scope_info,
             translation_strategy=self.translation_strategy,
-            verbatim=FIELDS if self.naming == "dcgm" else (),
             send_timestamps=self.send_timestamps,
             metric_expiration=self.metric_expiration,
             max_series=self.max_series,
+            verbatim=FIELDS if self.naming == "dcgm" else (),
         )

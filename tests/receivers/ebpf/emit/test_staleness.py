@@ -40,6 +40,10 @@ JOB = service_resource("job")
 RANKED = process_resource({"service.name": "job", "zernel.rank": 3})
 
 
+def resource_of(process: WatchedProcess) -> bytes:
+    return process_resource({"service.name": "job", "process.pid": process.pid})
+
+
 def of_pid(pid: int, field: int = NUMBER_ATTRIBUTES) -> bytes:
     return encode_attributes({"process.pid": pid}, field)
 
@@ -111,7 +115,7 @@ class ReceiverToPage:
         self.percentiles = PercentilesProcessor(PercentilesProcessor.Config(), context)
         self.staleness = StalenessPoints(self.clock.monotonic)
         layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
-        self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series, lambda _: JOB)
+        self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series, resource_of)
         self.page = Page()
 
     def second(self, processes: Iterable[WatchedProcess]) -> None:
