@@ -32,7 +32,9 @@ _UNITS = {
 def field_of(descriptor: Descriptor, attributes: Mapping[str, object]) -> tuple[str, Measure] | None:
     """The DCGM field of a series and its measure; None if DCGM has no such field."""
     for field, measure in _BY_METRIC.get(descriptor.name, ()):
-        if measure.descriptor == descriptor and measure.attributes.items() <= attributes.items():
+        own = measure.descriptor
+        is_same = (own.unit, own.kind) == (descriptor.unit, descriptor.kind)
+        if is_same and measure.attributes.items() <= attributes.items():
             return field, measure
     return None
 
