@@ -100,6 +100,8 @@ class Naming:
 
         `is_gauge` is true only for OpenTelemetry gauges. A sum with unit `1` counts things and is not a ratio.
         """
+        if name in self._options.verbatim:
+            return name
         family = classic_name(name) if self._options.escapes else name
         if not family:
             return ""

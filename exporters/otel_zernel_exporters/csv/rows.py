@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Literal
@@ -25,6 +25,7 @@ from otel_zernel.formats.dcgm import (
     Measure,
     implied_descriptor,
 )
+from otel_zernel.formats.dcgm_fields import field_of
 from otel_zernel.otlp.points import Descriptor
 from otel_zernel.otlp.staleness import has_no_value
 
@@ -41,13 +42,10 @@ _IN_COLUMNS = {
     **{attribute: column for column, attribute in KUBERNETES.items()},
 }
 _IN_LABELS = {attribute: label for label, attribute in LABELS.items()}
+_REPEATED = frozenset({"hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index"})
 _IMPLIED = {"hw.type": "gpu", "hw.vendor": "NVIDIA"}
 _CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _PLAIN_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_.:]*")
-
-_BY_METRIC: defaultdict[str, list[tuple[str, Measure]]] = defaultdict(list)
-for _field, _measure in FIELDS.items():
-    _BY_METRIC[_measure.descriptor.name].append((_field, _measure))
 
 
 class CsvRows:
@@ -80,7 +78,7 @@ class CsvRows:
             if has_no_value(point) or not math.isfinite(value):
                 self.lost["no number"] += 1
             else:
-                yield _row(descriptor, point, value, columns, labels)
+                yield _row(descriptor, _own(point, about), point.time_unix_nano, value, columns, labels)
 
 
 def _reason(metric: Metric, about: Mapping[str, str]) -> str | None:
@@ -100,15 +98,22 @@ def _kind(metric: Metric) -> Literal["gauge", "sum", "up_down"]:
     return "sum" if metric.sum.is_monotonic else "up_down"
 
 
-def _row(descriptor: Descriptor, point: NumberDataPoint, value: float, columns: Texts, labels: Texts) -> list[str]:
-    attributes = _texts(point.attributes)
+def _own(point: NumberDataPoint, about: Texts) -> Texts:
+    """The attributes of a point, without those of its GPU that it repeats from its resource."""
+    texts = _texts(point.attributes)
+    return {name: text for name, text in texts.items() if name not in _REPEATED or about.get(name) != text}
+
+
+def _row(
+    descriptor: Descriptor, attributes: Texts, time_ns: int, value: float, columns: Texts, labels: Texts
+) -> list[str]:
     if attributes.get("hw.id") == (columns["uuid"] or columns["gpu_id"]):
         del attributes["hw.id"]
     field, measure = _field_of(descriptor, attributes)
     own = {name: text for name, text in attributes.items() if name not in measure.attributes}
     cells = {
         **columns,
-        "timestamp": _time(point.time_unix_nano),
+        "timestamp": _time(time_ns),
         "metric_name": field,
         "value": _number(value, measure.scale),
         "labels_raw": _label_text({**labels, **_described(field, descriptor), **own, "__name__": field}),
@@ -118,10 +123,7 @@ def _row(descriptor: Descriptor, point: NumberDataPoint, value: float, columns: 
 
 def _field_of(descriptor: Descriptor, attributes: Texts) -> tuple[str, Measure]:
     """The DCGM field of the series; else a field with the name of the metric."""
-    for field, measure in _BY_METRIC[descriptor.name]:
-        if measure.descriptor.identity == descriptor.identity and measure.attributes.items() <= attributes.items():
-            return field, measure
-    return descriptor.name, Measure(descriptor)
+    return field_of(descriptor, attributes) or (descriptor.name, Measure(descriptor))
 
 
 def _described(field: str, descriptor: Descriptor) -> Texts:

@@ -1,7 +1,7 @@
 """The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -9,6 +9,7 @@ from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
 from otel_zernel.exposition.histograms import ascending
+from otel_zernel.formats.dcgm import FIELDS
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
@@ -53,6 +54,14 @@ class ResourceLabelsConfig(ComponentConfig):
     """Attribute names or globs to exclude. Without `included`, all others become labels."""
 
 
+IDENTITY = (
+    *("host.name", "process.executable.name", "zernel.rank", "zernel.job.id"),
+    *("k8s.namespace.name", "k8s.pod.name", "k8s.container.name"),
+    *("hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index"),
+)
+"""The resource attributes that say which host, process, rank, job, pod or GPU a series is about."""
+
+
 class PrometheusConfig(ComponentConfig):
     """The address of the page, and how metrics are written there."""
 
@@ -68,8 +77,8 @@ class PrometheusConfig(ComponentConfig):
     """Labels added to every series."""
     label_names: dict[str, Label] = Field(default_factory=dict)
     """Label names by OpenTelemetry attribute: `process.pid: pid`."""
-    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig()
-    """Resource attributes that become labels of every series. The others are in `target_info`."""
+    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig(included=IDENTITY)
+    """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
     native_histograms: bool = True
     """Serve exponential histograms as native histograms to scrapers that request the protobuf format."""
     histogram_bounds: HistogramBounds | None = None
@@ -89,6 +98,8 @@ class PrometheusConfig(ComponentConfig):
     """Omit the `otel_scope_*` labels."""
     translation_strategy: TranslationStrategy = "UnderscoreEscapingWithSuffixes"
     """How OpenTelemetry names become Prometheus names."""
+    naming: Literal["opentelemetry", "dcgm"] = "opentelemetry"
+    """`dcgm` gives the metrics of GPUs the names, labels and units of NVIDIA's dcgm-exporter."""
 
     @property
     def options(self) -> Options:
@@ -106,4 +117,5 @@ class PrometheusConfig(ComponentConfig):
             send_timestamps=self.send_timestamps,
             metric_expiration=self.metric_expiration,
             max_series=self.max_series,
+            verbatim=FIELDS if self.naming == "dcgm" else (),
         )

@@ -12,6 +12,8 @@ from otel_zernel.forms import DataForms
 from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
+from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
+from otel_zernel_exporters.prometheus.json_page import with_json
 
 
 class PrometheusExporter(Exporter):
@@ -33,11 +35,12 @@ class PrometheusExporter(Exporter):
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
         """For scrapers without UTF-8 names. Only the other page counts losses."""
+        self._dcgm = DcgmNaming() if config.naming == "dcgm" else None
         self._open_metrics = config.enable_open_metrics
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        app = metrics_app(self._render, openmetrics=self._open_metrics)
+        app = with_json(metrics_app(self._render, openmetrics=self._open_metrics), lambda: self._render(Format()))
         server = serve_guarded(app, self.address, self.context, tls=self.config.tls, auth=self.config.auth)
         self.address = await self._stack.enter_async_context(server)
         scheme = "https" if self.config.tls else "http"
@@ -55,9 +58,10 @@ class PrometheusExporter(Exporter):
 
     def _update(self, batch: Batch) -> None:
         now, time_ns = self.context.clock.monotonic(), self.context.clock.time_ns()
-        self._page.update(batch.metrics, now, time_ns)
+        metrics = self._dcgm.renamed(batch.metrics) if self._dcgm else batch.metrics
+        self._page.update(metrics, now, time_ns)
         if self._classic is not self._page:
-            self._classic.update(batch.metrics, now, time_ns)
+            self._classic.update(metrics, now, time_ns)
 
     def _render(self, format_: Format) -> bytes:
         page = self._page if format_.utf8 else self._classic

@@ -26,7 +26,9 @@ class PercentilesConfig(ComponentConfig):
     """Follows the names of the outputs. By default `.distribution` for histograms and `.percentiles` for summaries; a
     histogram of a metric that is a histogram keeps its name."""
     quantiles: tuple[Ratio, ...] = _DEFAULT_QUANTILES
-    """The quantiles of summaries. 0 (minimum) and 1 (maximum) are always added."""
+    """The quantiles of summaries."""
+    extremes: bool = True
+    """Whether summaries also have the quantiles 0 (minimum) and 1 (maximum)."""
     significant_figures: Annotated[int, Field(ge=1, le=5)] = 3
     """Decimal digits that are counted. Values that differ only in later digits count as equal."""
     resolution: Annotated[float, Field(gt=0)] | None = None

@@ -44,7 +44,7 @@ class PercentilesReport:
         self._counts = counts
         self._totals = totals
         self._exemplars = exemplars
-        self._quantiles = sorted({0.0, *config.quantiles, 1.0})
+        self._quantiles = sorted({*config.quantiles, *((0.0, 1.0) if config.extremes else ())})
         self._config = config
         encoders = {"histogram": self._exponential_histograms, "summary": self._summaries}
         self._encoders = {output: encoders[output] for output in config.outputs}

@@ -225,7 +225,8 @@ class Host:
         tasks = [Task(process.is_ml, process.totals.phase, process.window) for process in processes]
         transitions = self._transitions + sum(process.totals.transitions.total() for process in processes)
         metrics = scheduler_metrics(tasks, transitions, self.clock.since, now)
-        resource = Resource(attributes=key_values({"host.name": self.name, "service.name": OWN_SERVICE}))
+        about = {"host.name": self.name, "service.name": OWN_SERVICE, "service.instance.id": self.name}
+        resource = Resource(attributes=key_values(about))
         ends = Batch(metrics=self._series.update(resource, metrics, now))
         if ends.point_count:
             yield ends

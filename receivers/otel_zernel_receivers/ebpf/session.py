@@ -13,6 +13,7 @@ from otel_zernel.otlp.points import Period
 from otel_zernel_receivers.ebpf.budget.overhead import Group, Overhead
 from otel_zernel_receivers.ebpf.budget.sampling import CYCLE, Sampling, Switch
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.emit.encoding import process_resource
 from otel_zernel_receivers.ebpf.emit.ends import EndLog, ProcessEnd
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.skipped import SkippedLog
@@ -73,7 +74,11 @@ class Session:
         self._staleness = StalenessPoints(context.clock.monotonic)
         identities = self._identities
         self._metrics = MetricEncoder(
-            _layout(config), loaded.cost, identities.is_selected, self._staleness.add_series, identities.service_of
+            _layout(config),
+            loaded.cost,
+            identities.is_selected,
+            self._staleness.add_series,
+            lambda process: process_resource(identities.attributes_of(process)),
         )
         self._spans = SpanEncoder(identities, knows_blocked=TIME_OFF_CPU not in loaded.not_counted)
         self._workers = WorkerUsage(loaded.tables.rows, identities.folder)

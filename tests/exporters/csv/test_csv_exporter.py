@@ -23,6 +23,7 @@ from otel_zernel_exporters.csv.rows import _number, _scaled
 from otel_zernel_receivers.csv import CsvReceiver
 from otel_zernel_receivers.csv.config import CsvReceiverConfig as ReceiverConfig
 from otel_zernel_receivers.nvml.driver.events import Xid
+from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from tests.receivers.nvml.driver import driver
 from tests.receivers.nvml.reading import lines
@@ -58,7 +59,8 @@ def batch_of(descriptor: Descriptor, value: float, about: dict[str, str | int], 
 
 
 def said(batch: Batch) -> set[str]:
-    """Every point with its metric, resource and time, without the fields that CSV does not have."""
+    """Every point with its metric, resource and time, without what CSV does not have: fields of points, and attributes
+    that the points of a GPU repeat from its resource."""
     return set(_said(batch))
 
 
@@ -72,7 +74,8 @@ def _said(batch: Batch) -> Iterator[str]:
                 data = metric.gauge if metric.HasField("gauge") else metric.sum
                 kind = "gauge" if metric.HasField("gauge") else f"sum {metric.sum.is_monotonic}"
                 for point in data.data_points:
-                    attributes = sorted(str(one) for one in point.attributes)
+                    own = (one for one in point.attributes if one.key == "hw.id" or one.key not in OF_POINTS)
+                    attributes = sorted(str(one) for one in own)
                     where = f"{about} {metric.name} {metric.unit} {kind} {attributes}"
                     yield f"{where} {point.time_unix_nano} {point.as_double!r}"
 

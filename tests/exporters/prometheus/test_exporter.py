@@ -38,10 +38,31 @@ async def test_exported_metrics_are_on_the_page() -> None:
         await one.export(Batch(node()))
         page = (await get(one)).text
     scope = 'otel_scope_name="zernel"'
-    labels = f'instance="node-1",job="training/llm",{scope},pid="4242"'
+    labels = f'host_name="node-1",instance="node-1",job="training/llm",{scope},pid="4242"'
     assert f'zernel_cuda_launch_latency_seconds{{{labels},quantile="0.99"}} 2e-05\n' in page
     assert "# TYPE hw_energy_joules_total counter\n" in page
     assert "hw_gpu_memory_usage_bytes{" in page
+
+
+async def test_equal_series_of_several_hosts_and_ranks_stay_apart_by_default() -> None:
+    async with exporter() as one:
+        for rank in range(2):
+            for host in ("node-1", "node-2"):
+                resource = {"service.name": "llm", "host.name": host, "zernel.rank": rank, "k8s.pod.name": f"{host}-0"}
+                await one.export(Batch(data(gauge("a", number(rank, {"process.pid": 7})), resource=resource)))
+        lines = [line for line in (await get(one)).text.splitlines() if line.startswith("a{")]
+        assert not one.context.drop.counts  # type: ignore[attr-defined]  # a `Dropped` in tests
+    assert lines == [
+        f'a{{host_name="{host}",job="llm",k8s_pod_name="{host}-0",process_pid="7",zernel_rank="{rank}"}} {rank}'
+        for rank in range(2)
+        for host in ("node-1", "node-2")
+    ]
+
+
+async def test_only_excluded_makes_labels_of_all_other_attributes() -> None:
+    async with exporter(resource_constant_labels={"excluded": ["host.name"]}) as one:
+        await one.export(Batch(data(gauge("a", number(1)), resource={"host.name": "node-1", "os.type": "linux"})))
+        assert 'a{os_type="linux"} 1\n' in (await get(one)).text
 
 
 async def test_health_is_ok() -> None:

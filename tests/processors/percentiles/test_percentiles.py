@@ -40,6 +40,12 @@ def test_a_gauge_becomes_a_summary_with_its_name_unit_description_resource_and_s
     assert list(quantiles(point)) == [0, 0.5, 0.9, 0.99, 0.999, 1]
 
 
+def test_without_extremes_a_summary_has_only_the_configured_quantiles() -> None:
+    running = RunningProcessor({"quantiles": [0.99, 0.5], "extremes": False})
+    running.process(gauge([value / 1000 for value in range(1, 101)]))
+    assert quantiles(running.point()) == pytest.approx({0.5: 0.05, 0.99: 0.099}, rel=1e-3)
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.lists(st.floats(0, 3600), min_size=1, max_size=50), min_size=1, max_size=5),

@@ -134,7 +134,6 @@ async def test_a_file_needs_no_column_that_its_labels_repeat(receive: Receive) -
     run = await receive(f'{header}61,DCGM_FI_DEV_GPU_TEMP,?,1752871354,GPU-a,"{labels}"\n')
     (of_gpu,) = run.downstream.batches[0].metrics.resource_metrics
     assert attributes(of_gpu.resource) == {
-        "service.instance.id": "node-1",
         "host.name": "node-1",
         "hw.type": "gpu",
         "hw.vendor": "NVIDIA",
@@ -177,7 +176,7 @@ async def test_mig_instances_of_a_gpu_have_series_of_their_own(receive: Receive)
 async def test_malformed_labels_cost_only_the_labels(receive: Receive) -> None:
     run = await receive(DCGM + row("DCGM_FI_DEV_GPU_TEMP", 61, 'job="x'))
     (of_gpu,) = run.downstream.batches[0].metrics.resource_metrics
-    assert attributes(of_gpu.resource)["service.instance.id"] == "node-1"
+    assert attributes(of_gpu.resource)["host.name"] == "node-1"
     assert run.points == [("hw.temperature", TIME, 61)]
     assert run.dropped == {}
 
@@ -199,7 +198,7 @@ async def test_the_wide_layout_makes_a_point_per_filled_cell(receive: Receive) -
     ]
     assert run.dropped == {"not a number": 1}
     resource = attributes(run.downstream.batches[0].metrics.resource_metrics[0].resource)
-    assert (resource["hw.id"], resource["service.instance.id"], resource["zernel.gpu.index"]) == ("0", "node-1", 0)
+    assert (resource["hw.id"], resource["host.name"], resource["zernel.gpu.index"]) == ("0", "node-1", 0)
 
 
 async def test_a_custom_wide_layout(receive: Receive) -> None:

@@ -7,6 +7,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 
 
 def lines(batch: Batch) -> Iterator[str]:
@@ -25,9 +26,9 @@ def lines(batch: Batch) -> Iterator[str]:
 
 
 def values(batch: Batch, name: str) -> dict[str, float]:
-    """The values of a metric's number points, by their attributes without `hw.id`."""
+    """The values of a metric's number points, by their own attributes."""
     return {
-        _attributes([one for one in point.attributes if one.key != "hw.id"]): point.as_double
+        _own(point): point.as_double
         for metric in metrics(batch, name)
         for point in points(metric)
         if not has_no_value(point)
@@ -35,13 +36,8 @@ def values(batch: Batch, name: str) -> dict[str, float]:
 
 
 def ended(batch: Batch, name: str) -> set[str]:
-    """The series of a metric that end in the batch, by their attributes without `hw.id`."""
-    return {
-        _attributes([one for one in point.attributes if one.key != "hw.id"])
-        for metric in metrics(batch, name)
-        for point in points(metric)
-        if has_no_value(point)
-    }
+    """The series of a metric that end in the batch, by their own attributes."""
+    return {_own(point) for metric in metrics(batch, name) for point in points(metric) if has_no_value(point)}
 
 
 def metrics(batch: Batch, name: str) -> list[Metric]:
@@ -59,6 +55,11 @@ def _attributes(attributes: Sequence[KeyValue]) -> str:
     return " ".join(f"{one.key}={_value(one)}" for one in attributes)
 
 
+def _own(point: NumberDataPoint) -> str:
+    """The attributes that not every point of the device has."""
+    return _attributes([one for one in point.attributes if one.key not in OF_POINTS])
+
+
 def _value(one: KeyValue) -> str:
     return str(getattr(one.value, one.value.WhichOneof("value") or "string_value"))
 
@@ -69,7 +70,7 @@ def _kind(metric: Metric) -> str:
 
 
 def _point(point: NumberDataPoint) -> str:
-    attributes = _attributes([one for one in point.attributes if one.key != "hw.id"])
+    attributes = _own(point)
     if isinstance(point, NumberDataPoint):
         text = f"{point.as_double:.15g}"
     else:

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import NumberDataPoint, ResourceMetrics
 
-from otel_zernel.batch import Batch
+from otel_zernel.batch import Batch, points
+from otel_zernel.exposition.labels import value_text
+from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS
@@ -63,6 +66,46 @@ def test_the_points_of_a_second_scrape_match_its_golden_file(
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(text + "\n")
     assert text + "\n" == golden.read_text()
+
+
+@pytest.mark.parametrize("scenario", ["h100x8", "a100-mig"])
+def test_every_point_says_which_gpu_it_is_about(scenario: str, driver: Callable[[str], Driver]) -> None:
+    driver(scenario)
+    with Host({"metrics": ALL}).gpus() as gpus:
+        batch = Batch.join([gpu.scrape() for gpu in gpus])
+        expected = [device.identity for gpu in gpus for device in (gpu.board, *gpu.instances)]
+    own = {(one.uuid, key, str(value)) for one in expected for key, value in one.of_points.items()}
+    found = {
+        (attributes["hw.id"], key, value)
+        for resource in batch.metrics.resource_metrics
+        for attributes in map(texts_of, all_points(resource))
+        for key, value in attributes.items()
+        if key in OF_POINTS
+    }
+    assert found == own
+    assert all("service.instance.id" not in one.resource for one in expected)
+
+
+def test_a_mig_instance_names_its_board(driver: Callable[[str], Driver]) -> None:
+    driver("a100-mig")
+    with Host().gpus() as gpus:
+        (gpu,) = gpus
+        [first, second] = gpu.instances
+    assert gpu.board.identity.of_points["hw.name"] == "GPU 0"
+    assert "hw.parent" not in gpu.board.identity.of_points
+    assert [one.identity.of_points["hw.name"] for one in (first, second)] == [
+        "GPU 0 MIG 3g.20gb 2/0",
+        "GPU 0 MIG 1g.5gb 9/0",
+    ]
+    assert {one.identity.of_points["hw.parent"] for one in (first, second)} == {gpu.board.identity.uuid}
+
+
+def all_points(resource: ResourceMetrics) -> list[NumberDataPoint]:
+    return [point for scope in resource.scope_metrics for metric in scope.metrics for point in points(metric)]
+
+
+def texts_of(point: NumberDataPoint) -> dict[str, str]:
+    return {one.key: value_text(one.value) for one in point.attributes}
 
 
 NEWER = (

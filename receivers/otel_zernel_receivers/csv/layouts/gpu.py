@@ -9,7 +9,6 @@ def gpu_resource(*, uuid: str, index: str, model: str, hostname: str, device: st
     If the uuid is unknown, `hw.id` is the index, which is unique only on its host.
     """
     attributes: dict[str, AttributeValue] = {
-        "service.instance.id": hostname,
         "host.name": hostname,
         "hw.type": "gpu",
         "hw.vendor": "NVIDIA",

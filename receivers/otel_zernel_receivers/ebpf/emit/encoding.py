@@ -7,6 +7,8 @@ from typing import Literal
 
 from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints, encode_buckets, encode_histogram_point, hdr_buckets
 from otel_zernel.otlp.points import (
+    Attributes,
+    AttributeValue,
     Descriptor,
     Period,
     Scope,
@@ -53,16 +55,28 @@ def _encode(attributes: bytes, reading: SeriesReading, bounds: Floats, counts: I
     )
 
 
-def encode_services(points: Mapping[str, Mapping[Descriptor, list[bytes]]]) -> bytes:
-    """Encoded points, by service and metric, as `MetricsData` with one resource for each service on this host."""
-    return b"".join(starmap(_encode_service, points.items()))
+def encode_resources(points: Mapping[bytes, Mapping[Descriptor, list[bytes]]]) -> bytes:
+    """Encoded points, by encoded resource and metric, as `MetricsData`."""
+    return b"".join(starmap(_encode_resource_points, points.items()))
 
 
-def _encode_service(service: str, points: Mapping[Descriptor, list[bytes]]) -> bytes:
+def _encode_resource_points(resource: bytes, points: Mapping[Descriptor, list[bytes]]) -> bytes:
     metrics = [encode_metric(family, b"".join(of_family)) for family, of_family in points.items()]
-    return encode_resource_metrics(_resource(service), SCOPE, metrics)
+    return encode_resource_metrics(resource, SCOPE, metrics)
+
+
+def process_resource(attributes: Attributes) -> bytes:
+    """The encoded resource of a process, which its spans and log records have, too."""
+    return _encode_attributes(tuple(attributes.items()))
 
 
 @lru_cache(maxsize=512)
-def _resource(service: str) -> bytes:
-    return encode_resource({"host.name": host_name(), "service.name": service})
+def service_resource(service: str) -> bytes:
+    """The encoded resource of points that are about a service on this host, and not about one process."""
+    host = host_name()
+    return encode_resource({"host.name": host, "service.name": service, "service.instance.id": host})
+
+
+@lru_cache(maxsize=1024)
+def _encode_attributes(attributes: tuple[tuple[str, AttributeValue], ...]) -> bytes:
+    return encode_resource(dict(attributes))

@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate, groupby
 from operator import itemgetter
 from typing import TypeVar
@@ -27,7 +28,7 @@ from otel_zernel_receivers.ebpf.emit.attributes import (
     of_series,
     of_thread_state,
 )
-from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, encode_services
+from otel_zernel_receivers.ebpf.emit.encoding import encode_histogram_points, encode_resources, service_resource
 from otel_zernel_receivers.ebpf.emit.ends import ProcessEnd
 from otel_zernel_receivers.ebpf.emit.error_types import error_type
 from otel_zernel_receivers.ebpf.emit.families import (
@@ -77,9 +78,9 @@ from otel_zernel_receivers.ebpf.tables.thread_times import ThreadsReading
 
 ReadingT = TypeVar("ReadingT", SeriesReading, MemoryReading, CpuReading, ThreadsReading, FailureReading, WorkersReading)
 
-OnSeries = Callable[[int, str, Descriptor, bytes], None]
-"""Called for each series of a process that has a point: pid, `service.name`, metric, and the attributes as encoded for
-its points."""
+OnSeries = Callable[[int, bytes, Descriptor, bytes], None]
+"""Called for each series of a process that has a point: pid, encoded resource, metric, and the attributes as encoded
+for its points."""
 
 SERIES_PER_BATCH = 64
 """Above this number of series, a batch ends with its current process. A batch holds the event loop for some 40 us per
@@ -114,8 +115,8 @@ class MetricEncoder:
     is_wanted: Callable[[WatchedProcess], bool]
     """Metrics of other processes are dropped."""
     on_series: OnSeries
-    service_of: Callable[[WatchedProcess], str]
-    """The `service.name` of a process."""
+    resource_of: Callable[[WatchedProcess], bytes]
+    """The encoded resource of a process."""
 
     def batches(self, readings: TableReadings, info: ReadingInfo) -> list[Batch]:
         """The metrics of a reading in small batches. All points of a process are in one batch; points without a process
@@ -164,9 +165,9 @@ class _BatchPoints:
     def __init__(self, encoder: MetricEncoder, info: ReadingInfo) -> None:
         self._layout, self._cost, self._on_series = encoder.layout, encoder.cost, encoder.on_series
         self._info, self._period, self._coverage = info, info.period, info.coverage
-        self._service_of = encoder.service_of
-        self._points: defaultdict[str, defaultdict[Descriptor, list[bytes]]] = defaultdict(lambda: defaultdict(list))
-        """By service and metric."""
+        self._resource_of = cache(encoder.resource_of)
+        self._points: defaultdict[bytes, defaultdict[Descriptor, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+        """By encoded resource and metric."""
 
     def add_receiver(self) -> None:
         """The points that are about no process."""
@@ -188,9 +189,9 @@ class _BatchPoints:
         points = encode_histogram_points(attributes, scaled, self._layout, self._period)
         for reading, of_point, point in zip(scaled, attributes, points, strict=True):
             families = OPERATION_FAMILIES[reading.operation]
-            service = self._service_of(reading.process)
-            self._on_series(reading.process.pid, service, families.duration, of_point)
-            self._points[service][families.duration].append(point)
+            resource = self._resource_of(reading.process)
+            self._on_series(reading.process.pid, resource, families.duration, of_point)
+            self._points[resource][families.duration].append(point)
             if families.size:
                 of_size = self._attributes_of(reading, NUMBER_ATTRIBUTES)
                 self._add_number_of(reading.process, families.size, of_size, reading.bytes)
@@ -230,11 +231,11 @@ class _BatchPoints:
         self._add_number_of(reading.process, family, attributes, reading.count)
 
     def add_missing_marks(self, pid: int, process: WatchedProcess | None, marks: Collection[Mark]) -> None:
-        service = self._service_of(process) if process else OWN_SERVICE
+        resource = self._resource_of(process) if process else service_resource(OWN_SERVICE)
         for mark in sorted(marks):
             attributes = encode_attributes({"process.pid": pid, "zernel.mark": mark}, NUMBER_ATTRIBUTES)
-            self._on_series(pid, service, MISSING_MARKS, attributes)
-            self._add_number(service, MISSING_MARKS, attributes, 1)
+            self._on_series(pid, resource, MISSING_MARKS, attributes)
+            self._add_number(resource, MISSING_MARKS, attributes, 1)
 
     def add_workers(self, reading: WorkersReading) -> None:
         process, attributes = reading.process, of_process(reading.process.pid)
@@ -248,14 +249,15 @@ class _BatchPoints:
     def add_ends(self, ends: Iterable[ProcessEnd]) -> None:
         """One point for each way to end. The series have no pid: those of ranks that end repeatedly go on."""
         for (service, is_worker, encoded), count in Counter(map(of_end, ends)).items():
-            self._add_number(service, WORKER_ENDS if is_worker else PROCESS_ENDS, encoded, count)
+            family = WORKER_ENDS if is_worker else PROCESS_ENDS
+            self._add_number(service_resource(service), family, encoded, count)
 
     def add_lost_events(self, process: WatchedProcess, count: int) -> None:
         self._add_number_of(process, LOST_EVENTS, of_process(process.pid), count)
 
     def batch(self) -> Batch:
-        encoded = encode_services(self._points)
-        count = sum(len(points) for of_service in self._points.values() for points in of_service.values())
+        encoded = encode_resources(self._points)
+        count = sum(len(points) for of_resource in self._points.values() for points in of_resource.values())
         return Batch.encoded(metrics=encoded, point_count=count)
 
     def _attributes_of(self, reading: SeriesReading, field: int) -> bytes:
@@ -263,15 +265,15 @@ class _BatchPoints:
         return of_series(reading.process.pid, reading.operation, reading.phase, is_sample, field)
 
     def _add_number_of(self, process: WatchedProcess, family: Descriptor, attributes: bytes, value: float) -> None:
-        service = self._service_of(process)
-        self._on_series(process.pid, service, family, attributes)
-        self._add_number(service, family, attributes, value)
+        resource = self._resource_of(process)
+        self._on_series(process.pid, resource, family, attributes)
+        self._add_number(resource, family, attributes, value)
 
     def _add_own(self, family: Descriptor, attributes: bytes, value: float) -> None:
-        self._add_number(OWN_SERVICE, family, attributes, value)
+        self._add_number(service_resource(OWN_SERVICE), family, attributes, value)
 
-    def _add_number(self, service: str, family: Descriptor, attributes: bytes, value: float) -> None:
-        self._points[service][family].append(encode_number_point(attributes, value, self._period))
+    def _add_number(self, resource: bytes, family: Descriptor, attributes: bytes, value: float) -> None:
+        self._points[resource][family].append(encode_number_point(attributes, value, self._period))
 
 
 def _probe_ns(reading: CpuReading, cost: ProbeCost) -> float:

@@ -131,10 +131,6 @@ class Identities:
         """The folder in /proc of a process of the collector's pid namespace."""
         return ProcessFolder(self._proc_root, self._pids.get(pid, pid))
 
-    def service_of(self, process: WatchedProcess) -> str:
-        """The `service.name` of a process."""
-        return str(self.attributes_of(process)["service.name"])
-
     def attributes_of(self, process: WatchedProcess) -> Attributes:
         """The resource attributes of a process; if /proc could not be read, the attributes that the kernel gives."""
         return self._identity(process).attributes
@@ -210,6 +206,7 @@ class Identities:
             "process.executable.name": name,
             "host.name": self._host,
             "service.name": service_name({}, name),
+            "service.instance.id": f"{self._host}/{process.pid}",
         }
 
     def _exists(self, pid: int) -> bool:

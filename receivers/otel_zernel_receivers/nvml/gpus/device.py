@@ -57,7 +57,8 @@ class Device:
         self._context = context
         self._enabled = options.metrics
         self._is_board = "hw.parent" not in identity.resource
-        self._encoder = Encoder(identity.resource, identity.uuid)
+        self._encoder = Encoder(identity.resource, identity.of_points)
+        self._info = {series("zernel.gpu.info", 1.0, identity.details): Point(1)}
         self._xids_before = {xid: count for xid, (count, _) in xids.of_gpu(identity.uuid).items()}
         self._latest: dict[NvmlSeries, float] = {}
         """The latest values of the series of `STATUS_METRICS`."""
@@ -116,6 +117,7 @@ class Device:
         if self._is_board:
             points |= self._energy_points(points, now) | self._xid_points() | _status_points(self._state())
         ends = self._encoder.ends(self._history.processes.ended(points), now)
+        points |= self._info
         return Batch.join([self._number_batch(points, now), ends, self._histogram_batch(now)])
 
     def drain(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_receivers.nvml.driver.library import Handle, NvmlLibrary
+from otel_zernel_receivers.nvml.points.metrics import DETAILS
 
 ARCHITECTURES = {
     2: "Kepler",
@@ -21,6 +22,9 @@ ARCHITECTURES = {
 }
 """NVML_DEVICE_ARCH_… in nvml.h, with the names of nvidia-smi."""
 
+OF_POINTS = ("hw.id", "hw.type", "hw.name", "hw.model", "hw.parent", "zernel.gpu.index")
+"""The attributes of the resource that every point repeats. The semantic conventions for hardware put them there."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
@@ -32,6 +36,16 @@ class GpuIdentity:
     """The current index of the board on this host."""
     resource: dict[str, AttributeValue]
     """The attributes of the resource."""
+
+    @property
+    def of_points(self) -> dict[str, AttributeValue]:
+        """The attributes of every point: backends that store points without their resource find the GPU by them."""
+        return {name: self.resource[name] for name in OF_POINTS if name in self.resource}
+
+    @property
+    def details(self) -> dict[str, AttributeValue]:
+        """The attributes of `zernel.gpu.info`."""
+        return {name: self.resource[name] for name in DETAILS if name in self.resource}
 
     @property
     def gpu_instance(self) -> int | None:
@@ -46,11 +60,11 @@ def board_identity(library: NvmlLibrary, device: Handle, index: int, hostname: s
     uuid = str(nvml.nvmlDeviceGetUUID(device))
     read = _AttributeReader(library, device)
     attributes: dict[str, AttributeValue | None] = {
-        "service.instance.id": hostname,
         "host.name": hostname,
         "hw.type": "gpu",
         "hw.vendor": "NVIDIA",
         "hw.id": uuid,
+        "hw.name": f"GPU {index}",
         "hw.model": read("nvmlDeviceGetName"),
         "hw.serial_number": read("nvmlDeviceGetSerial"),
         "hw.firmware_version": read("nvmlDeviceGetVbiosVersion"),
@@ -74,14 +88,17 @@ def instance_identity(library: NvmlLibrary, device: Handle, board: GpuIdentity) 
     uuid = str(library.nvml.nvmlDeviceGetUUID(device))
     read = _AttributeReader(library, device)
     name = read("nvmlDeviceGetName") or ""
+    profile = str(name).rpartition("MIG ")[2]
+    ids = [read(f"nvmlDeviceGet{kind}InstanceId") for kind in ("Gpu", "Compute")]
     attributes = {
         **board.resource,
         "hw.id": uuid,
+        "hw.name": f"GPU {board.index} MIG {profile} {'/'.join(str(id_) for id_ in ids if id_ is not None)}".rstrip(),
         "hw.parent": board.uuid,
         "hw.model": str(board.resource.get("hw.model", "")),
-        "zernel.gpu.mig.profile": str(name).rpartition("MIG ")[2],
-        "zernel.gpu.mig.gpu_instance": read("nvmlDeviceGetGpuInstanceId"),
-        "zernel.gpu.mig.compute_instance": read("nvmlDeviceGetComputeInstanceId"),
+        "zernel.gpu.mig.profile": profile,
+        "zernel.gpu.mig.gpu_instance": ids[0],
+        "zernel.gpu.mig.compute_instance": ids[1],
     }
     return GpuIdentity(
         uuid, board.index, {name: value for name, value in attributes.items() if value not in (None, "")}

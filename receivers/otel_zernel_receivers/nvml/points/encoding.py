@@ -46,9 +46,10 @@ class Point:
 class Encoder:
     """Encodes the points of one device. Its resource and its series are encoded once."""
 
-    def __init__(self, resource: Attributes, uuid: str) -> None:
+    def __init__(self, resource: Attributes, identity: Attributes) -> None:
+        """`identity` are the attributes of every point."""
         self._resource = encode_resource(resource)
-        self._id = {"hw.id": uuid}
+        self._identity = identity
         self._template = lru_cache(_TEMPLATES)(self._new_template)
         self._histogram_attributes = lru_cache(1024)(self._encode_histogram_attributes)
 
@@ -63,7 +64,7 @@ class Encoder:
         """Staleness points of series of numbers."""
         points: defaultdict[str, list[bytes]] = defaultdict(list)
         for one in series:
-            attributes = encode_attributes({**self._id, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
+            attributes = encode_attributes({**self._identity, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
             points[one.metric].append(delimited(1, attributes + encode_staleness(METRICS[one.metric].kind, time_ns)))
         if not points:
             return Batch()
@@ -97,11 +98,11 @@ class Encoder:
 
     def _series(self, one: NvmlSeries) -> Series:
         assert METRICS[one.metric].kind != "histogram"  # noqa: S101  # `histograms` encodes those
-        attributes = encode_attributes({**self._id, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
+        attributes = encode_attributes({**self._identity, **dict(one.attributes)}, NUMBER_ATTRIBUTES)
         return Series(self._resource, SCOPE, _descriptor(one.metric), attributes)
 
     def _encode_histogram_attributes(self, one: NvmlSeries) -> bytes:
-        return encode_attributes({**self._id, **dict(one.attributes)}, HISTOGRAM_ATTRIBUTES)
+        return encode_attributes({**self._identity, **dict(one.attributes)}, HISTOGRAM_ATTRIBUTES)
 
 
 def _descriptor(name: str) -> Descriptor:

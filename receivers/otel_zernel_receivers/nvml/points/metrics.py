@@ -35,6 +35,13 @@ PID_NAMESPACE = "zernel.process.pid_namespace"
 COMPUTE_MODE = "zernel.gpu.compute_mode"
 REPAIR = "zernel.gpu.repair.unit"
 QUERY = "zernel.nvml.query"
+DETAILS = (
+    *("hw.vendor", "hw.serial_number", "hw.firmware_version", "hw.driver_version", "zernel.gpu.device"),
+    *("zernel.gpu.pci.bus_id", "zernel.gpu.board_part_number", "zernel.gpu.architecture", "zernel.gpu.numa_node"),
+    *("zernel.gpu.cuda_version", "zernel.gpu.mig.profile", "zernel.gpu.mig.gpu_instance"),
+    "zernel.gpu.mig.compute_instance",
+)
+"""The attributes of the resource that only one metric repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class NvmlMetric:
     kind: MetricKind
     description: str
     attributes: tuple[str, ...] = ()
-    """The attributes of its points, besides `hw.id`."""
+    """The attributes of its points, besides those of every point."""
     enabled: bool = True
     """Whether it is sent unless the configuration disables it."""
 
@@ -56,6 +63,7 @@ def _off(name: str, unit: str, kind: MetricKind, description: str, attributes: t
 
 
 _ALL = (
+    NvmlMetric("zernel.gpu.info", "", "gauge", "Always 1. Its attributes describe the GPU and its driver.", DETAILS),
     NvmlMetric("hw.status", "1", "up_down", "1 for the current state of the GPU, 0 for the others.", (STATE,)),
     NvmlMetric("hw.gpu.utilization", "1", "gauge", "Fraction of time in which the engine was busy.", (TASK,)),
     _off(
@@ -185,7 +193,7 @@ _ALL = (
     NvmlMetric(
         "zernel.gpu.xid.last_time", "s", "gauge", "Unix time of the last XID error with the code.", (XID, GPU_INSTANCE)
     ),
-    _off("zernel.gpu.xid.last", "", "gauge", "Code of the last XID error, 0 for none."),
+    NvmlMetric("zernel.gpu.xid.last", "", "gauge", "Code of the last XID error, 0 for none."),
     _off(
         "zernel.gpu.recovery_action",
         "",

@@ -9,7 +9,7 @@ PERCENT, MHZ, MILLI = 0.01, 1e6, 1e-3
 
 
 class NvmlSeries(NamedTuple):
-    """A metric's name and the attributes of its points, without `hw.id`."""
+    """A metric's name and the attributes of its points, without those that every point has."""
 
     metric: str
     attributes: tuple[tuple[str, AttributeValue], ...] = ()

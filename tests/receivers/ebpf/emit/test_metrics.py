@@ -12,6 +12,7 @@ from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Descriptor, Period
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
+from otel_zernel_receivers.ebpf.emit.encoding import service_resource
 from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
 from otel_zernel_receivers.ebpf.probes.calls import Operation, Phase
@@ -27,6 +28,9 @@ from tests.receivers.ebpf.watching import attributes_of, metrics_of
 
 OPERATIONS = (Operation.RUNTIME_LAUNCH, Operation.SYNC, Operation.COPY_DEFAULT)
 PROCESSES = [WatchedProcess(row, 1, 1000 + row) for row in range(100)]
+
+
+JOB = service_resource("job")
 
 
 def series_of(process: WatchedProcess, operation: int) -> SeriesReading:
@@ -45,7 +49,7 @@ READINGS = TableReadings(
 )
 
 
-def ignore(pid: int, service: str, family: Descriptor, attributes: bytes) -> None:
+def ignore(pid: int, resource: bytes, family: Descriptor, attributes: bytes) -> None:
     return
 
 
@@ -57,7 +61,7 @@ def encoded(
 ) -> list[Batch]:
     layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
     info = ReadingInfo(number, Period(1, 2), Coverage(1.0), {}, missing_marks or {})
-    encoder = MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore, lambda _: "job")
+    encoder = MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore, lambda _: JOB)
     return encoder.batches(readings, info)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import SystemClock
@@ -15,6 +16,7 @@ from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
 from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.emit.encoding import process_resource, service_resource
 from otel_zernel_receivers.ebpf.emit.families import CPU_BURST, LAUNCH_LATENCY
 from otel_zernel_receivers.ebpf.emit.metrics import MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.emit.staleness import LINGER, MAX_LINGERING, StalenessPoints
@@ -34,6 +36,14 @@ from tests.receivers.ebpf.watching import attributes_of, metrics_of
 ENDED = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 
 
+JOB = service_resource("job")
+RANKED = process_resource({"service.name": "job", "zernel.rank": 3})
+
+
+def resource_of(process: WatchedProcess) -> bytes:
+    return process_resource({"service.name": "job", "process.pid": process.pid})
+
+
 def of_pid(pid: int, field: int = NUMBER_ATTRIBUTES) -> bytes:
     return encode_attributes({"process.pid": pid}, field)
 
@@ -51,9 +61,9 @@ def staleness_of(batches: Iterable[Batch]) -> dict[int, set[str]]:
 def test_a_series_gets_one_staleness_point_a_minute_after_its_process_ended() -> None:
     clock = FakeClock()
     staleness = StalenessPoints(clock.monotonic)
-    staleness.add_series(7, "job", CPU_BURST, of_pid(7))
-    staleness.add_series(7, "job", LAUNCH_LATENCY, of_pid(7, HISTOGRAM_ATTRIBUTES))
-    staleness.add_series(8, "job", CPU_BURST, of_pid(8))
+    staleness.add_series(7, JOB, CPU_BURST, of_pid(7))
+    staleness.add_series(7, JOB, LAUNCH_LATENCY, of_pid(7, HISTOGRAM_ATTRIBUTES))
+    staleness.add_series(8, JOB, CPU_BURST, of_pid(8))
     assert staleness.due({7, 8}, 1) == staleness.due({8}, 1) == []
     clock.advance(LINGER - 1)
     assert staleness.due({8}, 1) == []
@@ -66,7 +76,7 @@ def test_a_series_gets_one_staleness_point_a_minute_after_its_process_ended() ->
 def test_a_reused_pid_continues_the_same_series() -> None:
     clock = FakeClock()
     staleness = StalenessPoints(clock.monotonic)
-    staleness.add_series(7, "job", CPU_BURST, of_pid(7))
+    staleness.add_series(7, JOB, CPU_BURST, of_pid(7))
     staleness.due(set(), 1)
     clock.advance(LINGER)
     assert staleness.due({7}, 1) == []
@@ -75,10 +85,21 @@ def test_a_reused_pid_continues_the_same_series() -> None:
     assert staleness_of(staleness.due(set(), 1)) == {7: {CPU_BURST.name}}
 
 
+def test_the_earlier_series_of_a_process_end_once_its_resource_changes() -> None:
+    staleness = StalenessPoints(FakeClock().monotonic)
+    staleness.add_series(7, JOB, CPU_BURST, of_pid(7))
+    assert staleness.due({7}, 1) == []
+    staleness.add_series(7, RANKED, CPU_BURST, of_pid(7))
+    [ended] = staleness.due({7}, 1)
+    assert staleness_of([ended]) == {7: {CPU_BURST.name}}
+    assert [one.resource for one in ended.metrics.resource_metrics] == [Resource.FromString(JOB)]
+    assert staleness.due({7}, 1) == []
+
+
 def test_series_of_the_earliest_of_many_ended_processes_end_at_once() -> None:
     staleness = StalenessPoints(FakeClock().monotonic)
     for pid in range(1, MAX_LINGERING + 3):
-        staleness.add_series(pid, "job", CPU_BURST, of_pid(pid))
+        staleness.add_series(pid, JOB, CPU_BURST, of_pid(pid))
         ended = staleness.due(set(), 1)
     assert staleness_of(ended) == {2: {CPU_BURST.name}}
 
@@ -94,7 +115,7 @@ class ReceiverToPage:
         self.percentiles = PercentilesProcessor(PercentilesProcessor.Config(), context)
         self.staleness = StalenessPoints(self.clock.monotonic)
         layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
-        self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series, lambda _: "job")
+        self.encoder = MetricEncoder(layout, cost, lambda _: True, self.staleness.add_series, resource_of)
         self.page = Page()
 
     def second(self, processes: Iterable[WatchedProcess]) -> None:

@@ -1,0 +1,50 @@
+"""From metrics to DCGM's fields: the table in `dcgm.py`, read in the other direction.
+
+The csv exporter writes rows by it, and the prometheus exporter names its series by it.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from otel_zernel.formats.dcgm import FIELDS, MHZ, MIB, MILLI, PERCENT, Measure
+from otel_zernel.otlp.points import Descriptor
+
+_BY_METRIC: defaultdict[str, list[tuple[str, Measure]]] = defaultdict(list)
+for _field, _measure in FIELDS.items():
+    _BY_METRIC[_measure.descriptor.name].append((_field, _measure))
+
+METRICS = frozenset(_BY_METRIC)
+"""The names of all metrics that have a field."""
+
+_UNITS = {
+    ("1", PERCENT): "%",
+    ("1", 1.0): "ratio",
+    ("By", MIB): "MiB",
+    ("Hz", MHZ): "MHz",
+    ("J", MILLI): "mJ",
+    ("Cel", 1.0): "C",
+    ("By/s", 1.0): "B/s",
+    ("By/s", 1e3): "KB/s",
+    ("By/s", 1024e3): "1000 KiB/s",
+}
+
+
+def field_of(descriptor: Descriptor, attributes: Mapping[str, object]) -> tuple[str, Measure] | None:
+    """The DCGM field of a series and its measure; None if DCGM has no such field."""
+    for field, measure in _BY_METRIC.get(descriptor.name, ()):
+        own = measure.descriptor
+        is_same = (own.unit, own.kind) == (descriptor.unit, descriptor.kind)
+        if is_same and measure.attributes.items() <= attributes.items():
+            return field, measure
+    return None
+
+
+def field_unit(measure: Measure) -> str:
+    """The unit of a field's values: `MiB`. Empty for counts and codes."""
+    unit = measure.descriptor.unit
+    return _UNITS.get((unit, measure.scale), "" if unit.startswith("{") else unit)
+
+
+def field_value(value: float, measure: Measure) -> float:
+    """A metric's value in the unit of the field, with 15 digits: 0.57 is 57 %, not 56.99999999999999."""
+    return value if measure.scale == 1.0 else float(f"{value / measure.scale:.15g}")
