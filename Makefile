@@ -45,6 +45,7 @@ gpu-check: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
 	$(BIN)/python -m docs.nvml_metrics
+	$(BIN)/python -m docs.csv_fields
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
 	$(BIN)/python -m docs.soak_charts

@@ -30,6 +30,7 @@ _MIG = ("GPU_I_ID", "GPU_I_PROFILE")
 class DcgmLayout(CsvLayout):
     """`layout: dcgm`."""
 
+    name = "dcgm"
     timestamp = "timestamp"
     required = ("metric_name",)
     either = (("uuid", "gpu_id"),)
