@@ -30,7 +30,17 @@ HOUSES: dict[str, list[set[str]]] = {
         {"otlp", "conditions"},
         {
             *("__init__", "component", "batch", "errors", "clock", "health", "registry", "types", "text", "testing"),
-            *("delivery_config", "files", "reading", "threads", "repeated", "storage", "authentication", "memory"),
+            *(
+                "declaration",
+                "delivery_config",
+                "files",
+                "reading",
+                "threads",
+                "repeated",
+                "storage",
+                "authentication",
+                "memory",
+            ),
             *("garbage", "forms"),
         },
     ],
@@ -46,7 +56,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "session", "doctor", "watch", "gpu_slot"},
+        {"__init__", "receiver", "session", "doctor", "watch", "gpu_slot", "declared"},
         {"config"},
         {"gpus"},
         {"readings"},

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
+from otel_zernel_receivers.csv.declared import MALFORMED_LABELS
 from otel_zernel_receivers.csv.encoding import BlockEncoder
 from otel_zernel_receivers.csv.fast import parse_block
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
@@ -38,9 +39,7 @@ class BlockConverter:
         self._encoder = BlockEncoder()
         self._last_ns = 0
         """The latest time of reading that was assigned to a row."""
-        self._malformed_labels = context.meter.create_counter(
-            "zernel.csv.malformed_labels", "{point}", "Points without labels because labels_raw could not be parsed"
-        )
+        self._malformed_labels = context.meter.create_counter(*MALFORMED_LABELS.counter)
 
     def convert(self, block: FileBlock) -> Batch:
         """The points of the valid rows in the block that belong to this shard."""

@@ -119,7 +119,7 @@ VALUES = {
 def test_every_field_becomes_a_series_of_the_nvml_receiver() -> None:
     """The metric, its unit and type, and its attributes are those of the nvml receiver."""
     series = {
-        (one.metric, frozenset(one.attributes.items()))
+        (one.metric, frozenset(dict(one.attributes).items()))
         for one in (*chain.from_iterable(query.series for query in BOARD), *(field.series for field in NVML_FIELDS))
     }
     for field in FIELDS.values():
