@@ -92,7 +92,7 @@ async def test_every_metric_on_the_page_of_a_real_collector_is_documented(tmp_pa
         "receivers": {"csv": {"files": [str(tmp_path / "in.csv")], "follow": True}},
         "processors": {
             "memory_limiter": {"limit_mib": 4000},
-            "filter": {"metrics": {"datapoint": ["value_double > 1e9"]}},
+            "filter": {"metrics": {"datapoint": ["value_double > 1000.0"]}},
         },
         "exporters": {"otlp_http": {"endpoint": "http://127.0.0.1:1"}, "file": {"path": str(tmp_path / "out.jsonl")}},
         "service": {
