@@ -42,6 +42,8 @@ METRICS = by_name(
     _declared(f.PHASE_ELAPSED, "for processes whose phase is known", _PID, _PHASE),
     _declared(f.OFF_CPU, _WATCHED, _PID),
     _declared(f.IO_WAIT, _WATCHED, _PID),
+    _declared(f.THREAD_TIME, "for processes that call CUDA or NCCL", _PID, "zernel.thread.state"),
+    _declared(f.LEAD_THREAD_TIME, "for processes that call CUDA or NCCL", _PID, "zernel.thread.state"),
     _declared(f.CPU_BURST, _WATCHED, _PID),
     _declared(f.READ_COUNT, _READERS, _PID),
     _declared(f.READ_SIZE, _READERS, _PID),
