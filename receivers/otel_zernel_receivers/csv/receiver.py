@@ -94,13 +94,16 @@ class CsvReceiver(Receiver):
             with ThreadPoolExecutor(1, self.context.id) as thread:
                 in_thread = partial(run_in_thread, executor=thread, interrupt=self._stop.set)
                 await in_thread(lambda: self._check(problems))
-                with closing(self._batches(follower, replay, problems)) as batches:
+                batches = self._batches(follower, replay, problems)
+                try:
                     while not isinstance(read := await in_thread(lambda: next(batches, _ENDED)), _Ended):
                         if read is None:
                             await positions.tidy(follower.open_keys)
                             await self.context.clock.sleep(POLL)
                         else:
                             await self._accept(read, insist, positions)
+                finally:
+                    await in_thread(batches.close)
                 await positions.tidy(())
         except Unreadable as problem:
             raise CannotStart(f"{self.context.path}: {problem}") from problem

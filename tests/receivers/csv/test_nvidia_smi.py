@@ -203,3 +203,18 @@ async def test_files_of_several_layouts_are_read_by_one_receiver(receive: Receiv
 def test_the_readme_lists_the_fields() -> None:
     readme = csv_fields.README.read_text("utf-8")
     assert csv_fields.written_into(readme) == readme, "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("640 bank(s)", 640.0),
+        ("2 GiB", 2 * 2**30),
+        ("1.5 KiB", 1536.0),
+        ("100", 100 * 2**20),
+    ],
+)
+def test_units_other_than_the_usual_ones_are_converted(cell: str, value: float) -> None:
+    column = "remapped_rows.histogram.max" if "bank" in cell else "memory.used"
+    (field,) = (field for field in FIELDS.values() if field.column == column)
+    assert field.read(cell) * field.measure.scale == value
