@@ -3,13 +3,21 @@
 Fields and units are those of `nvidia-smi --help-query-gpu`. Metrics are those that the nvml receiver reads directly.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from otel_zernel.formats.dcgm import MHZ, MIB, PERCENT, Measure
+from otel_zernel.formats.dcgm import Measure
+from otel_zernel.formats.nvidia_smi_cells import (
+    ACTION,
+    FLAG,
+    UNITS,
+    bit_of_mask,
+    is_state,
+    performance_state,
+    quantity,
+)
 from otel_zernel.otlp.points import Descriptor
 
 TIMESTAMP = "timestamp"
@@ -61,88 +69,6 @@ class Field:
     """Reads a stripped cell. Returns NaN if it has no value; raises `ValueError` if it is not a value."""
 
 
-_UNITS = {
-    "": 1.0,
-    "%": PERCENT,
-    "B": 1.0,
-    "KiB": 2.0**10,
-    "MiB": MIB,
-    "GiB": 2.0**30,
-    "Hz": 1.0,
-    "kHz": 1e3,
-    "MHz": MHZ,
-    "GHz": 1e9,
-    "W": 1.0,
-    "mW": 1e-3,
-    "us": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "C": 1.0,
-    "bank(s)": 1.0,
-}
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z%()]*)", re.ASCII)
-_MISSING = frozenset({"", "-", "N/A", "Requested functionality has been deprecated"})
-
-
-def is_missing(cell: str) -> bool:
-    """Whether the driver has no value: `[N/A]`, `[Not Supported]`, `[Unknown Error]`, and others in brackets."""
-    return cell in _MISSING or (cell.startswith("[") and cell.endswith("]"))
-
-
-def _quantity(unit: str) -> Callable[[str], float]:
-    """Reads a number with or without a unit. The result is in `unit`, in which nvidia-smi prints the field."""
-
-    def read(cell: str) -> float:
-        found = None if is_missing(cell) else _QUANTITY.fullmatch(cell)
-        if not found:
-            return _no_value(cell)
-        number, given = float(found[1]), found[2]
-        if given in ("", unit):
-            return number
-        if given not in _UNITS:
-            raise ValueError(f"not a unit of nvidia-smi: {given}")
-        return number * _UNITS[given] / _UNITS[unit]
-
-    return read
-
-
-def _no_value(cell: str) -> float:
-    if is_missing(cell):
-        return math.nan
-    raise ValueError(f"not a value of nvidia-smi: {cell[:40]!r}")
-
-
-def _word(words: Mapping[str, float]) -> Callable[[str], float]:
-    """Reads one of these words."""
-
-    def read(cell: str) -> float:
-        number = words.get(cell.lower())
-        return _no_value(cell) if number is None else number
-
-    return read
-
-
-_FLAG = _word({"enabled": 1.0, "active": 1.0, "yes": 1.0, "disabled": 0.0, "not active": 0.0, "no": 0.0})
-_ACTION = _word({"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain p2p": 3.0, "drain and reset": 4.0})
-"""The numbers of nvmlDeviceGpuRecoveryAction_t in nvml.h."""
-
-
-def _state(word: str, words: tuple[str, ...]) -> Callable[[str], float]:
-    """1 if the cell is `word`, 0 if it is another one of `words`."""
-    return _word({one: float(one == word) for one in words})
-
-
-def _performance_state(cell: str) -> float:
-    return float(cell[1:]) if re.fullmatch(r"P\d+", cell, re.ASCII) else _no_value(cell)
-
-
-def _bit(bit: int) -> Callable[[str], float]:
-    def read(cell: str) -> float:
-        return float(bool(int(cell, 16) & bit)) if re.fullmatch(r"0x[0-9a-fA-F]+", cell) else _no_value(cell)
-
-    return read
-
-
 _Kind = Literal["gauge", "sum", "up_down"]
 
 
@@ -157,8 +83,8 @@ def _field(
 ) -> Field:
     """`unit` is the metric's, `printed` is nvidia-smi's."""
     named = {_ATTRIBUTES[key]: value for key, value in attributes.items()}
-    scale = _UNITS[printed]
-    return Field(column, Measure(Descriptor(metric, unit, kind), scale, named), read or _quantity(printed))
+    scale = UNITS[printed]
+    return Field(column, Measure(Descriptor(metric, unit, kind), scale, named), read or quantity(printed))
 
 
 _ATTRIBUTES = {
@@ -228,8 +154,8 @@ def _ecc(error: str, counter: str) -> list[Field]:
 def _reason(field: str, bit: int, reason: str) -> list[Field]:
     metric = "zernel.gpu.throttle.active"
     return [
-        _field(f"clocks_event_reasons.{field}", metric, "", read=_FLAG, reason=reason),
-        _field("clocks_event_reasons.active", metric, "", read=_bit(bit), reason=reason),
+        _field(f"clocks_event_reasons.{field}", metric, "", read=FLAG, reason=reason),
+        _field("clocks_event_reasons.active", metric, "", read=bit_of_mask(bit), reason=reason),
     ]
 
 
@@ -259,7 +185,7 @@ _ALL = [
         if which != "applications" or domain in ("graphics", "memory")
     ),
     _field("fan.speed", "hw.fan.speed_ratio", "1", "%"),
-    _field("pstate", "zernel.gpu.performance_state", "", read=_performance_state),
+    _field("pstate", "zernel.gpu.performance_state", "", read=performance_state),
     *(one for field, (bit, reason) in _REASONS.items() for one in _reason(field, bit, reason)),
     *(
         _field(
@@ -277,7 +203,7 @@ _ALL = [
     _field("pcie.link.gen.max", "zernel.gpu.pcie.link.generation.limit", ""),
     _field("pcie.link.width.current", "zernel.gpu.pcie.link.width", "{lane}"),
     _field("pcie.link.width.max", "zernel.gpu.pcie.link.width.limit", "{lane}"),
-    _field("ecc.mode.current", "zernel.gpu.ecc.enabled", "", read=_FLAG),
+    _field("ecc.mode.current", "zernel.gpu.ecc.enabled", "", read=FLAG),
     *(one for error in ("corrected", "uncorrected") for counter in _ECC_TOTALS for one in _ecc(error, counter)),
     _field(
         "retired_pages.single_bit_ecc.count",
@@ -287,13 +213,13 @@ _ALL = [
         error="corrected",
     ),
     _field("retired_pages.double_bit.count", _PAGES, "{page}", kind="sum", error="uncorrected"),
-    _field("retired_pages.pending", "zernel.gpu.memory.retired_pages.pending", "", read=_FLAG),
+    _field("retired_pages.pending", "zernel.gpu.memory.retired_pages.pending", "", read=FLAG),
     _field(
         "remapped_rows.correctable", _ROWS := "zernel.gpu.memory.remapped_rows", "{row}", kind="sum", error="corrected"
     ),
     _field("remapped_rows.uncorrectable", _ROWS, "{row}", kind="sum", error="uncorrected"),
-    _field("remapped_rows.pending", "zernel.gpu.memory.row_remap.pending", "", read=_FLAG),
-    _field("remapped_rows.failure", "zernel.gpu.memory.row_remap.failed", "", read=_FLAG),
+    _field("remapped_rows.pending", "zernel.gpu.memory.row_remap.pending", "", read=FLAG),
+    _field("remapped_rows.failure", "zernel.gpu.memory.row_remap.failed", "", read=FLAG),
     *(
         _field(
             f"remapped_rows.histogram.{left}",
@@ -305,17 +231,17 @@ _ALL = [
         )
         for left in ("max", "high", "partial", "low", "none")
     ),
-    _field("mig.mode.current", "zernel.gpu.mig.enabled", "", read=_FLAG),
-    _field("persistence_mode", "zernel.gpu.persistence.enabled", "", read=_FLAG),
+    _field("mig.mode.current", "zernel.gpu.mig.enabled", "", read=FLAG),
+    _field("persistence_mode", "zernel.gpu.persistence.enabled", "", read=FLAG),
     *(
-        _field("compute_mode", "zernel.gpu.compute_mode", "", read=_state(mode, _COMPUTE_MODES), mode=mode)
+        _field("compute_mode", "zernel.gpu.compute_mode", "", read=is_state(mode, _COMPUTE_MODES), mode=mode)
         for mode in _COMPUTE_MODES
     ),
     *(
-        _field("fabric.state", "zernel.gpu.fabric.state", "", read=_state(word, tuple(_FABRIC_STATES)), state=state)
+        _field("fabric.state", "zernel.gpu.fabric.state", "", read=is_state(word, tuple(_FABRIC_STATES)), state=state)
         for word, state in _FABRIC_STATES.items()
     ),
-    _field("gpu_recovery_action", "zernel.gpu.recovery_action", "", read=_ACTION),
+    _field("gpu_recovery_action", "zernel.gpu.recovery_action", "", read=ACTION),
     _field("encoder.stats.sessionCount", "zernel.gpu.encoder.sessions", "{session}"),
     _field("encoder.stats.averageFps", "zernel.gpu.encoder.frame_rate", "{frame}/s"),
     _field("encoder.stats.averageLatency", "zernel.gpu.encoder.latency", "s", "us"),
@@ -329,14 +255,3 @@ def _key(field: Field) -> str:
 
 FIELDS: Mapping[str, Field] = {_key(field): field for field in _ALL}
 """Fields by a name of their own. If two fields become the same series, the first one that a file has is used."""
-
-_MESSAGE = re.compile(
-    r"\s*(?:unable to|failed to|nvidia-smi has failed|no devices|no gpus|warning|error|timeout"
-    r"|gpu is lost|unknown error|gpu reset|invalid combination|field .* is not|terminating)",
-    re.IGNORECASE,
-)
-
-
-def is_message(line: str) -> bool:
-    """Whether the line is a message of the driver or of nvidia-smi, which it prints between the rows."""
-    return bool(_MESSAGE.match(line))

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from otel_zernel.formats.nvidia_smi import FIELDS, TEXTS, TIMESTAMP, canonical, is_message, is_missing
+from otel_zernel.formats.nvidia_smi import FIELDS, TEXTS, TIMESTAMP, canonical
+from otel_zernel.formats.nvidia_smi_cells import is_message, is_missing
 from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
 from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
