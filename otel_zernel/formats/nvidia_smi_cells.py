@@ -58,7 +58,7 @@ def _no_value(cell: str) -> float:
     raise ValueError(f"not a value of nvidia-smi: {cell[:40]!r}")
 
 
-def word(words: Mapping[str, float]) -> Callable[[str], float]:
+def one_of(words: Mapping[str, float]) -> Callable[[str], float]:
     """Reads one of these words."""
 
     def read(cell: str) -> float:
@@ -68,14 +68,14 @@ def word(words: Mapping[str, float]) -> Callable[[str], float]:
     return read
 
 
-FLAG = word({"enabled": 1.0, "active": 1.0, "yes": 1.0, "disabled": 0.0, "not active": 0.0, "no": 0.0})
-ACTION = word({"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain p2p": 3.0, "drain and reset": 4.0})
+FLAG = one_of({"enabled": 1.0, "active": 1.0, "yes": 1.0, "disabled": 0.0, "not active": 0.0, "no": 0.0})
+ACTION = one_of({"none": 0.0, "reset": 1.0, "reboot": 2.0, "drain p2p": 3.0, "drain and reset": 4.0})
 """The numbers of nvmlDeviceGpuRecoveryAction_t in nvml.h."""
 
 
 def is_state(word: str, words: tuple[str, ...]) -> Callable[[str], float]:
     """1 if the cell is `word`, 0 if it is another one of `words`."""
-    return word({one: float(one == word) for one in words})
+    return one_of({one: float(one == word) for one in words})
 
 
 def performance_state(cell: str) -> float:
