@@ -1,4 +1,4 @@
-"""dcgm-exporter's long layout: one row per GPU and field, with the Prometheus labels."""
+"""The long layout of an export of DCGM's metrics: one row per GPU and field, with the Prometheus labels."""
 
 from collections.abc import Mapping
 from functools import lru_cache
