@@ -56,7 +56,7 @@ def test_the_wheel_has_samples_programs_and_types(wheel: Path) -> None:
 
 def test_the_installed_wheel_runs_from_any_folder(wheel: Path, tmp_path: Path) -> None:
     """Its dependencies are those of this environment."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     packages = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
     zipfile.ZipFile(wheel).extractall(packages)
     # Behind the wheel on the path, and without the editable installation of this checkout, which is in .pth files.
@@ -68,7 +68,7 @@ receivers: {{csv: {{files: [{tmp_path}/in.csv]}}}}
 exporters: {{file: {{path: {tmp_path}/out.jsonl}}}}
 service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{m: {{receivers: [csv], exporters: [file]}}}}}}
 """
-    command = [python, "-P", "-m", "otel_zernel", "run", "--exit-when-done", "--config", config]
+    command = [str(python), "-P", "-m", "otel_zernel", "run", "--exit-when-done", "--config", config]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "hw.power" in (tmp_path / "out.jsonl").read_text()

@@ -57,7 +57,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 @needs_systemd
 def test_systemd_calls_the_unit_ok_as_its_readme_says(tmp_path: Path) -> None:
-    command = ["systemd-analyze", "security", "--no-pager", "--offline=true", runnable(tmp_path)]
+    command = ["systemd-analyze", "security", "--no-pager", "--offline=true", str(runnable(tmp_path))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     level = re.search(r"Overall exposure level for otel-zernel.service: ([\d.]+)", done.stdout)
     assert level
