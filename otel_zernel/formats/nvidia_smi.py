@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from otel_zernel.formats.dcgm import Measure
+from otel_zernel.formats.descriptions import DESCRIPTIONS
 from otel_zernel.formats.nvidia_smi_cells import (
     ACTION,
     FLAG,
@@ -84,7 +85,11 @@ def _field(
     """`unit` is the metric's, `printed` is nvidia-smi's."""
     named = {_ATTRIBUTES[key]: value for key, value in attributes.items()}
     scale = UNITS[printed]
-    return Field(column, Measure(Descriptor(metric, unit, kind), scale, named), read or quantity(printed))
+    return Field(
+        column,
+        Measure(Descriptor(metric, unit, kind, DESCRIPTIONS.get(metric, "")), scale, named),
+        read or quantity(printed),
+    )
 
 
 _ATTRIBUTES = {
