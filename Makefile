@@ -46,6 +46,8 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.catalogue
 	$(BIN)/python -m docs.nvml_metrics
 	$(BIN)/python -m docs.dcgm_names
+	$(BIN)/python -m docs.csv_fields
+	$(BIN)/python -m docs.metrics
 	$(BIN)/python -m docs.versions
 	$(BIN)/python -m docs.messages
 	$(BIN)/python -m docs.soak_charts

@@ -61,11 +61,11 @@ class Positions:
         self._removed: list[str] = []
 
     async def load(self) -> None:
-        """Reads the stored positions."""
+        """Reads the stored positions. Those that outlived a reload are newer."""
         for key in await self._values.keys() if self._values else ():
             encoded = await self._values.get(key) if self._values else None
             if encoded and (position := Position.parse(encoded)):
-                self._known[key] = position
+                self._known.setdefault(key, position)
 
     def get(self, key: str) -> Position | None:
         return self._known.get(key)

@@ -8,6 +8,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
 from otel_zernel.batch import SIGNALS, Batch, ItemCount, Signal
 from otel_zernel.clock import Clock
+from otel_zernel.telemetry.declared import METRICS
 
 _EXPORTER_OUTCOMES = ("sent", "send_failed", "enqueue_failed")
 _ITEM_NAMES: Mapping[Signal, tuple[str, str]] = {
@@ -203,7 +204,7 @@ class Instruments:
     def _total(self, name: str, unit: str, attributes: dict[str, str]) -> RunningTotal:
         if name not in self._totals:
             self._totals[name] = totals = RunningTotals()
-            self._meter.create_observable_counter(name, [totals.observe], unit)
+            self._meter.create_observable_counter(name, [totals.observe], unit, METRICS[name].description)
         return self._totals[name].of(attributes)
 
     def _items(self, outcome: str, attributes: dict[str, str]) -> ItemCounter:
@@ -216,9 +217,9 @@ class Instruments:
 
     def _gauge(self, name: str, unit: str = "{batches}") -> ObservableInstrument:
         gauge = ObservableInstrument()
-        self._meter.create_observable_gauge(name, [gauge.observe], unit)
+        self._meter.create_observable_gauge(name, [gauge.observe], unit, METRICS[name].description)
         return gauge
 
     def _observable_counter(self, name: str, unit: str, read: Callable[[], float]) -> None:
         counter = ObservableInstrument([(read, {})])
-        self._meter.create_observable_counter(name, [counter.observe], unit)
+        self._meter.create_observable_counter(name, [counter.observe], unit, METRICS[name].description)

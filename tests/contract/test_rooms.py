@@ -31,7 +31,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),
             *("delivery_config", "files", "reading", "threads", "repeated", "storage", "authentication", "memory"),
-            *("garbage", "forms", "testing"),
+            *("garbage", "forms", "testing", "declaration"),
         },
     ],
     "otel_zernel_receivers.ebpf": [
@@ -46,7 +46,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config"},
     ],
     "otel_zernel_receivers.nvml": [
-        {"__init__", "receiver", "session", "doctor", "watch", "gpu_slot"},
+        {"__init__", "receiver", "session", "doctor", "watch", "gpu_slot", "declared"},
         {"config"},
         {"gpus"},
         {"readings"},

@@ -59,10 +59,6 @@ class Losses:
         """The exporter failed on a batch before it was queued."""
         self._not_sent(counts, "exporter_error")
 
-    def unprepared(self, counts: ItemCount) -> None:
-        """The exporter failed on a batch before it was queued."""
-        self._not_sent(counts, "exporter_error")
-
     def unreadable(self, counts: ItemCount, error: Exception) -> None:
         """The disk does not return a batch."""
         self._not_sent(counts, "unreadable")

@@ -6,6 +6,7 @@ from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.conditions import LAYOUTS, ConditionFailed
 from otel_zernel_processors.filter.config import FilterConfig
+from otel_zernel_processors.filter.declared import FILTERED
 from otel_zernel_processors.filter.removals import RuleWalk, remove
 from otel_zernel_processors.filter.rules import Rules, rules_of
 
@@ -23,10 +24,7 @@ class FilterProcessor(Processor):
         every = {signal: rules_of(config, signal, context) for signal in SIGNALS if signal in context.signals}
         self._rules: dict[Signal, Rules] = {signal: rules for signal, rules in every.items() if rules}
         self._filtered = {
-            signal: context.meter.create_counter(
-                f"otelcol_processor_filter_{noun}.filtered", "1", f"Dropped {noun}, because a condition holds for them."
-            )
-            for signal, noun in _COUNTED.items()
+            signal: context.meter.create_counter(*FILTERED[noun].counter) for signal, noun in _COUNTED.items()
         }
 
     def process(self, batch: Batch) -> Iterator[Batch]:

@@ -11,16 +11,13 @@ from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.errors import Refused
 from otel_zernel_processors.memory_limiter.config import MIB, UNLIMITED, MemoryLimiterConfig, MemoryLimits
+from otel_zernel_processors.memory_limiter.declared import ITEMS
 from otel_zernel_processors.memory_limiter.schedule import FreeingSchedule
 from otel_zernel_processors.memory_limiter.usage import MemorySources
 
 _SHORTEST_LOOK = 0.01
 """Seconds between two looks under load. A source that sends 1 GB/s adds 10 MB meanwhile."""
-_COUNTED: Mapping[Signal, tuple[str, str]] = {
-    "metrics": ("metric_points", "{datapoints}"),
-    "traces": ("spans", "{spans}"),
-    "logs": ("log_records", "{records}"),
-}
+_COUNTED: Mapping[Signal, str] = {"metrics": "metric_points", "traces": "spans", "logs": "log_records"}
 
 
 class MemoryLimiterProcessor(Processor):
@@ -130,10 +127,7 @@ class MemoryLimiterProcessor(Processor):
 
     def _counters(self, outcome: str) -> dict[Signal, Counter]:
         create = self.context.meter.create_counter
-        return {
-            signal: create(f"otelcol_processor_{outcome}_{noun}", unit, f"Items that memory_limiter {outcome}.")
-            for signal, (noun, unit) in _COUNTED.items()
-        }
+        return {signal: create(*ITEMS[outcome, noun].counter) for signal, noun in _COUNTED.items()}
 
     def _count_refused(self, batch: Batch) -> None:
         """Counts a refused batch once, however often its source emits it."""

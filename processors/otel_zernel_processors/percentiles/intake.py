@@ -20,6 +20,7 @@ from otel_zernel.otlp.points import delimited
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from otel_zernel_processors.percentiles.cumulative import CumulativeDifferences
+from otel_zernel_processors.percentiles.declared import CLAMPED
 from otel_zernel_processors.percentiles.distribution import HistogramPoint, HistogramState, ranges, spread
 from otel_zernel_processors.percentiles.exemplars import Exemplars
 from otel_zernel_processors.percentiles.number_points import number_runs
@@ -55,9 +56,7 @@ class Intake:
         self._counts = counts
         self._layout = HdrLayout(significant_figures=config.significant_figures)
         self._kept = None if config.group_by is None else frozenset(config.group_by)
-        self._clamped = context.meter.create_counter(
-            "zernel.percentiles.clamped", "{value}", "Values above max_value, counted as max_value."
-        )
+        self._clamped = context.meter.create_counter(*CLAMPED.counter)
         self._increases = CumulativeDifferences(config.max_series, context.clock.time_ns())
         self._known: dict[MetricKey, tuple[PercentileStream, dict[bytes, int]]] = {}
         self._known_size = 0

@@ -1,8 +1,10 @@
 """The configuration of the csv receiver."""
 
 from collections.abc import Mapping
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, GetPydanticSchema, PlainSerializer, field_validator, model_validator
 from pydantic_core import core_schema
@@ -14,7 +16,9 @@ from otel_zernel.storage import Storage
 from otel_zernel.types import Duration, ExtensionId, Permissions, ReadableFile
 
 ColumnName = Annotated[str, Field(min_length=1)]
+_LAYOUTS = ("auto", "dcgm", "wide", "nvidia_smi")
 Name = Annotated[str, Field(min_length=1)]
+_LAYOUTS = ("auto", "dcgm", "wide", "nvidia_smi")
 
 
 class Shard(ComponentConfig):
@@ -79,14 +83,14 @@ class Columns(ComponentConfig):
 def _named_or_columns(value: Any, columns: Any) -> Any:
     """Validates either a name or a mapping, so that an error is reported once and at its own path."""
     if isinstance(value, str):
-        if value not in ("dcgm", "wide"):
-            raise ValueError(f"there is no layout {value!r}; use dcgm, wide, or a mapping of columns")
+        if value not in _LAYOUTS:
+            raise ValueError(f"there is no layout {value!r}; use {', '.join(_LAYOUTS)}, or a mapping of columns")
         return value
     return columns(value)
 
 
 LayoutOption = Annotated[
-    Literal["dcgm", "wide"] | Columns,
+    Literal["auto", "dcgm", "wide", "nvidia_smi"] | Columns,
     GetPydanticSchema(lambda _, of: core_schema.no_info_wrap_validator_function(_named_or_columns, of(Columns))),
     PlainSerializer(lambda layout: layout if isinstance(layout, str) else layout.model_dump(mode="json")),
 ]
@@ -97,8 +101,12 @@ class CsvReceiverConfig(ComponentConfig):
 
     files: Annotated[list[Name], Field(min_length=1), ReadableFile()]
     """Paths and globs of files, uncompressed, gzip or zstd. `-` is the standard input."""
-    layout: LayoutOption = "dcgm"
-    """`dcgm`, `wide`, or a mapping of columns."""
+    layout: LayoutOption = "auto"
+    """`dcgm`, `wide`, `nvidia_smi`, or a mapping of columns. `auto` finds one of the first three by the header."""
+    header: Annotated[str, Field(min_length=1)] | None = None
+    """The header of files that have none: the names of the columns, such as the value of `--query-gpu`."""
+    timezone: str = "UTC"
+    """The zone of times without one: `UTC`, `local` (this machine's), or a name such as `Europe/Berlin`."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
     """The character between two columns."""
     timestamps: Literal["recorded", "now"] = "recorded"
@@ -111,6 +119,11 @@ class CsvReceiverConfig(ComponentConfig):
     """Start again after the last file, without end."""
     follow: bool = False
     """Wait for rows that are appended, also after rotation and truncation, without end."""
+    start_at: Literal["beginning", "end"] = "beginning"
+    """With `follow`: whether files that exist at the start are read from their beginning or from their end.
+
+    A known position in a file comes first.
+    """
     shard: Shard = Shard()
     """Read only every count-th row."""
     rejects: Path | None = None
@@ -118,7 +131,26 @@ class CsvReceiverConfig(ComponentConfig):
     rejects_permissions: Permissions = OWNER_AND_GROUP
     """The permissions of `rejects` if it is created, in octal. The umask applies too."""
     storage: Annotated[str | None, ExtensionId(Storage)] = None
-    """The id of a storage extension that keeps the positions in followed files over restarts."""
+    """The id of a storage extension that keeps the positions in files over restarts."""
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """`timezone` as an object; None for that of this machine."""
+        if self.timezone == "UTC":
+            return UTC
+        return None if self.timezone == "local" else ZoneInfo(self.timezone)
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, timezone: str) -> str:
+        if timezone not in ("UTC", "local"):
+            try:
+                ZoneInfo(timezone)
+            except (OSError, ValueError, ZoneInfoNotFoundError):
+                raise ValueError(
+                    f"this machine has no time zone {timezone!r}; use UTC, local, or a name such as Europe/Berlin"
+                ) from None
+        return timezone
 
     @field_validator("delimiter")
     @classmethod
@@ -133,8 +165,12 @@ class CsvReceiverConfig(ComponentConfig):
             raise ValueError("loop and follow exclude each other; remove one")
         if STDIN in self.files and (self.loop or self.follow):
             raise ValueError('the standard input ("-") ends once; remove loop and follow')
-        if self.storage is not None and not self.follow:
-            raise ValueError("storage keeps the positions in followed files; set follow, or remove storage")
+        if self.start_at == "end" and not self.follow:
+            raise ValueError("start_at: end reads only rows that are appended later; set follow: true")
+        if self.storage is not None and self.loop:
+            raise ValueError("loop reads every row again, and storage prevents that; remove one")
+        if self.storage is not None and STDIN in self.files:
+            raise ValueError('storage keeps positions in files, and the standard input ("-") has none; remove storage')
         if self.timestamps == "recorded" and isinstance(self.layout, Columns) and self.layout.timestamp is None:
             raise ValueError("layout needs a `timestamp` column; or set `timestamps: now`")
         return self

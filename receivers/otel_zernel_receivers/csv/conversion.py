@@ -9,13 +9,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
+from otel_zernel_receivers.csv.declared import MALFORMED_LABELS
 from otel_zernel_receivers.csv.encoding import BlockEncoder
 from otel_zernel_receivers.csv.fast import parse_block
-from otel_zernel_receivers.csv.layouts.layout import CsvLayout
+from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.plain import parse_lines
 from otel_zernel_receivers.csv.reader import FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
-from otel_zernel_receivers.csv.rows import BadRow, ParsedRows
+from otel_zernel_receivers.csv.rows import MESSAGE, BadRow, Dialect, ParsedRows
 
 _SMALL = 64 * 1024
 """Up to this size in bytes, a block is parsed by the plain parser.
@@ -27,50 +28,64 @@ _TEMPORALITIES = frozenset({AggregationTemporality.AGGREGATION_TEMPORALITY_CUMUL
 """Counters of files are cumulative."""
 
 
-class BlockConverter:
-    """Converts the blocks of one run of the receiver. Called by one thread at a time."""
+_LONGEST_MESSAGE = 200
+"""Characters of a message in a file that the log shows."""
 
-    def __init__(self, config: CsvReceiverConfig, layout: CsvLayout, context: Context, rejects: Rejects | None) -> None:
+
+class BlockConverter:
+    """Converts the blocks of one run of the receiver. One thread may call `parse` while another one calls `encode`."""
+
+    def __init__(self, config: CsvReceiverConfig, context: Context, rejects: Rejects | None) -> None:
         self._config = config
         self._context = context
         self._rejects = rejects
-        self._encoder = BlockEncoder(layout)
+        self._dialect = Dialect(config.delimiter, config.zone)
+        self._encoder = BlockEncoder()
         self._last_ns = 0
         """The latest time of reading that was assigned to a row."""
-        self._malformed_labels = context.meter.create_counter(
-            "zernel.csv.malformed_labels", "{point}", "Points without labels because labels_raw could not be parsed"
-        )
+        self._malformed_labels = context.meter.create_counter(*MALFORMED_LABELS.counter)
 
     def convert(self, block: FileBlock) -> Batch:
         """The points of the valid rows in the block that belong to this shard."""
-        rows, bad = self._parse(block)
-        if bad:
-            self._report(block, bad)
-        times = self._reading_times(len(rows)) if rows.times is None else rows.times
-        encoded = self._encoder.encode(rows, times, block.plan)
-        if encoded.malformed_labels:
-            self._malformed_labels.add(encoded.malformed_labels)
-        return Batch.encoded(metrics=encoded.metrics, point_count=encoded.points, temporalities=_TEMPORALITIES)
+        return self.encode(self.parse(block), block.plan)
 
-    def _parse(self, block: FileBlock) -> tuple[ParsedRows, list[BadRow]]:
+    def parse(self, block: FileBlock) -> ParsedRows:
+        """The valid rows of the block that belong to this shard. Reports the others."""
         bad: list[BadRow] = []
         large = len(block.lines.data) > _SMALL
-        rows = parse_block(block.lines, block.plan, self._config.delimiter) if large else None
+        rows = parse_block(block.lines, block.plan, self._dialect) if large else None
         if rows is None:
-            rows, bad = parse_lines(block.lines, block.plan, self._config.delimiter)
+            rows, bad = parse_lines(block.lines, block.plan, self._dialect, block.header.raw)
         count, index = self._config.shard.count, self._config.shard.index
         if count > 1:
             rows = rows.filtered((block.index + rows.lines) % count == index)
             bad = [row for row in bad if (block.index + row.line) % count == index]
-        return rows, bad
+        if bad:
+            self._report(block, bad)
+        return rows
+
+    def encode(self, rows: ParsedRows, plan: ColumnPlan) -> Batch:
+        """The points of the rows."""
+        times = self._reading_times(len(rows)) if rows.times is None else rows.times
+        encoded = self._encoder.encode(rows, times, plan)
+        if encoded.malformed_labels:
+            self._malformed_labels.add(encoded.malformed_labels)
+        return Batch.encoded(metrics=encoded.metrics, point_count=encoded.points, temporalities=_TEMPORALITIES)
 
     def _report(self, block: FileBlock, bad: list[BadRow]) -> None:
         for reason, count in Counter(row.reason for row in bad).items():
             self._context.drop(count, reason)
         for row in bad:
-            self._context.logger.warning("%s:%d: bad row: %s", block.file, block.lines.first + row.line, row.reason)
+            self._warn(f"{block.file}:{block.lines.first + row.line}", row)
         if self._rejects:
             self._rejects.write([row.raw for row in bad])
+
+    def _warn(self, place: str, row: BadRow) -> None:
+        if row.reason == MESSAGE:
+            text = row.raw[:_LONGEST_MESSAGE].decode(errors="replace").strip()
+            self._context.logger.warning("%s: nvidia-smi reports: %s", place, text)
+        else:
+            self._context.logger.warning("%s: bad row: %s", place, row.reason)
 
     def _reading_times(self, count: int) -> NDArray[np.uint64]:
         """The current time for `count` rows, in ns, 1 ns apart and later than all times before."""

@@ -14,7 +14,7 @@ from otel_zernel.otlp.points import (
     number_point_head,
     number_point_tails,
 )
-from otel_zernel_receivers.csv.layouts.layout import SCOPE, ColumnPlan, CsvLayout
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, ColumnPlan, CsvSeries
 from otel_zernel_receivers.csv.rows import ParsedRows, TextColumn
 
 MAX_SERIES = 20_000
@@ -54,10 +54,9 @@ class _EncodedSeries:
 
 
 class BlockEncoder:
-    """Encodes blocks of rows of one layout, and caches their series."""
+    """Encodes blocks of rows, and caches their series."""
 
-    def __init__(self, layout: CsvLayout) -> None:
-        self._layout = layout
+    def __init__(self) -> None:
         self._plan: ColumnPlan | None = None
         self._series: dict[tuple[str, ...], list[_EncodedSeries]] = {}
         """One per number column, by the texts of a row."""
@@ -101,11 +100,10 @@ class BlockEncoder:
         if len(self._series) * len(plan.numbers) >= MAX_SERIES:
             self._clear()
         texts = {name: text for (name, _), text in zip(plan.texts, key, strict=True)}
-        series = self._series[key] = [self._encode_series(texts, name) for name, _ in plan.numbers]
+        series = self._series[key] = [self._encode_series(plan.layout.series(texts, name)) for name, _ in plan.numbers]
         return series
 
-    def _encode_series(self, texts: dict[str, str], number: str) -> _EncodedSeries:
-        column = self._layout.series(texts, number)
+    def _encode_series(self, column: CsvSeries) -> _EncodedSeries:
         series = column.series
         group = self._groups.setdefault(
             (series.resource, series.descriptor), _MetricGroup(series.resource, series.descriptor)

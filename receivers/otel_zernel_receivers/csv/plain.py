@@ -3,28 +3,32 @@
 import csv
 import math
 import re
+from datetime import tzinfo
 
 import numpy as np
 
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.lines import MAX_LINE, LineBlock
-from otel_zernel_receivers.csv.rows import BadRow, ParsedRows, TextColumn
+from otel_zernel_receivers.csv.rows import MESSAGE, BadRow, Dialect, ParsedRows, TextColumn
 from otel_zernel_receivers.csv.times import parse_time
 
 _NUMBER = re.compile(r"[ \t]*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[ \t]*", re.ASCII)
 
 
-def parse_lines(lines: LineBlock, plan: ColumnPlan, delimiter: str) -> tuple[ParsedRows, list[BadRow]]:
-    """The block's valid rows and its bad rows, in order. Blank lines are skipped."""
-    columns = _Columns(plan)
+def parse_lines(
+    lines: LineBlock, plan: ColumnPlan, dialect: Dialect, header: bytes = b""
+) -> tuple[ParsedRows, list[BadRow]]:
+    """The block's valid rows and its bad rows, in order. Blank lines and repetitions of the header are skipped."""
+    columns = _Columns(plan, dialect.zone)
     bad = []
     for line, with_end in enumerate(lines):
         raw = with_end.rstrip(b"\r\n")
-        if raw:
+        if raw and raw != header:
             try:
-                columns.add(line, split_line(raw, delimiter))
+                columns.add(line, split_line(raw, dialect.delimiter))
             except ValueError as error:
-                bad.append(BadRow(line, str(error), raw[:MAX_LINE]))
+                reason = MESSAGE if plan.layout.is_message(raw[:200].decode(errors="replace")) else str(error)
+                bad.append(BadRow(line, reason, raw[:MAX_LINE]))
     return columns.rows(), bad
 
 
@@ -52,8 +56,9 @@ def split_line(raw: bytes, delimiter: str) -> list[str]:
 class _Columns:
     """Collects rows as columns."""
 
-    def __init__(self, plan: ColumnPlan) -> None:
+    def __init__(self, plan: ColumnPlan, zone: tzinfo | None) -> None:
         self._plan = plan
+        self._zone = zone
         self._lines: list[int] = []
         self._times: list[int] = []
         self._texts: list[tuple[int, list[int], dict[str, int]]] = [(index, [], {}) for _, index in plan.texts]
@@ -64,14 +69,22 @@ class _Columns:
         plan = self._plan
         if len(fields) != plan.width:
             raise ValueError("wrong column count")
-        numbers = [_number(fields[index], sparse=plan.sparse) for _, index in plan.numbers]
+        numbers = [self._number(name, fields[index]) for name, index in plan.numbers]
         if plan.time is not None:
-            self._times.append(_time(fields[plan.time]))
+            self._times.append(_time(fields[plan.time], self._zone))
         self._lines.append(line)
         for column, number in zip(self._numbers, numbers, strict=True):
             column.append(number)
         for index, codes, values in self._texts:
             codes.append(values.setdefault(fields[index], len(values)))
+
+    def _number(self, name: str, text: str) -> float:
+        if not self._plan.layout.quantities:
+            return _number(text, sparse=self._plan.sparse)
+        try:
+            return self._plan.layout.read_number(name, text)
+        except ValueError:
+            raise ValueError("not a number") from None
 
     def rows(self) -> ParsedRows:
         return ParsedRows(
@@ -91,8 +104,8 @@ def _number(text: str, *, sparse: bool) -> float:
     return number
 
 
-def _time(text: str) -> int:
+def _time(text: str, zone: tzinfo | None) -> int:
     try:
-        return parse_time(text)
+        return parse_time(text, zone)
     except ValueError:
         raise ValueError("bad time") from None

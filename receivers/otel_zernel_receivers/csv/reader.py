@@ -8,6 +8,7 @@ from typing import Any
 
 from otel_zernel.reading.growing import GrowingFile
 from otel_zernel.reading.listing import list_files
+from otel_zernel.reading.positions import Position
 from otel_zernel.reading.sources import (
     ByteSource,
     ReadBytes,
@@ -19,8 +20,11 @@ from otel_zernel.reading.sources import (
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan, CsvLayout, find_columns
 from otel_zernel_receivers.csv.lines import LineBlock, LineReader
 from otel_zernel_receivers.csv.plain import split_line
+from otel_zernel_receivers.csv.times import parse_time
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_CHUNK = 2**20
+"""Bytes per read while lines are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,11 @@ class CsvHeader:
 
     line: str
     plan: ColumnPlan
+
+    @property
+    def raw(self) -> bytes:
+        """The line without byte order mark and line end."""
+        return self.line.encode().removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,11 @@ class _Place:
             case {"header": str(header), "line": int(line), "index": int(index)}:
                 return cls(header, line, index)
         return None
+
+
+def is_place(resume: Mapping[str, Any]) -> bool:
+    """Whether this is the `resume` of a block."""
+    return _Place.parse(resume) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +94,16 @@ class FileBlock:
 class CsvFileReader:
     """Reads files of one layout. Its methods may block and raise `Unreadable`."""
 
-    layout: CsvLayout
+    layouts: Sequence[CsvLayout]
+    """The possible layouts. The first one that has its columns in the header is used."""
     timed: bool
     """Whether rows must have a time."""
     delimiter: str
     batch_size: int
     stop: threading.Event
     """Ends the waiting for a pipe or the standard input."""
+    header: str | None = None
+    """The header of files without one."""
 
     def expand(self, patterns: Sequence[str]) -> list[str]:
         """The files that match the paths and globs. A path may name a missing file."""
@@ -127,13 +144,40 @@ class CsvFileReader:
         `resume` is that of the block before the offset. In a file that was truncated since, the header is optional.
         """
         place = _Place.parse(resume)
+        if place and file.offset:
+            yield from self.go_on(file.name, file.read, file.offset, resume)
+            return
+        if resume is None and file.offset and (found := self._at_last_line(file)):
+            yield from self._blocks(file.name, *found)
+            return
         header = self._parse_header(file.name, place.header) if place else None
-        if place and header and file.offset:
-            lines = LineReader(file.read, place.line, file.offset)
-            yield from self._blocks(file.name, lines, header, place.index)
+        file.rewind()
+        yield from self._from_beginning(file.name, _uncompressed(file), header)
+
+    def _at_last_line(self, file: GrowingFile) -> tuple[LineReader, CsvHeader, int] | None:
+        """Goes to the last line that begins before the file's offset. None if that is the header."""
+        end = file.offset
+        file.rewind()
+        header = self._find_header(file.name, LineReader(_uncompressed(file)))
+        file.rewind()
+        count = after_last = 0
+        while header and file.offset < end and (data := file.read(min(_CHUNK, end - file.offset))):
+            count += data.count(b"\n")
+            after_last = file.offset - len(data) + data.rfind(b"\n") + 1 if b"\n" in data else after_last
+        if not header or not file.go_on(Position(after_last, file.fingerprint(after_last), {})):
+            return None
+        return LineReader(file.read, count + 1, after_last), header, count - 1
+
+    def go_on(
+        self, name: str, read: ReadBytes, offset: int, resume: Mapping[str, Any] | None
+    ) -> Iterator[FileBlock | None]:
+        """The blocks of a file that `read` reads from `offset` on. `resume` is that of the block before the offset."""
+        place = _Place.parse(resume)
+        if place and offset:
+            header = self._parse_header(name, place.header)
+            yield from self._blocks(name, LineReader(read, place.line, offset), header, place.index)
         else:
-            file.rewind()
-            yield from self._from_beginning(file.name, _uncompressed(file), header)
+            yield from self._from_beginning(name, read)
 
     def _from_beginning(self, name: str, read: ReadBytes, known: CsvHeader | None = None) -> Iterator[FileBlock | None]:
         lines = LineReader(read)
@@ -159,6 +203,7 @@ class CsvFileReader:
             return None
         if not line.strip():
             raise Unreadable(f"{name} has no header: its first line is empty; add a line with the names of the columns")
+        known = known or (self._parse_header(name, self.header) if self.header else None)
         try:
             header = self._parse_header(name, line)
         except Unreadable:
@@ -172,10 +217,33 @@ class CsvFileReader:
         raw = line.encode() if isinstance(line, str) else line
         try:
             names = split_line(raw.removeprefix(_BYTE_ORDER_MARK).rstrip(b"\r\n"), self.delimiter)
-            return CsvHeader(raw.decode(), find_columns(self.layout, names, timed=self.timed))
+            return CsvHeader(raw.decode(), self._plan(names))
         except (LookupError, ValueError) as error:
+            if _is_time(raw, self.delimiter):
+                raise Unreadable(
+                    f"{name} has no header: its first line is a row; set header to the names of the columns"
+                ) from None
             problem = error.args[0] if isinstance(error, LookupError) else f"is not valid CSV ({error})"
             raise Unreadable(f"the header of {name} {problem}; check the options layout and delimiter") from None
+
+    def _plan(self, names: Sequence[str]) -> ColumnPlan:
+        """The columns of the first layout that fits. Raises `LookupError`."""
+        problems = []
+        for layout in self.layouts:
+            try:
+                return find_columns(layout, names, timed=self.timed)
+            except LookupError as error:
+                problems.append(f"{error.args[0]} (layout {layout.name})" if layout.name else error.args[0])
+        raise LookupError(", ".join(problems))
+
+
+def _is_time(line: bytes, delimiter: str) -> bool:
+    """Whether the first cell of a line is a time."""
+    try:
+        parse_time(line.partition(delimiter.encode())[0].decode().strip('"'))
+    except ValueError:
+        return False
+    return True
 
 
 def _uncompressed(file: GrowingFile) -> ReadBytes:

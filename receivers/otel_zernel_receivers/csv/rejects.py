@@ -8,6 +8,7 @@ from opentelemetry.metrics import Meter
 
 from otel_zernel.files import append_whole, open_appending
 from otel_zernel.reading.problems import Problems
+from otel_zernel_receivers.csv.declared import UNSAVED_REJECTS
 
 
 class Rejects:
@@ -17,9 +18,7 @@ class Rejects:
         """Opens the file for appending. Raises `OSError`."""
         self._path = path
         self._problems = problems
-        self._unsaved = meter.create_counter(
-            "zernel.csv.unsaved_rejects", "{row}", "Bad rows that could not be written to the rejects"
-        )
+        self._unsaved = meter.create_counter(*UNSAVED_REJECTS.counter)
         self._file: FileIO = open_appending(path, permissions)
 
     def write(self, rows: Sequence[bytes]) -> None:

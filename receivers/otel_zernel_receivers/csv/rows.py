@@ -2,9 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How the cells of a file are separated and read."""
+
+    delimiter: str = ","
+    zone: tzinfo | None = UTC
+    """The zone of times without one; None for that of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +59,7 @@ class BadRow:
     reason: str
     raw: bytes
     """The line without its line end."""
+
+
+MESSAGE = "message of nvidia-smi"
+"""The reason of a bad row that is a message between the rows."""

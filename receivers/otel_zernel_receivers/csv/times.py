@@ -1,26 +1,30 @@
 """Parses the times in CSV files."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 
-# RFC 3339. A space may replace the T; without a zone, the time is in UTC.
-_CALENDAR = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII)
+# RFC 3339. A space may replace the T. nvidia-smi separates year, month and day by slashes.
+_CALENDAR = re.compile(
+    r"(\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|z|[+-]\d\d:\d\d)?", re.ASCII
+)
 _UNIX = re.compile(r"(\d{1,20})(?:\.(\d{1,9})\d*)?", re.ASCII)
 # A number below the first bound is in s, below the second in ms, below the third in us, else in ns. So s, ms and us can
 # be used up to the year 5138, and ms, us and ns from 1973 on.
 _UNIX_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 
 
-def parse_time(text: str) -> int:
+def parse_time(text: str, zone: tzinfo | None = UTC) -> int:
     """The time in ns since 1970.
 
-    `text` is an RFC 3339 time, `YYYY-MM-DD HH:MM:SS[.f]` (UTC), or a Unix time in s, ms, us or ns. Raises `ValueError`
-    for any other text, and for times outside the range of OTLP (1970 to 2554).
+    `text` is an RFC 3339 time, `YYYY-MM-DD HH:MM:SS[.f]` in `zone` (None: that of this machine), also with slashes,
+    or a Unix time in s, ms, us or ns. Raises `ValueError` for any other text, and for times outside the range of OTLP
+    (1970 to 2554).
     """
     text = text.strip()
     if found := _CALENDAR.fullmatch(text):
-        date, clock, fraction, zone = found.groups()
-        moment = datetime.fromisoformat(f"{date}T{clock}{(zone or 'Z').upper()}")
+        date, clock, fraction, offset = found.groups()
+        moment = datetime.fromisoformat(f"{date.replace('/', '-')}T{clock}{(offset or '').upper()}")
+        moment = moment if offset else moment.replace(tzinfo=zone)  # without tzinfo, it is in the machine's zone
         ns = int(moment.timestamp()) * 10**9 + _fraction(fraction, 10**9)
     elif found := _UNIX.fullmatch(text):
         whole = int(found[1])

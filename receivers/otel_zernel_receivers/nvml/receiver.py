@@ -6,6 +6,7 @@ from functools import partial
 
 from otel_zernel.component import Context, Emit, Finding, Receiver
 from otel_zernel_receivers.nvml.config import NvmlConfig
+from otel_zernel_receivers.nvml.declared import QUERY_ERRORS, TIMEOUTS
 from otel_zernel_receivers.nvml.doctor import examine
 from otel_zernel_receivers.nvml.driver.events import XidCounts
 from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
@@ -30,12 +31,8 @@ class NvmlReceiver(Receiver):
     def __init__(self, config: NvmlConfig, context: Context) -> None:
         super().__init__(config, context)
         meter = context.meter
-        self._timeouts = meter.create_counter(
-            "zernel.nvml.timeouts", "{timeout}", "Calls that a GPU did not answer in time."
-        )
-        self._errors = meter.create_counter(
-            "zernel.nvml.query.errors", "{error}", "Queries that failed and may work again."
-        )
+        self._timeouts = meter.create_counter(*TIMEOUTS.counter)
+        self._errors = meter.create_counter(*QUERY_ERRORS.counter)
         self._registry = GpuRegistry(config.device_options(), context, XidCounts(context.clock.time_ns))
         self._no_gpus = ""
         """The logged reason why there are no GPUs. It is not logged again until it changes."""

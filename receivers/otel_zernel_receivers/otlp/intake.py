@@ -10,6 +10,7 @@ from otel_zernel.batch.pieces import count_encoded
 from otel_zernel.batch.thin import TooManyContainers, count_at_once
 from otel_zernel.component import Context, Emit, ImmediateEmit
 from otel_zernel.errors import DecodeError, Refused, Rejected
+from otel_zernel_receivers.otlp.declared import REFUSED_REQUESTS
 from otel_zernel_receivers.otlp.failures import RequestFailure, busy, overloaded, rejected, undecodable
 from otel_zernel_receivers.otlp.threads import in_thread
 
@@ -100,11 +101,7 @@ class OtlpIntake:
         self.room = Room(limit, context.clock.monotonic)
         self._emit = emit
         self._emit_at_once = emit.at_once if isinstance(emit, ImmediateEmit) else None
-        self._refused = context.meter.create_counter(
-            "zernel.otlp.refused_requests",
-            "{request}",
-            "Requests that the otlp receiver did not accept, by transport and reason.",
-        )
+        self._refused = context.meter.create_counter(*REFUSED_REQUESTS.counter)
 
     def decode_at_once(self, signal: Signal, body: bytes) -> Batch | None:
         """The batch in an encoded export request, checked and counted; None if that may take long.

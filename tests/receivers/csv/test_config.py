@@ -13,7 +13,7 @@ OWN = {"timestamp": "t", "metrics": {"x": {}}}
     [
         ({}, ("files",), "required"),
         ({"files": []}, ("files",), "at least 1"),
-        ({"layout": "dgcm"}, ("layout",), "there is no layout 'dgcm'; use dcgm, wide, or a mapping"),
+        ({"layout": "dgcm"}, ("layout",), "there is no layout 'dgcm'; use auto, dcgm, wide, nvidia_smi, or a mapping"),
         ({"layout": {"timestmp": "t", "metrics": {"x": {}}}}, ("layout", "timestmp"), "Extra inputs"),
         ({"layout": {"timestamp": "t"}}, ("layout",), "give either `metrics`"),
         ({"layout": {**OWN, "metric": "m", "value": "v"}}, ("layout",), "give either `metrics`"),

@@ -125,6 +125,7 @@ async def test_an_unreadable_file_is_logged_and_does_not_stop_the_others(
         (tmp_path / "b.csv").write_text("nonsense\n")
         append(path, row(2))
         assert await followed.values(2) == [1, 2]
+        await until(lambda: bool(caplog.messages))
     problem = "has no column 't' and no column 'm' and no column 'v'"
     assert caplog.messages == [f"the header of {tmp_path / 'b.csv'} {problem}; check the options layout and delimiter"]
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from otel_zernel.reading.sources import ReadBytes
 from otel_zernel_receivers.csv.fast import parse_block
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
+from otel_zernel_receivers.csv.layouts.wide import WideLayout
 from otel_zernel_receivers.csv.lines import MAX_LINE, LineBlock, LineReader
 from otel_zernel_receivers.csv.plain import parse_lines
-from otel_zernel_receivers.csv.rows import ParsedRows
+from otel_zernel_receivers.csv.rows import Dialect, ParsedRows
 
-PLAN = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=False)
-SPARSE = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=True)
+PLAN = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=False, layout=WideLayout())
+SPARSE = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=True, layout=WideLayout())
 TIMES = st.sampled_from(["2025-07-18T20:42:34Z", "1752871354", "2025-07-18 20:42:34.5"])
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"))
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False).map(repr) | st.integers().map(str).filter(
@@ -53,8 +54,8 @@ def test_both_parsers_return_the_same_valid_rows(rows: list[tuple[str, ...]], en
     csv.writer(file, lineterminator=end, quoting=quoting).writerows(rows)  # type: ignore[arg-type]  # an int is accepted
     lines = lines_of(file.getvalue().encode())
     assert lines is not None
-    fast = parse_block(lines, PLAN, ",")
-    slow, bad = parse_lines(lines, PLAN, ",")
+    fast = parse_block(lines, PLAN, Dialect())
+    slow, bad = parse_lines(lines, PLAN, Dialect())
     assert fast is not None
     assert not bad
     assert plain(fast) == plain(slow)
@@ -71,8 +72,8 @@ def test_the_fast_parser_agrees_with_the_plain_one_or_declines(data: bytes, plan
     lines = lines_of(data)
     if lines is None:
         return
-    slow, bad = parse_lines(lines, plan, ",")
-    fast = parse_block(lines, plan, ",")
+    slow, bad = parse_lines(lines, plan, Dialect())
+    fast = parse_block(lines, plan, Dialect())
     if fast is not None:
         assert not bad
         assert plain(fast) == plain(slow)
@@ -97,7 +98,7 @@ def test_an_overlong_line_is_read_in_bounded_memory() -> None:
     reader = LineReader(lambda _: next(pieces, b""))
     (block,) = [block for block in reader.blocks(10) if block]
     assert [len(line) for line in block] == [MAX_LINE + 2, 5]
-    assert [row.reason for row in parse_lines(block, PLAN, ",")[1]] == ["line too long", "wrong column count"]
+    assert [row.reason for row in parse_lines(block, PLAN, Dialect())[1]] == ["line too long", "wrong column count"]
 
 
 LENGTHS = st.lists(st.integers(0, 20) | st.sampled_from([MAX_LINE - 1, MAX_LINE + 1, 3 * MAX_LINE]), max_size=8)

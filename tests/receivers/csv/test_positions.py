@@ -186,6 +186,14 @@ async def test_an_unknown_storage_is_an_error_at_the_start(tmp_path: Path) -> No
         await receiver(files=[path], layout=LAYOUT, follow=True, storage="file_storage").run(Downstream())
 
 
-def test_storage_without_follow_is_an_error() -> None:
-    with pytest.raises(ValueError, match="set follow, or remove storage"):
-        receiver(files=["a.csv"], storage="file_storage")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"loop": True}, "loop reads every row again, and storage prevents that; remove one"),
+        ({"files": ["-"]}, "the standard input .* has none; remove storage"),
+        ({"storage": None, "start_at": "end"}, "set follow: true"),
+    ],
+)
+def test_options_that_contradict_positions_are_errors(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        receiver(**{"files": ["a.csv"], "storage": "file_storage", **options})

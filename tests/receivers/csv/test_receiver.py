@@ -292,7 +292,7 @@ def test_standard_input_may_be_compressed() -> None:
 def test_a_missing_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CsvReceiver.missing() is None
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install 'otel-zernel[csv]'" in str(CsvReceiver.missing())
+    assert "pip install 'pyarrow>=17'" in str(CsvReceiver.missing())
 
 
 def test_validation_does_not_load_pyarrow() -> None:

@@ -9,10 +9,13 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Exemplar, Metric, ScopeMe
 
 from otel_zernel.otlp.histograms import LARGEST, HdrLayout, encode_buckets, encode_histogram_point, hdr_buckets
 from otel_zernel.otlp.points import HISTOGRAM_ATTRIBUTES, Descriptor, Period, encode_attributes, encode_metric
+from otel_zernel_processors.phases.emit.declared import METRICS
 from otel_zernel_processors.phases.emit.metrics import Labels
 from otel_zernel_processors.phases.emit.traces import TraceCandidate
 
-_DESCRIPTOR = Descriptor("zernel.step.duration", "s", "histogram", temporality="delta")
+_DESCRIPTOR = Descriptor(
+    "zernel.step.duration", "s", "histogram", METRICS["zernel.step.duration"].description, temporality="delta"
+)
 _LAYOUT = HdrLayout(significant_figures=3)
 _NS = 1e9  # nanoseconds to the second
 

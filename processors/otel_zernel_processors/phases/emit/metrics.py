@@ -15,6 +15,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
 from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel_processors.phases.emit.declared import METRICS
 
 SCOPE = InstrumentationScope(name="otel_zernel_processors.phases", version=__version__)
 
@@ -38,14 +39,14 @@ class MetricWriter:
 
     def sum(self, name: str, unit: str, values: Iterable[Value]) -> None:
         """Adds a cumulative, monotonic sum."""
-        metric = Metric(name=name, unit=unit)
+        metric = Metric(name=name, unit=unit, description=METRICS[name].description)
         metric.sum.aggregation_temporality, metric.sum.is_monotonic = _CUMULATIVE, True
         metric.sum.data_points.extend(self._points(values, self._start_ns))
         self._add(metric, len(metric.sum.data_points))
 
     def gauge(self, name: str, unit: str, values: Iterable[Value]) -> None:
         """Adds a gauge."""
-        metric = Metric(name=name, unit=unit)
+        metric = Metric(name=name, unit=unit, description=METRICS[name].description)
         metric.gauge.data_points.extend(self._points(values, 0))
         self._add(metric, len(metric.gauge.data_points))
 

@@ -1,4 +1,4 @@
-"""dcgm-exporter's long layout: one row per GPU and field, with the Prometheus labels."""
+"""The long layout of an export of DCGM's metrics: one row per GPU and field, with the Prometheus labels."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -30,6 +30,7 @@ _MIG = ("GPU_I_ID", "GPU_I_PROFILE")
 class DcgmLayout(CsvLayout):
     """`layout: dcgm`."""
 
+    name = "dcgm"
     timestamp = "timestamp"
     required = ("metric_name",)
     either = (("uuid", "gpu_id"),)

@@ -27,6 +27,8 @@ class CsvSeries:
 class CsvLayout(ABC):
     """A row has a time, texts that identify a series, and numbers. Each number becomes a point."""
 
+    name = ""
+    """As in the configuration; empty for a custom layout."""
     timestamp: str | None
     """The column of the time."""
     required: Sequence[str]
@@ -41,6 +43,25 @@ class CsvLayout(ABC):
     """Whether a file must have all number columns. If not, one is enough."""
     sparse: bool
     """Whether an empty cell of a number column is skipped. If not, its row is bad."""
+
+    quantities = False
+    """Whether cells of number columns have units or words, which `read_number` reads."""
+
+    def column(self, header: str) -> str:
+        """The column that a cell of the header names."""
+        return header.strip()
+
+    def find_numbers(self, positions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+        """The number columns that a file with these columns has, and their positions."""
+        return tuple((name, positions[name]) for name in self.numbers if name in positions)
+
+    def read_number(self, number: str, text: str) -> float:
+        """The number in a cell, with `quantities`; NaN if it has no value. Raises `ValueError`."""
+        raise NotImplementedError
+
+    def is_message(self, line: str) -> bool:
+        """Whether the line is no row but a message of the program that writes the file."""
+        return False
 
     @abstractmethod
     def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
@@ -60,6 +81,8 @@ class ColumnPlan:
     """Names and positions of the number columns."""
     sparse: bool
     """As in `CsvLayout`."""
+    layout: CsvLayout
+    """The meaning of the columns."""
 
 
 def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool) -> ColumnPlan:
@@ -67,20 +90,26 @@ def find_columns(layout: CsvLayout, header: Sequence[str], *, timed: bool) -> Co
 
     `timed`: whether the time column is needed. Raises `LookupError` with a predicate that names the missing columns.
     """
-    positions = {name.strip(): index for index, name in reversed(list(enumerate(header)))}
+    positions = {layout.column(name): index for index, name in reversed(list(enumerate(header)))}
     required = [*([layout.timestamp] if timed and layout.timestamp else []), *layout.required]
     required += layout.numbers if layout.requires_all_numbers else []
     missing = [repr(name) for name in required if name not in positions]
     missing += [" or ".join(map(repr, names)) for names in layout.either if positions.keys().isdisjoint(names)]
     if missing:
         raise LookupError(f"has no column {' and no column '.join(missing)}")
-    numbers = tuple((name, positions[name]) for name in layout.numbers if name in positions)
+    numbers = layout.find_numbers(positions)
     if not numbers:
-        raise LookupError(f"has none of the columns {', '.join(layout.numbers)}")
+        raise LookupError(f"has none of the columns {_some(layout.numbers)}")
     wanted = (*layout.required, *chain.from_iterable(layout.either), *layout.optional)
     texts = tuple((name, positions[name]) for name in wanted if name in positions)
     time = positions[layout.timestamp] if timed and layout.timestamp else None
-    return ColumnPlan(len(header), time, texts, numbers, layout.sparse)
+    return ColumnPlan(len(header), time, texts, numbers, layout.sparse, layout)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names, of many only the first."""
+    first = ", ".join(name.partition("#")[0] for name in names[:8])
+    return f"{first}, ..." if len(names) > 8 else first
 
 
 class CustomLayout(CsvLayout):

@@ -23,6 +23,7 @@ _COLUMNS = {
 class WideLayout(CsvLayout):
     """`layout: wide`."""
 
+    name = "wide"
     timestamp = "timestamp"
     required = ("gpu_id", "hostname")
     optional = ("uuid",)

@@ -1,0 +1,86 @@
+"""Writes docs/metrics.md: every metric that the collector and its components emit. `make docs` runs it.
+
+Each component lists its metrics in a module `declared`. This module finds all of them.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from otel_zernel.declaration import DeclaredMetric
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "metrics.md"
+ROOTS = (ROOT, *(ROOT / kind for kind in ("receivers", "processors", "exporters", "extensions", "commands")))
+
+_HEAD = """# Metrics
+
+Made by `make docs` from the tables in the code (`declared.py` of each component). Tests compare them with the code.
+
+Names are those of OpenTelemetry. On a Prometheus page, dots become underscores, and units and `_total` are added
+([prometheus](../exporters/otel_zernel_exporters/prometheus/README.md)). On the page of own metrics (`:8888`), names
+have no suffixes. A sum is monotonic, an up-down sum is not. The README of each component has the attributes of the
+resource, such as `host.name`.
+
+The other receivers keep the names of their data: [otlp](../receivers/otel_zernel_receivers/otlp/README.md),
+[otlp_json_file](../receivers/otel_zernel_receivers/otlp_json_file/README.md), and
+[csv](../receivers/otel_zernel_receivers/csv/README.md) with columns of your own. The processor
+[percentiles](../processors/otel_zernel_processors/percentiles/README.md) names its results after its inputs.
+"""
+
+
+def tables() -> Iterator[tuple[str, Mapping[str, DeclaredMetric]]]:
+    """The folder of each component that has a table, such as `receivers/csv`, or `collector`; and the metrics."""
+    for root in ROOTS:
+        for path in sorted(root.glob("otel_zernel*/**/declared.py")):
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
+            yield folder_of(path), importlib.import_module(module).METRICS
+
+
+def folder_of(path: Path) -> str:
+    """`receivers/csv` for a file of a component, `collector` for one of the core."""
+    kind, _, component, *_ = path.relative_to(ROOT).parts
+    return "collector" if kind == "otel_zernel" else f"{kind}/{component}"
+
+
+def page() -> str:
+    """The document."""
+    every = dict(tables())
+    own = {name: [one for one in metrics.values() if one.own] for name, metrics in every.items()}
+    data = {name: [one for one in metrics.values() if not one.own] for name, metrics in every.items()}
+    parts = [_HEAD, "\n## In the pipelines\n"]
+    parts += [_section(name, metrics) for name, metrics in sorted(data.items()) if metrics]
+    parts += [
+        "\n## About the collector itself\n",
+        "\nThese are on <http://localhost:8888/metrics>: see [reference.md](reference.md).\n",
+    ]
+    parts += [_section(name, metrics) for name, metrics in sorted(own.items()) if metrics]
+    return "".join(parts)
+
+
+def _section(name: str, metrics: list[DeclaredMetric]) -> str:
+    rows = [_row(metric) for metric in metrics]
+    return "\n".join(
+        [
+            f"\n### {name}\n",
+            "| metric | type | unit | attributes | description | appears |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _row(metric: DeclaredMetric) -> str:
+    kind = {"up_down": "up-down sum"}.get(metric.kind, metric.kind)
+    attributes = ", ".join(f"`{name}`" for name in metric.attributes)
+    return f"| `{metric.name}` | {kind} | {metric.unit} | {attributes} | {metric.description} | {metric.when} |"
+
+
+def main() -> None:
+    """Updates the page in place."""
+    PAGE.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The metrics of the collector about itself, with the names of the OpenTelemetry Collector where it has them.
+
+They are on the page of own metrics (`service::telemetry::metrics`). Components add theirs.
+"""
+
+from collections.abc import Iterator
+
+from otel_zernel.declaration import DeclaredMetric, by_name
+
+_NOUNS = {"metric_points": "{datapoints}", "spans": "{spans}", "log_records": "{records}"}
+_RECEIVER = ("receiver", "transport")
+_EXPORTER = ("exporter",)
+_REMOTE = "while the exporter has a queue"
+
+
+def _items(prefix: str, described: str, attributes: tuple[str, ...], when: str) -> Iterator[DeclaredMetric]:
+    """A counter for each signal. `described` has a place for the noun."""
+    for noun, unit in _NOUNS.items():
+        description = described.format(noun.replace("_", " ").capitalize())
+        yield DeclaredMetric(f"otelcol_{prefix}_{noun}", unit, "sum", description, attributes, when, own=True)
+
+
+def _gauge(name: str, unit: str, description: str, attributes: tuple[str, ...], when: str) -> DeclaredMetric:
+    return DeclaredMetric(name, unit, "gauge", description, attributes, when, own=True)
+
+
+def _sum(
+    name: str, unit: str, description: str, attributes: tuple[str, ...] = (), when: str = "always"
+) -> DeclaredMetric:
+    return DeclaredMetric(name, unit, "sum", description, attributes, when, own=True)
+
+
+METRICS = by_name(
+    *_items("receiver_accepted", "{} that the pipelines accepted.", _RECEIVER, "from the first one on"),
+    *_items(
+        "receiver_refused",
+        "{} that the pipelines refused; their source still has them.",
+        _RECEIVER,
+        "from the first one on",
+    ),
+    _sum(
+        "otelcol_scraper_scraped_metric_points",
+        "{datapoints}",
+        "Metric points that a scraper read.",
+        ("receiver", "scraper"),
+        "from the first scrape on",
+    ),
+    _sum(
+        "otelcol_scraper_errored_metric_points",
+        "{datapoints}",
+        "Metric points that a scraper failed to read.",
+        ("receiver", "scraper"),
+        "from the first failure on",
+    ),
+    _sum(
+        "otelcol_processor_incoming_items",
+        "{items}",
+        "Items into a processor.",
+        ("processor", "pipeline"),
+        "from the first one on",
+    ),
+    _sum(
+        "otelcol_processor_outgoing_items",
+        "{items}",
+        "Items out of a processor.",
+        ("processor", "pipeline"),
+        "from the first one on",
+    ),
+    *_items("exporter_sent", "{} that the exporter delivered.", _EXPORTER, "from the first one on"),
+    *_items("exporter_send_failed", "{} that the exporter gave up.", _EXPORTER, "from the first one on"),
+    *_items(
+        "exporter_enqueue_failed", "{} that the exporter's queue did not take.", _EXPORTER, "from the first one on"
+    ),
+    _gauge("otelcol_exporter_queue_size", "{batches}", "Waiting, in units of `sizer`.", _EXPORTER, _REMOTE),
+    _gauge("otelcol_exporter_queue_capacity", "{batches}", "The most that may wait.", _EXPORTER, _REMOTE),
+    _gauge("zernel.exporter.queue.bytes", "By", "Memory of the waiting batches.", _EXPORTER, _REMOTE),
+    _gauge("zernel.exporter.queue.oldest_age", "s", "Time that the oldest batch has waited.", _EXPORTER, _REMOTE),
+    _sum(
+        "zernel.dropped_items",
+        "{item}",
+        "Dropped metric points, spans and log records, by component and reason.",
+        ("kind", "component", "reason"),
+        "from the first loss on",
+    ),
+    _sum(
+        "zernel.receiver.restarts",
+        "{restart}",
+        "Restarts of crashed receivers.",
+        ("receiver",),
+        "from the first one on",
+    ),
+    _sum("otelcol_process_uptime", "s", "Time since the collector started."),
+    _sum("otelcol_process_cpu_seconds", "s", "CPU time of the collector's process, user and system."),
+    _gauge("otelcol_process_memory_rss", "By", "Resident memory of the collector's process.", (), "always"),
+)

@@ -1,0 +1,52 @@
+"""The layout of `nvidia-smi --query-gpu=... --format=csv`: one row per GPU and time, one column per field."""
+
+from collections.abc import Mapping
+
+from otel_zernel.formats.nvidia_smi import FIELDS, TEXTS, TIMESTAMP, canonical
+from otel_zernel.formats.nvidia_smi_cells import is_message, is_missing
+from otel_zernel.otlp.points import Series, encode_point_attributes, encode_resource
+from otel_zernel_receivers.csv.layouts.gpu import gpu_resource
+from otel_zernel_receivers.csv.layouts.layout import SCOPE, CsvLayout, CsvSeries
+
+
+class NvidiaSmiLayout(CsvLayout):
+    """`layout: nvidia_smi`."""
+
+    name = "nvidia_smi"
+    timestamp = TIMESTAMP
+    required = ()
+    optional = tuple(TEXTS)
+    numbers = tuple(FIELDS)
+    requires_all_numbers = False
+    sparse = True
+    quantities = True
+
+    def column(self, header: str) -> str:
+        return canonical(header)
+
+    def find_numbers(self, positions: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+        found: dict[tuple[str, ...], tuple[str, int]] = {}
+        for name, field in FIELDS.items():
+            if field.column in positions:
+                series = (field.measure.descriptor.name, *map(str, field.measure.attributes.values()))
+                found.setdefault(series, (name, positions[field.column]))
+        return tuple(found.values())
+
+    def read_number(self, number: str, text: str) -> float:
+        return FIELDS[number].read(text.strip())
+
+    def is_message(self, line: str) -> bool:
+        return is_message(line)
+
+    def series(self, texts: Mapping[str, str], number: str) -> CsvSeries:
+        known = {name: "" if is_missing(text.strip()) else text.strip() for name, text in texts.items()}
+        # A bus id identifies a GPU on its host, as the index does, and keeps doing so after a reboot.
+        uuid = known.get("uuid") or known.get("pci.bus_id", "")
+        resource = gpu_resource(uuid=uuid, index=known.get("index", ""), model=known.get("name", ""), hostname="")
+        others = {attribute: known.get(name, "") for name, attribute in TEXTS.items() if attribute not in resource}
+        resource |= {attribute: text for attribute, text in others.items() if text}
+        measure = FIELDS[number].measure
+        identity = resource.get("hw.id")
+        attributes = {**({"hw.id": identity} if identity else {}), **measure.attributes}
+        encoded = encode_point_attributes(attributes)
+        return CsvSeries(Series(encode_resource(resource), SCOPE, measure.descriptor, encoded), measure.scale)

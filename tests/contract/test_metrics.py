@@ -1,0 +1,178 @@
+"""Every metric that the code names is declared, every declared metric is named by the code, and the page is current."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from docs import metrics as page
+from otel_zernel.batch import Batch, points
+from otel_zernel.declaration import DeclaredMetric
+from otel_zernel.testing import Downstream, make_context
+from otel_zernel_processors.phases import PhasesProcessor
+from otel_zernel_receivers.otlp_json_file import OtlpJsonFileReceiver
+
+EMITTING = {
+    *("create_counter", "create_up_down_counter", "create_histogram", "create_gauge"),
+    *("create_observable_counter", "create_observable_gauge", "Descriptor", "metric", "gauge", "sum", "series"),
+    *("_gauge", "_counter", "_total", "_observable_counter", "NvmlMetric", "_off"),
+}
+"""Functions whose first argument is the name of a metric."""
+NAME = re.compile(r"(zernel|hw)\.[a-z0-9_.]+|otelcol_[a-z0-9_.]+")
+DECLARED = {folder: dict(table) for folder, table in page.tables()}
+TABLES = {"formats"}
+"""Rooms of the core whose metrics are those of a component."""
+
+
+@cache
+def sources(folder: str) -> dict[Path, ast.Module]:
+    """The modules of a component, or of the core, without its declarations."""
+    kind, _, name = folder.partition("/")
+    root = page.ROOT / "otel_zernel" if kind == "collector" else page.ROOT / kind / f"otel_zernel_{kind}" / name
+    paths = (path for path in sorted(root.rglob("*.py")) if path.name not in ("declared.py", "declaration.py"))
+    return {path: ast.parse(path.read_text()) for path in paths if path.relative_to(root).parts[0] not in TABLES}
+
+
+def folders() -> list[str]:
+    """All components, and the core."""
+    found = [
+        f"{root.name}/{path.name}"
+        for root in page.ROOTS[1:]
+        for path in sorted(root.glob("otel_zernel_*/*"))
+        if (path / "__init__.py").exists()
+    ]
+    return ["collector", *found]
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """The texts in a module; the variable parts of a formatted text as `*`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        elif isinstance(node, ast.JoinedStr):
+            yield formatted(node)
+
+
+def formatted(node: ast.JoinedStr) -> str:
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+
+
+def emitted(tree: ast.AST) -> Iterator[str]:
+    """The names of metrics that calls in a module give to functions that emit metrics."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and node.args):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        first = node.args[0]
+        text = formatted(first) if isinstance(first, ast.JoinedStr) else getattr(first, "value", None)
+        if called in EMITTING and isinstance(text, str) and NAME.fullmatch(text.replace("*", "x")):
+            yield text
+
+
+def fits(pattern: str, name: str) -> bool:
+    return bool(re.fullmatch(re.escape(pattern).replace(r"\*", ".+"), name))
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_every_metric_in_the_code_is_declared(folder: str) -> None:
+    declared = DECLARED.get(folder, {})
+    used = {name for tree in sources(folder).values() for name in emitted(tree)}
+    assert [name for name in sorted(used) if not any(fits(name, one) for one in declared)] == []
+
+
+@pytest.mark.parametrize("folder", sorted(DECLARED))
+def test_every_declared_metric_is_used_in_the_code(folder: str) -> None:
+    """By its name, or by the constant of its declaration. A table of formats is used as a whole."""
+    literals = {text for tree in sources(folder).values() for text in names(tree) if "." in text or "_" in text}
+    patterns = {text for text in literals if len(text.replace("*", "")) > len("otelcol_")}
+    constants = by_constants(folder)
+    unused = [
+        name
+        for name, metric in DECLARED[folder].items()
+        if name not in literals and name not in constants and not any(fits(one, name) for one in patterns if "*" in one)
+        if metric.own or folder != "receivers/csv"
+    ]
+    assert unused == []
+
+
+def by_constants(folder: str) -> set[str]:
+    """The metrics whose constants in `declared` other modules of the component import."""
+    imported = {
+        alias.name
+        for tree in sources(folder).values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith(".declared")
+        for alias in node.names
+    } - {"METRICS"}
+    found = set()
+    for module in modules(folder):
+        for name in imported & vars(module).keys():
+            value = getattr(module, name)
+            found |= {one.name for one in (value.values() if isinstance(value, dict) else [value])}
+    return found
+
+
+def modules(folder: str) -> Iterator[object]:
+    import importlib
+
+    for root in page.ROOTS:
+        for path in root.glob("otel_zernel*/**/declared.py"):
+            if page.folder_of(path) == folder:
+                yield importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+
+
+def test_the_page_is_current() -> None:
+    assert page.PAGE.read_text("utf-8") == page.page(), "run `make docs`"
+
+
+def test_one_name_has_one_unit_and_one_type() -> None:
+    seen: dict[str, DeclaredMetric] = {}
+    for table in DECLARED.values():
+        for name, metric in table.items():
+            known = seen.setdefault(name, metric)
+            assert (known.unit, known.kind) == (metric.unit, metric.kind), name
+
+
+async def test_the_metrics_of_a_replayed_training_are_declared_as_they_are() -> None:
+    """Name, unit, type and description, and no attribute that is not declared."""
+    downstream = Downstream()
+    processor = PhasesProcessor(PhasesProcessor.Config(), make_context("processors", "phases"))
+    config = OtlpJsonFileReceiver.Config.model_validate({"include": [str(page.ROOT / "examples/training_spans.jsonl")]})
+    await OtlpJsonFileReceiver(config, make_context(id_="otlp_json_file")).run(downstream)
+    outputs = [output for batch in downstream.batches for output in processor.process(batch)]
+    outputs += [*processor.tick(max(times(outputs + downstream.batches))), *processor.flush()]
+    metrics = [
+        metric
+        for output in outputs
+        for resource in output.metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
+    assert {metric.name for metric in metrics} >= {"zernel.phase.time", "zernel.steps", "zernel.verdict"}
+    for metric in metrics:
+        declared = DECLARED["processors/phases"][metric.name]
+        assert (metric.unit, metric.description) == (declared.unit, declared.description)
+        assert metric.WhichOneof("data") == declared.kind
+        found = {pair.key for point in points(metric) for pair in point.attributes}
+        assert found <= {*declared.attributes, *COMMON}, metric.name
+
+
+COMMON = {
+    "process.pid",
+    "process.executable.name",
+    "host.name",
+    "zernel.rank",
+    "zernel.local_rank",
+    "zernel.world_size",
+}
+"""Attributes of every point of a process."""
+
+
+def times(batches: Sequence[Batch]) -> Iterator[int]:
+    for batch in batches:
+        for resource in batch.spans.resource_spans:
+            for scope in resource.scope_spans:
+                yield from (span.end_time_unix_nano for span in scope.spans)

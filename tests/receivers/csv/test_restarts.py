@@ -1,0 +1,166 @@
+"""Restarts, kills and reloads of a real collector: with a storage, each row arrives exactly once."""
+
+import asyncio
+import gzip
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_zernel.batch import Batch, points
+from otel_zernel.testing import until
+from tests.interop.test_collector import collector
+from tests.receivers.csv.test_reload import LAYOUT, reloads, rows, values
+
+BATCH = 100
+STORED = {"storage": "file_storage"}
+
+
+def settings(folder: Path, **options: Any) -> dict[str, Any]:
+    """A collector from `*.csv` of the folder into a file to which it appends."""
+    receiver = {"files": [str(folder / "*.csv")], "layout": LAYOUT, "batch_size": BATCH, **options}
+    return {
+        "receivers": {"csv": receiver},
+        "exporters": {"file": {"path": str(folder / "out.json"), "append": True}},
+        "extensions": {"file_storage": {"directory": str(folder / "storage"), "create_directory": True}},
+        "service": {
+            "extensions": ["file_storage"],
+            "telemetry": {"metrics": {"level": "none"}},
+            "pipelines": {"metrics": {"receivers": ["csv"], "exporters": ["file"]}},
+        },
+    }
+
+
+async def run_until(folder: Path, count: int, **options: Any) -> list[int]:
+    """Runs a collector until `count` rows are in the file, ends it by SIGTERM, and returns all values in the file."""
+    async with collector(folder, settings(folder, **options)):
+        await until(lambda: len(values(folder / "out.json")) >= count, within=30)
+    return values(folder / "out.json")
+
+
+async def run_to_end(folder: Path, **options: Any) -> list[int]:
+    """Runs a collector until it has read all files, and returns all values in the file."""
+    async with collector(folder, settings(folder, **options), "--exit-when-done") as process:
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+    return values(folder / "out.json")
+
+
+@pytest.mark.parametrize("follow", [True, False], ids=["follow", "once"])
+async def test_a_restart_with_storage_repeats_no_row(tmp_path: Path, follow: bool) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("t,m,v\n" + rows(0, 1000))
+    for end in (1000, 1001, 1500):
+        await run_until(tmp_path, end, follow=follow, **STORED)
+        first = end + 1 if end == 1000 else 1500
+        with path.open("a") as file:
+            file.write(rows(end, first))
+    assert await run_to_end(tmp_path, **STORED) == list(range(1500))
+
+
+async def test_without_storage_a_restart_reads_from_where_start_at_says(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("t,m,v\n" + rows(0, 10))
+    assert await run_until(tmp_path, 10, follow=True) == list(range(10))
+    assert await run_until(tmp_path, 20, follow=True) == [*range(10)] * 2
+    async with collector(tmp_path, settings(tmp_path, follow=True, start_at="end")):
+        await until(lambda: "Everything is ready" in (tmp_path / "collector.log").read_text(), within=30)
+        await asyncio.sleep(0.5)  # the files that exist at the start are found now
+        with path.open("a") as file:
+            file.write(rows(10, 12))
+        await until(lambda: len(values(tmp_path / "out.json")) >= 22, within=30)
+    assert values(tmp_path / "out.json") == [*range(10), *range(10), 10, 11]
+
+
+@pytest.mark.parametrize("form", ["plain", "gzip"])
+async def test_a_stop_in_the_middle_of_a_file_continues_there(tmp_path: Path, form: str) -> None:
+    content = ("t,m,v\n" + rows(0, 3000)).encode()
+    (tmp_path / "a.csv").write_bytes(gzip.compress(content) if form == "gzip" else content)
+    await run_until(tmp_path, 500, interval="20ms", **STORED)
+    assert len(values(tmp_path / "out.json")) < 3000
+    await run_until(tmp_path, 1500, interval="20ms", **STORED)
+    assert await run_to_end(tmp_path, **STORED) == list(range(3000))
+
+
+@pytest.mark.parametrize("storage", [STORED, {}], ids=["stored", "in memory"])
+@pytest.mark.parametrize("follow", [True, False], ids=["follow", "once"])
+async def test_reloads_with_changed_and_unchanged_configuration_repeat_no_row(
+    tmp_path: Path, storage: dict[str, str], follow: bool
+) -> None:
+    (tmp_path / "a.csv").write_text("t,m,v\n" + rows(0, 4000))
+    wanted = settings(tmp_path, follow=follow, interval="10ms", **storage)
+    async with collector(tmp_path, wanted) as process:
+        for number in range(4):
+            await until(lambda number=number: len(values(tmp_path / "out.json")) >= 300 * number + 100, within=30)  # type: ignore[misc]
+            if number % 2:
+                wanted["receivers"]["csv"]["batch_size"] = BATCH + number  # a changed receiver is restarted
+                (tmp_path / "config.yaml").write_text(yaml.safe_dump(wanted))
+            process.send_signal(signal.SIGHUP)
+            await until(lambda number=number: reloads(tmp_path) > number, within=30)  # type: ignore[misc]
+        await until(lambda: len(values(tmp_path / "out.json")) >= 4000, within=30)
+        await asyncio.sleep(0.3)  # a row too many would come now
+    assert values(tmp_path / "out.json") == list(range(4000))
+
+
+async def test_files_rotated_or_truncated_between_two_runs_arrive_once(tmp_path: Path) -> None:
+    rotated, truncated = tmp_path / "a.csv", tmp_path / "b.csv"
+    rotated.write_text("t,m,v\n" + rows(0, 300))
+    truncated.write_text("t,m,v\n" + rows(1000, 1300))
+    await run_until(tmp_path, 600, follow=True, **STORED)
+    with rotated.open("a") as file:
+        file.write(rows(300, 320))
+    rotated.rename(tmp_path / "a.1.csv")
+    rotated.write_text("t,m,v\n" + rows(320, 330))
+    truncated.write_text("t,m,v\n" + rows(1300, 1310))
+    await run_until(tmp_path, 640, follow=True, **STORED)
+    assert sorted(await run_to_end(tmp_path, **STORED)) == [*range(330), *range(1000, 1310)]
+
+
+async def test_kill_9_loses_no_row_and_repeats_at_most_one_batch_of_the_file_and_those_in_delivery(
+    tmp_path: Path,
+) -> None:
+    """The queue is stored too. It repeats at most the requests in delivery, one for each consumer."""
+    total, kills, consumers = 20_000, 3, 2
+    (tmp_path / "a.csv").write_text("t,m,v\n" + rows(0, total))
+    async with sink() as (port, arrived):
+        wanted = settings(tmp_path, **STORED)
+        queue = {"storage": "file_storage", "num_consumers": consumers}
+        wanted["exporters"] = {
+            "otlp_http": {"endpoint": f"http://127.0.0.1:{port}", "compression": "none", "sending_queue": queue}
+        }
+        wanted["service"]["pipelines"]["metrics"]["exporters"] = ["otlp_http"]
+        for number in range(kills):
+            async with collector(tmp_path, wanted) as process:
+                await until(lambda number=number: len(arrived) >= (number + 1) * total // 8, within=30)  # type: ignore[misc]
+                process.kill()
+        async with collector(tmp_path, wanted):
+            await until(lambda: len(arrived) == total, within=60)
+    assert arrived.keys() == set(range(total))
+    assert arrived.total() - total <= kills * BATCH * (1 + consumers)
+
+
+@asynccontextmanager
+async def sink() -> AsyncIterator[tuple[int, Counter[int]]]:
+    """An OTLP/HTTP server: its port, and how often each value arrived."""
+    arrived: Counter[int] = Counter()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := (await reader.readuntil(b"\r\n\r\n") if not reader.at_eof() else b""):
+            size = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+            batch = Batch.from_bytes(metrics=await reader.readexactly(size))
+            metrics = (m for r in batch.metrics.resource_metrics for s in r.scope_metrics for m in s.metrics)
+            arrived.update(int(point.as_double) for metric in metrics for point in points(metric))
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):  # the collector was killed
+            writer.close()
+
+    async with await asyncio.start_server(guarded, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], arrived
