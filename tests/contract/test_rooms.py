@@ -66,7 +66,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"discovery", "points"},
         {"relabelling"},
         {"pages"},
-        {"config"},
+        {"config", "declared"},
     ],
     "otel_zernel_extensions.file_storage": [
         {"__init__", "extension"},

@@ -49,7 +49,7 @@ class PercentilesProcessor(Processor):
     @classmethod
     def forms(cls, config: PercentilesConfig) -> DataForms:
         """Summaries pass unchanged, so a second percentiles processor cannot combine those of the first one."""
-        summaries = config.metrics if "summary" in getattr(config, "outputs", ("summary",)) else ()
+        summaries = config.metrics if "summary" in config.outputs else ()
         return DataForms(
             emits={"summaries": summaries} if summaries else {},
             converts={} if config.pass_through else {"moving_bounds": config.metrics},

@@ -6,6 +6,7 @@ from importlib import import_module
 
 from otel_zernel.component import Context, Emit, Receiver
 from otel_zernel_receivers.prometheus.config import PrometheusReceiverConfig, ScrapeJobConfig
+from otel_zernel_receivers.prometheus.declared import FAILED_SCRAPES
 
 
 class PrometheusReceiver(Receiver):
@@ -18,9 +19,7 @@ class PrometheusReceiver(Receiver):
 
     def __init__(self, config: PrometheusReceiverConfig, context: Context) -> None:
         super().__init__(config, context)
-        self._failures = context.meter.create_counter(
-            "zernel.prometheus.failed_scrapes", "{scrape}", "Scrapes that brought nothing, by job and reason."
-        )
+        self._failures = context.meter.create_counter(*FAILED_SCRAPES.counter)
 
     async def run(self, emit: Emit) -> None:
         # Validation needs neither RE2 nor numpy nor httpx, and the event loop must not wait for them.
