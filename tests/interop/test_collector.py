@@ -55,12 +55,18 @@ def expected() -> tuple[dict[Identity, float], dict[Identity, float]]:
             metric, family, attribute, factor, divisor = FIELDS[field]
             value = float(row["value"]) * factor / divisor
             attributes = {"hw.id": row["uuid"], **attribute}
-            labels = {name.replace(".", "_"): text for name, text in attributes.items()}
+            labels = {name.replace(".", "_"): text for name, text in attributes.items()} | identity_labels(row)
             time = datetime.fromisoformat(row["timestamp"])
             by_otlp[metric, frozenset(attributes.items()), int(time.timestamp()) * 10**9] = value
             by_prometheus[family, frozenset(labels.items()), 0] = value
     assert len(by_otlp) == len(by_prometheus) == 2470
     return by_otlp, by_prometheus
+
+
+def identity_labels(row: Mapping[str, str]) -> dict[str, str]:
+    """The labels that say which GPU a row is about, by the default of `resource_constant_labels`."""
+    gpu = {"hw_type": "gpu", "hw_model": row["modelName"], "zernel_gpu_index": row["gpu_id"]}
+    return {"host_name": row["Hostname"], **gpu}
 
 
 @asynccontextmanager
