@@ -180,6 +180,10 @@ def _mistakes(located: list[_LocatedError], path: Path) -> list[Mistake]:
     found: list[Mistake] = []
     unions: dict[Path, dict[str, list[_LocatedError]]] = {}
     for one in located:
+        if one.type == "too_short" and any(
+            other.path[: len(one.path)] == one.path for other in located if other != one
+        ):
+            continue  # pydantic does not count the items that are wrong themselves
         if one.branch is None:
             found.append(_mistake(one, path))
         else:
@@ -246,4 +250,4 @@ def _message(located: _LocatedError) -> str:
         return one_line(error["ctx"]["error"])
     plain = re.sub(r"^\w+ should ", "must ", one_line(error["msg"]))
     plain = plain.replace("greater than or equal to", "at least").replace("less than or equal to", "at most")
-    return _MESSAGES.get(located.type, plain)
+    return _MESSAGES.get(located.type, plain.replace(" after validation", ""))

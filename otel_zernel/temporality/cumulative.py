@@ -14,7 +14,8 @@ class ToCumulative(Conversion):
     """The total of each series starts at the start of its first delta. After an overflow it starts again.
 
     A late delta that fits into a gap between others is added without a point of its own, since a point must not be
-    older than the previous one: the next point has it. Any other late delta was counted before, and is dropped.
+    older than the previous one: the next point has it. Any other late delta was counted before, and is dropped. If all
+    deltas have been late for a minute, the sender's clock was set back, and the series goes on at the earlier time.
     """
 
     source = DELTA
@@ -44,11 +45,13 @@ class ToCumulative(Conversion):
             if self._memory.is_full:
                 raise LostPoint("max_series")
             track = DeltaTrack(amount, point.start_time_unix_nano or end, end)
-        elif end <= track.end_ns:
+        elif end > track.end_ns:
+            track = _with_next(track, point, amount)
+        elif track.is_set_back(now_ns):
+            track = _set_back(track, point, amount)
+        else:
             self._memory.set(series, _with_late(track, point, amount), now_ns)
             return False
-        else:
-            track = _with_next(track, point, amount)
         self._memory.set(series, track, now_ns)
         point.start_time_unix_nano = track.start_ns
         track.amount.write(point)
@@ -72,5 +75,11 @@ def _with_late(track: DeltaTrack, point: Any, amount: Amount) -> DeltaTrack:
     if total is None:
         raise LostPoint("out_of_order")
     same = DeltaTrack(total, track.start_ns, track.end_ns)
-    same.gaps = track.without(start, end)
+    same.gaps, same.late_since_ns = track.without(start, end), track.late_since_ns
     return same
+
+
+def _set_back(track: DeltaTrack, point: Any, amount: Amount) -> DeltaTrack:
+    start, end = point.start_time_unix_nano or point.time_unix_nano, point.time_unix_nano
+    total = track.amount.plus(amount)
+    return DeltaTrack(amount, start, end) if total is None else DeltaTrack(total, min(track.start_ns, start), end)

@@ -14,7 +14,8 @@ class ToDelta(Conversion):
     """The first point of a series counts as a whole if the series began after this conversion, else it is the baseline.
 
     So does otelcol's cumulativetodelta. A decrease, or a start after the previous point, is a reset: the whole point
-    counts. Sums that are not monotonic stay cumulative, as in the SDKs.
+    counts. Sums that are not monotonic stay cumulative, as in the SDKs. If all points have been late for a minute, the
+    clock of the sender was set back, and the series goes on at the earlier time.
     """
 
     source = CUMULATIVE
@@ -46,15 +47,16 @@ class ToDelta(Conversion):
         track, start, end = self._memory.get(series), point.start_time_unix_nano, point.time_unix_nano
         if track is None and self._memory.is_full:
             raise LostPoint("max_series")
-        if track is not None and end <= track.end_ns:
+        if track is not None and end <= track.end_ns and not track.is_set_back(now_ns):
             raise LostPoint("out_of_order")
         self._memory.set(series, Track(amount, start, end), now_ns)
         if track is None:
             return bool(start > self._began_ns)
         increase = amount.minus(track.amount) if start < track.end_ns else None
+        since = track.end_ns if track.end_ns < end else start
         if increase is None:
-            point.start_time_unix_nano = max(start, track.end_ns)
+            point.start_time_unix_nano = max(start, since)
         else:
-            point.start_time_unix_nano = track.end_ns
+            point.start_time_unix_nano = since
             increase.write(point)
         return True

@@ -5,6 +5,9 @@ from otel_zernel.temporality.amounts import Amount
 _MOST_GAPS = 8
 """Gaps that wait for late deltas. Beyond them, the oldest is forgotten."""
 
+_PATIENCE_NS = 60_000_000_000
+"""Ns in which every point of a series is late, after which its sender's clock must have been set back."""
+
 Interval = tuple[int, int]
 """A start and an end, in ns since 1970."""
 
@@ -12,7 +15,7 @@ Interval = tuple[int, int]
 class Track:
     """The newest amount of a series."""
 
-    __slots__ = ("amount", "end_ns", "start_ns", "updated_ns", "weight")
+    __slots__ = ("amount", "end_ns", "late_since_ns", "start_ns", "updated_ns", "weight")
 
     def __init__(self, amount: Amount, start_ns: int, end_ns: int) -> None:
         self.amount = amount
@@ -24,6 +27,14 @@ class Track:
         """When the newest point arrived, in ns since 1970."""
         self.weight = amount.weight
         """The weight of the amount when it was stored."""
+        self.late_since_ns: int | None = None
+        """When the first late point after the newest one arrived, in ns since 1970."""
+
+    def is_set_back(self, now_ns: int) -> bool:
+        """Whether all points have been late for a minute. Called for every late point."""
+        if self.late_since_ns is None or now_ns < self.late_since_ns:
+            self.late_since_ns = now_ns
+        return now_ns - self.late_since_ns >= _PATIENCE_NS
 
 
 class DeltaTrack(Track):

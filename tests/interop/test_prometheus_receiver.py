@@ -9,11 +9,14 @@ from typing import Any
 
 import httpx
 import pytest
+from google.protobuf.internal.decoder import _DecodeVarint  # type: ignore[attr-defined]
+from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, Info, Summary, start_http_server
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.clock import SystemClock
+from otel_zernel.exposition.formats.messages import MetricFamilyMessage
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_exporters.prometheus import PrometheusExporter
 from otel_zernel_receivers.prometheus import PrometheusReceiver
@@ -21,7 +24,7 @@ from otel_zernel_receivers.prometheus.config import PrometheusReceiverConfig
 from otel_zernel_receivers.prometheus.config.scrape import TEXT_PROTOCOLS
 from otel_zernel_receivers.prometheus.pages.formats import accept_header
 from otel_zernel_receivers.prometheus.pages.text import TextReader
-from tests.core.exposition.otlp import node
+from tests.core.exposition.otlp import data, exponential, node
 from tests.interop.prometheus import Prometheus, configured, scraping, until_ready
 from tests.receivers.prometheus.serving import (
     OPENMETRICS,
@@ -326,6 +329,55 @@ async def test_a_page_of_the_exporter_that_is_scraped_and_exported_is_the_same_p
         before, after = await page(first), await page(second)
     assert len(before) > 20
     assert {key: value for key, value in after.items() if key in before} == before
+
+
+def exponentials() -> MetricsData:
+    """Exponential histograms of many forms: empty, with zeros, a threshold, negative values, 160 buckets."""
+    some = (-3, [1, 0, 2, 5])
+    metrics = (
+        exponential("h.empty", 3),
+        exponential("h.zeros", 3, zero_count=5, sum_=0.0),
+        exponential("h.wide.zeros", 2, some, zero_count=5, zero_threshold=1e-3, sum_=9.0),
+        exponential("h.negative", 3, some, (-4, [1, 0, 3]), zero_count=1),
+        exponential("h.many", 3, (-80, [1] * 160), sum_=160.0),
+        exponential("h.large", 0, (1020, [1, 0, 0, 1]), sum_=1e307),
+    )
+    return data(*metrics, resource={"service.name": "llm", "service.instance.id": "node-1"})
+
+
+def histogram_families(body: bytes) -> list[bytes]:
+    """The histograms of a page in the protobuf format, without the times since which they count."""
+    families = []
+    while body:
+        size, start = _DecodeVarint(body, 0)
+        family = MetricFamilyMessage.FromString(body[start : start + size])
+        body = body[start + size :]
+        for metric in family.metric:
+            metric.histogram.ClearField("created_timestamp")
+        if family.name.startswith("h_"):
+            families.append(family.SerializeToString())
+    return sorted(families)
+
+
+async def test_a_native_histogram_of_the_exporter_that_is_scraped_and_exported_is_the_same_in_all_formats() -> None:
+    async def pages(exporter: PrometheusExporter) -> tuple[list[str], list[bytes]]:
+        """The histograms' lines in the text format, and their messages in the protobuf format."""
+        async with httpx.AsyncClient() as client:
+            url = f"http://127.0.0.1:{exporter.address.port}/metrics"
+            text, encoded = [await client.get(url, headers={"accept": accept}) for accept in ("text/plain", PROTOBUF)]
+        lines = [line for line in text.text.splitlines() if line.startswith("h_")]
+        return lines, histogram_families(encoded.content)
+
+    settings = {"without_scope_info": True}
+    async with exporter(settings) as first, exporter(settings) as second:
+        await first.export(Batch(exponentials()))
+        native = job("first", first.address.port, scrape_native_histograms=True, honor_labels=True)
+        async with receiving(None, native) as downstream:
+            await second.export(await scrape_of(downstream, first.address.port))
+        (lines, messages), again = await pages(first), await pages(second)
+    assert len(messages) == 6
+    assert 'h_zeros_seconds_bucket{instance="node-1",job="llm",le="0.0"} 5' in lines
+    assert again == (lines, messages)
 
 
 def exporter(settings: dict[str, Any]) -> PrometheusExporter:

@@ -30,7 +30,10 @@ _MOST_BOUNDS = 500
 
 def _bounds(values: tuple[float, ...]) -> tuple[float, ...]:
     if not ascending(values):
-        raise ValueError("bounds must be finite and ascending, each above the one before: [0.1, 0.5, 1]")
+        wrong = next(bound for index, bound in enumerate(values) if not ascending(values[: index + 1]))
+        raise ValueError(
+            f"bound {wrong:g} is wrong: bounds must be finite and ascending, each above the one before: [0.1, 0.5, 1]"
+        )
     if not 0 < len(values) <= _MOST_BOUNDS:
         raise ValueError(f"give 1 to {_MOST_BOUNDS} bounds, not {len(values)}: each is a time series of Prometheus")
     return values

@@ -24,7 +24,7 @@ class FormedData:
     source: str
     """The component: `receiver "ebpf"`."""
     names: tuple[str, ...]
-    """The names that no processor has converted yet, as globs."""
+    """The names that no processor has converted or dropped yet, as globs."""
 
 
 def unusable_data(settings: Settings, registry: Registry) -> Iterator[tuple[Path, str]]:
@@ -56,11 +56,14 @@ def _emitted(component: ComponentSettings, signals: frozenset[Signal]) -> Iterat
 
 
 def _unconverted(component: ComponentSettings, flowing: Iterable[FormedData]) -> Iterator[FormedData]:
-    converted = _forms(component).converts
+    forms = _forms(component)
     for data in flowing:
-        globs = converted.get(data.form, ())
-        if names := tuple(name for name in data.names if not _overlaps(name, globs)):
-            yield FormedData(data.form, data.source, names)
+        globs = forms.converts.get(data.form, ())
+        names = (name for name in data.names if not _overlaps(name, globs))
+        if FORMS[data.form][0] == "metrics":
+            names = (name for name in names if "*" in name or "?" in name or not forms.drops(name))
+        if left := tuple(names):
+            yield FormedData(data.form, data.source, left)
 
 
 def _useless(component: ComponentSettings, flowing: Iterable[FormedData]) -> Iterator[FormedData]:
@@ -83,7 +86,8 @@ def _sentence(component: ComponentSettings, data: FormedData, registry: Registry
     refusing = f"{component.kind[:-1]} {quoted(component.id)}"
     types = _converters(data.form, registry)
     remedy = f"put one of these processors before it: {', '.join(types)}" if types else f"take {refusing} out"
-    return f"{data.source} emits {FORMS[data.form][1]} ({named}{more}): {refusing} cannot use them well; {remedy}"
+    _, description, loss = FORMS[data.form]
+    return f"{data.source} emits {description} ({named}{more}): {refusing} {loss}; {remedy}"
 
 
 def _converters(form: Form, registry: Registry) -> list[str]:

@@ -1,12 +1,15 @@
 """The filter processor."""
 
 from collections.abc import Generator, Iterator, Mapping
+from functools import partial
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.conditions import LAYOUTS, ConditionFailed
+from otel_zernel.forms import DataForms
 from otel_zernel_processors.filter.config import FilterConfig
 from otel_zernel_processors.filter.declared import FILTERED
+from otel_zernel_processors.filter.names import drops_name
 from otel_zernel_processors.filter.removals import RuleWalk, remove
 from otel_zernel_processors.filter.rules import Rules, rules_of
 
@@ -26,6 +29,10 @@ class FilterProcessor(Processor):
         self._filtered = {
             signal: context.meter.create_counter(*FILTERED[noun].counter) for signal, noun in _COUNTED.items()
         }
+
+    @classmethod
+    def forms(cls, config: FilterConfig) -> DataForms:
+        return DataForms(drops=partial(drops_name, config))
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """The batch without the items that are dropped. Nothing if nothing is left."""

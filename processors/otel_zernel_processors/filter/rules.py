@@ -68,8 +68,8 @@ def _selections(config: FilterConfig, signal: Signal) -> Iterator[tuple[Context,
     """The tests of `include` and `exclude`."""
     match signal:
         case "metrics":
-            yield from _metric_tests(config.metrics.include, included=True)
-            yield from _metric_tests(config.metrics.exclude, included=False)
+            yield from metric_tests(config.metrics.include, included=True)
+            yield from metric_tests(config.metrics.exclude, included=False)
         case "traces":
             if wanted := selection_test(config.spans.include, config.spans.exclude, "traces"):
                 yield "span", inverted(wanted)
@@ -82,7 +82,7 @@ def _selections(config: FilterConfig, signal: Signal) -> Iterator[tuple[Context,
                 yield "log", inverted(wanted)
 
 
-def _metric_tests(match: MetricMatch | None, included: bool) -> Iterator[tuple[Context, Test]]:
+def metric_tests(match: MetricMatch | None, included: bool) -> Iterator[tuple[Context, Test]]:
     """As in the OpenTelemetry Collector, resources and names are tested apart: to exclude, one of them is enough."""
     if match is None or match.match_type == "expr":
         return

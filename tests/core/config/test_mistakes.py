@@ -7,11 +7,26 @@ import pytest
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import validate
 from otel_zernel.errors import ConfigError
+from otel_zernel.registry import Registry
 from tests.core.config.components import MINIMAL, REGISTRY, exporter_problem, problems, settings_of
 
 
 def test_null_is_not_a_value_of_a_required_key() -> None:
     assert problems(MINIMAL, "exporters: {out: {endpoint: }}") == ["exporters::out::endpoint: required key is missing"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("outputs: []", "outputs: must have at least 1 item, not 0"),
+        ("outputs: [gauge]", 'outputs::0: unknown value "gauge"; valid values: histogram, summary'),
+    ],
+)
+def test_a_list_without_items_and_one_with_a_wrong_item_are_different_mistakes(given: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        validate(load([f"yaml:processors: {{percentiles: {{{given}}}}}"], [], {}), Registry.installed(), {})
+    found = [str(one) for one in refused.value.problems if "processors::percentiles" in str(one)]
+    assert [one.partition(" (")[0] for one in found] == [f"processors::percentiles::{message}"]
 
 
 def test_mistakes_are_followed_by_the_unset_variables_that_may_cause_them() -> None:

@@ -89,6 +89,7 @@ def exponential(
     negative: tuple[int, list[int]] = (0, []),
     *,
     zero_count: int = 0,
+    zero_threshold: float = 0.0,
     sum_: float | None = None,
     time: int = NOW,
     temporality: AggregationTemporality.ValueType = CUMULATIVE,
@@ -98,6 +99,7 @@ def exponential(
     point = ExponentialHistogramDataPoint(
         scale=scale,
         zero_count=zero_count,
+        zero_threshold=zero_threshold,
         positive=buckets(offset=positive[0], bucket_counts=positive[1]),
         negative=buckets(offset=negative[0], bucket_counts=negative[1]),
         count=zero_count + sum(positive[1]) + sum(negative[1]),

@@ -78,6 +78,26 @@ def test_a_repeated_delta_counts_once() -> None:
     assert running.sums((30, 40, 0)) == [(0, 40, 7)]
 
 
+def test_a_series_whose_sender_sets_its_clock_back_goes_on_after_a_minute() -> None:
+    running = RunningConversion()
+    assert running.sums((3600, 3610, 5), (3610, 3620, 1)) == [(3600, 3610, 5), (3600, 3620, 6)]
+    found = []
+    for time in range(0, 100, 10):
+        found += running.sums((time, time + 10, 1))
+        running.clock.advance(10)
+    assert found == [(60, 70, 13), (60, 80, 14), (60, 90, 15), (60, 100, 16)]
+    assert running.dropped.counts == {}
+
+
+def test_late_deltas_between_timely_ones_do_not_set_a_series_back() -> None:
+    running = RunningConversion()
+    running.sums((1000, 1010, 1))
+    for time in range(10, 200, 10):
+        running.clock.advance(10)
+        assert running.sums((time, time + 10, 1)) == []
+        assert len(running.sums((1000 + time, 1010 + time, 1))) == 1
+
+
 @given(st.permutations(range(8)))
 def test_deltas_in_any_order_have_the_right_total(order: list[int]) -> None:
     running = RunningConversion()

@@ -39,6 +39,17 @@ def test_a_decrease_and_a_later_start_are_resets() -> None:
     assert it.sums((25, 30, 9)) == [(25, 30, 9)]
 
 
+def test_a_series_whose_sender_sets_its_clock_back_goes_on_after_a_minute() -> None:
+    running = RunningConversion(ToDelta)
+    running.sums((0, 3600, 5))
+    found = []
+    for time in range(10, 100, 10):
+        found += running.sums((0, time, 5 + time))
+        running.clock.advance(10)
+    assert found == [(0, 70, 70), (70, 80, 10), (80, 90, 10)]
+    assert running.dropped.counts == {"out_of_order": 6}
+
+
 def test_a_late_point_is_dropped_and_later_points_have_its_counts() -> None:
     it = running()
     it.sums((1, 10, 5))

@@ -220,8 +220,8 @@ async def test_the_bounds_of_exponential_histograms_can_be_chosen(bounds: Any, e
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
-        ([2, 1], "finite and ascending"),
-        ([1, float("inf")], "finite and ascending"),
+        ([2, 1], "bound 1 is wrong: bounds must be finite and ascending"),
+        ([1, float("inf")], "bound inf is wrong"),
         ({"a": []}, "give 1 to 500 bounds, not 0"),
         (list(range(501)), "give 1 to 500 bounds, not 501"),
     ],

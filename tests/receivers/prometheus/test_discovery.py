@@ -148,6 +148,8 @@ def test_jobs_have_the_defaults_of_global() -> None:
     ("job", "problem"),
     [
         ({"static_configs": [{"targets": ["http://a:1"]}]}, "write host:port"),
+        ({"static_configs": [{"targets": ["a", "[::1]:80", "[::1]", "a:99999"]}]}, "'a:99999' has no valid port"),
+        ({"static_configs": [{"targets": ["a:x"]}]}, "'a:x' has no valid port"),
         ({"scrape_timeout": "2m", "scrape_interval": "1m"}, "must not be longer than scrape_interval"),
         ({"scrape_interval": "0s"}, "greater than 0"),
         ({"basic_auth": {}, "bearer_token": "x"}, "exclude each other"),
@@ -157,7 +159,8 @@ def test_jobs_have_the_defaults_of_global() -> None:
         ({"dns_sd_configs": [{"names": ["a"], "type": "SRV", "port": 1}]}, "type"),
         ({"body_size_limit": "large"}, "not a size"),
         ({"scrape_protocols": ["Text"]}, "scrape_protocols"),
-        ({"kubernetes_sd_configs": []}, "kubernetes_sd_configs"),
+        ({"kubernetes_sd_configs": []}, "write targets for file_sd_configs, or use dns_sd_configs"),
+        ({"consul_sd_configs": []}, "write targets for file_sd_configs, or use dns_sd_configs"),
         ({"proxy_url": "proxy:1"}, "not the URL of a proxy"),
     ],
 )

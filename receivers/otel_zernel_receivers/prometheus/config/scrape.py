@@ -35,6 +35,9 @@ class StaticTargets(Section):
                 raise ValueError(
                     f"{target!r} is not an address: write host:port; the path belongs in metrics_path, https in scheme"
                 )
+            _, colon, port = target.rpartition(":")
+            if colon and not target.endswith("]") and not (port.isdecimal() and 0 < int(port) < 65536):
+                raise ValueError(f"{target!r} has no valid port: write host:port with a port of 1 to 65535")
         return targets
 
 

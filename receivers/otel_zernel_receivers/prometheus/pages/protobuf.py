@@ -20,6 +20,11 @@ from otel_zernel_receivers.prometheus.pages.page import (
     ScrapedPage,
 )
 
+_NO_ZERO_THRESHOLD = 1e-128
+"""Stands for a threshold of 0, which a native histogram must not have if it is empty.
+
+The exporter prometheus writes it, and so does Prometheus' own OTLP receiver (`defaultZeroThreshold`).
+"""
 _TYPES: Mapping[int, MetricType] = {
     0: "counter",
     1: "gauge",
@@ -192,7 +197,7 @@ def _native(histogram: Any) -> NativeHistogram:
         histogram.sample_count or round(histogram.sample_count_float),
         histogram.sample_sum,
         histogram.zero_count or round(histogram.zero_count_float),
-        histogram.zero_threshold,
+        0.0 if histogram.zero_threshold == _NO_ZERO_THRESHOLD else histogram.zero_threshold,
         _side(histogram.positive_span, histogram.positive_delta, histogram.positive_count),
         _side(histogram.negative_span, histogram.negative_delta, histogram.negative_count),
         _time_ns(histogram.created_timestamp) if histogram.HasField("created_timestamp") else 0,

@@ -14,14 +14,21 @@ from tests.core.config.components import In, Out
 
 TEXT = """
 receivers: {{ebpf: {{}}}}
-processors: {{phases: {{}}, percentiles: {{metrics: {metrics}}}}}
+processors: {{phases: {{}}, percentiles: {{metrics: {metrics}}}, filter: {dropped}}}
 exporters: {{prometheus: {{}}, debug: {{}}}}
 service: {{pipelines: {{{pipeline}: {{receivers: [ebpf], processors: [{processors}], exporters: [{exporter}]}}}}}}
 """
 
 
-def warned(processors: str, *, metrics: str = "['*']", pipeline: str = "training", exporter: str = "prometheus") -> str:
-    text = TEXT.format(processors=processors, metrics=metrics, pipeline=pipeline, exporter=exporter)
+def warned(
+    processors: str,
+    *,
+    metrics: str = "['*']",
+    dropped: str = "{}",
+    pipeline: str = "training",
+    exporter: str = "prometheus",
+) -> str:
+    text = TEXT.format(processors=processors, metrics=metrics, dropped=dropped, pipeline=pipeline, exporter=exporter)
     warnings = read_settings([f"yaml:{text}"], [], {}, Registry.installed()).warnings
     return "\n".join(one for one in warnings if "is in no pipeline" not in one)
 
@@ -30,7 +37,8 @@ def test_raw_readings_straight_into_prometheus_are_named_with_the_processors_tha
     bounds, spans = warned("").splitlines()
     assert bounds.startswith('service::pipelines::training: receiver "ebpf" emits histograms whose bounds differ')
     assert "zernel.cuda.launch.latency" in bounds
-    assert 'exporter "prometheus" cannot use them well; put one of these processors before it: percentiles' in bounds
+    assert 'exporter "prometheus" can show them only at its own, coarser bounds, and not as native histograms' in bounds
+    assert bounds.split(";")[1].startswith(" put one of these processors before it: percentiles")
     assert "spans of single calls" in spans
     assert "put one of these processors before it: phases" in spans
 
@@ -61,6 +69,33 @@ def test_only_the_metrics_that_no_processor_selects_are_named() -> None:
     assert "zernel.dataloader.wait" in warning
 
 
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        """{metrics: {metric: ['IsMatch(name, "^zernel.(cuda|nccl|dataloader|distributed|step|memcpy|disk)")']}}""",
+        "{metrics: {exclude: {match_type: regexp, metric_names: ['zernel.*']}}}",
+        "{metrics: {include: {match_type: strict, metric_names: [hw.power]}}}",
+        """{metric_conditions: ['IsMatch(metric.name, "^zernel")']}""",
+    ],
+)
+def test_metrics_that_a_filter_drops_are_not_named(dropped: str) -> None:
+    assert warned("phases, filter", dropped=dropped) == ""
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        """{metrics: {metric: ['resource.attributes["a"] != "b"']}}""",
+        """{metrics: {metric: ['IsMatch(name, "^zernel") and HasAttrOnDatapoint("a", "b")']}}""",
+        """{metrics: {datapoint: ['metric.name != "x"']}}""",
+        """{metric_conditions: ['IsMatch(metric.name, "^zernel") and datapoint.flags == 1']}""",
+        "{metrics: {exclude: {match_type: regexp, metric_names: ['z.*'], resource_attributes: [{key: a, value: b}]}}}",
+    ],
+)
+def test_metrics_that_a_filter_may_not_drop_are_named(dropped: str) -> None:
+    assert "zernel.cuda" in warned("phases, filter", dropped=dropped)
+
+
 class Summarizing(Processor):
     """As the percentiles processor with the output `summary`."""
 
@@ -87,9 +122,10 @@ service: {{pipelines: {{metrics: {{receivers: [in], processors: [summarizing/a, 
     found = read_settings([f"yaml:{text}"], [], {}, registry).warnings
     assert len(found) == warnings
     assert all('processor "summarizing/a" emits summaries' in one for one in found)
-    assert all('processor "summarizing/b" cannot use them well; take processor' in one for one in found)
+    assert all('processor "summarizing/b" cannot use them; take processor' in one for one in found)
 
 
-def test_the_training_example_is_silent() -> None:
-    example = Path(__file__).parents[4] / "examples" / "training.yaml"
+@pytest.mark.parametrize("name", ["quickstart", "gateway", "less_data", "replay", "seed_compat", "training"])
+def test_the_examples_are_silent(name: str) -> None:
+    example = Path(__file__).parents[4] / "examples" / f"{name}.yaml"
     assert read_settings([str(example)], [], {}, Registry.installed()).warnings == ()
