@@ -77,7 +77,7 @@ class PrometheusConfig(ComponentConfig):
     """Labels added to every series."""
     label_names: dict[str, Label] = Field(default_factory=dict)
     """Label names by OpenTelemetry attribute: `process.pid: pid`."""
-    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig(included=IDENTITY)
+    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig.model_construct(included=IDENTITY)
     """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
     native_histograms: bool = True
     """Serve exponential histograms as native histograms to scrapers that request the protobuf format."""
