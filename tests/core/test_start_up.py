@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ["grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch", "uvicorn"]
+HEAVY = [
+    *("encodings.idna", "grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch"),
+    *("otel_zernel.formats.dcgm", "uvicorn"),
+]
 PROGRAM = f"""
 import json, logging, os, sys
 
