@@ -25,7 +25,7 @@ _COUNTED = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 class Aggregation:
     """The distributions of all series: a `PercentilesProcessor` does all its work here.
 
-    It needs numpy, which takes 50 ms and 20 MB, so that the processor creates it with the first batch.
+    It needs numpy, whose import takes 50 ms. So the processor creates it with the first batch.
     """
 
     def __init__(self, config: PercentilesConfig, context: Context, began_ns: int) -> None:
