@@ -10,12 +10,12 @@ from hdrh.histogram import HdrHistogram
 
 from benchmarks import BenchmarkRow
 from otel_zernel.batch import Batch
+from otel_zernel.otlp.arrays import encode_number_points
 from otel_zernel.otlp.histograms import Floats, HdrLayout
 from otel_zernel.otlp.points import (
     Descriptor,
     Scope,
     encode_metric,
-    encode_number_points,
     encode_point_attributes,
     encode_resource,
     encode_resource_metrics,

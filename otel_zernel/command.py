@@ -6,7 +6,7 @@ only to run the command, or to list it in `--help`. So its module imports little
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import EntryPoints, entry_points
 from typing import Self
 
@@ -62,12 +62,10 @@ class Commands:
         """The names of all commands, sorted."""
         return sorted(self._entries)
 
-    def needed_by(self, words: Sequence[str], core: Collection[str]) -> list[Command]:
-        """The commands that a parser of these arguments needs: none if the first is one of `core`, the command that it
-        names, or all, for `--help` and for messages about a wrong command."""
+    def needed_by(self, words: Sequence[str]) -> list[Command]:
+        """The commands that a parser of these arguments needs, unless the collector itself has the command: the one
+        that the first names, or all, for `--help` and for messages about a wrong command."""
         first = words[0] if words else ""
-        if first in core:
-            return []
         return [self.load(name) for name in ([first] if first in self._entries else self.names)]
 
     def load(self, name: str) -> Command:

@@ -228,6 +228,9 @@ class Processor(Component, ABC):
 
     belongs_first: ClassVar[bool] = False
     """Whether it should be the first processor of its pipeline. Another place is a warning."""
+    heavy_modules: ClassVar[tuple[str, ...]] = ()
+    """Names of modules that `process` imports. The pipeline imports them in a thread before the first batch, so that
+    the collector starts quickly and the import does not block the event loop."""
     interval: float | None = None
     """Seconds between calls of `tick`; None for no calls."""
 

@@ -88,11 +88,11 @@ class RemoteExporterConfig(ComponentConfig):
 
     timeout: Duration = 5.0
     """Seconds for one attempt; 0 for no limit."""
-    sending_queue: SendingQueueConfig = SendingQueueConfig()
-    retry_on_failure: RetryConfig = RetryConfig()
+    sending_queue: SendingQueueConfig = SendingQueueConfig.model_construct()
+    retry_on_failure: RetryConfig = RetryConfig.model_construct()
 
 
-LOCAL = RemoteExporterConfig(
+LOCAL = RemoteExporterConfig.model_construct(
     timeout=0.0,
     sending_queue=SendingQueueConfig.model_construct(num_consumers=1, queue_size=16),
     retry_on_failure=RetryConfig.model_construct(initial_interval=1.0, max_elapsed_time=0.0),

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-_MANY = 20_000
-"""Objects whose collection takes more than some ms."""
+_MANY = 5_000
+"""Objects whose collection takes more than 1 ms."""
 _lock = Lock()
 _deferrals = 0
 

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from urllib.parse import urlsplit, urlunsplit
 
 _LONGEST = 300
@@ -114,6 +113,8 @@ def spoken_duration(seconds: float) -> str:
 
 def suggestion(word: str, valid: Collection[str], noun: str) -> str:
     """The end of a message about an unknown word: `; did you mean "csv"? valid types: csv, otlp`."""
+    from difflib import get_close_matches  # only for mistakes, so that the collector starts quickly
+
     close = get_close_matches(word, valid, n=1)
     guess = f"; did you mean {quoted(close[0])}?" if close else ";"
     return f"{guess} valid {noun}: {', '.join(sorted(valid)) or 'none'}"

@@ -11,6 +11,7 @@ class Section(BaseModel):
     """A mapping in the configuration. An unknown key is an error, and the validated values cannot change.
 
     pydantic builds the validator of a class at its first use: a start needs only those of the configured components.
+    So default values are made by `model_construct`, which needs no validator.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -36,7 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0].startswith(("--config", "--set")):
         words.insert(0, "run")  # as in the OpenTelemetry Collector, which has no `run` command
-    installed = Commands.installed().needed_by(words, {command.name for command in _COMMANDS})
+    is_core = bool(words) and words[0] in {command.name for command in _COMMANDS}
+    installed = [] if is_core else Commands.installed().needed_by(words)
     options = _parser([*_COMMANDS, *installed]).parse_args(words)
     try:
         status: int = options.run(options)

@@ -47,7 +47,7 @@ class ServiceSection(Section):
 
     pipelines: dict[str, Any] = Field(default_factory=dict)
     extensions: tuple[str, ...] = ()
-    telemetry: TelemetrySettings = TelemetrySettings()
+    telemetry: TelemetrySettings = TelemetrySettings.model_construct()
     shutdown_timeout: Duration = 20.0
     """Seconds that the queues may take to drain when the collector stops."""
 

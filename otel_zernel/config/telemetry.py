@@ -26,7 +26,7 @@ class LogSettings(Section):
 
     level: Literal["debug", "info", "warn", "error"] = "info"
     encoding: Literal["console", "json"] = "console"
-    sampling: LogSampling = LogSampling()
+    sampling: LogSampling = LogSampling.model_construct()
 
 
 class PrometheusPull(Section):
@@ -96,7 +96,8 @@ class MetricReader(Section):
         return self
 
 
-_SERVED_LOCALLY = MetricReader(pull=PullReader(exporter=PullExporter(prometheus=PrometheusPull())))
+_PAGE = PullExporter.model_construct(prometheus=PrometheusPull.model_construct())
+_SERVED_LOCALLY = MetricReader.model_construct(pull=PullReader.model_construct(exporter=_PAGE))
 
 
 class MetricSettings(Section):
@@ -109,7 +110,7 @@ class MetricSettings(Section):
 class TelemetrySettings(Section):
     """The collector's own logs, metrics and resource attributes."""
 
-    logs: LogSettings = LogSettings()
-    metrics: MetricSettings = MetricSettings()
+    logs: LogSettings = LogSettings.model_construct()
+    metrics: MetricSettings = MetricSettings.model_construct()
     resource: dict[str, str] = Field(default_factory=dict)
     """Resource attributes of the collector, besides `service.name`, `service.version` and `service.instance.id`."""

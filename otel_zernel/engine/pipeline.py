@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import chain
 
 from otel_zernel.batch import Batch, Signal
@@ -11,6 +13,7 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.passage import Passage
 from otel_zernel.errors import DecodeError
 from otel_zernel.telemetry import ProcessorMetrics
+from otel_zernel.threads import run_in_thread
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +73,7 @@ class Pipeline:
         self.deliveries = tuple(deliveries)
         self._stages = tuple(stages)
         self._signals = signals
+        self._heavy_modules = {name for stage in stages for name in stage.processor.heavy_modules}
         self._emitting: set[asyncio.Task[None]] = set()
 
     @property
@@ -90,6 +94,16 @@ class Pipeline:
         if signal not in self._signals:
             return ()
         return None if self._stages else [one for one in self.deliveries if signal in one.exporter.signals]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the heavy modules of the processors are imported."""
+        return not self._heavy_modules
+
+    async def load(self) -> None:
+        """Imports the heavy modules of the processors in a thread. The caller holds `lock`."""
+        await run_in_thread(lambda: _import(self._heavy_modules))
+        self._heavy_modules = set()
 
     def admit(self, batch: Batch) -> None:
         """Raises `Refused` if a processor does not accept the batch now."""
@@ -183,3 +197,9 @@ class Pipeline:
 def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
     """The batch without the other signals: the batch itself if it has none of them, since a part of it is a copy."""
     return batch if signals.issuperset(batch.signals) else batch.only(signals)
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
+        with suppress(Exception):  # the processor raises it again, where its batch is counted
+            import_module(module)

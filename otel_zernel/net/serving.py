@@ -79,7 +79,9 @@ def is_taken(error: CannotStart) -> bool:
 def listen(address: Address, setting: str) -> socket.socket:
     """A listening socket on the address. IPv4 is preferred if the name has both. Raises `CannotStart`."""
     try:
-        candidates = socket.getaddrinfo(address.host or "0.0.0.0", address.port, type=socket.SOCK_STREAM)  # noqa: S104
+        host = address.host or "0.0.0.0"  # noqa: S104
+        plain = host.encode() if host.isascii() else host  # for text, Python would import the tables of IDNA
+        candidates = socket.getaddrinfo(plain, address.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, socket_address = min(candidates, key=lambda one: one[0] != socket.AF_INET)
     except OSError as error:
         raise CannotStart(

@@ -23,12 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from otel_zernel.otlp.points import Period, delimited
+from otel_zernel.otlp.resolution import LARGEST as LARGEST
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-LARGEST = 2**62
-"""The largest value that a layout can track."""
 
 _HEAD = struct.Struct("<BQBQBQBd")  # start (2), time (3) and count (4) as fixed64, sum (5) as double
 _EXTREME = struct.Struct("<Bd")  # min (11) or max (12) as double

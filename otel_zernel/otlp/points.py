@@ -1,21 +1,16 @@
 """OTLP metrics, encoded by hand.
 
 Building a point with protobuf costs 5 us, most of it for attributes that never change. So the parts that do not change
-are encoded once: a `Series` holds its attributes' bytes, and `KnownSeries` a whole message with holes for times and
-values, which numpy fills. Field numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
+are encoded once: a `Series` holds its attributes' bytes. Points from arrays are in `otel_zernel.otlp.arrays`. Field
+numbers are those of opentelemetry/proto/metrics/v1/metrics.proto.
 """
 
-import re
-import secrets
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     AggregationTemporality,
@@ -27,7 +22,6 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_zernel import __version__
-from otel_zernel.batch import Batch
 from otel_zernel.otlp.kinds import MetricKind as MetricKind
 
 AttributeValue = str | bool | int | float | Sequence[str]
@@ -41,11 +35,6 @@ NUMBER_ATTRIBUTES = NumberDataPoint.ATTRIBUTES_FIELD_NUMBER
 HISTOGRAM_ATTRIBUTES = HistogramDataPoint.ATTRIBUTES_FIELD_NUMBER
 """The fields that hold the attributes of a resource, a number point and a histogram point: see `encode_attributes`."""
 
-# Number points end with fixed 64-bit fields, each behind its tag: start (2), time (3) and as_double (4) or as_int (6).
-_HOLES = np.dtype(
-    [("start_tag", "u1"), ("start", "<u8"), ("time_tag", "u1"), ("time", "<u8"), ("value_tag", "u1"), ("value", "<f8")]
-)
-_TAGS = (0x11, 0x19, 0x21)
 _DOUBLE, _INTEGER = struct.Struct("<BQBQBd"), struct.Struct("<BQBQBq")
 
 _DATA_FIELDS: dict[MetricKind, int] = {
@@ -172,37 +161,6 @@ def encode_number_point(attributes: bytes, value: float, period: Period) -> byte
     return delimited(1, attributes + number)
 
 
-def encode_number_points(
-    attributes: bytes, times: NDArray[np.uint64], values: NDArray[np.float64], start_ns: int = 0
-) -> bytes:
-    """The `data_points` of one series: `times` in ns and `values`, of one shape (n,)."""
-    head = number_point_head(attributes)
-    return b"".join(head + tail for tail in number_point_tails(times, values, start_ns))
-
-
-def number_point_head(attributes: bytes) -> bytes:
-    """The first part of every point of a series. A point is its head and a tail."""
-    return delimited(1, attributes + bytes(_HOLES.itemsize))[: -_HOLES.itemsize]
-
-
-def number_point_tails(times: NDArray[np.uint64], values: NDArray[np.float64], start_ns: int = 0) -> list[bytes]:
-    """The last parts of points: `times` in ns and `values`, of one shape (n,), of any mix of series."""
-    holes = np.zeros(len(values), _HOLES)
-    _fill(holes, times, values, start_ns)
-    tails: list[bytes] = holes.view(f"V{_HOLES.itemsize}").tolist()
-    return tails
-
-
-def _fill(
-    holes: NDArray[np.void],
-    times: NDArray[np.uint64] | int,
-    values: NDArray[np.float64],
-    start_ns: NDArray[np.uint64] | int,
-) -> None:
-    holes["start_tag"], holes["time_tag"], holes["value_tag"] = _TAGS
-    holes["start"], holes["time"], holes["value"] = start_ns, times, values
-
-
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
     """A metric of a `ScopeMetrics`, around its encoded `data_points`."""
     head, tail = _metric_around(descriptor, len(data_points))
@@ -239,47 +197,3 @@ def encode_resource_metrics(resource: bytes, scope: Scope, metrics: Iterable[byt
 @lru_cache(maxsize=128)
 def _scope_header(scope: Scope) -> bytes:
     return delimited(1, InstrumentationScope(name=scope.name, version=scope.version).SerializeToString())
-
-
-class KnownSeries:
-    """Encodes scrapes of a fixed set of series: one encoded `MetricsData` with holes for the times and the values.
-
-    Series of one resource, scope and descriptor should stand together. Otherwise their headers repeat, which is valid
-    but longer. If the set of series changes, build a new one.
-    """
-
-    def __init__(self, series: Sequence[Series]) -> None:
-        marker = secrets.token_bytes(_HOLES.itemsize)
-        message = b"".join(_encode_series(series, marker))
-        starts = [found.start() for found in re.finditer(re.escape(marker), message)]
-        self._message = np.frombuffer(bytearray(message), np.uint8)
-        self._at = np.array(starts, np.intp).reshape(-1, 1) + np.arange(_HOLES.itemsize)
-        self._holes = np.zeros(len(series), _HOLES)
-
-    def encode(self, values: NDArray[np.float64], time_ns: int, start_ns: NDArray[np.uint64] | int = 0) -> bytes:
-        """The scrape at `time_ns`, with `values` of shape (n,) in the order of the series.
-
-        `start_ns` is the start of all series, or an array of shape (n,) with the start of each.
-        """
-        _fill(self._holes, time_ns, values, start_ns)
-        self._message[self._at] = self._holes.view(np.uint8).reshape(-1, _HOLES.itemsize)
-        return self._message.tobytes()
-
-    def batch(
-        self,
-        values: Sequence[float] | NDArray[np.float64],
-        time_ns: int,
-        start_ns: NDArray[np.uint64] | int = 0,
-    ) -> Batch:
-        """The same as a batch."""
-        encoded = self.encode(np.asarray(values, np.float64), time_ns, start_ns)
-        return Batch.encoded(metrics=encoded, point_count=len(self._holes))
-
-
-def _encode_series(series: Sequence[Series], hole: bytes) -> Iterator[bytes]:
-    for (resource, scope), of_scope in groupby(series, lambda one: (one.resource, one.scope)):
-        metrics = [
-            encode_metric(descriptor, b"".join(delimited(1, one.attributes + hole) for one in group))
-            for descriptor, group in groupby(of_scope, lambda one: one.descriptor)
-        ]
-        yield encode_resource_metrics(resource, scope, metrics)

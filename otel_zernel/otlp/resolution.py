@@ -4,6 +4,9 @@ A receiver that counts values in histograms and the `percentiles` processor shar
 returns the same percentiles as if it had received every value.
 """
 
+LARGEST = 2**62
+"""The largest value that the counters of a histogram can track, in units of the resolution."""
+
 _SECONDS = (1e-9, 3600.0)
 _BYTES = (1.0, 2.0**60)
 _OTHER = (1e-6, 1e12)

@@ -16,6 +16,7 @@ from otel_zernel import __version__
 from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, TelemetrySettings
 from otel_zernel.errors import CannotStart
+from otel_zernel.garbage import collection_deferred
 from otel_zernel.net.serving import is_taken
 from otel_zernel.telemetry.instruments import Instruments
 from otel_zernel.telemetry.readers import Collect, reading
@@ -135,9 +136,10 @@ class Metering:
             meters: MeterProvider = NoOpMeterProvider()
             return Measuring(meters, Instruments(meters.get_meter("otel_zernel")), lambda: None)
 
-        from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
-        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-        from opentelemetry.sdk.resources import Resource
+        with collection_deferred():  # modules and classes are no garbage
+            from opentelemetry.sdk.metrics import MeterProvider as SdkMeterProvider
+            from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+            from opentelemetry.sdk.resources import Resource
 
         reader = InMemoryMetricReader()
         resource = Resource.create({**self._identity, **telemetry.resource})

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ["grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch", "uvicorn"]
+HEAVY = [
+    *("encodings.idna", "grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch"),
+    *("otel_zernel.formats.dcgm", "uvicorn"),
+]
 PROGRAM = f"""
 import json, logging, os, sys
 
@@ -73,6 +76,8 @@ def test_validation_imports_no_client(exporter: str) -> None:
     assert heavy_modules("validate", "--config", config(exporter, PAGE)) == set()
 
 
-def test_a_csv_file_needs_no_pyarrow_before_its_first_row(tmp_path: Path) -> None:
+def test_csv_and_percentiles_need_no_numpy_until_the_collector_is_ready(tmp_path: Path) -> None:
     receivers = f"receivers: {{csv: {{files: [{tmp_path}/a.csv], layout: dcgm, follow: true}}}}"
-    assert heavy_modules("run", "--config", config("debug: {}", SILENT, receivers)) <= {"numpy"}
+    processors = "processors: {percentiles: {}}\nservice: {pipelines: {metrics: {processors: [percentiles]}}}"
+    text = config("prometheus: {endpoint: 'localhost:0'}", SILENT, receivers)
+    assert heavy_modules("run", "--config", text, "--config", f"yaml:{processors}") == set()

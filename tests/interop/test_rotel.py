@@ -9,7 +9,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_zernel.batch import Batch
 from otel_zernel.errors import Permanent
-from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel.otlp.arrays import KnownSeries
+from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.testing import make_context
 from otel_zernel_exporters.otlp import OtlpGrpcExporter, OtlpHttpExporter
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig, OtlpHttpConfig

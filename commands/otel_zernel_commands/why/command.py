@@ -9,7 +9,6 @@ from pathlib import Path
 from otel_zernel.command import Command
 from otel_zernel.errors import CannotStart
 from otel_zernel.text import one_line, quoted
-from otel_zernel.types import parse_duration
 
 _SECONDS = 60.0
 _LONGEST = 86_400.0  # a day
@@ -65,6 +64,8 @@ def _pid(text: str) -> int:
 
 
 def _duration(text: str) -> float:
+    from otel_zernel.types import parse_duration  # with pydantic, which `--help` does not need
+
     try:
         seconds = parse_duration(text)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -9,7 +10,6 @@ from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
 from otel_zernel.exposition.histograms import ascending
-from otel_zernel.formats.dcgm import FIELDS
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
 
@@ -80,7 +80,7 @@ class PrometheusConfig(ComponentConfig):
     """Labels added to every series."""
     label_names: dict[str, Label] = Field(default_factory=dict)
     """Label names by OpenTelemetry attribute: `process.pid: pid`."""
-    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig(included=IDENTITY)
+    resource_constant_labels: ResourceLabelsConfig = ResourceLabelsConfig.model_construct(included=IDENTITY)
     """Resource attributes that become labels of every series. The OpenTelemetry Collector's default is none."""
     native_histograms: bool = True
     """Serve exponential histograms as native histograms to scrapers that request the protobuf format."""
@@ -120,5 +120,11 @@ class PrometheusConfig(ComponentConfig):
             send_timestamps=self.send_timestamps,
             metric_expiration=self.metric_expiration,
             max_series=self.max_series,
-            verbatim=FIELDS if self.naming == "dcgm" else (),
+            verbatim=_dcgm_names() if self.naming == "dcgm" else (),
         )
+
+
+def _dcgm_names() -> Collection[str]:
+    from otel_zernel.formats.dcgm import FIELDS  # large tables, which only `naming: dcgm` needs
+
+    return FIELDS

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
@@ -12,8 +12,10 @@ from otel_zernel.forms import DataForms
 from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig
-from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 from otel_zernel_exporters.prometheus.json_page import with_json
+
+if TYPE_CHECKING:
+    from otel_zernel_exporters.prometheus.dcgm import DcgmNaming
 
 
 class PrometheusExporter(Exporter):
@@ -35,7 +37,7 @@ class PrometheusExporter(Exporter):
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
         """For scrapers without UTF-8 names. Only the other page counts losses."""
-        self._dcgm = DcgmNaming() if config.naming == "dcgm" else None
+        self._dcgm = _dcgm_naming() if config.naming == "dcgm" else None
         self._open_metrics = config.enable_open_metrics
         self._stack = AsyncExitStack()
 
@@ -66,3 +68,9 @@ class PrometheusExporter(Exporter):
     def _render(self, format_: Format) -> bytes:
         page = self._page if format_.utf8 else self._classic
         return page.render(format_, self.context.clock.monotonic())
+
+
+def _dcgm_naming() -> "DcgmNaming":
+    from otel_zernel_exporters.prometheus.dcgm import DcgmNaming  # large tables, which the other naming does not need
+
+    return DcgmNaming()

@@ -5,8 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.otlp.histograms import LARGEST
-from otel_zernel.otlp.resolution import UNITS, default_range
+from otel_zernel.otlp.resolution import LARGEST, UNITS, default_range
 from otel_zernel.types import PositiveDuration, Ratio
 
 Output = Literal["histogram", "summary"]

@@ -48,8 +48,10 @@ class Intake:
         context: Context,
         table: PercentileSeriesTable,
         counts: WindowCounts,
+        began_ns: int,
         exemplars: Exemplars | None = None,
     ) -> None:
+        """`began_ns` is the start of the processor, in ns since 1970."""
         self._context = context
         self._exemplars = exemplars
         self._table = table
@@ -57,7 +59,7 @@ class Intake:
         self._layout = HdrLayout(significant_figures=config.significant_figures)
         self._kept = None if config.group_by is None else frozenset(config.group_by)
         self._clamped = context.meter.create_counter(*CLAMPED.counter)
-        self._increases = CumulativeDifferences(config.max_series, context.clock.time_ns())
+        self._increases = CumulativeDifferences(config.max_series, began_ns)
         self._known: dict[MetricKey, tuple[PercentileStream, dict[bytes, int]]] = {}
         self._known_size = 0
         self._max_known = _KNOWN * config.max_series

@@ -1,26 +1,16 @@
 """The percentiles processor: counts the values of batches, and emits their distributions at an interval."""
 
-import math
-from collections.abc import Generator, Iterable, Iterator
-from fnmatch import fnmatchcase
-from functools import lru_cache
-
-import numpy as np
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import PAUSE, Context, Processor
+from otel_zernel.component import Context, Processor
 from otel_zernel.forms import DataForms
-from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
-from otel_zernel_processors.percentiles.exemplars import Exemplars
-from otel_zernel_processors.percentiles.exponential import ExponentialTotals
-from otel_zernel_processors.percentiles.intake import Intake
-from otel_zernel_processors.percentiles.report import PercentilesReport
-from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
-from otel_zernel_processors.percentiles.window import WindowCounts
 
-_COUNTED = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
+if TYPE_CHECKING:
+    from otel_zernel_processors.percentiles.aggregation import Aggregation
 
 
 class PercentilesProcessor(Processor):
@@ -29,22 +19,13 @@ class PercentilesProcessor(Processor):
     Config = PercentilesConfig
     stability = "beta"
     signals = frozenset({"metrics"})
+    heavy_modules = ("otel_zernel_processors.percentiles.aggregation",)
 
     def __init__(self, config: PercentilesConfig, context: Context) -> None:
         super().__init__(config, context)
         self.interval = config.interval
-        self._idle_ns = round(config.idle_timeout * 1e9)
-        self._table = PercentileSeriesTable(config)
-        layout = HdrLayout(significant_figures=config.significant_figures)
-        self._counts = WindowCounts(layout, _steps(config))
-        self._totals = ExponentialTotals(layout, config.max_series) if "histogram" in config.outputs else None
-        self._exemplars = Exemplars()
-        kept = self._exemplars if self._totals else None  # summaries have no exemplars
-        self._intake = Intake(config, context, self._table, self._counts, kept)
-        self._report = PercentilesReport(config, self._table, self._counts, self._totals, self._exemplars)
-        self._unreported = False
-        self._ticked_ns = 0
-        self._named = lru_cache(4096)(self._is_named)
+        self._began_ns = context.clock.time_ns()
+        self._loaded = False
 
     @classmethod
     def forms(cls, config: PercentilesConfig) -> DataForms:
@@ -56,82 +37,22 @@ class PercentilesProcessor(Processor):
             refuses={"summaries": config.metrics},
         )
 
-    def process(self, batch: Batch) -> Iterator[Batch]:
-        """Counts the configured metrics, and passes on the others. Yields `PAUSE` after every 5 ms of work."""
-        found = yield from self._count(batch.metrics)
-        if not found or self.config.pass_through:
-            yield batch
-        else:
-            yield from self._rest(batch)
+    @cached_property
+    def aggregation(self) -> "Aggregation":
+        """Its series. It exists from the first batch on."""
+        from otel_zernel_processors.percentiles.aggregation import Aggregation
 
-    def tick(self, now_ns: int) -> Iterator[Batch]:
+        self._loaded = True
+        return Aggregation(self.config, self.context, self._began_ns)
+
+    def process(self, batch: Batch) -> Iterable[Batch]:
+        """Counts the configured metrics, and passes on the others. Yields `PAUSE` after every 5 ms of work."""
+        return self.aggregation.process(batch)
+
+    def tick(self, now_ns: int) -> Iterable[Batch]:
         """The outputs of all series, and points without a recorded value for series that end."""
-        step = self._counts.close()
-        ended = self._expire(now_ns - self._idle_ns)
-        self._ticked_ns, self._unreported = now_ns, False
-        yield from self._report.ends(ended, now_ns)
-        yield from self._report.batches(now_ns, step)
+        return self.aggregation.tick(now_ns) if self._loaded else ()
 
     def flush(self) -> Iterable[Batch]:
         """The outputs, if there are values since the last tick."""
-        return self.tick(self.context.clock.time_ns()) if self._unreported else ()
-
-    def _count(self, metrics: MetricsData) -> Generator[Batch, None, bool]:
-        """Counts the points of the configured metrics. Returns whether there were any."""
-        now_ns, found = self.context.clock.time_ns(), False
-        for resource in metrics.resource_metrics:
-            encoded_resource = resource.resource.SerializeToString()
-            for scope in resource.scope_metrics:
-                counted = [metric for metric in scope.metrics if self._counts_metric(metric)]
-                if counted:
-                    found, encoded_scope = True, scope.scope.SerializeToString()
-                for metric in counted:
-                    for _ in self._intake.collect(encoded_resource, encoded_scope, metric, now_ns):
-                        self._unreported |= self._intake.count(now_ns)
-                        yield PAUSE
-        self._unreported |= self._intake.count(now_ns)
-        return found
-
-    def _counts_metric(self, metric: Metric) -> bool:
-        return self._named(metric.name) and metric.WhichOneof("data") in _COUNTED
-
-    def _is_named(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self.config.metrics)
-
-    def _rest(self, batch: Batch) -> Iterator[Batch]:
-        """The batch without the counted metrics; nothing if it has no others."""
-        metrics = batch.edit_metrics()
-        for resource in metrics.resource_metrics:
-            for scope in resource.scope_metrics:
-                _keep(scope.metrics, [not self._counts_metric(metric) for metric in scope.metrics])
-            _keep(resource.scope_metrics, [len(scope.metrics) > 0 for scope in resource.scope_metrics])
-        _keep(metrics.resource_metrics, [len(resource.scope_metrics) > 0 for resource in metrics.resource_metrics])
-        if metrics.resource_metrics:
-            yield batch
-        elif others := set(batch.signals) - {"metrics"}:
-            yield batch.only(others)
-
-    def _expire(self, before_ns: int) -> Iterable[PercentileSeries]:
-        ended = self._table.expire(before_ns, self._ticked_ns)
-        for slot in ended:
-            self._exemplars.pop(slot)
-        if ended:
-            slots = np.fromiter(ended, np.int64)
-            self._counts.forget(slots)
-            if self._totals:
-                self._totals.forget(slots)
-        self._intake.expire(before_ns, slots_freed=len(ended) > 0)
-        return ended.values()
-
-
-def _steps(config: PercentilesConfig) -> int | None:
-    """The intervals that the window of summaries covers; None for all since the start."""
-    if "summary" not in config.outputs:
-        return 0
-    return None if config.window == "since_start" else math.ceil(config.window / config.interval)
-
-
-def _keep(items, keep: list[bool]) -> None:  # type: ignore[no-untyped-def]  # three types of repeated fields without a common base
-    for index in range(len(keep) - 1, -1, -1):
-        if not keep[index]:
-            del items[index]
+        return self.aggregation.flush() if self._loaded else ()

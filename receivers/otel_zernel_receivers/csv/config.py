@@ -124,7 +124,7 @@ class CsvReceiverConfig(ComponentConfig):
 
     A known position in a file comes first.
     """
-    shard: Shard = Shard()
+    shard: Shard = Shard.model_construct()
     """Read only every count-th row."""
     rejects: Path | None = None
     """A file to which bad rows are appended unchanged."""

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_zernel.otlp.points import (
-    Descriptor,
-    encode_metric,
-    encode_resource_metrics,
-    number_point_head,
-    number_point_tails,
-)
+from otel_zernel.otlp.arrays import number_point_head, number_point_tails
+from otel_zernel.otlp.points import Descriptor, encode_metric, encode_resource_metrics
 from otel_zernel_receivers.csv.layouts.layout import SCOPE, ColumnPlan, CsvSeries
 from otel_zernel_receivers.csv.rows import ParsedRows, TextColumn
 

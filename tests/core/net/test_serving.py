@@ -39,7 +39,8 @@ async def test_an_occupied_port_is_an_error_with_the_setting_and_a_remedy() -> N
 
 
 @pytest.mark.parametrize(
-    ("host", "words"), [("192.0.2.1", "no such address"), ("no-such-host.invalid", "cannot resolve")]
+    ("host", "words"),
+    [("192.0.2.1", "no such address"), ("no-such-host.invalid", "cannot resolve"), ("a..b", "cannot resolve")],
 )
 def test_an_address_of_another_machine_is_an_error(host: str, words: str) -> None:
     with pytest.raises(CannotStart, match=words):

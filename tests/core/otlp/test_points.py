@@ -18,11 +18,11 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_zernel.otlp.arrays import KnownSeries, encode_number_points
 from otel_zernel.otlp.points import (
     LARGEST_INTEGER,
     Attributes,
     Descriptor,
-    KnownSeries,
     MetricKind,
     Period,
     Scope,
@@ -31,7 +31,6 @@ from otel_zernel.otlp.points import (
     delimited,
     encode_metric,
     encode_number_point,
-    encode_number_points,
     encode_point_attributes,
     encode_resource,
     encode_resource_metrics,

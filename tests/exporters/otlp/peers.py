@@ -24,7 +24,8 @@ from starlette.routing import Route
 
 from otel_zernel.batch import Batch
 from otel_zernel.net.serving import serve
-from otel_zernel.otlp.points import Descriptor, KnownSeries, Scope, Series, encode_point_attributes, encode_resource
+from otel_zernel.otlp.arrays import KnownSeries
+from otel_zernel.otlp.points import Descriptor, Scope, Series, encode_point_attributes, encode_resource
 from otel_zernel.types import Address
 
 RESPONSES: dict[str, type[Message]] = {

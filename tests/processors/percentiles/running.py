@@ -11,12 +11,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoi
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context
+from otel_zernel.otlp.arrays import encode_number_points
 from otel_zernel.otlp.points import (
     Attributes,
     Descriptor,
     Scope,
     encode_metric,
-    encode_number_points,
     encode_point_attributes,
     encode_resource,
     encode_resource_metrics,

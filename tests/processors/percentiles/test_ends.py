@@ -37,8 +37,13 @@ def flags(running: RunningProcessor) -> dict[int, int]:
 def kept(running: RunningProcessor) -> int:
     """The number of series and counters in memory."""
     processor = running.processor
-    known = sum(len(slots) for _, slots in processor._intake._known.values())
-    return len(processor._table.series) + processor._counts.size() + known + len(processor._intake._increases._last)
+    known = sum(len(slots) for _, slots in processor.aggregation._intake._known.values())
+    return (
+        len(processor.aggregation._table.series)
+        + processor.aggregation._counts.size()
+        + known
+        + len(processor.aggregation._intake._increases._last)
+    )
 
 
 @pytest.mark.parametrize("kind", ["gauge", "histogram"])
@@ -104,3 +109,9 @@ def test_a_series_whose_last_values_were_emitted_is_removed_as_soon_as_it_ends()
     running.process(latency([1], ended=True))
     assert flags(running) == {1: NO_VALUE}
     assert running.points() == []
+
+
+def test_a_tick_and_a_flush_before_the_first_batch_emit_nothing() -> None:
+    running = RunningProcessor()
+    assert not running.tick()
+    assert not list(running.processor.flush())

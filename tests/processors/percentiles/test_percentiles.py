@@ -276,7 +276,7 @@ def test_unlimited_input_series_merged_into_one_take_bounded_memory() -> None:
     for request in range(100):
         running.process(gauge([1.0], {"request": request}, resource={"pod": request // 10}))
     assert running.point().count == 100
-    assert sum(1 + len(slots) for _, slots in running.processor._intake._known.values()) <= 4
+    assert sum(1 + len(slots) for _, slots in running.processor.aggregation._intake._known.values()) <= 4
 
 
 def test_flush_emits_values_since_the_last_tick_once() -> None:

@@ -9,12 +9,12 @@ from itertools import groupby
 import numpy as np
 
 from otel_zernel.batch import Batch
+from otel_zernel.otlp.arrays import KnownSeries
 from otel_zernel.otlp.points import (
     HISTOGRAM_ATTRIBUTES,
     NUMBER_ATTRIBUTES,
     Attributes,
     Descriptor,
-    KnownSeries,
     Period,
     Scope,
     Series,

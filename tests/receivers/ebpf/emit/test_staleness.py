@@ -149,7 +149,9 @@ class ReceiverToPage:
     def kept(self) -> int:
         """The number of series that the components keep."""
         on_page = sum(len(family.series) for family in self.page._families.values())
-        return on_page + len(self.percentiles._table.series) + sum(map(len, self.staleness._series.values()))
+        return (
+            on_page + len(self.percentiles.aggregation._table.series) + sum(map(len, self.staleness._series.values()))
+        )
 
     def shown(self) -> int:
         """The number of lines on the page that are about a process."""

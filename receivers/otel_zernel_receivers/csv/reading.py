@@ -1,0 +1,214 @@
+"""Reads files in a thread, and emits their rows as metrics."""
+
+import asyncio
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Emit, Insist
+from otel_zernel.errors import CannotStart, Rejected
+from otel_zernel.reading.changes import FolderChanges
+from otel_zernel.reading.following import POLL, Follower
+from otel_zernel.reading.listing import list_files
+from otel_zernel.reading.positions import Position, Positions, open_values
+from otel_zernel.reading.problems import Problems
+from otel_zernel.reading.sources import STDIN, Unreadable, reading_errors
+from otel_zernel.threads import run_in_thread
+from otel_zernel_receivers.csv.ahead import ahead
+from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
+from otel_zernel_receivers.csv.conversion import BlockConverter
+from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
+from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout
+from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
+from otel_zernel_receivers.csv.layouts.wide import WideLayout
+from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock
+from otel_zernel_receivers.csv.rejects import Rejects
+from otel_zernel_receivers.csv.replay import ReadBlock, Replay
+from otel_zernel_receivers.csv.rows import ParsedRows
+
+_LARGE = 2**20
+"""From this size in bytes on, a file that is replayed is parsed and encoded by two threads."""
+_LAST_DELIVERY = 0.5
+"""Seconds that a stop or a reload leaves to the current batch, so that its position is stored too."""
+
+
+class _Ended:
+    """Marks the end of the batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadBatch:
+    """A batch of rows, and the position in the file after it; None for a pipe and with `loop`."""
+
+    batch: Batch
+    key: str
+    """The file's identity, for `Positions.commit`."""
+    position: Position | None
+
+
+_ENDED = _Ended()
+
+
+class CsvReading:
+    """One run of a `CsvReceiver`."""
+
+    def __init__(self, config: CsvReceiverConfig, context: Context) -> None:
+        self.config = config
+        self.context = context
+        self._stop = threading.Event()
+        timed = config.timestamps == "recorded"
+        self._reader = CsvFileReader(
+            _layouts(config.layout), timed, config.delimiter, config.batch_size, self._stop, config.header
+        )
+
+    async def run(self, emit: Emit) -> None:
+        """Emits batches of rows. Raises `CannotStart` for a file that cannot be read.
+
+        All files are checked before the first batch.
+        """
+        insist = Insist(emit, self.context.clock)
+        problems = Problems(self.context.logger)
+        values = await open_values(self.context, self.config.storage)
+        positions = Positions(problems, values, self.context.kept)
+        await positions.load()
+        follower = self._follower(positions, problems)
+        replay = Replay(self._reader, None if self.config.loop else positions)
+        try:
+            with ThreadPoolExecutor(1, self.context.id) as thread:
+                in_thread = partial(run_in_thread, executor=thread, interrupt=self._stop.set)
+                await in_thread(lambda: self._check(problems))
+                batches = self._batches(follower, replay, problems)
+                try:
+                    while not isinstance(read := await in_thread(lambda: next(batches, _ENDED)), _Ended):
+                        if read is None:
+                            await positions.tidy(follower.open_keys)
+                            await self.context.clock.sleep(POLL)
+                        else:
+                            await self._accept(read, insist, positions)
+                finally:
+                    await in_thread(batches.close)
+                await positions.tidy(())
+        except Unreadable as problem:
+            raise CannotStart(f"{self.context.path}: {problem}") from problem
+
+    async def _accept(self, read: _ReadBatch, emit: Emit, positions: Positions) -> None:
+        """Delivers a batch. A cancellation leaves it some time, so that no accepted row is read again."""
+        delivering = asyncio.create_task(self._deliver(read, emit, positions))
+        try:
+            await asyncio.shield(delivering)
+        except asyncio.CancelledError:
+            await asyncio.wait([delivering], timeout=_LAST_DELIVERY)
+            delivering.cancel()
+            await asyncio.gather(delivering, return_exceptions=True)
+            raise
+        if self.config.interval and read.batch.point_count:
+            await self.context.clock.sleep(self.config.interval)
+
+    async def _deliver(self, read: _ReadBatch, emit: Emit, positions: Positions) -> None:
+        """Emits a batch, and only then remembers its position."""
+        if points := read.batch.point_count:  # afterwards the batch belongs to the pipelines
+            try:
+                await emit(read.batch)
+            except Rejected as rejected:  # the points were counted where they were rejected
+                self.context.logger.warning("Downstream rejected %d points: %s", points, rejected)
+        if read.position:
+            await positions.commit(read.key, read.position)
+
+    def _check(self, problems: Problems) -> None:
+        if not self.config.follow:
+            for name in self._reader.expand(self.config.files):
+                self._reader.check(name)
+            return
+        for pattern in self.config.files:
+            # A missing or empty file can be followed: a sidecar may start before the container that writes the file.
+            listing = list_files([pattern])
+            for subject, problem in listing.problems.items():
+                problems.warn(subject, str(problem))
+            if not listing.files:
+                self.context.logger.warning("%s does not exist yet; waiting for it", pattern)
+            for name in listing.files:
+                self._reader.check_followed(name)
+
+    def _batches(
+        self, follower: Follower[FileBlock], replay: Replay, problems: Problems
+    ) -> Generator[_ReadBatch | None, None, None]:
+        """The batches of all blocks; None while there are no new rows."""
+        with closing(self._rejects(self.config.rejects, problems)) if self.config.rejects else nullcontext() as rejects:
+            converter = BlockConverter(self.config, self.context, rejects)
+            if self.config.follow:
+                for followed in follower.pieces():
+                    if followed:
+                        yield _ReadBatch(converter.convert(followed.piece), followed.key, followed.position)
+                    else:
+                        yield None
+            while True:
+                points = 0
+                for name in self._reader.expand(self.config.files):
+                    for read in self._replayed(name, replay, converter):
+                        points += read.batch.point_count if read else 0
+                        yield read
+                if not self.config.loop:
+                    return
+                if not points:
+                    yield None  # without this pause, files without a valid row would be read in a busy loop
+
+    def _replayed(
+        self, name: str, replay: Replay, converter: BlockConverter
+    ) -> Generator[_ReadBatch | None, None, None]:
+        """The batches of one file. The parser releases Python's lock, so that a second thread can encode meanwhile."""
+        blocks = replay.blocks(name)
+        with reading_errors(name):
+            is_large = name != STDIN and Path(name).stat().st_size >= _LARGE
+        if not is_large:
+            yield from _encoded(_parsed(blocks, converter), converter)
+            return
+        parsed = ahead(_parsed(blocks, converter), f"{self.context.id} parser")
+        with closing(ahead(_encoded(parsed, converter), f"{self.context.id} encoder")) as batches:
+            yield from batches
+
+    def _follower(self, positions: Positions, problems: Problems) -> Follower[FileBlock]:
+        return Follower(
+            self.config.files,
+            self._reader.follow,
+            positions,
+            problems,
+            self.context.clock.monotonic,
+            FolderChanges(),
+            from_end=self.config.start_at == "end",
+        )
+
+    def _rejects(self, path: Path, problems: Problems) -> Rejects:
+        try:
+            return Rejects(path, self.config.rejects_permissions, problems, self.context.meter)
+        except OSError as error:
+            raise CannotStart(f"{self.context.path}::rejects: cannot write {path}: {error.strerror}") from error
+
+
+def _parsed(
+    blocks: Iterator[ReadBlock | None], converter: BlockConverter
+) -> Generator[tuple[ReadBlock, ParsedRows] | None, None, None]:
+    for read in blocks:
+        yield (read, converter.parse(read.block)) if read else None
+
+
+def _encoded(
+    parsed: Iterator[tuple[ReadBlock, ParsedRows] | None], converter: BlockConverter
+) -> Generator[_ReadBatch | None, None, None]:
+    for one in parsed:
+        if one:
+            read, rows = one
+            yield _ReadBatch(converter.encode(rows, read.block.plan), read.key, read.position)
+        else:
+            yield None
+
+
+def _layouts(configured: str | Columns) -> Sequence[CsvLayout]:
+    if isinstance(configured, Columns):
+        return (CustomWideLayout(configured) if configured.metrics else CustomLongLayout(configured),)
+    layouts = (DcgmLayout(), NvidiaSmiLayout(), WideLayout())
+    return [layout for layout in layouts if configured in ("auto", layout.name)]
