@@ -46,6 +46,8 @@ _HOLES = np.dtype(
     [("start_tag", "u1"), ("start", "<u8"), ("time_tag", "u1"), ("time", "<u8"), ("value_tag", "u1"), ("value", "<f8")]
 )
 _TAGS = (0x11, 0x19, 0x21)
+POINT_TAIL = _HOLES.itemsize
+"""The size in bytes of a point after its head."""
 _DOUBLE, _INTEGER = struct.Struct("<BQBQBd"), struct.Struct("<BQBQBq")
 
 _DATA_FIELDS: dict[MetricKind, int] = {
@@ -193,6 +195,20 @@ def number_point_tails(times: NDArray[np.uint64], values: NDArray[np.float64], s
     return tails
 
 
+def fill_number_points(
+    message: bytearray, ends: NDArray[np.int64], times: NDArray[np.uint64], values: NDArray[np.float64]
+) -> None:
+    """Writes the tails of points into an encoded message: `ends` are the offsets after the points, all of shape (n,).
+
+    Room for a tail is `POINT_TAIL` bytes of any content.
+    """
+    holes = np.zeros(len(values), _HOLES)
+    _fill(holes, times, values, 0)
+    places = max(0, len(message) - POINT_TAIL + 1)
+    everywhere = np.ndarray((places,), f"V{POINT_TAIL}", message, strides=(1,))  # a view of the tail at every offset
+    everywhere[ends - POINT_TAIL] = holes.view(f"V{POINT_TAIL}")
+
+
 def _fill(
     holes: NDArray[np.void],
     times: NDArray[np.uint64] | int,
@@ -205,13 +221,13 @@ def _fill(
 
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
     """A metric of a `ScopeMetrics`, around its encoded `data_points`."""
-    head, tail = _metric_around(descriptor, len(data_points))
+    head, tail = metric_around(descriptor, len(data_points))
     return head + data_points + tail
 
 
 @lru_cache(maxsize=4096)
-def _metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
-    """The parts of a metric before and after `size` bytes of points. Most metrics have few sizes."""
+def metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
+    """The parts of an encoded metric before and after `size` bytes of points. Most metrics have few sizes."""
     texts = (descriptor.name, descriptor.description, descriptor.unit)
     header = b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
     tail = _after_points(descriptor)
