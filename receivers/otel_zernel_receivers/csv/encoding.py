@@ -81,7 +81,7 @@ def _message(
 ) -> bytes:
     """An encoded `MetricsData`. Run i is of `series[i]`, and has the next `counts[i]` of the times and values."""
     known = templates.known
-    order = np.lexsort((known.table["group"][series], known.table["resource"][series]))
+    order = np.lexsort((series, known.table["group"][series], known.table["resource"][series]))
     order = order[counts[order] > 0]
     if not len(order):
         return b""

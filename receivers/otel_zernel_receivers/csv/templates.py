@@ -11,7 +11,7 @@ from otel_zernel.otlp.points import encode_resource_metrics, metric_around
 from otel_zernel_receivers.csv.known_series import KnownRows
 from otel_zernel_receivers.csv.layouts.layout import SCOPE
 
-MAX_KEPT = 16 * 2**20
+MAX_KEPT = 32 * 2**20
 """Bytes of templates from which on all are dropped."""
 
 
