@@ -198,15 +198,12 @@ def number_point_tails(times: NDArray[np.uint64], values: NDArray[np.float64], s
 def fill_number_points(
     message: bytearray, ends: NDArray[np.int64], times: NDArray[np.uint64], values: NDArray[np.float64]
 ) -> None:
-    """Writes the tails of points into an encoded message: `ends` are the offsets after the points, all of shape (n,).
-
-    Room for a tail is `POINT_TAIL` bytes of any content.
-    """
+    """Writes the tails of points over the `POINT_TAIL` bytes before `ends`: offsets in the message, of shape (n,)."""
     holes = np.zeros(len(values), _HOLES)
     _fill(holes, times, values, 0)
-    places = max(0, len(message) - POINT_TAIL + 1)
-    everywhere = np.ndarray((places,), f"V{POINT_TAIL}", message, strides=(1,))  # a view of the tail at every offset
-    everywhere[ends - POINT_TAIL] = holes.view(f"V{POINT_TAIL}")
+    tail = f"V{POINT_TAIL}"
+    everywhere = np.ndarray((len(message) - POINT_TAIL + 1,), tail, message, strides=(1,))  # the tail at every offset
+    everywhere[ends - POINT_TAIL] = holes.view(tail)
 
 
 def _fill(

@@ -25,8 +25,8 @@ def file(seed: int, rows: int) -> tuple[str, Counter[Cell]]:
     lines, expected = ["t,host,gpu,power,ratio,total\n"], Counter[Cell]()
     for second in range(1, rows + 1):
         host, gpu = f"h{chance.randrange(4)}", str(chance.randrange(5))
-        cells = [chance.choice(["", chance.randrange(100), chance.randrange(100)]) for _ in range(3)]
-        lines.append(",".join(map(str, (second, host, gpu, *cells))) + "\n")
+        cells = [chance.choice(["", str(chance.randrange(100)), str(chance.randrange(100))]) for _ in range(3)]
+        lines.append(",".join((str(second), host, gpu, *cells)) + "\n")
         for (metric, kind, divisor), cell in zip(
             (("power", "gauge", 1), ("ratio", "gauge", 100), ("power", "sum", 1)), cells, strict=True
         ):
