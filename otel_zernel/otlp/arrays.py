@@ -20,6 +20,8 @@ _HOLES = np.dtype(
     [("start_tag", "u1"), ("start", "<u8"), ("time_tag", "u1"), ("time", "<u8"), ("value_tag", "u1"), ("value", "<f8")]
 )
 _TAGS = (0x11, 0x19, 0x21)
+POINT_TAIL = _HOLES.itemsize
+"""The size in bytes of a point after its head."""
 
 
 def encode_number_points(
@@ -41,6 +43,17 @@ def number_point_tails(times: NDArray[np.uint64], values: NDArray[np.float64], s
     _fill(holes, times, values, start_ns)
     tails: list[bytes] = holes.view(f"V{_HOLES.itemsize}").tolist()
     return tails
+
+
+def fill_number_points(
+    message: bytearray, ends: NDArray[np.int64], times: NDArray[np.uint64], values: NDArray[np.float64]
+) -> None:
+    """Writes the tails of points over the `POINT_TAIL` bytes before `ends`: offsets in the message, of shape (n,)."""
+    holes = np.zeros(len(values), _HOLES)
+    _fill(holes, times, values, 0)
+    tail = f"V{POINT_TAIL}"
+    everywhere = np.ndarray((len(message) - POINT_TAIL + 1,), tail, message, strides=(1,))  # the tail at every offset
+    everywhere[ends - POINT_TAIL] = holes.view(tail)
 
 
 def _fill(

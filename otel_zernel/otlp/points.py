@@ -163,13 +163,13 @@ def encode_number_point(attributes: bytes, value: float, period: Period) -> byte
 
 def encode_metric(descriptor: Descriptor, data_points: bytes) -> bytes:
     """A metric of a `ScopeMetrics`, around its encoded `data_points`."""
-    head, tail = _metric_around(descriptor, len(data_points))
+    head, tail = metric_around(descriptor, len(data_points))
     return head + data_points + tail
 
 
 @lru_cache(maxsize=4096)
-def _metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
-    """The parts of a metric before and after `size` bytes of points. Most metrics have few sizes."""
+def metric_around(descriptor: Descriptor, size: int) -> tuple[bytes, bytes]:
+    """The parts of an encoded metric before and after `size` bytes of points. Most metrics have few sizes."""
     texts = (descriptor.name, descriptor.description, descriptor.unit)
     header = b"".join(delimited(number, text.encode()) for number, text in enumerate(texts, 1) if text or number == 1)
     tail = _after_points(descriptor)

@@ -53,7 +53,7 @@ class GrowingFile:
         if not data:
             return b"" if self._ended else None
         self.offset += len(data)
-        self._tail = (self._tail + data)[-_TAIL:]
+        self._tail = (self._tail + data[-_TAIL:])[-_TAIL:]
         self._gone_since = None
         return data
 

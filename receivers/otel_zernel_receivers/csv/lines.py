@@ -13,7 +13,8 @@ MAX_LINE = 128 * 1024
 
 A longer line is a bad row.
 """
-_CHUNK = 256 * 1024
+_CHUNK = 2**20
+"""Bytes per read. After each one, the thread waits for Python's lock: few large reads let the stages overlap."""
 _MAX_BLOCK = 8 * 2**20
 _NEWLINE = ord("\n")
 
