@@ -5,7 +5,8 @@ from collections.abc import Generator, Iterator, Mapping
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Processor
 from otel_zernel.conditions import LAYOUTS, ConditionFailed
-from otel_zernel_processors.filter.config import FilterConfig
+from otel_zernel.forms import DataForms
+from otel_zernel_processors.filter.config import FilterConfig, MetricFilters
 from otel_zernel_processors.filter.declared import FILTERED
 from otel_zernel_processors.filter.removals import RuleWalk, remove
 from otel_zernel_processors.filter.rules import Rules, rules_of
@@ -26,6 +27,12 @@ class FilterProcessor(Processor):
         self._filtered = {
             signal: context.meter.create_counter(*FILTERED[noun].counter) for signal, noun in _COUNTED.items()
         }
+
+    @classmethod
+    def forms(cls, config: FilterConfig) -> DataForms:
+        """A filter with conditions may drop every metric that a later component cannot use, so none is warned of."""
+        filters_metrics = config.metrics != MetricFilters() or bool(config.metric_conditions)
+        return DataForms(converts={"moving_bounds": ("*",)} if filters_metrics else {})
 
     def process(self, batch: Batch) -> Iterator[Batch]:
         """The batch without the items that are dropped. Nothing if nothing is left."""

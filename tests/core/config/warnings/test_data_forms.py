@@ -90,6 +90,15 @@ service: {{pipelines: {{metrics: {{receivers: [in], processors: [summarizing/a, 
     assert all('processor "summarizing/b" cannot use them well; take processor' in one for one in found)
 
 
-def test_the_training_example_is_silent() -> None:
-    example = Path(__file__).parents[4] / "examples" / "training.yaml"
+def test_a_filter_with_conditions_may_drop_the_metrics_and_one_without_drops_none() -> None:
+    pipeline = "service: {pipelines: {metrics: {receivers: [ebpf], processors: [filter], exporters: [prometheus]}}}"
+    text = f"{{receivers: {{ebpf: {{}}}}, processors: {{filter: %s}}, exporters: {{prometheus: {{}}}}, {pipeline}}}"
+    conditions = "{metrics: {metric: ['name != \"zernel.process.phase\"']}}"
+    assert read_settings([f"yaml:{text % conditions}"], [], {}, Registry.installed()).warnings == ()
+    assert len(read_settings([f"yaml:{text % '{}'}"], [], {}, Registry.installed()).warnings) == 1
+
+
+@pytest.mark.parametrize("name", ["training", "seed_compat", "quickstart", "gateway", "less_data"])
+def test_the_examples_are_silent(name: str) -> None:
+    example = Path(__file__).parents[4] / "examples" / f"{name}.yaml"
     assert read_settings([str(example)], [], {}, Registry.installed()).warnings == ()
