@@ -1,7 +1,10 @@
-"""Writing to files without a buffer, and the permissions of files that are created."""
+"""Writing to files without a buffer, the permissions of files that are created, and temporary files for `ssl`."""
 
 import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
@@ -39,3 +42,22 @@ def append_whole(file: FileIO, content: bytes) -> None:
         with contextlib.suppress(OSError):  # a pipe and a device have no length
             file.truncate(end)
         raise
+
+
+@contextmanager
+def file_with(content: bytes) -> Iterator[str]:
+    """A path with this content: `ssl` loads certificates and keys from files only. On Linux it is in memory."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("pem")
+        path = f"/proc/self/fd/{descriptor}"
+    else:
+        descriptor, path = tempfile.mkstemp()
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield path
+    finally:
+        os.close(descriptor)
+        if not path.startswith("/proc/"):
+            with contextlib.suppress(OSError):
+                Path(path).unlink()

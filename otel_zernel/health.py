@@ -29,7 +29,7 @@ class Outage:
     def sentence(self, now: float) -> str:
         """`has delivered nothing for 3 m: Connection refused; 1,204 metric points are waiting`."""
         waiting = self.waiting()
-        rest = f"; {waiting} are waiting" if waiting.total else ""
+        rest = f"; {waiting} {waiting.verb} waiting" if waiting.total else ""
         return f"has delivered nothing for {spoken_duration(now - self.since)}: {self.reason}{rest}"
 
 

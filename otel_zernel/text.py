@@ -17,6 +17,8 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/?#]*@")
 _QUERY_VALUE = re.compile(r"([?&;#][^=&;#]*)=[^&;#]+")
 _BARE_QUERY = re.compile(r"\?[^=&;#?]+(?=#|$)")
 """A query without a name, such as `?secret`."""
+_END_IN_SENTENCE = re.compile(r"(?<=\w)[:,)]$")
+"""The punctuation of the sentence after a URL, as in `no answer from URL: refused`."""
 _USER_WITHOUT_SCHEME = re.compile(r"(?<![\w:/@])[^\s/:@\"'<>=]{1,100}:[^\s/@\"'<>]{1,300}@(?=[\w\[])")
 """As in `user:password@host:4317`, which is written where a scheme is forgotten."""
 _PATH_WITH_QUERY = re.compile(r"(?<![\w:/.])/[^\s\"'<>?]{0,200}\?[^\s\"'<>=]+=[^\s\"'<>]+")
@@ -56,7 +58,9 @@ def _without_secrets(url: re.Match[str]) -> str:
 
 
 def _without_query(url: str) -> str:
-    return _BARE_QUERY.sub(f"?{REDACTED}", _QUERY_VALUE.sub(rf"\1={REDACTED}", url))
+    end = _END_IN_SENTENCE.search(url)
+    url, rest = (url[: end.start()], end[0]) if end else (url, "")
+    return _BARE_QUERY.sub(f"?{REDACTED}", _QUERY_VALUE.sub(rf"\1={REDACTED}", url)) + rest
 
 
 def shown_url(url: str) -> str:

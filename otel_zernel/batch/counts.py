@@ -78,8 +78,14 @@ class ItemCount(NamedTuple):
     def total(self) -> int:
         return sum(self)
 
+    @property
+    def verb(self) -> str:
+        """The form of `to be` in a sentence about the items."""
+        return "is" if self.total == 1 else "are"
+
     def __str__(self) -> str:
-        """`3 metric points and 2 spans`; signals without items are left out."""
-        units = ("metric points", "spans", "log records")
-        parts = [f"{count:,} {unit}" for count, unit in zip(self, units, strict=True) if count] or ["0 items"]
+        """`3 metric points and 1 span`; signals without items are left out."""
+        units = ("metric point", "span", "log record")
+        named = zip(self, units, strict=True)
+        parts = [f"{count:,} {unit}{'' if count == 1 else 's'}" for count, unit in named if count] or ["0 items"]
         return ", ".join(parts[:-1]) + (" and " if parts[:-1] else "") + parts[-1]

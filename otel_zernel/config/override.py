@@ -60,8 +60,9 @@ class Override:
 
 
 def _no_item(path: str, part: str, length: int) -> str:
+    number = f"{length} item" if length == 1 else f"{length} items"
     return (
-        f"{path} has {length} items, and {part} is not the index of one; the first is 0, and {length} appends one; "
+        f"{path} has {number}, and {part} is not the index of one; the first is 0, and {length} appends one; "
         "or set the whole list, such as [a, b]"
     )
 

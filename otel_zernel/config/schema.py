@@ -78,7 +78,9 @@ def validate(loaded: LoadedConfig, registry: Registry, environ: Mapping[str, str
     validation = _Validation(loaded, registry, environ)
     settings = validation.settings()
     if validation.mistakes:
-        unset = [Problem("", warning) for warning in loaded.warnings]  # the likeliest cause of a missing value
+        unset = [
+            Problem("", f"warning: {warning}") for warning in loaded.warnings
+        ]  # the likeliest cause of a missing value
         raise ConfigError([_problem(one, loaded.sources) for one in validation.in_order()] + unset)
     return settings
 

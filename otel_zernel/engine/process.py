@@ -120,7 +120,7 @@ class CollectorProcess:
         self._service = None
         if not outcome.lossless:
             lost = outcome.undelivered + outcome.lost
-            _logger.error("Stopped. Lost %d items, as the lines above say; the exit status is 1.", lost)
+            _logger.error("Stopped. Lost %s items, as the lines above say; the exit status is 1.", f"{lost:,}")
             return 1
         _logger.info("Stopped.")
         return 0 if outcome.complete or not self._exit_when_done else 1

@@ -3,18 +3,14 @@
 Changed files are read again while the server runs. If the new files are unusable, the old certificate stays in use.
 """
 
-import contextlib
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
+from otel_zernel.files import file_with
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.net.watching import WatchedFiles
 
@@ -120,7 +116,7 @@ def _load_certificate(context: ssl.SSLContext, config: ServerTlsConfig, pem: Ser
     key = "cert_file" if config.cert_file else "cert_pem"
     source = f"{config.cert_file} and {config.key_file}" if config.cert_file and config.key_file else "the given texts"
     try:
-        with _as_file(pem.certificate) as certificate, _as_file(pem.key) as private:
+        with file_with(pem.certificate) as certificate, file_with(pem.key) as private:
             # Without a password, OpenSSL would prompt for one.
             context.load_cert_chain(certificate, private, password="")
     except ssl.SSLError as error:
@@ -141,22 +137,3 @@ def _require_client_certificates(
     if config.include_system_ca_certs_pool:
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
     context.verify_mode = ssl.CERT_REQUIRED
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A path with this content: `ssl` loads certificates and keys from files only. On Linux it is in memory."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("pem")
-        path = f"/proc/self/fd/{descriptor}"
-    else:
-        descriptor, path = tempfile.mkstemp()
-    try:
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        yield path
-    finally:
-        os.close(descriptor)
-        if not path.startswith("/proc/"):
-            with contextlib.suppress(OSError):
-                Path(path).unlink()

@@ -3,6 +3,7 @@
 from otel_zernel.batch import ItemCount
 from otel_zernel.health import Health, HeldBack, Outage
 
+ONE = ItemCount(points=1)
 WAITING = ItemCount(points=1204)
 
 
@@ -13,6 +14,12 @@ def test_an_outage_lasts_until_now_while_items_wait_and_until_the_last_failure_i
     health.outages["exporters::a"] = Outage(10.0, 15.0, "400 Bad Request", ItemCount)
     assert health.longest_outage(100.0) == 5.0
     assert health.sentences(100.0) == {"exporters::a": "has delivered nothing for 1 m 30 s: 400 Bad Request"}
+
+
+def test_one_waiting_item_is_singular_and_several_are_plural() -> None:
+    one, several = Outage(0.0, 1.0, "refused", lambda: ONE), Outage(0.0, 1.0, "refused", lambda: WAITING)
+    assert one.sentence(2.0) == "has delivered nothing for 2 s: refused; 1 metric point is waiting"
+    assert several.sentence(2.0) == "has delivered nothing for 2 s: refused; 1,204 metric points are waiting"
 
 
 def test_a_receiver_whose_sender_has_gone_is_not_held_back() -> None:

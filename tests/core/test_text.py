@@ -40,6 +40,8 @@ def test_visible_text_is_one_encodable_line(text: str) -> None:
             "https://h?a=1&b=2;c=3#d and http://h/?k=v",
             "https://h?a=[REDACTED]&b=[REDACTED];c=[REDACTED]#d and http://h/?k=[REDACTED]",
         ),
+        ("no answer from http://h/v1?k=v: refused", "no answer from http://h/v1?k=[REDACTED]: refused"),
+        ("(at http://h/v1?secret)", "(at http://h/v1?[REDACTED])"),
         ("mail ada@example.org a=1", "mail ada@example.org a=1"),
     ],
 )

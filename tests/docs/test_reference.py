@@ -238,3 +238,27 @@ def test_its_references_become_what_it_says(value: str, result: str, reason: str
 @pytest.mark.parametrize(("first", "second", "result"), rows("Merging"))
 def test_its_merges_have_the_documented_result(first: str, second: str, result: str) -> None:
     assert loaded(first, second) == read_yaml(result, "").value
+
+
+@pytest.mark.parametrize(("override", "result"), rows("`--set`"))
+def test_its_overrides_have_the_documented_result(override: str, result: str) -> None:
+    base = "yaml:{a: {b: 1, list: [x, y]}}"
+    if result == "error":
+        with pytest.raises(ConfigError):
+            load([base], [override], ENVIRONMENT)
+    else:
+        assert load([base], [override], ENVIRONMENT).tree == read_yaml(result, "").value
+
+
+# Commands and health
+
+
+def test_it_names_every_command() -> None:
+    ended = subprocess.run([sys.executable, "-m", "otel_zernel", "--help"], capture_output=True, text=True, check=True)
+    listed = re.findall(r"^    ([a-z][a-z-]+)\b", ended.stdout, re.MULTILINE)
+    assert {row[0] for row in rows("Commands")} == set(listed)
+
+
+def test_its_settings_of_the_health_are_those_of_the_code() -> None:
+    config = HealthCheckExtension.Config()
+    assert f"`unhealthy_after` is set (default `{format_duration(config.unhealthy_after)}`: never)" in PAGE

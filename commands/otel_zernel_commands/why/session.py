@@ -26,6 +26,7 @@ from otel_zernel_commands.why.watch import (
 )
 
 _LOOKED_FOR = "a process that uses PyTorch, CUDA or NCCL and takes training steps"
+_NO_STEP = "none took a training step"
 _MOST_NAMES = 8
 
 
@@ -77,13 +78,15 @@ def _no_job(sightings: Sightings, options: WatchOptions, watching: Watching) -> 
     """The sentence for the user who gets no report."""
     groups = groups_of(sightings.processes, sightings.jobs)
     found = ", ".join(f"{one.title} (pid {one.processes[0].pid})" for one in groups[:_MOST_NAMES])
-    in_time = f"in {watching.elapsed:.0f} s"
+    in_time = f"in {watching.searched + watching.elapsed:.0f} s"
     if options.job:
         return f"no training job has the name {quoted(options.job)} {in_time}; found: {found or 'none'}"
     if options.pid:
         return f"process {options.pid} took no training step {in_time}; found: {found or 'none'}"
     idle = sum(1 for one in sightings.processes if one.phases)
-    using = (
-        f"{idle} of them use PyTorch, CUDA or NCCL, but took no training step" if idle else "none took a training step"
+    uses = "uses" if idle == 1 else "use"
+    using = f"{idle} of them {uses} PyTorch, CUDA or NCCL, but took no training step" if idle else _NO_STEP
+    return (
+        f"no training job was found {in_time}: looked for {_LOOKED_FOR} among {count_processes()} processes; {using}; "
+        "if its steps are long, watch longer with --for 5m"
     )
-    return f"no training job was found {in_time}: looked for {_LOOKED_FOR} among {count_processes()} processes; {using}"

@@ -27,6 +27,7 @@ _LONGEST_ANSWER = 64 * 1024
 _LONGEST_MESSAGE = 500
 """Characters of a server's message that are shown."""
 _RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
+_NO_SUCH_PATH = frozenset({404, 405})
 _UNAUTHENTICATED = frozenset({401, 403})
 
 
@@ -101,7 +102,8 @@ class HttpAnswer:
             return Retryable(sentence + through, retry_after(self.retry_after, now_ns))
         if self.status in _UNAUTHENTICATED:
             return Permanent(sentence + advice + through)
-        return Permanent(sentence + ("" if self._is_otlp else status_advice(self.status, message)) + through)
+        is_explained = self._is_otlp and self.status not in _NO_SUCH_PATH  # Grafana answers 404 in JSON, too
+        return Permanent(sentence + ("" if is_explained else status_advice(self.status, message)) + through)
 
     @property
     def _is_otlp(self) -> bool:

@@ -1,15 +1,13 @@
 """Reads and checks the certificates of a `tls` block, and reads the files again when they change."""
 
 import asyncio
-import os
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
+from otel_zernel.files import file_with
 from otel_zernel_exporters.otlp.tls_config import TlsConfig
 
 # Where Linux distributions keep all trusted authorities in one file; the list of Go's crypto/x509.
@@ -127,7 +125,7 @@ def _load_client_certificate(context: ssl.SSLContext, pem: Pem, config: TlsConfi
     if pem.certificate is None or pem.key is None:
         return
     try:
-        with _as_file(pem.certificate) as certificate, _as_file(pem.key) as key:
+        with file_with(pem.certificate) as certificate, file_with(pem.key) as key:
             context.load_cert_chain(certificate, key, password="")  # without a password OpenSSL would prompt for one
     except ssl.SSLError as error:
         (name, place), (_, key_place) = _named("cert", config), _named("key", config)
@@ -135,18 +133,6 @@ def _load_client_certificate(context: ssl.SSLContext, pem: Pem, config: TlsConfi
             f"{setting}::{name}: {place} and {key_place} are not a PEM certificate and its key"
             f" without a password ({error.reason})"
         ) from error
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """The path of a file in memory: Python's `ssl` reads keys only from files, and a key must not reach the disk."""
-    file = os.memfd_create("tls")
-    try:
-        with open(file, "wb", closefd=False) as writer:
-            writer.write(content)
-        yield f"/proc/self/fd/{file}"
-    finally:
-        os.close(file)
 
 
 def _named(part: str, config: TlsConfig) -> tuple[str, str]:

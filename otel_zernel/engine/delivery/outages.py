@@ -48,8 +48,9 @@ class OutageWatch:
         self._repeated = RepeatedByKey(self._context.clock.monotonic)
         lasted = self._context.clock.monotonic() - outage.since if outage else 0.0
         if lasted >= _SHORTEST:
+            waiting, length = self._waiting(), spoken_duration(lasted)
             self._context.logger.info(
-                "The exporter works again after %s; %s are waiting.", spoken_duration(lasted), self._waiting()
+                "The exporter works again after %s; %s %s waiting.", length, waiting, waiting.verb
             )
 
     def _failed(self, error: Exception) -> None:

@@ -43,7 +43,7 @@ def test_a_late_rank_is_named_with_the_part_that_takes_longer() -> None:
     job = job_of("gloo, DDP, a late rank", is_job=True)
     assert job.diagnosis.verdict == "straggler"
     assert job.diagnosis.sentence.startswith("Rank 1 holds up the job: the other rank waits ")
-    assert job.diagnosis.sentence.endswith(" more than they do in compute (forward pass).")
+    assert job.diagnosis.sentence.endswith(" more than the other rank does in compute (forward pass).")
     assert [rank.rank for rank in job.ranks] == [0, 1]
     assert job.ranks[1].lateness == pytest.approx(0.022, abs=0.005)
 

@@ -114,7 +114,7 @@ async def test_a_slow_rank_is_named() -> None:
                 break
     assert job["verdict"] == "straggler"
     assert job["why"].startswith("Rank 1 holds up the job: the other 2 ranks wait ")
-    assert job["why"].endswith(" more than they do in data loading (DataLoader).")
+    assert job["why"].endswith(" more than the other ranks do in data loading (DataLoader).")
     assert [rank["rank"] for rank in job["ranks"]] == [0, 1, 2]
     assert max(job["ranks"], key=lambda rank: rank["lateness"])["rank"] == 1
 

@@ -55,12 +55,14 @@ async def paced(seconds: float, follower: Follower) -> tuple[Watching, float]:
 async def test_the_time_begins_with_the_first_step() -> None:
     watching, took = await paced(10, Follower(first_step=8))
     assert watching.elapsed == pytest.approx(10)
+    assert watching.searched == pytest.approx(4.5)
     assert took == pytest.approx(10 + 4.5)
 
 
 async def test_the_search_for_steps_is_limited() -> None:
     watching, took = await paced(10, Follower(first_step=9_999))
     assert watching.elapsed == pytest.approx(10)
+    assert watching.searched == pytest.approx(LONGEST_SEARCH)
     assert took == pytest.approx(LONGEST_SEARCH + 10)
 
 

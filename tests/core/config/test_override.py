@@ -82,6 +82,7 @@ def test_an_item_has_the_override_as_its_source_and_the_others_keep_their_lines(
             "receivers.csv.files.3=x",
             'receivers::csv::files has 2 items, and "3" is not the index of one; the first is 0, and 2 appends one',
         ),
+        ("receivers.csv.columns.9=x", "has 1 item, and"),
         ("receivers.csv.files.first=x", '"first" is not the index of one'),
         ('a."b=1', 'write a.b.c=value, a::b::c=value, a."key.with.dots"=value, or a.list.0=value'),
         ("a.b", "invalid --set"),

@@ -149,7 +149,7 @@ def test_sigterm_exits_with_1_if_points_are_lost_and_says_which(tmp_path: Path, 
     assert lost["points"] > 0
     assert f"could not deliver {lost['points']} metric points" in lost["msg"]
     assert "onnection refused" in lost["msg"]
-    assert collector.lines()[-1]["msg"].startswith(f"Stopped. Lost {lost['points']} items")
+    assert collector.lines()[-1]["msg"].startswith(f"Stopped. Lost {lost['points']:,} items")
 
 
 def test_a_receiver_that_a_full_durable_queue_holds_back_is_logged_and_in_the_health(

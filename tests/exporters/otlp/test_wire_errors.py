@@ -191,8 +191,12 @@ async def test_a_host_in_no_proxy_is_not_said_to_use_one(
 
 
 @pytest.mark.parametrize("status", [404, 405])
-async def test_prometheus_or_another_web_server_answers(status: int) -> None:
-    async with web(status, "404 page not found\n", {"content-type": "text/plain"}) as port:
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [("text/plain", "404 page not found\n"), ("application/json", '{"message": "Not found"}')],
+)
+async def test_prometheus_or_another_web_server_answers(status: int, content_type: str, body: str) -> None:
+    async with web(status, body, {"content-type": content_type}) as port:
         message = await failure("http", f"http://127.0.0.1:{port}")
     assert f"{status} " in message
     assert "http://host:9090/api/v1/otlp for Prometheus" in message

@@ -102,14 +102,15 @@ def _of_straggler(facts: Facts) -> str:
     job = facts.group.job or SeenJob({})
     rank = straggler_of(job)
     size = int(facts.group.processes[0].attributes.get("zernel.world_size", 2))  # type: ignore[arg-type]  # an int
-    others = "the other rank waits" if size == 2 else f"the other {size - 1} ranks wait"
-    late = f"Rank {rank} holds up the job: {others} {amount(job.lateness_s[rank])} of each {amount(job.step_s)} step"
+    others, them = ("rank waits", "rank does") if size == 2 else (f"{size - 1} ranks wait", "ranks do")
+    waited = f"{amount(job.lateness_s[rank])} of each {amount(job.step_s)} step"
+    late = f"Rank {rank} holds up the job: the other {others} {waited}"
     found = excess_of(*straggler_and_others(facts.group))
     if not found:
         return f"{late} for it."
     (phase, detail), more = found
     where = f"{phase_label(phase)} ({detail_label(detail)})" if detail else phase_label(phase)
-    return f"{late} for it. It spends {amount(more)} more than they do in {where}."
+    return f"{late} for it. It spends {amount(more)} more than the other {them} in {where}."
 
 
 def _of_unstable(facts: Facts) -> str:

@@ -117,7 +117,7 @@ def _step_times(job: JobFindings) -> Iterator[str]:
         ("p99", amount(steps.p99)),
         ("longest", amount(steps.longest)),
         ("jitter", percent(steps.jitter)),
-        ("steps", f"{steps.count:,}"),
+        ("steps of all ranks" if len(job.ranks) > 1 else "steps", f"{steps.count:,}"),
     )
     yield '<h2>Step time</h2><ul class="tiles">'
     yield from (f'<li data-name="{name}"><span>{name}</span><b>{value}</b></li>' for name, value in tiles)

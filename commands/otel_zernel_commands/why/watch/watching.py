@@ -29,6 +29,8 @@ class Watching:
 
     seconds: float
     """How long it should last, from the first steps on."""
+    searched: float = 0.0
+    """Seconds from the start to the first steps, at most `LONGEST_SEARCH`."""
     elapsed: float = 0.0
     """Seconds since the first steps, or since `LONGEST_SEARCH` after the start."""
     is_searching: bool = True
@@ -115,9 +117,9 @@ async def pace(watching: Watching, followed: WatchFollower, stop: asyncio.Event,
         left = watching.seconds - watching.elapsed
         await clock.sleep(min(_TICK, left))
         if watching.is_searching:
-            waited = clock.monotonic() - started
-            watching.is_searching = not followed.has_steps() and waited < LONGEST_SEARCH
-            started += 0.0 if watching.is_searching else waited
+            watching.searched = clock.monotonic() - started
+            watching.is_searching = not followed.has_steps() and watching.searched < LONGEST_SEARCH
+            started += 0.0 if watching.is_searching else watching.searched
         else:
             watching.elapsed = clock.monotonic() - started
     stop.set()

@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import os
 import ssl
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import import_module
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_zernel import __version__
+from otel_zernel.files import file_with
 from otel_zernel_receivers.prometheus.config.http import ScrapeTlsConfig
 from otel_zernel_receivers.prometheus.config.scrape import ScrapeJobConfig
 from otel_zernel_receivers.prometheus.discovery.targets import ScrapeTarget
@@ -191,21 +190,9 @@ def _security(config: ScrapeTlsConfig) -> ssl.SSLContext:
     given_key = config.key.get_secret_value() if config.key else ""
     key = Path(config.key_file).read_bytes() if config.key_file else given_key.encode()
     if certificate:
-        with _as_file(certificate) as certificate_file, _as_file(key) as key_file:
+        with file_with(certificate) as certificate_file, file_with(key) as key_file:
             context.load_cert_chain(certificate_file, key_file, password="")  # else OpenSSL would prompt for one
     return context
-
-
-@contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """The path of a file in memory: Python's `ssl` reads keys only from files, and a key must not reach the disk."""
-    file = os.memfd_create("tls")
-    try:
-        with open(file, "wb", closefd=False) as writer:
-            writer.write(content)
-        yield f"/proc/self/fd/{file}"
-    finally:
-        os.close(file)
 
 
 def too_large(limit: int) -> ScrapeFailed:
