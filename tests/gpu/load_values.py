@@ -6,6 +6,7 @@ from typing import Any
 
 from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 
 HOPPER = [9, 0]
 PER_CLOCK = {
@@ -86,7 +87,7 @@ def scraped(batch: Batch) -> dict[str, float]:
         for point in points(metric):
             if has_no_value(point):
                 continue
-            about = {one.key: one.value for one in point.attributes if one.key != "hw.id"}
+            about = {one.key: one.value for one in point.attributes if one.key not in OF_POINTS}
             words = (
                 str(getattr(about[key], str(about[key].WhichOneof("value")))) for key in sorted(about, reverse=True)
             )

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from otel_zernel.batch import Batch, points
+from otel_zernel_receivers.nvml.gpus.identity import OF_POINTS
 
 Series = tuple[str, frozenset[tuple[str, str]]]
-"""A metric's name and a point's attributes as text, without `hw.id`."""
+"""A metric's name and a point's attributes as text, without those that name the GPU."""
 
 _UNITS = {"MiB": 2.0**20, "%": 0.01, "MHz": 1e6, "KB/s": 1e3, "us": 1e-6} | dict.fromkeys(
     ("", "C", "W", "x", "bank(s)"), 1.0
@@ -261,7 +262,7 @@ def _scraped_values(batch: Batch) -> dict[str, tuple[dict[str, str], dict[Series
 
 def _series(name: str, point: object) -> Series:
     attributes = point.attributes  # type: ignore[attr-defined]  # a number point
-    return name, frozenset((one.key, str(_plain(one.value))) for one in attributes if one.key != "hw.id")
+    return name, frozenset((one.key, str(_plain(one.value))) for one in attributes if one.key not in OF_POINTS)
 
 
 def _plain(value: object) -> object:
