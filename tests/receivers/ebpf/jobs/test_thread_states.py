@@ -31,7 +31,7 @@ def timed(state, function, *arguments):
 def launch(ns):
     work = ctypes.c_uint64(ns)
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(work))
-    cudart.cudaLaunchKernel(None, Dim(1, 1, 1), Dim(1, 1, 1), arguments, ctypes.c_size_t(0), None)
+    assert not cudart.cudaLaunchKernel(ctypes.c_void_p(1), Dim(1, 1, 1), Dim(1, 1, 1), arguments, ctypes.c_size_t(0), None)
 
 class Dim(ctypes.Structure):
     _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]

@@ -109,7 +109,7 @@ def nano() -> None:
 
 def rollout() -> None:
     """Actions of a policy without gradients, then an update."""
-    policy, optimizer = nn.Linear(8, 2), torch.optim.SGD([nn.Parameter(torch.zeros(1))])
+    policy, optimizer = nn.Linear(8, 2), torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.01)
     for _ in range(STEPS):
         for _ in range(50):
             with torch.no_grad():
