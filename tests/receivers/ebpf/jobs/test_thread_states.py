@@ -31,7 +31,8 @@ def timed(state, function, *arguments):
 def launch(ns):
     work = ctypes.c_uint64(ns)
     arguments = (ctypes.c_void_p * 1)(ctypes.addressof(work))
-    assert not cudart.cudaLaunchKernel(ctypes.c_void_p(1), Dim(1, 1, 1), Dim(1, 1, 1), arguments, ctypes.c_size_t(0), None)
+    function, one = ctypes.c_void_p(1), Dim(1, 1, 1)
+    assert not cudart.cudaLaunchKernel(function, one, one, arguments, ctypes.c_size_t(0), None)
 
 class Dim(ctypes.Structure):
     _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
