@@ -47,7 +47,7 @@ class Conversion(ABC):
         """Whether the batch has points to convert. Cheap for a batch that was received."""
         try:
             return self.source in batch.temporalities
-        except DecodeError:  # the bytes go as they are; whoever reads them says so
+        except DecodeError:  # the bytes stay as they are: the backend reports the error
             return False
 
     def convert(self, batch: Batch, drop: Callable[[int, str], None]) -> Iterator[Batch]:

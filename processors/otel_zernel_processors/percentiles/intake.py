@@ -30,9 +30,10 @@ from otel_zernel_processors.percentiles.window import WindowCounts
 _NO_SLOT = -1  # the slot of points without a recorded value
 _KNOWN = 4  # cached metrics and points for each of max_series
 
-# Pieces of work between yields, about 5 ms. A run of number points is one piece, about 10 us if its series is new. A
-# histogram point is several pieces, depending on its buckets.
+# Pieces of work between yields, about 5 ms. A metric and a run of number points are one piece each. A new metric of a
+# resource, and a new series, are several. So is a histogram point, depending on its buckets.
 _PIECES = 500
+_NEW = 8
 _HISTOGRAM, _BUCKETS = 3, 64
 
 MetricKey = tuple[bytes, bytes, str, str, bool]
@@ -75,6 +76,7 @@ class Intake:
         kind = metric.WhichOneof("data")
         key = resource, scope, metric.name, metric.unit, kind not in ("gauge", "sum")
         known = self._known.get(key) or self._cache(key, metric.description)
+        self._pieces += 1
         match kind:
             case "gauge":
                 yield from self._collect_numbers(*known, metric.gauge.SerializeToString(), now_ns)
@@ -98,6 +100,7 @@ class Intake:
         attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
         encoded = b"".join(delimited(1, pair) for pair in attributes)
         known = self._known[key] = PercentileStream(encoded, scope, name, unit, is_histogram, description), {}
+        self._pieces += _NEW
         return known
 
     def _make_room(self) -> None:
@@ -129,6 +132,7 @@ class Intake:
             self._end(stream, point.attributes, now_ns)
             return _NO_SLOT
         slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
+        self._pieces += _NEW
         if slot is not None:
             self._make_room()
             slots[rest] = slot
