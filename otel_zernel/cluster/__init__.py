@@ -1,0 +1,1 @@
+"""The service `cluster.MasterWorker`, by which workers send heartbeats to their master: `cluster.proto`."""
