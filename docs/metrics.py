@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from otel_zernel.declaration import DeclaredMetric
+from otel_zernel.component.declaration import DeclaredMetric
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "metrics.md"

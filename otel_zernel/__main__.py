@@ -12,7 +12,7 @@ def main() -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # the search for them reads all packages' metadata
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts threads for linear algebra, which is not used
     try:
-        from otel_zernel.garbage import collection_deferred
+        from otel_zernel.runtime.garbage import collection_deferred
 
         with collection_deferred():  # modules and classes are no garbage
             from otel_zernel.cli import main as run_command  # imports much, which takes time

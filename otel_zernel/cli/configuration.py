@@ -5,7 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from otel_zernel.config.expand import ReadText, read_text
-from otel_zernel.garbage import collection_deferred
+from otel_zernel.runtime.garbage import collection_deferred
 
 if TYPE_CHECKING:
     from otel_zernel.config.schema import Settings

@@ -24,7 +24,7 @@ what to do. The exit status is 1 if a prerequisite is missing, else 0."""
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel.doctor import configured, examine, installed
+        from otel_zernel.cli.examination import configured, examine, installed
         from otel_zernel.registry import Registry
 
         registry = Registry.installed()

@@ -39,8 +39,8 @@ class QueueCommand(Command):
         export.add_argument("--output", type=Path, metavar="FILE", help="write to a new file, not to stdout")
 
     def run(self, options: argparse.Namespace) -> int:
+        from otel_zernel.cli.stored_queues import description, journals
         from otel_zernel.registry import Registry
-        from otel_zernel.stored_queues import description, journals
 
         views = journals(Registry.installed(), options.directory, options.component)
         if options.action == "export":
@@ -51,7 +51,7 @@ class QueueCommand(Command):
 
 
 def _export(views: Sequence["JournalView"], output: Path | None) -> int:
-    from otel_zernel.stored_queues import Export
+    from otel_zernel.cli.stored_queues import Export
 
     export = Export()
     try:

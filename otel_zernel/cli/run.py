@@ -5,7 +5,7 @@ import argparse
 from otel_zernel.cli.configuration import add_config, settings
 from otel_zernel.command import Command
 from otel_zernel.config.expand import read_text
-from otel_zernel.garbage import collection_deferred
+from otel_zernel.runtime.garbage import collection_deferred
 
 
 class RunCommand(Command):

@@ -12,8 +12,8 @@ from otel_zernel.component import PAUSE, Processor
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.passage import Passage
 from otel_zernel.errors import DecodeError
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.telemetry import ProcessorMetrics
-from otel_zernel.threads import run_in_thread
 
 
 @dataclass(slots=True, eq=False)

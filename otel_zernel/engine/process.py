@@ -16,7 +16,7 @@ from otel_zernel.config.watch import FileWatch, ReadFiles
 from otel_zernel.engine.service import Service, log_losses
 from otel_zernel.engine.watching import watch
 from otel_zernel.errors import CannotStart, ConfigError
-from otel_zernel.garbage import freeze_all, freeze_newer, freeze_start
+from otel_zernel.runtime.garbage import freeze_all, freeze_newer, freeze_start
 from otel_zernel.telemetry.logs import SamplingFilter, log_uncaught_errors, set_up, write_summaries
 
 _logger = logging.getLogger("otel_zernel.engine.service")

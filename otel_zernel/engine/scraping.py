@@ -6,8 +6,8 @@ from collections.abc import Callable
 from otel_zernel.batch import Batch
 from otel_zernel.component import Emit, Insist, PartialScrape, Scraper, ScraperConfig
 from otel_zernel.errors import CannotStart, Refused, Rejected
+from otel_zernel.runtime.threads import ScrapeThread
 from otel_zernel.telemetry import ScraperMetrics
-from otel_zernel.threads import ScrapeThread
 
 
 class ScrapeLoop:

@@ -10,9 +10,9 @@ from typing import Final, Self
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.files import file_with
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.net.watching import WatchedFiles
+from otel_zernel.runtime.files import file_with
 
 _CLIENT_CA_INTERVAL: Final = 1.0
 """Seconds between checks for `client_ca_file_reload`, as in the OpenTelemetry Collector."""

@@ -5,7 +5,7 @@ They are on the page of own metrics (`service::telemetry::metrics`). Components 
 
 from collections.abc import Iterator
 
-from otel_zernel.declaration import DeclaredMetric, by_name
+from otel_zernel.component.declaration import DeclaredMetric, by_name
 
 _NOUNS = {"metric_points": "{datapoints}", "spans": "{spans}", "log_records": "{records}"}
 _RECEIVER = ("receiver", "transport")

@@ -16,8 +16,8 @@ from otel_zernel import __version__
 from otel_zernel.clock import Clock
 from otel_zernel.config.telemetry import MetricReader, TelemetrySettings
 from otel_zernel.errors import CannotStart
-from otel_zernel.garbage import collection_deferred
 from otel_zernel.net.serving import is_taken
+from otel_zernel.runtime.garbage import collection_deferred
 from otel_zernel.telemetry.instruments import Instruments
 from otel_zernel.telemetry.readers import Collect, reading
 

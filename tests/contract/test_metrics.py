@@ -10,7 +10,7 @@ import pytest
 
 from docs import metrics as page
 from otel_zernel.batch import Batch, points
-from otel_zernel.declaration import DeclaredMetric
+from otel_zernel.component.declaration import DeclaredMetric
 from otel_zernel.testing import Downstream, make_context
 from otel_zernel_processors.phases import PhasesProcessor
 from otel_zernel_receivers.otlp_json_file import OtlpJsonFileReceiver

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.files import OWNER_AND_GROUP
+from otel_zernel.runtime.files import OWNER_AND_GROUP
 from otel_zernel.types import Permissions
 
 

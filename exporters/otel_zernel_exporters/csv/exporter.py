@@ -10,7 +10,7 @@ from typing import Self
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import CannotStart, DecodeError, Permanent, Retryable
-from otel_zernel.files import append_whole, open_appending
+from otel_zernel.runtime.files import append_whole, open_appending
 from otel_zernel_exporters.csv.config import CsvExporterConfig
 from otel_zernel_exporters.csv.rows import HEADER, CsvRows
 

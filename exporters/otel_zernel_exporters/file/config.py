@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.files import OWNER_AND_GROUP
+from otel_zernel.runtime.files import OWNER_AND_GROUP
 from otel_zernel.types import Permissions, PositiveDuration
 
 

@@ -9,7 +9,7 @@ from io import FileIO
 from pathlib import Path
 from threading import Lock
 
-from otel_zernel.files import append_whole, open_appending
+from otel_zernel.runtime.files import append_whole, open_appending
 from otel_zernel_exporters.file.config import RotationConfig
 
 _STAMP = "%Y-%m-%dT%H-%M-%S.%f"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.files import file_with
+from otel_zernel.runtime.files import file_with
 from otel_zernel_exporters.otlp.tls_config import TlsConfig
 
 # Where Linux distributions keep all trusted authorities in one file; the list of Go's crypto/x509.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Self
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
+from otel_zernel.component.forms import DataForms
 from otel_zernel.exposition import Format, Page, metrics_app
-from otel_zernel.forms import DataForms
 from otel_zernel.net.guarding import serve_guarded
 from otel_zernel.types import Address
 from otel_zernel_exporters.prometheus.config import PrometheusConfig

@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 
 from otel_zernel.component import Context, Finding
 from otel_zernel.errors import CannotStart
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.storage import Journal, JournalView, KeyValues, Storage, StorageFailed
-from otel_zernel.threads import run_in_thread
 from otel_zernel_extensions.file_storage.config import FileStorageConfig
 from otel_zernel_extensions.file_storage.directory_lock import DirectoryInUse, DirectoryLock
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from otel_zernel.component import Logger
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.storage import KeyValues, StorageFailed
-from otel_zernel.threads import run_in_thread
 from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.layout import crc32
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from otel_zernel.batch import Signal
+from otel_zernel.component.forms import FORMS, DataForms, Form
 from otel_zernel.config.settings import ComponentSettings, PipelineSettings, Settings
 from otel_zernel.config.yaml12 import Path
 from otel_zernel.errors import ConfigError
-from otel_zernel.forms import FORMS, DataForms, Form
 from otel_zernel.registry import Registry
 from otel_zernel.text import quoted
 

@@ -13,7 +13,7 @@ from otel_zernel.engine.queues.queue import Entry, Lease, Queue, counts_of, tota
 from otel_zernel.engine.queues.read_ahead import ReadAhead
 from otel_zernel.engine.yielding import Yielder
 from otel_zernel.errors import CannotStart
-from otel_zernel.garbage import collection_deferred
+from otel_zernel.runtime.garbage import collection_deferred
 from otel_zernel.storage import Damage, DataLost, Journal, Record, Storage, StorageFailed, TooLarge
 
 CACHE = 64 << 20

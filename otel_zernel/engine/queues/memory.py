@@ -4,7 +4,7 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.queues.queue import Entry, Queue
-from otel_zernel.memory import memory_limit
+from otel_zernel.runtime.memory import memory_limit
 
 _SHARE = 4
 """All queues together hold at most this part of the memory limit: a quarter."""

@@ -8,8 +8,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel.engine.lifetime import cancel_and_wait
 from otel_zernel.engine.queues.queue import Entry
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.storage import DataLost, Journal, Record, StorageFailed
-from otel_zernel.threads import run_in_thread
 
 RETRY = 1.0
 """Seconds between two attempts to read after the disk has failed."""

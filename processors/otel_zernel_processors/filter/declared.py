@@ -1,6 +1,6 @@
 """The metrics of the processor about itself."""
 
-from otel_zernel.declaration import DeclaredMetric, by_name, own
+from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 
 
 def _filtered(noun: str) -> DeclaredMetric:

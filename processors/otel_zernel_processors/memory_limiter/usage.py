@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from otel_zernel.memory import memory_limit
+from otel_zernel.runtime.memory import memory_limit
 
 _one_at_a_time = threading.Lock()
 """Several limiters of one process must not free memory at the same time."""

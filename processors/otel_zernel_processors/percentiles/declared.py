@@ -1,6 +1,6 @@
 """The metric of the processor about itself. Its results have the names of its inputs, see its README."""
 
-from otel_zernel.declaration import by_name, own
+from otel_zernel.component.declaration import by_name, own
 
 CLAMPED = own(
     "zernel.percentiles.clamped",

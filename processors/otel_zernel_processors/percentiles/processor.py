@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Processor
-from otel_zernel.forms import DataForms
+from otel_zernel.component.forms import DataForms
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 
 if TYPE_CHECKING:

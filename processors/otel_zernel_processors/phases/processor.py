@@ -6,7 +6,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, Context, Processor
-from otel_zernel.forms import DataForms, Form, Names
+from otel_zernel.component.forms import DataForms, Form, Names
 from otel_zernel_processors.phases.config import PhasesConfig, ns
 from otel_zernel_processors.phases.emit.metrics import SCOPE
 from otel_zernel_processors.phases.host import Host

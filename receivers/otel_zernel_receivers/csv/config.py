@@ -10,8 +10,8 @@ from pydantic import Field, GetPydanticSchema, PlainSerializer, field_validator,
 from pydantic_core import core_schema
 
 from otel_zernel.component import ComponentConfig
-from otel_zernel.files import OWNER_AND_GROUP
 from otel_zernel.reading.sources import STDIN
+from otel_zernel.runtime.files import OWNER_AND_GROUP
 from otel_zernel.storage import Storage
 from otel_zernel.types import Duration, ExtensionId, Permissions, ReadableFile
 

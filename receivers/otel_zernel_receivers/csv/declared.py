@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from otel_zernel.declaration import DeclaredMetric, by_name, own
+from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 from otel_zernel.formats.dcgm import Measure
 from otel_zernel.formats.newer_dcgm import MEASURES
 from otel_zernel.formats.nvidia_smi import FIELDS

@@ -18,7 +18,7 @@ from otel_zernel.reading.listing import list_files
 from otel_zernel.reading.positions import Position, Positions, open_values
 from otel_zernel.reading.problems import Problems
 from otel_zernel.reading.sources import STDIN, Unreadable, reading_errors
-from otel_zernel.threads import run_in_thread
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_receivers.csv.ahead import ahead
 from otel_zernel_receivers.csv.config import Columns, CsvReceiverConfig
 from otel_zernel_receivers.csv.conversion import BlockConverter

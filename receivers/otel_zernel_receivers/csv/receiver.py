@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_zernel.batch import Signal
 from otel_zernel.component import Emit, Receiver
-from otel_zernel.threads import run_in_thread
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
 
 if TYPE_CHECKING:

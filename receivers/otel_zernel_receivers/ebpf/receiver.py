@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Context, Emit, Finding, Insist, Receiver
+from otel_zernel.component.forms import DataForms
 from otel_zernel.errors import Refused, Rejected
-from otel_zernel.forms import DataForms
-from otel_zernel.threads import run_in_thread
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.kernel.unavailable import Unavailable
 

@@ -1,6 +1,6 @@
 """The metrics of the receiver: those of GPUs, from `points/metrics.py`, and those about itself."""
 
-from otel_zernel.declaration import DeclaredMetric, by_name, own
+from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 from otel_zernel_receivers.nvml.points import metrics as m
 
 TIMEOUTS = own(

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from otel_zernel.threads import ScrapeThread
+from otel_zernel.runtime.threads import ScrapeThread
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.events import XidListener
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary, NvmlUnavailable, OnQueryError

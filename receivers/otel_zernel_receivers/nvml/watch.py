@@ -8,7 +8,7 @@ from opentelemetry.metrics import Counter
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Emit, Insist
 from otel_zernel.errors import Refused, Rejected
-from otel_zernel.threads import ScrapeThread
+from otel_zernel.runtime.threads import ScrapeThread
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
 from otel_zernel_receivers.nvml.gpu_slot import GpuSlot

@@ -1,6 +1,6 @@
 """The metric of the receiver about itself."""
 
-from otel_zernel.declaration import by_name, own
+from otel_zernel.component.declaration import by_name, own
 
 REFUSED_REQUESTS = own(
     "zernel.otlp.refused_requests",

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from otel_zernel.threads import run_in_thread
+from otel_zernel.runtime.threads import run_in_thread
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from otel_zernel.reading.listing import list_files
 from otel_zernel.reading.positions import Positions, open_values
 from otel_zernel.reading.problems import Problems
 from otel_zernel.reading.sources import Unreadable, open_source, reading_errors
-from otel_zernel.threads import run_in_thread
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_receivers.otlp_json_file.config import OtlpJsonFileConfig
 from otel_zernel_receivers.otlp_json_file.decoding import decode_json, decode_protobuf
 from otel_zernel_receivers.otlp_json_file.pace import Pace

@@ -1,6 +1,6 @@
 """The metrics of the receiver: its report on each scrape, and one about itself."""
 
-from otel_zernel.declaration import DeclaredMetric, by_name, own
+from otel_zernel.component.declaration import DeclaredMetric, by_name, own
 
 FAILED_SCRAPES = own(
     "zernel.prometheus.failed_scrapes",

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from otel_zernel.garbage import freeze_all
+from otel_zernel.runtime.garbage import freeze_all
 
 ROWS = ["timestamp,gpu_id,hostname,gpu_utilization"]
 ROWS += [f"2026-01-01T00:00:{second:02d}Z,0,node,{second}" for second in range(10)]

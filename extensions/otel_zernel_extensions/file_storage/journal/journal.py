@@ -13,9 +13,9 @@ from typing import Final, Self
 
 from otel_zernel.batch import Signal
 from otel_zernel.clock import Clock
-from otel_zernel.garbage import collection_deferred
+from otel_zernel.runtime.garbage import collection_deferred
+from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel.storage import Damage, Journal, Record, StorageFailed
-from otel_zernel.threads import run_in_thread
 from otel_zernel_extensions.file_storage.disk import Disk
 from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from otel_zernel_extensions.file_storage.journal.recovery import recover

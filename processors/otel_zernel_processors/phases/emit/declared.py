@@ -1,6 +1,6 @@
 """The metrics of the processor. Their descriptions are sent with them."""
 
-from otel_zernel.declaration import DeclaredMetric, by_name
+from otel_zernel.component.declaration import DeclaredMetric, by_name
 
 _PHASE = "zernel.phase"
 _SOURCE = "zernel.phase.source"

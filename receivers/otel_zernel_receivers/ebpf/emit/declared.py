@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_zernel.declaration import DeclaredMetric, by_name
+from otel_zernel.component.declaration import DeclaredMetric, by_name
 from otel_zernel.otlp.points import Descriptor
 from otel_zernel_receivers.ebpf.emit import families as f
 

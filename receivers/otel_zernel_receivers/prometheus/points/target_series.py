@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from otel_zernel.batch import Batch
-from otel_zernel.garbage import collection_deferred
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.runtime.garbage import collection_deferred
 from otel_zernel_receivers.prometheus.pages.page import PageFamily, SampleKey, ScrapedPage
 from otel_zernel_receivers.prometheus.points.encoding import (
     encode_scope_fields,

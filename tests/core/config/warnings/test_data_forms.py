@@ -6,8 +6,8 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import Processor
+from otel_zernel.component.forms import DataForms
 from otel_zernel.config.schema import read_settings
-from otel_zernel.forms import DataForms
 from otel_zernel.registry import Registry
 from otel_zernel_processors.percentiles.config import PercentilesConfig
 from tests.core.config.components import In, Out

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_zernel.garbage import collection_deferred
+from otel_zernel.runtime.garbage import collection_deferred
 
 
 @pytest.fixture(autouse=True)

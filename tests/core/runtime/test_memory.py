@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.memory import memory_limit, physical_memory
+from otel_zernel.runtime.memory import memory_limit, physical_memory
 
 GIB = 1 << 30
 V2 = "41 23 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"

@@ -1,0 +1,42 @@
+"""The contracts of receivers, processors, exporters and extensions, and the context that each one gets.
+
+The constructor of a component stores its configuration and its `Context`, and does no I/O. Only `run`, `scrape`,
+`export`, `__aenter__` and `__aexit__` do I/O.
+"""
+
+from otel_zernel.component.component import (
+    Component,
+    ComponentConfig,
+    Context,
+    Extension,
+    Finding,
+    Kind,
+    Logger,
+    Stability,
+)
+from otel_zernel.component.emit import Emit, ImmediateEmit, Insist, PacedEmit
+from otel_zernel.component.exporter import Exporter
+from otel_zernel.component.processor import PAUSE, Processor
+from otel_zernel.component.receiver import PartialScrape, Receiver, Scraper, ScraperConfig
+
+__all__ = [
+    "PAUSE",
+    "Component",
+    "ComponentConfig",
+    "Context",
+    "Emit",
+    "Exporter",
+    "Extension",
+    "Finding",
+    "ImmediateEmit",
+    "Insist",
+    "Kind",
+    "Logger",
+    "PacedEmit",
+    "PartialScrape",
+    "Processor",
+    "Receiver",
+    "Scraper",
+    "ScraperConfig",
+    "Stability",
+]

@@ -1,0 +1,147 @@
+"""The contract that all four kinds share, the context that each component gets, and the contract of extensions."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
+
+from opentelemetry.metrics import Meter
+
+from otel_zernel.batch import ALL_SIGNALS, Signal
+from otel_zernel.clock import Clock
+from otel_zernel.component.forms import DataForms
+from otel_zernel.errors import CannotStart
+from otel_zernel.health import Health
+from otel_zernel.types import Section
+
+Kind = Literal["receivers", "processors", "exporters", "extensions"]
+Stability = Literal["development", "alpha", "beta", "stable"]
+Logger = logging.LoggerAdapter[logging.Logger]
+
+
+class ComponentConfig(Section):
+    """The root of a component's configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The services that the collector gives to a component."""
+
+    kind: Kind
+    id: str
+    """`type` or `type/name`, as configured."""
+    logger: Logger
+    meter: Meter
+    """For the component's metrics about itself. No observable instruments: after a reload, the SDK would still call
+    those of the former instance."""
+    clock: Clock
+    health: Health
+    drop: Callable[[int, str], None]
+    """`drop(count, reason)` counts items that this component loses, in `zernel.dropped_items`."""
+    signals: frozenset[Signal] = ALL_SIGNALS
+    """For receivers: the signals that their pipelines use; they may leave out the others. For processors: the signals
+    that their pipeline carries."""
+    extensions: Mapping[str, "Extension"] = field(default_factory=dict)
+    """The extensions in `service::extensions`, by id. They are entered before every other component."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """Values that the component wants to keep over a reload that restarts it: the next instance in its place finds
+    them. They end with the process."""
+
+    @property
+    def path(self) -> str:
+        """The component's path in the configuration: `receivers::csv`."""
+        return f"{self.kind}::{self.id}"
+
+    def report(self, problem: str | None) -> None:
+        """Shows a problem, one sentence, in the collector's health; None clears it."""
+        self.health.report(self.path, problem)
+
+    def extension(self, id_: str) -> "Extension":
+        """The extension with this id. Raises `CannotStart` if it is not enabled."""
+        if found := self.extensions.get(id_):
+            return found
+        enabled = ", ".join(self.extensions) or "none"
+        raise CannotStart(
+            f"{self.path}: extension {id_} is not enabled; add it to service::extensions (enabled: {enabled})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a component's examination of this machine, for `otel-zernel doctor`."""
+
+    topic: str
+    """One or two words: `driver`."""
+    text: str
+    """One line. If something is missing, one sentence that says what to do."""
+    ok: bool | None = None
+    """Whether the prerequisite is met; None for information only."""
+    details: tuple[str, ...] = ()
+    """Lines that `doctor --verbose` prints below, such as the end of a log."""
+
+
+class Component:
+    """The part of the contract that all four kinds share."""
+
+    Config: ClassVar[type[ComponentConfig]] = ComponentConfig
+    stability: ClassVar[Stability] = "development"
+    signals: ClassVar[frozenset[Signal]] = ALL_SIGNALS
+    """The signals that it emits or accepts. A pipeline that carries none of them is a configuration error."""
+
+    def __init__(self, config: Any, context: Context) -> None:
+        """`config` is an instance of `Config`."""
+        self.config = config
+        self.context = context
+
+    @classmethod
+    def description(cls) -> str:
+        """One sentence for `otel-zernel components`: the first line of the class's docstring."""
+        return (cls.__doc__ or "").strip().partition("\n")[0]
+
+    @classmethod
+    def missing(cls) -> str | None:
+        """One sentence that says what to install if an optional package is not installed, else None.
+
+        Called when the configuration is validated.
+        """
+        return None
+
+    @classmethod
+    def forms(cls, config: Any) -> DataForms:
+        """The special forms of data that the component emits, converts or refuses with a configuration.
+
+        `config` is an instance of `Config`. Called when the configuration is validated; it must not do I/O.
+        """
+        return DataForms()
+
+    @classmethod
+    def advice(cls, config: Any) -> Iterable[tuple[str, str]]:
+        """Warnings about a valid configuration, an instance of `Config`: a key, and one sentence that says what to do.
+
+        Keys are joined by `::`. Called when the configuration is validated; it must not do I/O.
+        """
+        return ()
+
+    @classmethod
+    def examine(cls, config: Any = None) -> Iterable[Finding]:
+        """Reports which prerequisites this machine meets, for `otel-zernel doctor`.
+
+        `config` is an instance of `Config`; if it is None, the defaults apply. May block. It must leave the machine as
+        it was and must not raise. It need not repeat `missing`.
+        """
+        return ()
+
+
+class Extension(Component):
+    """A service outside the pipelines, such as health checks, storage or authentication."""
+
+    async def __aenter__(self) -> Self:
+        """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes its resources. Safe without `__aenter__`."""
+        return

@@ -1,0 +1,49 @@
+"""The contract of exporters."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from types import TracebackType
+from typing import ClassVar, Literal, Self
+
+from otel_zernel.batch import Batch
+from otel_zernel.component.component import Component
+
+
+class Exporter(Component, ABC):
+    """Sends batches out of the collector. Entered before its first batch and left after its last one.
+
+    It must be safe to leave without entering.
+    """
+
+    delivery: ClassVar[Literal["local", "remote"]] = "local"
+    """How batches reach it. `local`: in order, by one consumer, with endless retries. `remote`: as the user configures
+    it; `Config` must then derive from `RemoteExporterConfig`."""
+
+    async def __aenter__(self) -> Self:
+        """Opens its resources. Raises `CannotStart` with one sentence for the user if it cannot."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Closes its resources."""
+        return
+
+    def prepares(self, batch: Batch) -> bool:
+        """Whether `prepare` has to see the batch before it is queued. It is called for every batch: it must be fast."""
+        return False
+
+    def prepare(self, batch: Batch, *, dropped: bool) -> Iterable[Batch]:
+        """The batches to queue in place of this one. The exporter owns `batch`, which has one signal, and may edit it.
+
+        Called once for each batch, before the queue, and never for a retry. If `dropped`, the queue is full: the result
+        is counted as lost. Work of more than 10 ms is split, as in `Processor.process`.
+        """
+        return (batch,)
+
+    @abstractmethod
+    async def export(self, batch: Batch) -> None:
+        """Delivers one batch and leaves it unchanged. Raises `Retryable` or `Permanent` on failure.
+
+        Called by `num_consumers` consumers at the same time, and cancelled after the configured `timeout`.
+        """
