@@ -26,7 +26,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
-        {"exposition", "net", "formats", "attributes", "temporality", "cluster"},
+        {"api", "exposition", "net", "formats", "attributes", "temporality", "cluster"},
         {"otlp", "conditions"},
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),

@@ -1,0 +1,178 @@
+"""The ASGI application that hands each request to its route, and answers where no route does."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from otel_zernel.api.answers import ApiError, ClientGone, Headers, json_bytes
+from otel_zernel.api.routes import Route
+from otel_zernel.api.table import Match, RouteTable, raw_path_of
+
+Scope = MutableMapping[str, Any]
+_GRACE: Final = 0.5
+"""Seconds between the disconnection of a request and its cancellation, when its route is left."""
+_RESTART: Final = 1012
+"""The close code of a WebSocket whose server restarts (RFC 6455, registry of close codes)."""
+_logger = logging.getLogger("otel_zernel.api")
+
+
+class Dispatcher:
+    """Serves a table of routes. Sets `scope["route"]` to the path of the route, with its placeholders."""
+
+    def __init__(self, refuse: Callable[[Route, Scope], None] = lambda route, scope: None) -> None:
+        """`refuse(route, scope)` raises `ApiError` if the client may not use the route."""
+        self.table = RouteTable()
+        self._refuse = refuse
+        self._running: set[RunningRequest] = set()
+
+    @contextmanager
+    def having(self, owner: str, routes: Iterable[Route]) -> Iterator[None]:
+        """Serves the routes while it is entered, see `ApiServer.serve`."""
+        served = [*routes]
+        with self.table.having(owner, served):
+            yield
+        for request in [one for one in self._running if any(one.route is route for route in served)]:
+            request.leave()
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        match = self.table.match(scope["type"], scope.get("method", ""), raw_path_of(scope))
+        if match.path:
+            scope["route"] = match.path
+        request = RunningRequest(match.route, scope, receive, send)
+        self._running.add(request)
+        try:
+            await request.run(lambda: self._chosen(match, scope))
+        finally:
+            self._running.discard(request)
+
+    def _chosen(self, match: Match, scope: Scope) -> Route:
+        """The route that answers. Raises `ApiError`."""
+        if match.route is None:
+            raise _unserved(match, scope)
+        self._refuse(match.route, scope)
+        scope["path_params"] = match.parameters
+        return match.route
+
+
+class RunningRequest:
+    """One request and its answer. Without a route, it only gets an error."""
+
+    def __init__(self, route: Route | None, scope: Scope, receive: Any, send: Any) -> None:
+        self.route = route
+        self._scope = scope
+        self._receive, self._send = receive, send
+        self._is_http = scope["type"] == "http"
+        self._left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Has a result if the route is not served any more."""
+        self._task = asyncio.current_task()
+        self._cutting: asyncio.TimerHandle | None = None
+        self._was_cut = False
+        self._started = False
+        """Whether the answer has begun; for a WebSocket, whether the handshake is answered."""
+        self._complete = False
+        self._has_length = False
+
+    async def run(self, choose: Callable[[], Route]) -> None:
+        """Runs the application of the chosen route. Its errors become answers."""
+        try:
+            await choose().app(self._scope, self.receive, self.send)
+        except ApiError as error:
+            await self._fail(error.status, str(error), error.headers)
+        except ClientGone:
+            pass
+        except asyncio.CancelledError:
+            if not self._was_cut or self._has_length or not self._task or self._task.uncancel():
+                raise
+        except Exception:
+            _logger.exception("The API's route %s failed", self._scope.get("route", ""))
+            await self._fail(500, "the collector failed to answer; its log has the reason")
+        finally:
+            if self._cutting:
+                self._cutting.cancel()
+        if self._left.done():
+            await self._end()
+
+    def leave(self) -> None:
+        """Disconnects the request, and cancels it a little later."""
+        if not self._left.done():
+            self._left.set_result(None)
+            self._cutting = asyncio.get_running_loop().call_later(_GRACE, self._cut)
+
+    async def receive(self) -> Any:
+        """As the server's. After `leave`, it returns the disconnection."""
+        if not self._left.done():
+            receiving = asyncio.ensure_future(self._receive())
+            try:
+                await asyncio.wait([receiving, self._left], return_when=asyncio.FIRST_COMPLETED)
+                if receiving.done():
+                    return receiving.result()
+            finally:
+                receiving.cancel()
+        return {"type": "http.disconnect"} if self._is_http else {"type": "websocket.disconnect", "code": _RESTART}
+
+    async def send(self, message: Any) -> None:
+        """As the server's. For HEAD, the body is left out, and its second part raises `ClientGone`."""
+        type_ = message["type"]
+        if type_ == "http.response.start":
+            self._started = True
+            self._has_length = any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+        elif type_ == "http.response.body":
+            await self._send_body(message)
+            return
+        elif type_ in ("websocket.accept", "websocket.http.response.start"):
+            self._started = True
+        elif type_ == "websocket.close":
+            self._started = self._complete = True
+        await self._send(message)
+
+    async def _send_body(self, message: Any) -> None:
+        if self._scope["method"] != "HEAD":
+            self._complete = not message.get("more_body", False)
+            await self._send(message)
+        elif not self._complete:
+            self._complete = True
+            await self._send({"type": "http.response.body", "body": b""})
+        elif self._complete:
+            raise ClientGone
+
+    def _cut(self) -> None:
+        if self._task:
+            self._was_cut = True
+            self._task.cancel()
+
+    async def _end(self) -> None:
+        """Completes the answer of a route that is not served any more."""
+        if not self._started:
+            await self._fail(503, "the component that answers here has stopped; try again later", _RETRY)
+        elif not self._complete and self._is_http and not self._has_length:
+            await self.send({"type": "http.response.body", "body": b""})
+        elif not self._complete and not self._is_http:
+            await self.send({"type": "websocket.close", "code": _RESTART})
+
+    async def _fail(self, status: int, sentence: str, headers: Headers = ()) -> None:
+        """Answers with an error, if no answer has begun."""
+        if self._started:
+            return
+        body = b"" if status == 304 else json_bytes({"error": sentence})
+        fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        prefix = "" if self._is_http else "websocket."
+        await self.send({"type": f"{prefix}http.response.start", "status": status, "headers": [*fixed, *headers]})
+        await self.send({"type": f"{prefix}http.response.body", "body": body})
+
+
+_RETRY: Final = ((b"retry-after", b"1"),)
+
+
+def _unserved(match: Match, scope: Scope) -> ApiError:
+    """The error for a request that no route answers."""
+    path = f"{scope['path']:.200}"
+    if scope["type"] == "websocket" or not match.path:
+        return ApiError(404, f"nothing is served at {path}; /openapi.json lists the paths")
+    if not match.methods:
+        return ApiError(426, f"{path} is served by WebSocket", ((b"upgrade", b"websocket"),))
+    methods = dict.fromkeys(match.methods)
+    allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else [])])
+    sentence = f"{scope['method']:.20} is not served at {path}; use {allowed}"
+    return ApiError(405, sentence, ((b"allow", allowed.encode()),))
