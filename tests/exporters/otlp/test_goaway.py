@@ -40,6 +40,8 @@ VARIANTS = {
     "after the request, no stream, closed": (AFTER_HEADERS, 0, True),
     "for ever": (AT_ONCE, 0, False),
 }
+SILENT = "after the settings, every stream, open"
+"""The server may still answer the requests that it accepted: they may last until their deadline."""
 
 
 @asynccontextmanager
@@ -80,39 +82,39 @@ async def next_frame(reader: asyncio.StreamReader) -> int:
 ATTEMPTS = 6
 
 
-async def main(endpoint: str) -> None:
-    """The exporter in a process of its own: prints its CPU time in ms, and the growth of its memory in KiB."""
-    config = OtlpGrpcConfig.model_validate({"endpoint": endpoint, "timeout": "0.5s"})
+async def main(endpoint: str, deadline: str) -> None:
+    """The exporter in a process of its own: prints the growth of its memory in KiB, and the status of all requests."""
+    config = OtlpGrpcConfig.model_validate({"endpoint": endpoint, "timeout": deadline})
     async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
-        outcomes = [type(await outcome(exporter))]
-        before = resource.getrusage(resource.RUSAGE_SELF)
+        found = {await status(exporter)}
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(ATTEMPTS):
-            outcomes += map(type, await asyncio.gather(*(outcome(exporter) for _ in range(3))))
-        after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    names = {kind.__name__ for kind in outcomes}
-    sys.stdout.write(f"{round(cpu * 1000)} {after.ru_maxrss - before.ru_maxrss} {names}")
+            found |= set(await asyncio.gather(*(status(exporter) for _ in range(3))))
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    sys.stdout.write(f"{grown} {' '.join(found)}")
 
 
-async def outcome(exporter: OtlpGrpcExporter) -> Exception:
+async def status(exporter: OtlpGrpcExporter) -> str:
+    """The status of a request, which is to be sent again."""
     try:
         await exporter.export(metrics_batch(1000))
     except Retryable as error:
-        return error
+        return next(name for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED") if name in str(error))
     raise AssertionError("the server accepted nothing")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 async def test_a_server_that_refuses_every_connection_costs_little_and_loses_nothing(variant: str) -> None:
+    """gRPC's own retries would go on until the deadline: 2,500 connections and 400 MB of memory a second."""
     async with refusing(variant) as (port, connections):
-        arguments = ("-m", __name__, f"http://127.0.0.1:{port}")
+        arguments = ("-m", __name__, f"http://127.0.0.1:{port}", "0.5s" if variant == SILENT else "20s")
         child = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
-        printed = (await asyncio.wait_for(child.communicate(), 60))[0].decode()
-    cpu, memory, outcomes = printed.split(maxsplit=2)
-    assert outcomes.strip() == "{'Retryable'}"
-    assert int(memory) < 30_000  # KiB; with the retries of gRPC it is 400 MB a second
-    assert int(cpu) < 1500  # ms for 18 requests that are refused
-    assert len(connections) < 60  # one for each attempt, and some that gRPC opens for requests that wait
+        printed = (await asyncio.wait_for(child.communicate(), 100))[0].decode()
+    memory, *statuses = printed.split()
+    assert statuses == ["UNAVAILABLE"] or variant == SILENT
+    assert int(memory) < 100_000  # KiB
+    # Seven on a quiet machine. On a busy one, gRPC may open some before it passes on the refusal.
+    assert len(connections) < 1000
 
 
 async def test_an_exporter_leaves_a_connection_on_which_the_server_accepts_nothing_more() -> None:
@@ -157,4 +159,4 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))

@@ -20,7 +20,8 @@ def run(run: Run) -> None:
     weights = update(jnp.zeros((WIDTH, WIDTH)), jnp.zeros((WIDTH, WIDTH)))
     while not run.go.exists():
         gpu.compute(1, 1)
-        gpu.wait()
+        with run.truth.region("wait"):
+            gpu.wait()
         time.sleep(0.02)
     random, path = np.random.default_rng(0), run.truth.folder / "inputs.npy"
     np.save(path, random.random((WIDTH, WIDTH), np.float32))

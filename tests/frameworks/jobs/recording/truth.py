@@ -42,6 +42,16 @@ class ThreadTruth:
         self.around.pop()
 
     def marks(self) -> list[Mark]:
+        """The regions in the loop."""
+        begin, end = self.loop
+        within = [(name, max(start, begin), min(until, end)) for name, start, until in self._all_marks()]
+        return [mark for mark in within if mark[1] < mark[2]]
+
+    def marks_before(self) -> list[Mark]:
+        """The regions before the loop."""
+        return [mark for mark in self._all_marks() if mark[2] <= self.loop[0]]
+
+    def _all_marks(self) -> list[Mark]:
         """The regions in order of time, without overlap. A region around others is cut at their edges."""
         marks: list[Mark] = []
         around: list[str] = []
@@ -54,9 +64,7 @@ class ThreadTruth:
                 around.append(name)
             else:
                 around.pop()
-        begin, end = self.loop
-        within = [(name, max(start, begin), min(until, end)) for name, start, until in marks]
-        return [mark for mark in within if mark[1] < mark[2]]
+        return marks
 
 
 class Recorder:
@@ -117,5 +125,6 @@ class Recorder:
         for number, truth in enumerate(one for one in self._threads if one.loop):
             path = self.folder / f"truth.{self.rank}.{number}.json"
             kept = {"pid": os.getpid(), "rank": self.rank, "thread": truth.thread, "loop": truth.loop}
-            rest = {"steps": truth.steps, "marks": truth.marks(), "hidden": 0, "versions": self.versions}
-            path.write_text(json.dumps({**kept, **rest}))
+            marks = {"marks": truth.marks(), "before": truth.marks_before()}
+            rest = {"steps": truth.steps, "hidden": 0, "versions": self.versions}
+            path.write_text(json.dumps({**kept, **marks, **rest}))
