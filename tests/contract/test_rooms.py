@@ -73,6 +73,27 @@ HOUSES: dict[str, list[set[str]]] = {
         {"journal"},
         {"config", "disk", "names", "directory_lock"},
     ],
+    "otel_zernel_receivers.csv": [
+        {"__init__", "receiver", "reading", "conversion", "reader", "replay", "ahead", "rejects"},
+        {"encoding"},
+        {"parsing"},
+        {"layouts"},
+        {"config", "declared"},
+    ],
+    "otel_zernel_processors.percentiles": [
+        {"__init__", "processor", "aggregation"},
+        {"intake", "emit"},
+        {"counts"},
+        {"config", "declared"},
+    ],
+    "otel_zernel_exporters.otlp": [
+        {"__init__"},
+        {"grpc", "http"},
+        {
+            *("config", "environment", "credentials", "addresses", "proxies", "signals", "waits", "causes"),
+            *("converting", "tls", "tls_config"),
+        },
+    ],
     "otel_zernel_processors.phases": [
         {
             *("__init__", "processor", "host", "jobs", "job_log", "followed_job", "job_traces", "process"),

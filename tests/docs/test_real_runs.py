@@ -1,6 +1,6 @@
 """docs/versions.md has the runs of docs/real_runs.csv, with every loop on every release of PyTorch."""
 
-from benchmarks.phases import bar
+from benchmarks.phases.real_loops import bar
 from benchmarks.training.real_runs import PAGE, kept, written_into
 from benchmarks.training.scenarios import SCENARIOS
 

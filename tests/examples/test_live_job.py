@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.examples.test_seed_compat import EXAMPLE, TYPES, Page, json_samples
 from tests.interop.collector import collecting, page_with
-from tests.receivers.ebpf.jobs.torches import OWN, python_of
+from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
 from tests.receivers.ebpf.watching import TEST_RUN, require_ebpf
 
 JOB = EXAMPLE.with_name("train.py")

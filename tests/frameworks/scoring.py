@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
-from benchmarks.phases import DDP, PHASES_OF, SAMPLES
+from benchmarks.phases.real_loops import DDP, PHASES_OF, SAMPLES
 from benchmarks.training.runs import Run, Truth
 from otel_zernel.batch import Batch
 from otel_zernel.testing import make_context

@@ -12,7 +12,7 @@ from tests.gpu import ebpf_check
 from tests.gpu.profiler_trace import BETWEEN, Event, count
 from tests.gpu.quantities import compare, recorded, table
 from tests.gpu.watched import JOB, ROOT, batches_of, collector
-from tests.receivers.ebpf.jobs.torches import OWN, python_of
+from tests.receivers.ebpf.jobs.pytorch.torches import OWN, python_of
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import require_ebpf
 

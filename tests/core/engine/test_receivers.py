@@ -6,7 +6,7 @@ from functools import partial
 from opentelemetry.metrics import NoOpMeter
 
 from otel_zernel.component import Context, Emit
-from otel_zernel.engine.fan_out import FanOut
+from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.engine.receivers import LONGEST_WAIT, SupervisedReceiver
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import FakeClock, make_context, until

@@ -16,8 +16,8 @@ from otel_zernel.component import Component, ComponentConfig, Context, Extension
 from otel_zernel.config.schema import Settings
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.fan_out import FanOut
-from otel_zernel.engine.pipeline import Pipeline, Stage
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.pipeline import Pipeline, Stage
 from otel_zernel.engine.queues import Lease, MemoryQueue, Queue, Request
 from otel_zernel.engine.service import Service
 from otel_zernel.telemetry import Instruments

@@ -11,7 +11,7 @@ from otel_zernel.clock import SystemClock
 from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry.metering import RETRY, Metering, meters_of
-from tests.core.engine.simulated import SimulatedClock
+from tests.core.engine.delivery.simulated import SimulatedClock
 
 
 def free_port() -> int:

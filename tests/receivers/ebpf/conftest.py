@@ -1,6 +1,6 @@
 """Fixtures for all tests of the ebpf receiver."""
 
-from tests.receivers.ebpf.jobs.torches import python
+from tests.receivers.ebpf.jobs.pytorch.torches import python
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
 from tests.receivers.ebpf.watching import loadable, mode, own_programs, watch
 

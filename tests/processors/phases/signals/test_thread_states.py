@@ -6,8 +6,8 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel_processors.phases.signals.thread_states import STATES
+from tests.processors.phases.jobs.test_sources import sources_of
 from tests.processors.phases.processing import phases_of, run
-from tests.processors.phases.test_sources import sources_of
 from tests.processors.phases.training import Loop, batch_of, gauge_batch, values_of
 
 SHARES = {"gpu_wait": 0.5, "launch": 0.1, "collective": 0.05, "io": 0.2, "copy": 0.05, "on_cpu": 0.06, "lock": 0.04}

@@ -5,7 +5,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from benchmarks.phases import BOUNDARY_US, OVERLAP, bar, scores
+from benchmarks.phases.real_loops import BOUNDARY_US, OVERLAP, bar, scores
 from benchmarks.training.runs import recorded
 from benchmarks.training.scenarios import SCENARIOS
 

@@ -8,7 +8,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, ComponentConfig, Context, Processor
-from otel_zernel.engine.pipeline import Stage
+from otel_zernel.engine.pipelines.pipeline import Stage
 from otel_zernel.engine.queues import Request, join_and_split
 from otel_zernel.engine.yielding import LONGEST_SLICE
 from otel_zernel.telemetry import ProcessorMetrics

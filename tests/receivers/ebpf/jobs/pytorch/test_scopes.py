@@ -5,7 +5,7 @@ from collections import Counter
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from tests.receivers.ebpf.jobs.test_torch import trained
+from tests.receivers.ebpf.jobs.pytorch.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, calls, name_of, spans_of
 

@@ -12,17 +12,17 @@ import pytest
 from docs import csv_fields
 from otel_zernel.errors import CannotStart
 from otel_zernel.formats.nvidia_smi import FIELDS
-from otel_zernel_receivers.csv.fast import parse_block
 from otel_zernel_receivers.csv.layouts.layout import find_columns
 from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
-from otel_zernel_receivers.csv.lines import LineBlock
-from otel_zernel_receivers.csv.plain import parse_lines
-from otel_zernel_receivers.csv.rows import Dialect
+from otel_zernel_receivers.csv.parsing.fast import parse_block
+from otel_zernel_receivers.csv.parsing.lines import LineBlock
+from otel_zernel_receivers.csv.parsing.plain import parse_lines
+from otel_zernel_receivers.csv.parsing.rows import Dialect
 from otel_zernel_receivers.nvml.points.metrics import METRICS
 from otel_zernel_receivers.nvml.readings.board import BOARD
 from otel_zernel_receivers.nvml.readings.fields import FIELDS as NVML_FIELDS
+from tests.receivers.csv.parsing.test_parsing import lines_of, plain
 from tests.receivers.csv.running import Receive, Run, attributes
-from tests.receivers.csv.test_parsing import lines_of, plain
 
 HEADER = "timestamp, index, uuid, name, utilization.gpu [%], memory.used [MiB], power.draw [W], pstate"
 GPU = "GPU-5fd4f087-86f3-7a43-b711-4771313afc50, NVIDIA H100 80GB HBM3"

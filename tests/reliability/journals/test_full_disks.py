@@ -13,7 +13,7 @@ from otel_zernel_extensions.file_storage import FileStorageExtension
 from otel_zernel_extensions.file_storage.journal.journal import FileJournal
 from otel_zernel_extensions.file_storage.journal.limits import JournalLimits
 from tests.extensions.file_storage.parts import contents, opened, segments
-from tests.reliability.disks import fill, remount, small_disk
+from tests.reliability.journals.disks import fill, remount, small_disk
 
 LIMITS = JournalLimits(segment_size=200_000)
 SIZE = 30_000

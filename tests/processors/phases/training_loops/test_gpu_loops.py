@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.phases import DDP, PHASES_OF, phases_of, score
-from benchmarks.phases_gpu import BAR
+from benchmarks.phases.phases_gpu import BAR
+from benchmarks.phases.real_loops import DDP, PHASES_OF, phases_of, score
 from benchmarks.training.runs import recorded
 
 LOOPS = (

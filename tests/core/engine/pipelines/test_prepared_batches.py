@@ -7,11 +7,11 @@ from functools import partial
 from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import PAUSE
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.fan_out import FanOut
-from otel_zernel.engine.pipeline import Pipeline
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import DecodeError, Retryable
 from otel_zernel.testing import make_context, until
-from tests.core.engine.test_immediate_emit import INSTRUMENTS
+from tests.core.engine.pipelines.test_immediate_emit import INSTRUMENTS
 from tests.core.engine.wiring import losses_of
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
 

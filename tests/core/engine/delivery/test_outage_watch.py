@@ -6,7 +6,7 @@ import pytest
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.engine.delivery.outages import OutageWatch
-from otel_zernel.engine.holding import HoldWatch
+from otel_zernel.engine.pipelines.holding import HoldWatch
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.testing import FakeClock, make_context
 

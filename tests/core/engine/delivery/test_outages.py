@@ -11,12 +11,12 @@ import pytest
 from otel_zernel.batch import ALL_SIGNALS
 from otel_zernel.component import Extension
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.fan_out import FanOut
-from otel_zernel.engine.pipeline import Pipeline
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import Refused, Retryable
 from otel_zernel.testing import make_context
+from tests.core.engine.delivery.simulated import Answer, SimulatedBackend, SimulatedClock
 from tests.core.engine.journals import MemoryStorage
-from tests.core.engine.simulated import Answer, SimulatedBackend, SimulatedClock
 from tests.core.engine.wiring import Counting
 from tests.core.parts import SinkConfig, batch_of, values_of
 

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from benchmarks.phases import OVERLAP, Score, bar, scores
+from benchmarks.phases.real_loops import OVERLAP, Score, bar, scores
 from benchmarks.training.runs import live
 from benchmarks.training.scenarios import SCENARIOS
-from tests.receivers.ebpf.jobs.torches import OLD, python_of, versions
+from tests.receivers.ebpf.jobs.pytorch.torches import OLD, python_of, versions
 from tests.receivers.ebpf.watching import require_ebpf
 
 SHORT = ("AdamW", "gloo, DDP", "asynchronous streams")

@@ -11,8 +11,8 @@ from opentelemetry.metrics import NoOpMeter
 from otel_zernel.batch import ALL_SIGNALS, Batch
 from otel_zernel.component import ComponentConfig, ImmediateEmit, Processor
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.fan_out import FanOut
-from otel_zernel.engine.pipeline import Pipeline, Stage
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.pipeline import Pipeline, Stage
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
 from tests.core.engine.wiring import losses_of

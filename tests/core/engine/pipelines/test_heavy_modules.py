@@ -10,7 +10,7 @@ import pytest
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import ComponentConfig, Processor
-from otel_zernel.engine.pipeline import Stage
+from otel_zernel.engine.pipelines.pipeline import Stage
 from otel_zernel.testing import make_context
 from tests.core.engine.wiring import INSTRUMENTS, wiring
 from tests.core.parts import Doubler, batch_of, values_of

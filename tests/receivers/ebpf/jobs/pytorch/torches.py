@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-INSTALLED = Path(__file__).parents[4] / ".torch"
+INSTALLED = Path(__file__).parents[5] / ".torch"
 OWN = "own"
 OLD = "2.6.0"
 """The newest version whose function names have the string ABI from before C++11. Every CI run tests it."""

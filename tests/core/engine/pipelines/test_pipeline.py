@@ -7,7 +7,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import ALL_SIGNALS, Batch, Signal
 from otel_zernel.component import Insist
-from otel_zernel.engine.fan_out import FanOut
+from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.errors import Permanent, Refused, Rejected
 from otel_zernel.telemetry import ReceiverMetrics
 from otel_zernel.testing import Dropped, FakeClock, until

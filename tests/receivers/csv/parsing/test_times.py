@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_receivers.csv.times import parse_time
+from otel_zernel_receivers.csv.parsing.times import parse_time
 
 SECOND = 1_752_871_354 * 10**9
 

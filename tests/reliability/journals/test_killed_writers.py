@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.extensions.file_storage.parts import opened
-from tests.reliability.killed_writer import LIMITS, NOTE, SENDERS, data_of, write
+from tests.reliability.journals.killed_writer import LIMITS, NOTE, SENDERS, data_of, write
 
 
 class Campaign:

@@ -14,8 +14,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context, Insist
 from otel_zernel.engine.delivery import Delivery
-from otel_zernel.engine.fan_out import FanOut
-from otel_zernel.engine.pipeline import Pipeline
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.errors import Permanent, Refused, Rejected, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context

@@ -12,7 +12,7 @@ from otel_zernel.formats.newer_dcgm import MEASURES, RENAMED_FIELDS
 from otel_zernel.otlp.points import Descriptor
 from tests.receivers.csv.running import Receive, attributes
 
-REAL = Path(__file__).parents[4] / "shared/data/dcgm_metrics_20250718_134233.csv"
+REAL = Path(__file__).parents[5] / "shared/data/dcgm_metrics_20250718_134233.csv"
 DCGM = "timestamp,metric_name,gpu_id,device,uuid,modelName,Hostname,container,pod,namespace,value,labels_raw\n"
 TIME = 1_752_871_354 * 10**9
 

@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from otel_zernel.reading.sources import ReadBytes
-from otel_zernel_receivers.csv.fast import parse_block
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
 from otel_zernel_receivers.csv.layouts.wide import WideLayout
-from otel_zernel_receivers.csv.lines import MAX_LINE, LineBlock, LineReader
-from otel_zernel_receivers.csv.plain import parse_lines
-from otel_zernel_receivers.csv.rows import Dialect, ParsedRows
+from otel_zernel_receivers.csv.parsing.fast import parse_block
+from otel_zernel_receivers.csv.parsing.lines import MAX_LINE, LineBlock, LineReader
+from otel_zernel_receivers.csv.parsing.plain import parse_lines
+from otel_zernel_receivers.csv.parsing.rows import Dialect, ParsedRows
 
 PLAN = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=False, layout=WideLayout())
 SPARSE = ColumnPlan(4, 0, (("a", 1), ("b", 2)), (("v", 3),), sparse=True, layout=WideLayout())

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.receivers.ebpf.jobs.test_torch import trained
+from tests.receivers.ebpf.jobs.pytorch.test_torch import trained
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, calls, doubles, spans_of
 
