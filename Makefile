@@ -67,7 +67,7 @@ peers: $(STAMP)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/interop/install-frameworks.sh $(PYTHON)
 	[ "$(REQUIRE_PEERS)" != 1 ] || sh tests/kernels/install-emulators.sh
 
-# 5 GB and two minutes each. `make test` with REQUIRE_PEERS=1 needs only OLD of tests/receivers/ebpf/jobs/torches.py.
+# 5 GB and two minutes each. `make test` with REQUIRE_PEERS=1 needs only OLD of tests/receivers/ebpf/jobs/pytorch/torches.py.
 torches: $(STAMP)
 	for version in $(TORCHES); do sh tests/interop/install-torch.sh $(PYTHON) $$version || exit 1; done
 

@@ -22,7 +22,7 @@ from otel_zernel.otlp.points import (
 )
 from otel_zernel.testing import make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
-from otel_zernel_processors.percentiles.window import WindowCounts
+from otel_zernel_processors.percentiles.counts.window import WindowCounts
 
 VALUES = 100_000
 HOUR_NS = 3_600_000_000_000

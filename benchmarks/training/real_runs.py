@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from benchmarks.phases import bar, scores
+from benchmarks.phases.real_loops import bar, scores
 from benchmarks.training.runs import live
 from benchmarks.training.scenarios import SCENARIOS
-from tests.receivers.ebpf.jobs.torches import python_of, versions
+from tests.receivers.ebpf.jobs.pytorch.torches import python_of, versions
 
 TRIES = 3
 """Attempts for each loop: on a busy machine, preemption shifts the two clocks of a run."""

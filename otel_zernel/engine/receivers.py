@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from otel_zernel.component import Context, Emit
-from otel_zernel.engine.fan_out import FanOut
 from otel_zernel.engine.lifetime import was_cancelled
+from otel_zernel.engine.pipelines.fan_out import FanOut
 from otel_zernel.errors import CannotStart
 
 FIRST_WAIT = 1.0

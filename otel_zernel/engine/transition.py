@@ -12,7 +12,7 @@ from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.difference import Definition, Definitions, Difference, Place, definitions, difference
 from otel_zernel.engine.graph import Graph, Instance
 from otel_zernel.engine.lifetime import LONGEST_END, Lifetimes, cancel_and_wait
-from otel_zernel.engine.passage import Passage
+from otel_zernel.engine.pipelines.passage import Passage
 from otel_zernel.engine.work import Work
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry.metering import Measuring, Metering

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from otel_zernel.engine.lifetime import cancel_and_wait
-from otel_zernel.engine.pipeline import Pipeline
+from otel_zernel.engine.pipelines.pipeline import Pipeline
 from otel_zernel.engine.receivers import SupervisedReceiver
 from otel_zernel.errors import CannotStart
 

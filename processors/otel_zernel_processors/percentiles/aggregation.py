@@ -12,12 +12,12 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE, Context
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel_processors.percentiles.config import PercentilesConfig
-from otel_zernel_processors.percentiles.exemplars import Exemplars
-from otel_zernel_processors.percentiles.exponential import ExponentialTotals
-from otel_zernel_processors.percentiles.intake import Intake
-from otel_zernel_processors.percentiles.report import PercentilesReport
-from otel_zernel_processors.percentiles.series import PercentileSeries, PercentileSeriesTable
-from otel_zernel_processors.percentiles.window import WindowCounts
+from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
+from otel_zernel_processors.percentiles.counts.exponential import ExponentialTotals
+from otel_zernel_processors.percentiles.counts.series import PercentileSeries, PercentileSeriesTable
+from otel_zernel_processors.percentiles.counts.window import WindowCounts
+from otel_zernel_processors.percentiles.emit.report import PercentilesReport
+from otel_zernel_processors.percentiles.intake.intake import Intake
 
 _COUNTED = frozenset({"gauge", "sum", "histogram", "exponential_histogram"})
 

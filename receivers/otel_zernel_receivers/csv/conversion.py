@@ -10,13 +10,13 @@ from otel_zernel.batch import Batch
 from otel_zernel.component import Context
 from otel_zernel_receivers.csv.config import CsvReceiverConfig
 from otel_zernel_receivers.csv.declared import MALFORMED_LABELS
-from otel_zernel_receivers.csv.encoding import BlockEncoder
-from otel_zernel_receivers.csv.fast import parse_block
+from otel_zernel_receivers.csv.encoding.encoding import BlockEncoder
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
-from otel_zernel_receivers.csv.plain import parse_lines
+from otel_zernel_receivers.csv.parsing.fast import parse_block
+from otel_zernel_receivers.csv.parsing.plain import parse_lines
+from otel_zernel_receivers.csv.parsing.rows import MESSAGE, BadRow, Dialect, ParsedRows
 from otel_zernel_receivers.csv.reader import FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
-from otel_zernel_receivers.csv.rows import MESSAGE, BadRow, Dialect, ParsedRows
 
 _SMALL = 64 * 1024
 """Up to this size in bytes, a block is parsed by the plain parser.

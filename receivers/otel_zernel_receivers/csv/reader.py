@@ -18,9 +18,9 @@ from otel_zernel.reading.sources import (
     reading_errors,
 )
 from otel_zernel_receivers.csv.layouts.layout import ColumnPlan, CsvLayout, find_columns
-from otel_zernel_receivers.csv.lines import LineBlock, LineReader
-from otel_zernel_receivers.csv.plain import split_line
-from otel_zernel_receivers.csv.times import parse_time
+from otel_zernel_receivers.csv.parsing.lines import LineBlock, LineReader
+from otel_zernel_receivers.csv.parsing.plain import split_line
+from otel_zernel_receivers.csv.parsing.times import parse_time
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 2**20

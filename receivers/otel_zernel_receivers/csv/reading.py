@@ -26,10 +26,10 @@ from otel_zernel_receivers.csv.layouts.dcgm import DcgmLayout
 from otel_zernel_receivers.csv.layouts.layout import CsvLayout, CustomLongLayout, CustomWideLayout
 from otel_zernel_receivers.csv.layouts.nvidia_smi import NvidiaSmiLayout
 from otel_zernel_receivers.csv.layouts.wide import WideLayout
+from otel_zernel_receivers.csv.parsing.rows import ParsedRows
 from otel_zernel_receivers.csv.reader import CsvFileReader, FileBlock
 from otel_zernel_receivers.csv.rejects import Rejects
 from otel_zernel_receivers.csv.replay import ReadBlock, Replay
-from otel_zernel_receivers.csv.rows import ParsedRows
 
 _LARGE = 2**20
 """From this size in bytes on, a file that is replayed is parsed and encoded by two threads."""

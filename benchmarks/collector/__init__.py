@@ -1,0 +1,1 @@
+"""Whole collectors, as processes of their own."""

@@ -1,0 +1,173 @@
+"""The cost of the eBPF receiver: a probed call, a reading of the tables, events.
+
+Needs root, a C compiler and Linux 6.13. Calls are compared with an empty probe on the same function in the same run.
+"""
+
+import asyncio
+import gc
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+from opentelemetry.metrics import NoOpMeter
+
+from benchmarks import BenchmarkRow
+from otel_zernel.batch import Batch, Signal
+from otel_zernel.clock import SystemClock
+from otel_zernel.engine.pipelines.fan_out import FanOut
+from otel_zernel.engine.pipelines.pipeline import Pipeline, Stage
+from otel_zernel.telemetry import Instruments
+from otel_zernel.testing import make_context
+from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.processor import PercentilesProcessor
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, attach
+from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
+from otel_zernel_receivers.ebpf.probes.catalogue import Probe
+from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.receivers.ebpf.standin import Program, Standin, build
+from tests.receivers.ebpf.watching import Watch
+
+CALLS = 100_000
+ROUNDS = 7
+SERIES = 1000
+EVENTS = 10_000
+DRAIN_BAR_MS, HOLD_BAR_MS = 25, 10
+BARS = {Mode.SESSION: 1.35, Mode.MULTI: 1.6}
+
+_PROBED = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+__attribute__((noinline)) int probed(int x) { __asm__ volatile("" ::: "rbx"); return x & 0; }
+static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1e9 + t.tv_nsec; }
+int main(void)
+{
+    char line[64];
+    while (fgets(line, sizeof line, stdin)) {
+        long n = atol(line);
+        double began = now();
+        for (long i = 0; i < n; i++) probed(i);
+        printf("%f\n", (now() - began) / n);
+        fflush(stdout);
+    }
+}
+"""
+
+
+def run() -> list[BenchmarkRow]:
+    """All rows. Takes half a minute."""
+    with tempfile.TemporaryDirectory() as folder:
+        standin = build(Path(folder) / "standin")
+        rows = [_call(Path(folder), mode) for mode in BARS]
+        return [*rows, *_reading(standin), _events(standin)]
+
+
+def _call(folder: Path, mode: Mode) -> BenchmarkRow:
+    """A counted call compared with an empty probe: the best of several alternating rounds."""
+    executable = compiled(folder)
+    probe = Probe("probed", Operation.RUNTIME_LAUNCH, Flag.RUNTIME)
+    with executable.open("rb") as file:
+        places = find_attach_points(file.fileno(), (probe,)).probed
+    best = {"empty": float("inf"), "probe": float("inf")}
+    with (
+        closing(load(Limits(), (mode,))) as loaded,
+        subprocess.Popen([executable], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as program,
+    ):
+        for _ in range(ROUNDS):
+            for name in best:
+                with closing(attach(loaded.bpf, mode, str(executable), places, name)):
+                    best[name] = min(best[name], time_calls(program))
+        program.kill()
+    ratio = best["probe"] / best["empty"]
+    value = f"{best['probe']:.0f} ns, {ratio:.2f} x an empty probe ({best['empty']:.0f} ns)"
+    return BenchmarkRow(f"eBPF: a counted call by {mode}", value, f"<= {BARS[mode]} x", ratio <= BARS[mode])
+
+
+def compiled(folder: Path) -> Path:
+    source, executable = folder / "probed.c", folder / "probed"
+    source.write_text(_PROBED)
+    subprocess.run(["cc", "-O2", "-rdynamic", "-fcf-protection=none", "-o", executable, source], check=True)
+    return executable
+
+
+def time_calls(program: "subprocess.Popen[str]") -> float:
+    """The time of one call in ns."""
+    assert program.stdin
+    assert program.stdout
+    program.stdin.write(f"{CALLS}\n")
+    return float(program.stdout.readline())
+
+
+@contextmanager
+def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, LoadedProbes, Program]]:
+    """The stand-in program, watched by a session."""
+    loaded: list[LoadedProbes] = []
+
+    def keep(limits: Limits) -> LoadedProbes:
+        loaded.append(load(limits))
+        return loaded[-1]
+
+    with closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        yield watch, loaded[-1], program
+
+
+def _reading(standin: Standin) -> Iterator[BenchmarkRow]:
+    """Reads new series, and sends them through a pipeline."""
+    limits = EbpfConfig(max_processes=2 * SERIES + 8, max_series=2 * SERIES + 8)
+    with _watching(standin, limits) as (watch, loaded, program):
+        program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
+        began, began_cpu = time.perf_counter(), time.thread_time()
+        count = len(loaded.tables.series.read())
+        took_ms, cpu_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - began_cpu) * 1e3
+        ok = count >= SERIES and took_ms <= DRAIN_BAR_MS
+        value = f"{took_ms:.1f} ms, {cpu_ms:.1f} ms of CPU"
+        yield BenchmarkRow(f"eBPF: reading {SERIES} series", value, f"<= {DRAIN_BAR_MS} ms", ok)
+        program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
+        held_ms = asyncio.run(_longest_hold_s(list(watch.session.read().batches))) * 1e3
+    ok = held_ms <= HOLD_BAR_MS
+    yield BenchmarkRow(
+        f"eBPF: event loop blocked, {SERIES} series to percentiles", f"{held_ms:.1f} ms", f"<= {HOLD_BAR_MS} ms", ok
+    )
+
+
+async def _longest_hold_s(batches: list[Batch]) -> float:
+    """The longest CPU time, in s, for which a pipeline blocked the event loop while it processed the batches."""
+    instruments = Instruments(NoOpMeter("benchmark"))
+    context = make_context("processors", clock=SystemClock())
+    stage = Stage(PercentilesProcessor(PercentilesConfig(), context), instruments.processor("percentiles", "metrics"))
+    signals: frozenset[Signal] = frozenset({"metrics"})
+    pipeline = Pipeline("metrics", [stage], [], signals, asyncio.Lock())
+    emit = FanOut([pipeline], partial(instruments.receiver, "ebpf"))
+
+    async def hand_on() -> None:
+        for batch in batches:
+            await emit(batch)
+            await asyncio.sleep(0)
+
+    gc.collect()
+    gc.freeze()  # as the collector does: else a full collection of all imported modules counts
+    handing_on, longest = asyncio.create_task(hand_on()), 0.0
+    while not handing_on.done():
+        since = time.thread_time()
+        await asyncio.sleep(0)
+        longest = max(longest, time.thread_time() - since)
+    return longest
+
+
+def _events(standin: Standin) -> BenchmarkRow:
+    """Reads events from the ring buffer."""
+    with _watching(standin, EbpfConfig(long_wait=0.0)) as (_, loaded, program):
+        program.do(f"cudaDeviceSynchronize times={EVENTS}")
+        began = time.perf_counter()
+        count = len(loaded.tables.ring.read())
+        took = time.perf_counter() - began
+    return BenchmarkRow("eBPF: reading events", f"{count / took / 1e6:.0f} M/s", "every one", count >= EVENTS)

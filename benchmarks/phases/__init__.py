@@ -1,0 +1,1 @@
+"""The phases of training loops: their accuracy and their cost."""

@@ -1,0 +1,124 @@
+"""The cost of the phases processor on recorded training loops: CPU time per span, and time that blocks the loop.
+
+Garbage collection of imported modules does not count.
+"""
+
+import asyncio
+import gc
+import gzip
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from opentelemetry.metrics import NoOpMeter
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, TracesData
+
+from benchmarks import BenchmarkRow
+from otel_zernel.batch import ALL_SIGNALS, Batch
+from otel_zernel.engine.pipelines.passage import Passage
+from otel_zernel.engine.pipelines.pipeline import Pipeline, Stage
+from otel_zernel.otlp.json import parse_spans_json
+from otel_zernel.telemetry import Instruments
+from otel_zernel.testing import make_context
+from otel_zernel_processors.phases import PhasesProcessor
+
+SPANS = 10_000
+SCENARIOS = ("AdamW", "gloo_DDP")
+RECORDED = Path(__file__).parents[2] / "tests/processors/phases/recorded"
+RUNS = 5
+
+
+def spans_of(name: str, count: int = SPANS) -> bytes:
+    """An encoded batch of `count` spans: the recorded loop of a process, repeated."""
+    origin, spans = _process(name)
+    return _encoded(origin, list(_repeated(spans, count)))
+
+
+def one_step(count: int = SPANS) -> bytes:
+    """The same as a single step: the spans between two data loads are repeated."""
+    origin, recorded = _process("AdamW")
+    spans = list(_repeated(recorded, 3 * count))
+    within = [span for span in spans if "DataLoader" not in span.name][: count - 2]
+    loads = [span for span in spans if "DataLoader" in span.name]
+    after = next(span for span in loads if span.start_time_unix_nano > within[-1].end_time_unix_nano)
+    return _encoded(origin, [loads[0], *within, after])
+
+
+def _process(name: str) -> tuple[ResourceSpans, list[Span]]:
+    """The first process of a recording: its resource and its spans."""
+    lines = gzip.decompress((RECORDED / name / "spans.jsonl.gz").read_bytes()).splitlines()
+    resources = [resource for line in lines for resource in parse_spans_json(line).resource_spans]
+    own = [resource for resource in resources if resource.resource == resources[0].resource]
+    return own[0], [span for resource in own for scope in resource.scope_spans for span in scope.spans]
+
+
+def _repeated(spans: list[Span], count: int) -> Iterator[Span]:
+    spans.sort(key=lambda span: span.end_time_unix_nano)
+    lasts = spans[-1].end_time_unix_nano - min(span.start_time_unix_nano for span in spans)
+    for number in range(count):
+        span, shift = Span(), number // len(spans) * lasts
+        span.CopyFrom(spans[number % len(spans)])
+        span.start_time_unix_nano += shift
+        span.end_time_unix_nano += shift
+        yield span
+
+
+def _encoded(origin: ResourceSpans, spans: list[Span]) -> bytes:
+    scope = ScopeSpans(scope=origin.scope_spans[0].scope, spans=spans)
+    return TracesData(resource_spans=[ResourceSpans(resource=origin.resource, scope_spans=[scope])]).SerializeToString()
+
+
+def cpu_s(encoded: bytes) -> float:
+    """CPU seconds from the batch to the last report."""
+    processor, batch = _processor(), Batch.from_bytes(spans=encoded)
+    began = time.thread_time()
+    for _ in processor.process(batch):
+        pass
+    for _ in processor.flush():
+        pass
+    return time.thread_time() - began
+
+
+def longest_hold_s(encoded: bytes) -> float:
+    """The longest CPU time, in s, for which a pipeline blocked the event loop while it processed the batch."""
+    return asyncio.run(_held(Batch.from_bytes(spans=encoded)))
+
+
+async def _held(batch: Batch) -> float:
+    stage = Stage(_processor(), Instruments(NoOpMeter("benchmark")).processor("phases", "training"))
+    pipeline = Pipeline("training", [stage], [], ALL_SIGNALS, asyncio.Lock())
+    longest, last = 0.0, time.thread_time()
+
+    async def watch() -> None:
+        nonlocal longest, last
+        while True:
+            longest, last = max(longest, time.thread_time() - last), time.thread_time()
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    with Passage() as passage:
+        await pipeline.accept(batch, passage)
+    await pipeline.flush()
+    await asyncio.sleep(0)
+    watching.cancel()
+    return longest
+
+
+def _processor() -> PhasesProcessor:
+    return PhasesProcessor(PhasesProcessor.Config(max_spans=2 * SPANS), make_context("processors", "phases"))
+
+
+def run() -> list[BenchmarkRow]:
+    """Each value is the best of five runs: other programs only add time."""
+    gc.freeze()
+    rows = []
+    batches = {name: spans_of(name) for name in SCENARIOS} | {"all in one step": one_step()}
+    for name, encoded in batches.items():
+        cost = min(cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
+        held = min(longest_hold_s(encoded) for _ in range(RUNS)) * 1e3
+        rows.append(BenchmarkRow(f"phases: CPU time, {name}", f"{cost:.1f} us/span"))
+        rows.append(
+            BenchmarkRow(f"phases: event loop blocked, 10,000 spans, {name}", f"{held:.1f} ms", "<= 10 ms", held <= 10)
+        )
+    return rows

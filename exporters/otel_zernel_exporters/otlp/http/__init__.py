@@ -1,0 +1,1 @@
+"""The exporter of OTLP over HTTP."""

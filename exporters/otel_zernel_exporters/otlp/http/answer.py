@@ -1,0 +1,132 @@
+"""The answer of an OTLP server over HTTP: success, a partial success, or the reason of a failure."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from google.rpc.status_pb2 import Status
+
+from otel_zernel.component import Context
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.text import shown_url, without_query
+from otel_zernel_exporters.otlp.http.web_answers import is_web_page, page_title, redirect_advice, status_advice
+from otel_zernel_exporters.otlp.proxies import advice as proxy_advice
+from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
+from otel_zernel_exporters.otlp.waits import retry_after
+
+if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
+    import httpx
+
+CONTENT_TYPES = {"proto": "application/x-protobuf", "json": "application/json"}
+
+_LONGEST_ANSWER = 64 * 1024
+"""Bytes of a response body that are read; the rest is ignored."""
+_LONGEST_MESSAGE = 500
+"""Characters of a server's message that are shown."""
+_RETRYABLE = frozenset({429, 502, 503, 504})  # https://opentelemetry.io/docs/specs/otlp/#failures-1
+_NO_SUCH_PATH = frozenset({404, 405})
+_UNAUTHENTICATED = frozenset({401, 403})
+
+
+async def hide_location(response: "httpx.Response") -> None:
+    """Takes the location of a redirect out of the headers.
+
+    httpx reads it even if it does not follow redirects, and raises an error of the connection if it is invalid.
+    """
+    response.extensions["location"] = response.headers.pop("location", "")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """The status, the headers that matter, and the beginning of the body."""
+
+    status: int
+    reason: str
+    content_type: str
+    retry_after: str
+    location: str
+    body: bytes
+
+    @classmethod
+    async def receive(cls, response: "httpx.Response") -> Self:
+        """Reads at most the first 64 KiB of the body."""
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) >= _LONGEST_ANSWER:
+                break
+        headers = response.headers
+        return cls(
+            response.status_code,
+            response.reason_phrase[:_LONGEST_MESSAGE],
+            headers.get("content-type", "").partition(";")[0].strip().lower(),
+            headers.get("retry-after", ""),
+            response.extensions.get("location", ""),
+            bytes(body[:_LONGEST_ANSWER]),
+        )
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status < 300
+
+    def response(self, signal: OtlpSignal, context: Context) -> Response | None:
+        """The OTLP response to an accepted request; None for another body, which some proxies send."""
+        try:
+            if self.content_type == CONTENT_TYPES["json"] and self.body:
+                return json_format.Parse(self.body, signal.response(), ignore_unknown_fields=True)
+            if self.content_type == CONTENT_TYPES["proto"]:
+                return signal.response.FromString(self.body)
+        except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
+            context.logger.warning(
+                "The server accepted the %s, but its response is not valid OTLP: %s", signal.items, str(error)[:200]
+            )
+        return None
+
+    def failure(self, url: str, now_ns: int, advice: str, proxy: str | None = None) -> Retryable | Permanent:
+        """The error of a request that was not accepted. `advice` ends the sentence if credentials were refused.
+
+        `proxy` names the proxy that may have answered.
+        """
+        message = without_query(self._message(), url)
+        sentence = f"{shown_url(url)}: {self.status} {self.reason}: {message}".rstrip(": ")
+        through = proxy_advice(proxy) if not self._is_otlp else ""
+        if 300 <= self.status < 400:
+            target = f"; set the endpoint to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if self.location else ""
+            target = redirect_advice(self.location) or target
+            place = f" to {shown_url(self.location)[:_LONGEST_MESSAGE]}" if redirect_advice(self.location) else ""
+            return Permanent(f"{sentence}{place}; redirects are not followed{target}{through}")
+        if self.status in _RETRYABLE:
+            return Retryable(sentence + through, retry_after(self.retry_after, now_ns))
+        if self.status in _UNAUTHENTICATED:
+            return Permanent(sentence + advice + through)
+        is_explained = self._is_otlp and self.status not in _NO_SUCH_PATH  # Grafana answers 404 in JSON, too
+        return Permanent(sentence + ("" if is_explained else status_advice(self.status, message)) + through)
+
+    @property
+    def _is_otlp(self) -> bool:
+        """Whether the body is the error of an OTLP server."""
+        return self.content_type in CONTENT_TYPES.values() and bool(self.body)
+
+    def no_otlp(self, url: str, proxy: str | None) -> Permanent | None:
+        """The error if a web page answers, with whatever status: a login or a proxy has taken the request."""
+        if not self.is_success or not is_web_page(self.content_type, self.body):
+            return None
+        return Permanent(
+            f"{shown_url(url)}: {self.status} {self.reason}: {without_query(self._message(), url)} answers, no OTLP"
+            f" server; set the endpoint to the OTLP address{proxy_advice(proxy)}"
+        )
+
+    def _message(self) -> str:
+        """The error message of the server: that of its rpc Status, else the beginning of the body."""
+        message = self.body.decode(errors="replace")
+        with suppress(DecodeError, ValueError, AttributeError, RecursionError):
+            if self.content_type == CONTENT_TYPES["json"]:
+                message = str(json.loads(self.body).get("message", message))
+            if self.content_type == CONTENT_TYPES["proto"]:
+                message = Status.FromString(self.body).message
+        if is_web_page(self.content_type, self.body):
+            message = page_title(message)
+        return " ".join(message.split())[:_LONGEST_MESSAGE]

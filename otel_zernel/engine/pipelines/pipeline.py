@@ -1,0 +1,205 @@
+"""The path of a batch: from a receiver's `emit` through the processors of its pipelines into the exporters' queues."""
+
+import asyncio
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import chain
+
+from otel_zernel.batch import Batch, Signal
+from otel_zernel.component import PAUSE, Processor
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.pipelines.passage import Passage
+from otel_zernel.errors import DecodeError
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel.telemetry import ProcessorMetrics
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """A processor in a pipeline. If it fails on a batch, the batch is dropped and counted, and the pipeline goes on."""
+
+    processor: Processor
+    metrics: ProcessorMetrics
+    due: float | None = None
+    """The monotonic time of the next tick. A stage that a reload keeps keeps its schedule."""
+
+    def process(self, batch: Batch) -> Iterator[Batch]:
+        count = batch.item_count
+        self.metrics.incoming(count)
+        yield from self._guard(lambda: self.processor.process(batch), count)
+
+    def tick(self) -> Iterator[Batch]:
+        yield from self._guard(lambda: self.processor.tick(self.processor.context.clock.time_ns()))
+
+    def flush(self) -> Iterator[Batch]:
+        yield from self._guard(self.processor.flush)
+
+    def _guard(self, call: Callable[[], Iterable[Batch]], at_stake: int = 0) -> Iterator[Batch]:
+        try:
+            for output in call():
+                if output is not PAUSE:
+                    self.metrics.outgoing(output.item_count)
+                yield output
+        except DecodeError as error:
+            context = self.processor.context
+            context.logger.error("Dropped %d items: the received bytes are not valid OTLP: %s", at_stake, error)
+            context.drop(at_stake, "undecodable")
+        except Exception as error:
+            context = self.processor.context
+            context.logger.exception("The processor failed; dropping %d items: %r", at_stake, error)
+            context.drop(at_stake, "processor_error")
+
+
+class Pipeline:
+    """A row of processors, and the exporters behind them.
+
+    Pipelines that share a receiver or an exporter share `lock`. It is held while batches move through them: a processor
+    that yields `PAUSE` is not called with another batch meanwhile, and a queue that had room for a batch still has it
+    when the batch arrives. It is not held while a batch is written to a disk.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        stages: Sequence[Stage],
+        deliveries: Sequence[Delivery],
+        signals: frozenset[Signal],
+        lock: asyncio.Lock,
+    ) -> None:
+        self.name = name
+        self.lock = lock
+        self.deliveries = tuple(deliveries)
+        self._stages = tuple(stages)
+        self._signals = signals
+        self._heavy_modules = {name for stage in stages for name in stage.processor.heavy_modules}
+        self._emitting: set[asyncio.Task[None]] = set()
+
+    @property
+    def used_signals(self) -> frozenset[Signal]:
+        """The signals that the pipeline carries and that at least one of its processors or exporters accepts."""
+        processors = (stage.processor.signals for stage in self._stages)
+        exporters = (delivery.exporter.signals for delivery in self.deliveries)
+        return self._signals.intersection(chain.from_iterable((*processors, *exporters)))
+
+    def takers(self, signal: Signal) -> frozenset[Delivery]:
+        """The exporters that may get data from a batch of this signal. A processor may turn it into another signal."""
+        if signal not in self._signals:
+            return frozenset()
+        return frozenset(one for one in self.deliveries if self._stages or signal in one.exporter.signals)
+
+    def plain_takers(self, signal: Signal) -> Sequence[Delivery] | None:
+        """The exporters that get every batch of this signal as it is; None if a processor has to see it."""
+        if signal not in self._signals:
+            return ()
+        return None if self._stages else [one for one in self.deliveries if signal in one.exporter.signals]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the heavy modules of the processors are imported."""
+        return not self._heavy_modules
+
+    async def load(self) -> None:
+        """Imports the heavy modules of the processors in a thread. The caller holds `lock`."""
+        await run_in_thread(lambda: _import(self._heavy_modules))
+        self._heavy_modules = set()
+
+    def admit(self, batch: Batch) -> None:
+        """Raises `Refused` if a processor does not accept the batch now."""
+        if self._signals.intersection(batch.signals):
+            for stage in self._stages:
+                stage.processor.admit(batch)
+
+    async def accept(self, batch: Batch, passage: Passage) -> None:
+        """Runs an admitted batch through the processors and queues the output. The pipeline owns the batch."""
+        await self._run([_only(batch, self._signals)], 0, passage)
+
+    async def run_ticks(self) -> None:
+        """Calls `tick` of each processor at its interval, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for position, stage in enumerate(self._stages):
+                if stage.processor.interval is not None:
+                    group.create_task(self._tick(stage, position))
+
+    async def flush(self) -> None:
+        """Queues the batches that the processors still hold, also in full queues."""
+        for position, stage in enumerate(self._stages):
+            await self._emit(stage.flush(), position + 1, frozenset())
+
+    async def flush_held(self, leaving: Container[Stage]) -> Passage:
+        """Queues the batches that these stages still hold. The caller holds `lock`, and completes the result."""
+        passage = Passage()
+        with passage:
+            for position, stage in enumerate(self._stages):
+                if stage in leaving:
+                    await self._run(stage.flush(), position + 1, passage)
+        return passage
+
+    async def _tick(self, stage: Stage, position: int) -> None:
+        clock, interval = stage.processor.context.clock, stage.processor.interval or 0.0
+        while True:
+            if stage.due is None:
+                stage.due = clock.monotonic() + interval
+            await clock.sleep(max(0.0, stage.due - clock.monotonic()))
+            full = await self._full()
+            stage.due = max(stage.due + interval, clock.monotonic())
+            emitting = asyncio.create_task(self._emit(stage.tick(), position + 1, full), name=f"tick of {self.name}")
+            self._emitting.add(emitting)
+            emitting.add_done_callback(self._emitting.discard)
+            await asyncio.shield(emitting)  # a reload ends this loop, and must not lose the output of a tick
+
+    async def _emit(self, batches: Iterable[Batch], position: int, full: frozenset[Delivery]) -> None:
+        passage = Passage(full)
+        async with self.lock:
+            with passage:
+                await self._run(batches, position, passage)
+        await passage.complete()
+
+    async def _full(self) -> frozenset[Delivery]:
+        """The full queues, which drop what they get. Waits while one holds back its source, or if all are full."""
+        while True:
+            full = frozenset(delivery for delivery in self.deliveries if delivery.is_full)
+            holding = [delivery for delivery in full if delivery.durable or delivery.delays(paced=True)]
+            if not holding and (not full or full != frozenset(self.deliveries)):
+                return full
+            await next(iter(holding or full)).wait_for_room()
+
+    async def _run(self, batches: Iterable[Batch], position: int, passage: Passage) -> None:
+        """Runs batches through the stages from `position` on, one output of a processor after the other."""
+        for batch in batches:
+            if batch is not PAUSE and batch.item_count:
+                if position < len(self._stages):
+                    await self._run(self._stages[position].process(batch), position + 1, passage)
+                else:
+                    await self._queue(batch, passage)
+            await passage.yielder.yield_if_due()
+
+    async def _queue(self, batch: Batch, passage: Passage) -> None:
+        """Queues each signal by itself, so that a retry after a failure of one signal does not repeat the other."""
+        for delivery in self.deliveries:
+            for signal in delivery.exporter.signals.intersection(batch.signals):
+                part = _only(batch, frozenset({signal}))
+                if delivery.prepares(part):
+                    await self._prepare(part, delivery, passage)
+                elif part.item_count:
+                    passage.hand_over(part, delivery)
+
+    async def _prepare(self, batch: Batch, delivery: Delivery, passage: Passage) -> None:
+        """Queues what the exporter makes of the batch."""
+        for prepared in delivery.prepare(batch.copy(), dropped=passage.drops(delivery)):
+            if prepared is PAUSE:
+                await passage.yielder.yield_if_due()
+            elif prepared.item_count:
+                passage.hand_over(prepared, delivery)
+
+
+def _only(batch: Batch, signals: frozenset[Signal]) -> Batch:
+    """The batch without the other signals: the batch itself if it has none of them, since a part of it is a copy."""
+    return batch if signals.issuperset(batch.signals) else batch.only(signals)
+
+
+def _import(modules: Iterable[str]) -> None:
+    for module in modules:
+        with suppress(Exception):  # the processor raises it again, where its batch is counted
+            import_module(module)

@@ -1,0 +1,1 @@
+"""Makes summaries and exponential histograms of the counts."""

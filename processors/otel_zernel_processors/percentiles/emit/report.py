@@ -1,0 +1,117 @@
+"""Converts the counts of all series to batches of histograms and summaries."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from otel_zernel.batch import Batch
+from otel_zernel.otlp.histograms import Ints
+from otel_zernel_processors.percentiles.config import Output, PercentilesConfig
+from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
+from otel_zernel_processors.percentiles.counts.exponential import ExponentialTotals
+from otel_zernel_processors.percentiles.counts.series import PercentileSeries, PercentileSeriesTable
+from otel_zernel_processors.percentiles.counts.tally import SparseCounts
+from otel_zernel_processors.percentiles.counts.window import WindowCounts
+from otel_zernel_processors.percentiles.emit.encoding import (
+    encode_batch,
+    encode_metric_of,
+    encoded_exemplars,
+    exponential_point,
+    staleness_points,
+    summary_points,
+)
+
+# Limits of one batch: merging and encoding it takes about 5 ms.
+_SERIES = 256
+_SERIES_WITH_HISTOGRAMS = 64
+_COUNTERS = 200_000
+
+
+class PercentilesReport:
+    """Encodes the configured outputs."""
+
+    def __init__(
+        self,
+        config: PercentilesConfig,
+        table: PercentileSeriesTable,
+        counts: WindowCounts,
+        totals: ExponentialTotals | None,
+        exemplars: Exemplars,
+    ) -> None:
+        """`totals` if the outputs include histograms."""
+        self._table = table
+        self._counts = counts
+        self._totals = totals
+        self._exemplars = exemplars
+        self._quantiles = sorted({*config.quantiles, *((0.0, 1.0) if config.extremes else ())})
+        self._config = config
+        encoders = {"histogram": self._exponential_histograms, "summary": self._summaries}
+        self._encoders = {output: encoders[output] for output in config.outputs}
+
+    def batches(self, now_ns: int, step: SparseCounts) -> Iterator[Batch]:
+        """The current points of every series, in batches of at most 256 series. `step`: the counts since the last."""
+        slots = np.sort(np.fromiter(self._table.series, np.int64))
+        most = _SERIES_WITH_HISTOGRAMS if "histogram" in self._encoders else _SERIES
+        pieces = max(len(slots) // most, (self._counts.size() + len(step.keys)) // _COUNTERS) + 1
+        for piece in np.array_split(slots, pieces):
+            if len(piece):
+                if self._totals:
+                    self._totals.add(self._counts.of_slots(step, piece[0], piece[-1] + 1), self._table.per_unit)
+                yield self._batch(piece, now_ns)
+
+    def ends(self, ended: Iterable[PercentileSeries], now_ns: int) -> Iterator[Batch]:
+        """Points without a recorded value for series that end, so that consumers drop them."""
+        ordered = sorted(ended, key=_order)
+        for start in range(0, len(ordered), _SERIES):
+            yield self._ends(ordered[start : start + _SERIES], now_ns)
+
+    def _ends(self, series: Sequence[PercentileSeries], now_ns: int) -> Batch:
+        metrics: list[tuple[PercentileSeries, bytes]] = []
+        for _, group in groupby(series, key=lambda one: one.stream):
+            ended = list(group)
+            points = {output: staleness_points(ended, now_ns, output) for output in self._encoders}
+            metrics += [self._metric(output, ended[0], encoded) for output, encoded in points.items()]
+        return encode_batch(metrics, len(series) * len(self._encoders))
+
+    def _batch(self, slots: Ints, now_ns: int) -> Batch:
+        series = [self._table.series[slot] for slot in slots.tolist()]
+        points = {output: encode(slots, series, now_ns) for output, encode in self._encoders.items()}
+        metrics: list[tuple[PercentileSeries, bytes]] = []
+        order = sorted(range(len(series)), key=lambda row: _order(series[row]))
+        for _, group in groupby(order, key=lambda row: series[row].stream):
+            rows = list(group)
+            one = series[rows[0]]
+            metrics += [self._metric(name, one, [encoded[row] for row in rows]) for name, encoded in points.items()]
+        return encode_batch(metrics, len(series) * len(points))
+
+    def _metric(self, output: Output, one: PercentileSeries, points: Iterable[bytes]) -> tuple[PercentileSeries, bytes]:
+        """The encoded metric of a stream, beside one of its series."""
+        name = self._config.name_of(output, one.stream.name, is_histogram=one.stream.is_histogram)
+        return one, encode_metric_of(output, name, one, points)
+
+    def _summaries(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
+        counted = self._counts.in_window(int(slots[0]), int(slots[-1]) + 1)
+        totals, units = self._counts.quantiles(counted, slots, self._quantiles)
+        values = units / self._table.per_unit[slots, None]
+        points: dict[int, bytes] = {}
+        for some, quantiles in ((totals > 0, self._quantiles), (totals == 0, [])):
+            rows = np.flatnonzero(some)
+            chosen = [series[row] for row in rows.tolist()]
+            counts, sums = self._table.count[slots[rows]], self._table.sum[slots[rows]]
+            encoded = summary_points(chosen, now_ns, counts, sums, quantiles, values[rows][:, : len(quantiles)])
+            points.update(zip(rows.tolist(), encoded, strict=True))
+        return [points[row] for row in range(len(series))]
+
+    def _exponential_histograms(self, slots: Ints, series: Sequence[PercentileSeries], now_ns: int) -> list[bytes]:
+        points = []
+        for slot, one in zip(slots.tolist(), series, strict=True):
+            total, zero = float(self._table.sum[slot]), 0.5 / self._table.per_unit[slot]
+            point = exponential_point(one, now_ns, total, zero, self._totals.of(slot)) if self._totals else b""
+            points.append(point + encoded_exemplars(self._exemplars.pop(slot)))
+        return points
+
+
+def _order(series: PercentileSeries) -> tuple[bytes, bytes, str, str, bool]:
+    stream = series.stream
+    return stream.resource, stream.scope, stream.name, stream.unit, stream.is_histogram

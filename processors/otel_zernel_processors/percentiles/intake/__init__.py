@@ -1,0 +1,1 @@
+"""Reads the values of points and histograms from batches."""

@@ -1,0 +1,234 @@
+"""Counts the points of metrics in the histograms of their series."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    ExponentialHistogram,
+    Histogram,
+    Metric,
+    NumberDataPoint,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.component import Context
+from otel_zernel.otlp.histograms import Floats, HdrLayout, Ints
+from otel_zernel.otlp.points import delimited
+from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel_processors.percentiles.config import PercentilesConfig
+from otel_zernel_processors.percentiles.counts.exemplars import Exemplars
+from otel_zernel_processors.percentiles.counts.series import PercentileSeriesTable, PercentileStream, encode_attributes
+from otel_zernel_processors.percentiles.counts.window import WindowCounts
+from otel_zernel_processors.percentiles.declared import CLAMPED
+from otel_zernel_processors.percentiles.intake.cumulative import CumulativeDifferences
+from otel_zernel_processors.percentiles.intake.distribution import HistogramPoint, HistogramState, ranges, spread
+from otel_zernel_processors.percentiles.intake.number_points import number_runs
+
+_NO_SLOT = -1  # the slot of points without a recorded value
+_KNOWN = 4  # cached metrics and points for each of max_series
+
+# Pieces of work between yields, about 5 ms. A metric and a run of number points are one piece each. A new metric of a
+# resource, and a new series, are several. So is a histogram point, depending on its buckets.
+_PIECES = 500
+_NEW = 8
+_HISTOGRAM, _BUCKETS = 3, 64
+
+MetricKey = tuple[bytes, bytes, str, str, bool]
+"""Encoded resource, encoded scope, name and unit of an input metric, and whether it is a histogram."""
+
+
+class Intake:
+    """Collects the values of each series in a batch, and counts them together."""
+
+    def __init__(
+        self,
+        config: PercentilesConfig,
+        context: Context,
+        table: PercentileSeriesTable,
+        counts: WindowCounts,
+        began_ns: int,
+        exemplars: Exemplars | None = None,
+    ) -> None:
+        """`began_ns` is the start of the processor, in ns since 1970."""
+        self._context = context
+        self._exemplars = exemplars
+        self._table = table
+        self._counts = counts
+        self._layout = HdrLayout(significant_figures=config.significant_figures)
+        self._kept = None if config.group_by is None else frozenset(config.group_by)
+        self._clamped = context.meter.create_counter(*CLAMPED.counter)
+        self._increases = CumulativeDifferences(config.max_series, began_ns)
+        self._known: dict[MetricKey, tuple[PercentileStream, dict[bytes, int]]] = {}
+        self._known_size = 0
+        self._max_known = _KNOWN * config.max_series
+        self._lost: Counter[str] = Counter()
+        self._slots: list[int] = []
+        self._runs: list[int] = []
+        self._doubles = bytearray()
+        self._histograms: list[tuple[int, HistogramState]] = []
+        self._pieces = 0
+
+    def collect(self, resource: bytes, scope: bytes, metric: Metric, now_ns: int) -> Iterator[None]:
+        """Collects the points of a gauge, sum or histogram. Call `count` at each yield."""
+        kind = metric.WhichOneof("data")
+        key = resource, scope, metric.name, metric.unit, kind not in ("gauge", "sum")
+        known = self._known.get(key) or self._cache(key, metric.description)
+        self._pieces += 1
+        match kind:
+            case "gauge":
+                yield from self._collect_numbers(*known, metric.gauge.SerializeToString(), now_ns)
+            case "sum":
+                yield from self._collect_numbers(*known, metric.sum.SerializeToString(), now_ns)
+            case "histogram":
+                yield from self._collect_histogram(key, known[0], metric.histogram, now_ns)
+            case "exponential_histogram":
+                yield from self._collect_histogram(key, known[0], metric.exponential_histogram, now_ns)
+
+    def expire(self, before_ns: int, slots_freed: bool) -> None:
+        """Forgets cumulative series without points since `before_ns`; clears the cache of slots if some were freed."""
+        self._increases.expire(before_ns)
+        if slots_freed:
+            self._known.clear()
+            self._known_size = 0
+
+    def _cache(self, key: MetricKey, description: str) -> tuple[PercentileStream, dict[bytes, int]]:
+        self._make_room()
+        resource, scope, name, unit, is_histogram = key
+        attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
+        encoded = b"".join(delimited(1, pair) for pair in attributes)
+        known = self._known[key] = PercentileStream(encoded, scope, name, unit, is_histogram, description), {}
+        self._pieces += _NEW
+        return known
+
+    def _make_room(self) -> None:
+        self._known_size += 1
+        if self._known_size > self._max_known:
+            self._known.clear()
+            self._known_size = 1
+
+    def _collect_numbers(
+        self, stream: PercentileStream, slots: dict[bytes, int], encoded: bytes, now_ns: int
+    ) -> Iterator[None]:
+        for rest, doubles in number_runs(encoded):
+            slot = slots.get(rest)
+            if slot is None:
+                slot = self._find(stream, slots, rest, now_ns)
+            if slot is None:
+                self._lost["max_series"] += len(doubles) // 8
+            elif slot != _NO_SLOT:
+                self._slots.append(slot)
+                self._runs.append(len(doubles) // 8)
+                self._doubles += doubles
+            self._pieces += 1
+            if self._pieces >= _PIECES:
+                yield
+
+    def _find(self, stream: PercentileStream, slots: dict[bytes, int], rest: bytes, now_ns: int) -> int | None:
+        point = NumberDataPoint.FromString(rest)
+        if has_no_value(point):
+            self._end(stream, point.attributes, now_ns)
+            return _NO_SLOT
+        slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
+        self._pieces += _NEW
+        if slot is not None:
+            self._make_room()
+            slots[rest] = slot
+        return slot
+
+    def _collect_histogram(
+        self, key: MetricKey, stream: PercentileStream, histogram: Histogram | ExponentialHistogram, now_ns: int
+    ) -> Iterator[None]:
+        temporality = histogram.aggregation_temporality
+        if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED:
+            self._lost["temporality"] += len(histogram.data_points)
+            return
+        cumulative = key if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE else None
+        for point in histogram.data_points:
+            if has_no_value(point):
+                self._increases.end((key, encode_attributes(point.attributes, None)))
+                self._end(stream, point.attributes, now_ns)
+                self._pieces += 1
+            elif reason := self._collect_point(cumulative, stream, point, now_ns):
+                self._lost[reason] += 1
+            if self._pieces >= _PIECES:
+                yield
+
+    def _end(self, stream: PercentileStream, attributes: Sequence[KeyValue], now_ns: int) -> None:
+        """Marks the end of a series. With `group_by`, other series may be merged into it: it does not end."""
+        if self._kept is None:
+            self._table.end(stream, encode_attributes(attributes, None), now_ns)
+
+    def _collect_point(
+        self, cumulative: MetricKey | None, stream: PercentileStream, point: HistogramPoint, now_ns: int
+    ) -> str | None:
+        """Collects one histogram point. Returns the reason if it is dropped."""
+        try:
+            state: HistogramState | None = HistogramState.of(point)
+        except (ValueError, OverflowError):
+            return "invalid"
+        if cumulative is not None and state is not None:
+            series = cumulative, encode_attributes(point.attributes, None)
+            state = self._increases.increase(series, state, point.start_time_unix_nano, now_ns)
+        slot = self._table.slot(stream, encode_attributes(point.attributes, self._kept), now_ns)
+        if slot is None or state is None:
+            return "max_series"
+        self._histograms.append((slot, state))
+        if self._exemplars is not None and point.exemplars:
+            self._exemplars.add(slot, point.exemplars)
+        self._pieces += _HISTOGRAM + len(state.buckets.keys) // _BUCKETS
+        return None
+
+    def count(self, now_ns: int) -> bool:
+        """Counts all collected values. Returns whether there were any."""
+        slots, runs, doubles, histograms = self._slots, self._runs, self._doubles, self._histograms
+        self._slots, self._runs, self._doubles, self._histograms, self._pieces = [], [], bytearray(), [], 0
+        if slots:
+            slots_of_values = np.repeat(np.array(slots, np.int64), runs)
+            self._count_values(slots_of_values, np.frombuffer(bytes(doubles), "<f8"), now_ns)
+        if histograms:
+            self._count_states(histograms, now_ns)
+        for reason, lost in (+self._lost).items():
+            self._context.drop(lost, reason)
+        self._lost.clear()
+        return bool(slots or histograms)
+
+    def _count_values(self, slots: Ints, values: Floats, now_ns: int) -> None:
+        good = values >= 0
+        if not good.all():
+            self._lost["nan"] += int(np.isnan(values).sum())
+            self._lost["negative"] += int((values < 0).sum())
+            slots, values = slots[good], values[good]
+        with np.errstate(over="ignore"):
+            units = np.rint(values * self._table.per_unit[slots])
+        over = units > self._table.limit[slots]
+        if over.any():
+            units[over] = self._table.limit[slots[over]]
+            values = np.where(over, units / self._table.per_unit[slots], values)
+            self._clamped.add(int(over.sum()))
+        self._add(slots, units.astype(np.int64), None, now_ns)
+        np.add.at(self._table.sum, slots, values)
+
+    def _count_states(self, histograms: Sequence[tuple[int, HistogramState]], now_ns: int) -> None:
+        slots, states = np.array([slot for slot, _ in histograms]), [one for _, one in histograms]
+        per_unit = self._table.per_unit[slots]
+        first, last = ranges(states, per_unit)
+        counts = np.concatenate([one.buckets.counts for one in states])
+        state_of_bucket = np.repeat(np.arange(len(histograms)), [len(one.buckets.keys) for one in states])
+        bucket, units, times = spread(self._layout, first, last, counts)
+        slots_of_values = slots[state_of_bucket[bucket]]
+        limit = self._table.limit[slots_of_values].astype(np.int64)
+        if (units > limit).any():
+            self._clamped.add(int(times[units > limit].sum()))
+        self._add(slots_of_values, np.minimum(units, limit), times, now_ns)
+        middles = np.bincount(state_of_bucket, (first / 2 + last / 2) * counts, len(histograms)) / per_unit
+        sums = [middle if one.sum is None else one.sum for one, middle in zip(states, middles, strict=True)]
+        np.add.at(self._table.sum, slots, sums)
+        self._lost["negative"] += sum(one.negative for one in states)
+
+    def _add(self, slots: Ints, units: Ints, times: Ints | None, now_ns: int) -> None:
+        self._counts.add(slots, units, times)
+        np.add.at(self._table.count, slots, 1 if times is None else times)
+        self._table.last_ns[slots] = now_ns

@@ -1,0 +1,1 @@
+"""Encodes rows as OTLP."""

@@ -1,0 +1,127 @@
+"""Encodes rows as OTLP. Numpy fills in times and values: Python's work is per series and block, not per row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_zernel.otlp.arrays import fill_number_points
+from otel_zernel_receivers.csv.encoding.known_series import KnownRows
+from otel_zernel_receivers.csv.encoding.templates import Templates
+from otel_zernel_receivers.csv.layouts.layout import ColumnPlan
+from otel_zernel_receivers.csv.parsing.rows import ParsedRows, TextColumn
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """An encoded `MetricsData`."""
+
+    metrics: bytes
+    points: int
+    """The number of points."""
+    malformed_labels: int
+    """The number of points whose labels could not be parsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs of consecutive cells of one series. Run i has `lengths[i]` cells, from `starts[i]` on."""
+
+    series: NDArray[np.int64]
+    """The number of each run's series in `KnownRows`."""
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+
+class BlockEncoder:
+    """Encodes blocks of rows, and caches their series."""
+
+    def __init__(self) -> None:
+        self._templates: Templates | None = None
+
+    def encode(self, rows: ParsedRows, times: NDArray[np.uint64], plan: ColumnPlan) -> EncodedRows:
+        """A point for every number in the rows, sorted by time in each series.
+
+        `times` are those of the rows, in ns, shape (n,).
+        """
+        if not len(rows):
+            return EncodedRows(b"", 0, 0)
+        if self._templates is None or self._templates.known.plan != plan:
+            self._templates = Templates(KnownRows(plan))
+        known = self._templates.known
+        order, runs = _runs(rows, times, known)
+        cells = np.concatenate([column[order] for column in rows.numbers])
+        values = _scaled(cells, runs, known)
+        filled = ~np.isnan(values)
+        counts = np.add.reduceat(filled, runs.starts, dtype=np.int64)
+        times = np.tile(times[order], len(rows.numbers))[filled]
+        metrics = _message(runs.series, counts, times, values[filled], self._templates)
+        malformed_labels = int(counts[known.table["malformed_labels"][runs.series]].sum())
+        return EncodedRows(metrics, len(times), malformed_labels)
+
+
+def _runs(rows: ParsedRows, times: NDArray[np.uint64], known: KnownRows) -> tuple[NDArray[np.intp], _Runs]:
+    """The order of the rows, and the runs of their cells: first all rows of the first number column, and so on."""
+    codes = _codes(rows.texts, len(rows))
+    order = _order(codes, times)
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))  # the first row of each run with the same texts
+    columns = np.arange(len(rows.numbers)).reshape(-1, 1)
+    series = known.find(rows.texts, order[starts]) + columns
+    lengths = np.tile(np.diff(starts, append=len(order)), len(columns))
+    return order, _Runs(series.ravel(), (starts + columns * len(order)).ravel(), lengths)
+
+
+def _message(
+    series: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    times: NDArray[np.uint64],
+    values: NDArray[np.float64],
+    templates: Templates,
+) -> bytes:
+    """An encoded `MetricsData`. Run i is of `series[i]`, and has the next `counts[i]` of the times and values."""
+    known = templates.known
+    order = np.lexsort((series, known.table["group"][series], known.table["resource"][series]))
+    order = order[counts[order] > 0]
+    if not len(order):
+        return b""
+    message, places = templates.message(series[order], counts[order])
+    begins = np.zeros(len(series), np.int64)
+    begins[order] = places
+    sizes = known.table["size"][series]
+    before = np.cumsum(counts * sizes) - counts * sizes  # the bytes of the runs before each run
+    ends = np.cumsum(np.repeat(sizes, counts)) + np.repeat(begins - before, counts)
+    fill_number_points(message, ends, times, values)
+    return bytes(message)
+
+
+def _codes(texts: Sequence[TextColumn], count: int) -> NDArray[np.int64]:
+    """A number per row, shape (count,). Rows have equal numbers if and only if they have equal texts."""
+    codes, size = np.zeros(count, np.int64), 1
+    for text in texts:
+        if size * len(text.values) > 2**62:
+            _, codes = np.unique(codes, return_inverse=True)
+            size = count
+        if len(text.values) > 1:
+            codes = codes * len(text.values) + text.codes
+            size *= len(text.values)
+    return codes
+
+
+def _order(codes: NDArray[np.int64], times: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """The order of the rows by code, then by time, then by position in the file."""
+    if np.all(times[1:] >= times[:-1]):
+        return np.argsort(codes, kind="stable")
+    return np.lexsort((times, codes))
+
+
+def _scaled(cells: NDArray[np.float64], runs: _Runs, known: KnownRows) -> NDArray[np.float64]:
+    """The cells in the units of their metrics."""
+    if known.table["maybe_percent"][runs.series].any():
+        known.find_percent(runs.series, np.fmax.reduceat(cells, runs.starts))
+    of_runs = known.table[runs.series]
+    with np.errstate(over="ignore"):  # an overflow becomes inf, which is valid in OTLP
+        scaled: NDArray[np.float64] = (
+            cells * np.repeat(of_runs["multiplier"], runs.lengths) / np.repeat(of_runs["divisor"], runs.lengths)
+        )
+    return scaled

@@ -1,0 +1,1 @@
+"""Parses blocks of lines into rows: by pyarrow, or line by line."""
