@@ -14,53 +14,6 @@
 #define LONGEST_LEAD 5000000	   /* ns: if an operator comes later in its no-grad region, its pass begins with it */
 #define LONGEST_RUN 1000000000	   /* ns: a longer pass is several runs, so that each is reported in time */
 
-/* The next gap begins here. */
-static __always_inline void note_mark(struct thread *thread, __u64 now)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-
-	thread->active = now;
-	thread->mark.time = now;
-	thread->mark.blocked = thread->blocked;
-	thread->mark.copies = thread->copies;
-	thread->mark.faults = page_faults_of(task);
-	thread->mark.read = bytes_read_by(task);
-}
-
-static __always_inline void measure_gap(struct thread *thread)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct mark *gap = &thread->run.gap, *mark = &thread->mark;
-	__u64 read = bytes_read_by(task);
-
-	gap->time = mark->time;
-	gap->blocked = thread->blocked - mark->blocked;
-	gap->copies = thread->copies - mark->copies;
-	gap->faults = page_faults_of(task) - mark->faults;
-	gap->read = read == UNKNOWN_BYTES ? read : read - mark->read;
-}
-
-/* The time between a run's last operator and the pass or scope that ends it, in fields that runs do not need otherwise. */
-static __always_inline void measure_tail(struct thread *thread, struct event *event)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct mark *mark = &thread->mark;
-	__u64 read = bytes_read_by(task);
-
-	event->bytes = thread->blocked - mark->blocked;
-	event->communicator = read == UNKNOWN_BYTES ? 0 : read - mark->read;
-	event->communicator_size = page_faults_of(task) - mark->faults;
-}
-
-/* The host has got a result of the GPU or of other ranks: the thread's latest operators are over. The time blocked in that wait
- * is no part of the gap. `blocked` is the thread's at the beginning of the wait. */
-static __always_inline void note_result(struct thread *thread, __u64 now, __u64 blocked)
-{
-	thread->run.has_result = 1;
-	thread->active = now;
-	thread->mark.blocked += thread->blocked - blocked;
-}
-
 static __always_inline __u16 microseconds(__u64 time)
 {
 	return time < 65535000 ? time / 1000 : 65535;
@@ -281,71 +234,6 @@ static __always_inline void end_region(struct thread *thread, struct process *pr
 	if (run->sets_phase && !thread->phase && process->phase_thread == thread->tid)
 		set_phase(process, PHASE_UNKNOWN);
 	note_mark(thread, now);
-}
-
-/* The closure of an optimizer's step computes with gradients on. The optimizer itself computes with gradients off. */
-static __always_inline void enter_closure(struct thread *thread, struct process *process)
-{
-	if (thread->phase != PHASE_OPTIMIZER_STEP)
-		return;
-	thread->is_in_closure = 1;
-	enter_phase(thread, process, PHASE_GPU_COMPUTE);
-}
-
-static __always_inline void leave_closure(struct thread *thread, struct process *process)
-{
-	if (thread->is_in_closure && thread->phase == PHASE_GPU_COMPUTE)
-		enter_phase(thread, process, PHASE_OPTIMIZER_STEP);
-	thread->is_in_closure = 0;
-}
-
-__noinline int change_grad(struct thread *thread, __u32 is_without_grad)
-{
-	struct process *process = thread ? process_of(thread) : 0;
-	__u32 was_without_grad;
-
-	if (!process)
-		return 0;
-	if (thread->is_autograd || is_inside(thread, BACKWARD)) /* autograd restores the mode unseen */
-		return 0;
-	was_without_grad = thread->is_without_grad;
-	thread->is_without_grad = is_without_grad;
-	if (!was_without_grad == !is_without_grad)
-		return 0;
-	if (was_without_grad) {
-		end_region(thread, process, bpf_ktime_get_ns());
-		enter_closure(thread, process);
-		return 0;
-	}
-	thread->run.region = bpf_ktime_get_ns();
-	leave_closure(thread, process);
-	return 0;
-}
-
-#define GRAD_MODE_OFF 1
-#define INFERENCE 2
-#define DEEPEST_INFERENCE 64
-
-/* c10::GradMode::set_enabled(enabled) */
-static __always_inline void set_grad_mode(struct hit *hit)
-{
-	__u32 others = hit->thread->is_without_grad & ~GRAD_MODE_OFF;
-
-	change_grad(hit->thread, argument(hit->regs, 1) & 1 ? others : others | GRAD_MODE_OFF);
-}
-
-/* torch.inference_mode */
-
-static __always_inline void begin_inference(struct hit *hit)
-{
-	if (hit->thread->is_without_grad < DEEPEST_INFERENCE * INFERENCE)
-		change_grad(hit->thread, hit->thread->is_without_grad + INFERENCE);
-}
-
-static __always_inline void end_inference(struct hit *hit)
-{
-	if (hit->thread->is_without_grad >= INFERENCE)
-		change_grad(hit->thread, hit->thread->is_without_grad - INFERENCE);
 }
 
 /* A run that waits for another region must not wait while the thread is idle. A rollout may sleep after each region, but gets

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The process table, with a row for each process that makes probed calls, and the state of each of its threads.
+/* The process table, with a row for each process that makes probed calls.
  *
  * A process gets its row at its first probed call, so its calls are counted before user space has inspected it. When it ends,
  * the row is only marked: user space reads the last counts, then frees the row and its series slots. */
@@ -27,7 +27,7 @@ struct process {
 	__u64 phase_since; /* ns; 0 if it has never been in a phase */
 	__u64 lost_events;
 	__u32 world_size;	   /* of its job, from user space; 0 if not known */
-	__u32 collectives;	   /* enqueued so far; see nccl.bpf.c */
+	__u32 collectives;	   /* enqueued so far; see collectives.bpf.c */
 	__u32 collectives_settled; /* as of the last wait */
 	__u32 reducer_flags;	   /* of its probe; see distributed.bpf.c */
 	__u64 reducer_since;
@@ -49,134 +49,6 @@ struct process {
 	__u32 reserved;
 	char name[16];
 	__u32 slots[OPERATIONS * PHASES]; /* the slot of each series: its number + 1; 0 if none */
-};
-
-/* A probed call that has not returned yet. */
-struct frame {
-	__u64 start; /* ns */
-	__u64 sp;    /* at entry; identifies the frame within its thread */
-	union {	     /* facts that a kind's entry keeps for its return; `*_at` is an address in the process */
-		__u64 arguments[2]; /* of the KEEPS_ARGUMENTS kinds; the next three name them */
-		struct {
-			__u64 result_at;
-			__u64 device;
-		} context;
-		struct {
-			__u64 value; /* a device or a context */
-		} choice;
-		struct {
-			__u64 communicator;
-			__u64 result_at;
-		} question;
-		struct {
-			__u64 bytes;
-			__u64 direction; /* enum cudaMemcpyKind; 0 if the operation implies it */
-			__u64 blocked;	 /* of the thread, as in `wait` */
-		} copy;
-		struct {
-			__u64 unused[2];
-			__u64 blocked;
-		} wait;
-		struct {
-			__u64 result_at;
-			__u64 size;
-			__u64 device;
-		} allocation;
-		struct {
-			__u64 value; /* an address or a handle */
-			__u64 size;
-			__u64 device;
-		} release;
-		struct {
-			__u64 object_at;
-			__u64 name_at;
-		} scope;
-		struct {
-			__u64 outer_phase;
-		} backward;
-		struct {
-			__u64 bytes;
-			__u64 communicator;
-		} collective;
-		struct {
-			__u64 result_at;
-			__u32 size;
-			__s32 rank;
-			__u64 id;
-		} communicator;
-	};
-	__u32 flags;
-	__u32 phase;
-};
-
-/* Counters of a thread at its latest mark: the end of a scope or of a backward pass, or its latest operator. */
-struct mark {
-	__u64 time; /* ns; 0 if it has made no mark */
-	__u64 blocked; /* and in waits for the GPU or for other ranks since then */
-	__u64 faults;
-	__u64 read;
-	__u64 copies;
-};
-
-#define MERGED_PARTS 16 /* a power of two; their edges take the place of an event's name */
-
-/* A run of model operators: see operators.bpf.c. */
-struct run {
-	__u64 first; /* entry of its first operator, ns; 0 if the thread has no run */
-	__u64 last;
-	__u64 part;    /* entry of the first operator in its latest no-grad region */
-	__u64 over;    /* the end of that region; 0 while it is open */
-	__u64 covered; /* ns of the earlier regions */
-	__u64 emitted; /* the end of the run before */
-	struct mark gap; /* differences between the first operator and the mark before it */
-	__u32 count;
-	__u32 parts; /* no-grad regions */
-	__u32 flags; /* of the first operator's probe */
-	__u32 is_without_grad;
-	__u32 has_result; /* the host has got a result since the last operator */
-	__u32 sets_phase; /* of the process */
-	__u32 regions;	  /* no-grad regions; a part may have several */
-	__u64 region;	  /* the beginning of the latest no-grad region */
-	__u16 edges[2 * MERGED_PARTS]; /* of its parts, us since `first` */
-};
-
-#define FRAMES 4 /* a power of two */
-
-struct thread {
-	__u32 row;
-	__u32 generation; /* of the row when the thread looked it up; 0 if it has not */
-	__u32 foreign;	  /* 1 if it is outside the collector's pid namespace */
-	__u32 tid;	  /* in the collector's pid namespace */
-	__u32 phase;	  /* of its innermost scope that has one, or 0 */
-	__u32 group_depth; /* calls of ncclGroupStart without their ncclGroupEnd */
-	__u32 depth; /* frames in use */
-	__u32 is_uncounted; /* its latest call was not counted: the process has no row, or is ignored */
-	__u32 is_worker;    /* its process is a worker: `row` is the row of the process that it serves */
-	__u32 trains;	    /* its process has made a call that no worker makes */
-	__u64 devices; /* of its contexts, one byte each; see devices.bpf.c */
-	__u64 off_since; /* when it left the CPU, ns */
-	__u64 on_since; /* when it last woke up and got a CPU, ns; 0 while it sleeps */
-	__u64 off_why; /* enum off_cpu */
-	__u64 off_cpu; /* ns, the sum so far */
-	__u64 work_issued; /* see distributed.bpf.c */
-	__u64 work_issued_off_cpu;
-	__u64 work_wait_since;
-	__u64 work_wait_blocked;
-	__u32 work_wait_flags;
-	__u32 is_without_grad; /* 1 if GradMode is off, + 2 for each inference mode that it is in */
-	__u32 is_in_closure;   /* gradients are on inside an optimizer's step */
-	__u32 is_own;	       /* it has computed outside backward passes */
-	__u32 is_autograd;     /* one of autograd's own threads */
-	__u64 blocked;	       /* ns off the CPU by its own will, the sum so far */
-	__u64 copies;	       /* from the host to a device */
-	__u32 times; /* its element of `thread_times`, + 1; 0 if none: see thread_state.bpf.h */
-	__u32 times_generation; /* of the row when it got the element */
-	__u32 outer_call; /* the number of frames up to its outermost call of CUDA or NCCL; 0 if none */
-	__u32 is_changing_state;
-	__u64 active; /* when it last made a mark or got a result, ns */
-	struct mark mark;
-	struct run run;
-	struct frame frames[FRAMES];
 };
 
 struct {
@@ -213,24 +85,6 @@ struct {
 static __always_inline struct process *process_in(__u32 row)
 {
 	return bpf_map_lookup_elem(&processes, &row);
-}
-
-/* Task storage ends with its thread: it needs no clean-up and is never full. */
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct thread);
-} threads SEC(".maps");
-
-static __always_inline struct thread *current_thread(void)
-{
-	struct thread *thread =
-		bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (!thread)
-		lose(NO_THREAD);
-	return thread;
 }
 
 static __always_inline __u32 current_tgid(void)

@@ -1,8 +1,8 @@
 """The numbers and structs that both sides share, as numpy types.
 
-The C side is in bpf/: hdr.bpf.h, process.bpf.h, workers.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h,
-events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c, nccl.bpf.c and settings.bpf.h. A test
-compares every field with the types in the objects.
+The C side is in bpf/: hdr.bpf.h, process.bpf.h, thread.bpf.h, workers.bpf.h, series.bpf.h, losses.bpf.h, errors.bpf.h,
+events.bpf.h, lifetime.bpf.c, thread_state.bpf.h, address.bpf.h, cuda.bpf.c, communicators.bpf.c, collectives.bpf.c and
+settings.bpf.h. A test compares every field with the types in the objects.
 """
 
 import struct

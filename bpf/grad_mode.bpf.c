@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Regions without gradients: torch.no_grad and torch.inference_mode end and begin runs of operators. */
+
+/* The closure of an optimizer's step computes with gradients on. The optimizer itself computes with gradients off. */
+static __always_inline void enter_closure(struct thread *thread, struct process *process)
+{
+	if (thread->phase != PHASE_OPTIMIZER_STEP)
+		return;
+	thread->is_in_closure = 1;
+	enter_phase(thread, process, PHASE_GPU_COMPUTE);
+}
+
+static __always_inline void leave_closure(struct thread *thread, struct process *process)
+{
+	if (thread->is_in_closure && thread->phase == PHASE_GPU_COMPUTE)
+		enter_phase(thread, process, PHASE_OPTIMIZER_STEP);
+	thread->is_in_closure = 0;
+}
+
+__noinline int change_grad(struct thread *thread, __u32 is_without_grad)
+{
+	struct process *process = thread ? process_of(thread) : 0;
+	__u32 was_without_grad;
+
+	if (!process)
+		return 0;
+	if (thread->is_autograd || is_inside(thread, BACKWARD)) /* autograd restores the mode unseen */
+		return 0;
+	was_without_grad = thread->is_without_grad;
+	thread->is_without_grad = is_without_grad;
+	if (!was_without_grad == !is_without_grad)
+		return 0;
+	if (was_without_grad) {
+		end_region(thread, process, bpf_ktime_get_ns());
+		enter_closure(thread, process);
+		return 0;
+	}
+	thread->run.region = bpf_ktime_get_ns();
+	leave_closure(thread, process);
+	return 0;
+}
+
+#define GRAD_MODE_OFF 1
+#define INFERENCE 2
+#define DEEPEST_INFERENCE 64
+
+/* c10::GradMode::set_enabled(enabled) */
+static __always_inline void set_grad_mode(struct hit *hit)
+{
+	__u32 others = hit->thread->is_without_grad & ~GRAD_MODE_OFF;
+
+	change_grad(hit->thread, argument(hit->regs, 1) & 1 ? others : others | GRAD_MODE_OFF);
+}
+
+/* torch.inference_mode */
+
+static __always_inline void begin_inference(struct hit *hit)
+{
+	if (hit->thread->is_without_grad < DEEPEST_INFERENCE * INFERENCE)
+		change_grad(hit->thread, hit->thread->is_without_grad + INFERENCE);
+}
+
+static __always_inline void end_inference(struct hit *hit)
+{
+	if (hit->thread->is_without_grad >= INFERENCE)
+		change_grad(hit->thread, hit->thread->is_without_grad - INFERENCE);
+}
