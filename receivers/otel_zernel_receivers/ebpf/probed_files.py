@@ -22,7 +22,8 @@ from otel_zernel_receivers.ebpf.probes.marks import Mark, sentence
 from otel_zernel_receivers.ebpf.probes.search import Find, PlaceSearch, Searched
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.mappings import open_located
-from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scan, as_text
+from otel_zernel_receivers.ebpf.processes.scanner import Scan, as_text
+from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
 
 KEPT = 600.0
 """Seconds that probes stay on a file without users. A new process that uses it is counted from its first call on."""

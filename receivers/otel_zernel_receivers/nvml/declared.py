@@ -1,6 +1,7 @@
 """The metrics of the receiver: those of GPUs, from `points/metrics.py`, and those about itself."""
 
 from otel_zernel.component.declaration import DeclaredMetric, by_name, own
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points import metrics as m
 
 TIMEOUTS = own(
@@ -14,7 +15,7 @@ QUERY_ERRORS = own(
     "zernel.nvml.query.errors",
     "{error}",
     "Queries that failed and may work again.",
-    (m.QUERY, m.ERROR),
+    (a.QUERY, a.ERROR),
     "from the first one on",
 )
 

@@ -12,7 +12,7 @@ from otel_zernel_receivers.nvml.driver.events import XidCounts
 from otel_zernel_receivers.nvml.driver.library import NvmlUnavailable
 from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
 from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.session import DriverSession, DriverThread
 from otel_zernel_receivers.nvml.watch import GpuScraping, deliver
 
@@ -54,7 +54,7 @@ class NvmlReceiver(Receiver):
             self._scrapings.clear()
 
     def _count_error(self, query: str, error: str) -> None:
-        self._errors.add(1, {m.QUERY: query, m.ERROR: error})
+        self._errors.add(1, {a.QUERY: query, a.ERROR: error})
 
     def _in_use(self) -> bool:
         """Whether a GPU's thread is inside the driver."""

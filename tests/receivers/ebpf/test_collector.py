@@ -15,7 +15,8 @@ import pytest
 from otel_zernel.testing import until
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, Scanner
+from otel_zernel_receivers.ebpf.processes.scanner import Scanner
+from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import best_mode

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from otel_zernel_receivers.ebpf.processes.process_memory import memory_of
 
@@ -116,3 +117,10 @@ class ProcessFolder:
                 if len(content) >= limit:
                     break
             return bytes(content[:limit])
+
+
+class ProcessId(NamedTuple):
+    """A process on this machine. Pids are reused, so the start time (clock ticks since boot) is part of the id."""
+
+    pid: int
+    start_time: int

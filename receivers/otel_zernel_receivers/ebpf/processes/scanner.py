@@ -13,53 +13,21 @@ another file.
 """
 
 import os
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Mapping as ReadOnlyDict
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
 
-from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
-from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.mappings import (
-    LocatedFile,
-    Mapping,
     executable_mappings,
-    locate,
-    open_located,
 )
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
-from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
-
-# Wheels on PyPI that auditwheel repaired have a hash in the name: libcudart-a7b20f20.so.11.0.
-_LIBRARY = re.compile(r"lib(cudart|cuda|nccl|torch_cpu|torch_cuda|torch_python|c10)(-[0-9a-f]{8})?\.so(\..*)?")
-_CUDA_EXPORTS = ("cudaLaunchKernel", "cudaMalloc", "cuLaunchKernel", "ncclAllReduce")
-
-
-class MappedLibrary(StrEnum):
-    """A library, recognized by its file name.
-
-    `EXECUTABLE` is an executable that exports functions of these libraries.
-    """
-
-    CUDART = "cudart"
-    CUDA = "cuda"
-    NCCL = "nccl"
-    TORCH_CPU = "torch_cpu"
-    TORCH_CUDA = "torch_cuda"
-    TORCH_PYTHON = "torch_python"
-    C10 = "c10"
-    EXECUTABLE = "executable"
+from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder, ProcessId
+from otel_zernel_receivers.ebpf.processes.used_files import KnownFiles, UsedFile
 
 
 class Reason(StrEnum):
@@ -81,26 +49,6 @@ class Reason(StrEnum):
 
 MOST_FILES = 32
 """Files of one process that are probed. A training job with PyTorch has about 10."""
-
-
-class ProcessId(NamedTuple):
-    """A process on this machine. Pids are reused, so the start time (clock ticks since boot) is part of the id."""
-
-    pid: int
-    start_time: int
-
-
-@dataclass(frozen=True, slots=True)
-class UsedFile:
-    """A file with functions to probe that a process has mapped executable."""
-
-    library: MappedLibrary
-    mapping: Mapping
-    file: LocatedFile
-
-    @property
-    def identity(self) -> FileIdentity:
-        return self.file.identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +118,7 @@ class Scanner:
         self._root = proc_root
         self._selection = selection or Selection()
         self._namespace = PidNamespace(proc_root)
-        self._files = _KnownFiles(proc_root)
+        self._files = KnownFiles(proc_root)
 
     def scan(self) -> Scan:
         """The current processes. Processes that start or end during the scan may be missed.
@@ -234,66 +182,6 @@ def read_process(folder: ProcessFolder, own_pid: int, variables: Collection[str]
         environment=folder.environment(variables, own_pid),
         files=(),
     )
-
-
-class _KnownFiles:
-    """Facts about mapped files, kept from one scan to the next, since opening a file is expensive."""
-
-    def __init__(self, proc_root: Path) -> None:
-        self._root = proc_root
-        self._located: _Cache[tuple[ProcessId, Mapping], UsedFile] = _Cache()
-        self._exports: _Cache[tuple[str, str, int], bool] = _Cache()
-
-    def probed(self, folder: ProcessFolder, mappings: Sequence[Mapping]) -> Iterator[tuple[MappedLibrary, Mapping]]:
-        """The mapped files of a process that have functions to probe."""
-        for mapping in mappings:
-            if named := _LIBRARY.fullmatch(mapping.name):
-                yield MappedLibrary(named[1]), mapping
-            elif mapping.path == folder.executable and self._exports_cuda(folder.pid, mapping):
-                yield MappedLibrary.EXECUTABLE, mapping
-
-    def located(self, process: ProcessId, library: MappedLibrary, mapping: Mapping) -> UsedFile | None:
-        """The file of a mapping; None if it cannot be opened."""
-        with suppress(OSError):
-            return self._located.get(
-                (process, mapping), lambda: UsedFile(library, mapping, locate(self._root, process.pid, mapping))
-            )
-        return None
-
-    def forget_unused(self) -> None:
-        """Forgets facts that were not requested since the last call."""
-        self._located.forget_unused()
-        self._exports.forget_unused()
-
-    def _exports_cuda(self, pid: int, mapping: Mapping) -> bool:
-        """Whether one of the libraries is linked into an executable."""
-        with suppress(OSError):
-            return self._exports.get(
-                (mapping.path, mapping.device, mapping.inode), lambda: _exports(locate(self._root, pid, mapping))
-            )
-        return False
-
-
-def _exports(executable: LocatedFile) -> bool:
-    with open_located(executable) as fd, suppress(UnreadableElf):
-        return bool(ElfFile(fd).find(_CUDA_EXPORTS))
-    return False
-
-
-class _Cache(Generic[Key, Value]):
-    """A cache. A value is kept as long as it is requested between two calls of `forget_unused`."""
-
-    def __init__(self) -> None:
-        self._old: dict[Key, Value] = {}
-        self._used: dict[Key, Value] = {}
-
-    def get(self, key: Key, find: Callable[[], Value]) -> Value:
-        if key not in self._used:
-            self._used[key] = self._old[key] if key in self._old else find()
-        return self._used[key]
-
-    def forget_unused(self) -> None:
-        self._old, self._used = self._used, {}
 
 
 def as_text(name: str) -> str:

@@ -11,7 +11,7 @@ from otel_zernel_receivers.nvml.gpus.counters import DriverCounter
 from otel_zernel_receivers.nvml.gpus.history import DeviceHistory
 from otel_zernel_receivers.nvml.gpus.identity import GpuIdentity
 from otel_zernel_receivers.nvml.gpus.options import DeviceOptions
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.encoding import Encoder, Point
 from otel_zernel_receivers.nvml.points.histograms import DurationHistogram, SampleHistogram
 from otel_zernel_receivers.nvml.points.metrics import METRICS
@@ -30,8 +30,8 @@ SeriesPoints = dict[NvmlSeries, Point]
 MIN_DRAIN_INTERVAL = 0.5
 """Seconds. A buffer that is overwritten faster than this loses samples, which are counted."""
 _ENERGY = series("hw.energy", MILLI)
-_ENERGY_OF_SAMPLES = series("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_samples"})
-_ENERGY_OF_READINGS = series("hw.energy", 1.0, {m.ENERGY_SOURCE: "power_readings"})
+_ENERGY_OF_SAMPLES = series("hw.energy", 1.0, {a.ENERGY_SOURCE: "power_samples"})
+_ENERGY_OF_READINGS = series("hw.energy", 1.0, {a.ENERGY_SOURCE: "power_readings"})
 _POWER = series("hw.power", MILLI)
 _QUERY_DURATION = "zernel.nvml.query.duration"
 
@@ -182,8 +182,8 @@ class Device:
         points: SeriesPoints = {}
         counts = self._xids.of_gpu(self.identity.uuid)
         for xid, (count, last_ns) in counts.items():
-            instance = {} if xid.gpu_instance is None else {m.GPU_INSTANCE: xid.gpu_instance}
-            attributes = {m.XID: xid.code} | instance
+            instance = {} if xid.gpu_instance is None else {a.GPU_INSTANCE: xid.gpu_instance}
+            attributes = {a.XID: xid.code} | instance
             points[series("zernel.gpu.xid.errors", 1.0, attributes)] = Point(count, self._history.start_ns)
             points[series("zernel.gpu.xid.last_time", 1.0, attributes)] = Point(last_ns / 1e9)
         newest = max(counts, key=lambda xid: counts[xid][1], default=Xid(0))
@@ -207,7 +207,7 @@ class Device:
         counted: list[tuple[NvmlSeries, SampleHistogram | DurationHistogram]] = [*self._history.distributions.items()]
         if _QUERY_DURATION in self._enabled:
             durations = self._poller.durations.items()
-            counted += [(series(_QUERY_DURATION, 1.0, {m.QUERY: query}), duration) for query, duration in durations]
+            counted += [(series(_QUERY_DURATION, 1.0, {a.QUERY: query}), duration) for query, duration in durations]
         else:
             self._poller.durations.clear()
         return self._encoder.histograms(counted, start, now)
@@ -219,4 +219,4 @@ def _patience(ring: SampleRing) -> float:
 
 
 def _status_points(state: str) -> SeriesPoints:
-    return {series("hw.status", 1.0, {m.STATE: one}): Point(float(one == state)) for one in STATES}
+    return {series("hw.status", 1.0, {a.STATE: one}): Point(float(one == state)) for one in STATES}

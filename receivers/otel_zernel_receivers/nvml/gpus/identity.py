@@ -6,7 +6,7 @@ from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel_receivers.nvml.driver.library import Handle, NvmlLibrary
-from otel_zernel_receivers.nvml.points.metrics import DETAILS
+from otel_zernel_receivers.nvml.points.attributes import DETAILS
 
 ARCHITECTURES = {
     2: "Kepler",

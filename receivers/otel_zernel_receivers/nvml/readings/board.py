@@ -9,7 +9,7 @@ from ctypes import byref
 from math import nan
 
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.links import LINK_STATES_QUERY
 from otel_zernel_receivers.nvml.readings.queries import NvmlQuery, ReadValues, query, read_values
@@ -107,7 +107,7 @@ def _read_reasons(function: str) -> ReadValues:
 def _ecc(location: str, code: int) -> Iterable[NvmlQuery]:
     for error, error_code in (("corrected", 0), ("uncorrected", 1)):
         for lifetime, counter in (("volatile", 0), ("aggregate", 1)):
-            attributes = {m.ERROR: error, m.ECC_COUNTER: lifetime, m.ECC_LOCATION: location}
+            attributes = {a.ERROR: error, a.ECC_COUNTER: lifetime, a.ECC_LOCATION: location}
             read = read_values("nvmlDeviceGetMemoryErrorCounter", error_code, counter, code)
             yield NvmlQuery(
                 "nvmlDeviceGetMemoryErrorCounter", (series("zernel.gpu.ecc.errors", 1.0, attributes),), (read,)
@@ -115,7 +115,7 @@ def _ecc(location: str, code: int) -> Iterable[NvmlQuery]:
 
 
 def _utilization(task: str) -> NvmlSeries:
-    return series("hw.gpu.utilization", PERCENT, {m.TASK: task})
+    return series("hw.gpu.utilization", PERCENT, {a.TASK: task})
 
 
 def _engine(function: str, task: str) -> NvmlQuery:
@@ -124,16 +124,16 @@ def _engine(function: str, task: str) -> NvmlQuery:
 
 def _clocks(function: str, metric: str, domains: Mapping[str, int]) -> Iterable[NvmlQuery]:
     for domain, code in domains.items():
-        yield query(function, series(metric, MHZ, {m.DOMAIN: domain}), argument=code)
+        yield query(function, series(metric, MHZ, {a.DOMAIN: domain}), argument=code)
 
 
 def _threshold(code: int, location: str, limit: str) -> NvmlQuery:
-    attributes = {m.LOCATION: location, m.LIMIT: limit}
+    attributes = {a.LOCATION: location, a.LIMIT: limit}
     return query("nvmlDeviceGetTemperatureThreshold", series("hw.temperature.limit", 1.0, attributes), argument=code)
 
 
 def _pcie(code: int, direction: str) -> NvmlQuery:
-    attributes = {m.SOURCE: "driver", m.DIRECTION: direction}
+    attributes = {a.SOURCE: "driver", a.DIRECTION: direction}
     return query("nvmlDeviceGetPcieThroughput", series("zernel.gpu.pcie.throughput", KB, attributes), argument=code)
 
 
@@ -173,7 +173,7 @@ BOARD: tuple[NvmlQuery, ...] = (
     BAR1,
     query(
         "nvmlDeviceGetTemperatureV",
-        series("hw.temperature", 1.0, {m.LOCATION: "gpu"}),
+        series("hw.temperature", 1.0, {a.LOCATION: "gpu"}),
         argument=0,
         older_function="nvmlDeviceGetTemperature",
     ),
@@ -199,7 +199,7 @@ BOARD: tuple[NvmlQuery, ...] = (
     query("nvmlDeviceGetPerformanceState", series("zernel.gpu.performance_state")),
     NvmlQuery(
         "nvmlDeviceGetCurrentClocksEventReasons",
-        tuple(series("zernel.gpu.throttle.active", 1.0, {m.REASON: reason}) for reason in THROTTLE_REASONS.values()),
+        tuple(series("zernel.gpu.throttle.active", 1.0, {a.REASON: reason}) for reason in THROTTLE_REASONS.values()),
         (
             _read_reasons("nvmlDeviceGetCurrentClocksEventReasons"),
             _read_reasons("nvmlDeviceGetCurrentClocksThrottleReasons"),
@@ -209,7 +209,7 @@ BOARD: tuple[NvmlQuery, ...] = (
         "nvmlDeviceGetSramEccErrorStatus",
         (
             series("zernel.gpu.ecc.sram.threshold_exceeded"),
-            *(series("zernel.gpu.ecc.sram.errors", 1.0, {m.ECC_LOCATION: source}) for source in SRAM_SOURCES),
+            *(series("zernel.gpu.ecc.sram.errors", 1.0, {a.ECC_LOCATION: source}) for source in SRAM_SOURCES),
         ),
         (_read_sram,),
     ),
@@ -217,12 +217,12 @@ BOARD: tuple[NvmlQuery, ...] = (
     *_ecc("sram", 7),
     query(
         "nvmlDeviceGetRowRemapperHistogram",
-        *(series("zernel.gpu.memory.row_remap.banks", 1.0, {m.AVAILABILITY: left}) for left in _BANKS),
+        *(series("zernel.gpu.memory.row_remap.banks", 1.0, {a.AVAILABILITY: left}) for left in _BANKS),
         parts=_BANKS,
     ),
     query(
         "nvmlDeviceGetRepairStatus",
-        *(series("zernel.gpu.repair.pending", 1.0, {m.REPAIR: unit}) for unit in ("channel", "tpc")),
+        *(series("zernel.gpu.repair.pending", 1.0, {a.REPAIR: unit}) for unit in ("channel", "tpc")),
         parts=[0, 1],
     ),
     _pcie(0, "transmit"),
@@ -234,8 +234,8 @@ BOARD: tuple[NvmlQuery, ...] = (
     NvmlQuery(
         "nvmlDeviceGetGpuFabricInfoV",
         (
-            *(series("zernel.gpu.fabric.state", 1.0, {m.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
-            *(series("zernel.gpu.fabric.problem", 1.0, {m.FABRIC_PROBLEM: one}) for one in _FABRIC_PROBLEM_TYPES),
+            *(series("zernel.gpu.fabric.state", 1.0, {a.FABRIC_STATE: state}) for state in FABRIC_STATES.values()),
+            *(series("zernel.gpu.fabric.problem", 1.0, {a.FABRIC_PROBLEM: one}) for one in _FABRIC_PROBLEM_TYPES),
         ),
         (_read_fabric,),
     ),
@@ -245,7 +245,7 @@ BOARD: tuple[NvmlQuery, ...] = (
     query("nvmlDeviceGetPersistenceMode", series("zernel.gpu.persistence.enabled")),
     NvmlQuery(
         "nvmlDeviceGetComputeMode",
-        tuple(series("zernel.gpu.compute_mode", 1.0, {m.COMPUTE_MODE: mode}) for mode in COMPUTE_MODES),
+        tuple(series("zernel.gpu.compute_mode", 1.0, {a.COMPUTE_MODE: mode}) for mode in COMPUTE_MODES),
         (_read_compute_mode,),
     ),
     query(

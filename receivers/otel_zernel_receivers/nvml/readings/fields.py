@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from otel_zernel_receivers.nvml.driver.library import DriverVersion
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import MILLI, NvmlSeries, series
 
 KIB, NS = 1024.0, 1e-9
@@ -34,20 +34,20 @@ class NvmlField:
 
 
 def _by_error(metric: str, error: str, id_: str, scope: int = 0) -> NvmlField:
-    return NvmlField(series(metric, 1.0, {m.ERROR: error}), id_, scope)
+    return NvmlField(series(metric, 1.0, {a.ERROR: error}), id_, scope)
 
 
 def _by_direction(metric: str, direction: str, id_: str, scale: float = 1.0, scope: int = 0) -> NvmlField:
-    return NvmlField(series(metric, scale, {m.DIRECTION: direction}), id_, scope)
+    return NvmlField(series(metric, scale, {a.DIRECTION: direction}), id_, scope)
 
 
 def _margin_limit(id_: str, location: str, limit: str) -> NvmlField:
-    attributes = {m.LOCATION: location, m.LIMIT: limit}
+    attributes = {a.LOCATION: location, a.LIMIT: limit}
     return NvmlField(series("zernel.gpu.temperature.margin.limit", 1.0, attributes), f"DEV_TEMPERATURE_{id_}_TLIMIT")
 
 
 def _throttle_time(reason: str, id_: str) -> NvmlField:
-    return NvmlField(series("zernel.gpu.throttle.time", NS, {m.REASON: reason}), f"DEV_CLOCKS_EVENT_REASON_{id_}")
+    return NvmlField(series("zernel.gpu.throttle.time", NS, {a.REASON: reason}), f"DEV_CLOCKS_EVENT_REASON_{id_}")
 
 
 def _moved_throttle_time(reason: str, id_: str, old: int, new: int) -> tuple[NvmlField, NvmlField]:
@@ -60,11 +60,11 @@ def _moved_throttle_time(reason: str, id_: str, old: int, new: int) -> tuple[Nvm
 
 
 def _violation_time(policy: str, id_: str) -> NvmlField:
-    return NvmlField(series("zernel.gpu.violation.time", NS, {m.POLICY: policy}), f"DEV_PERF_POLICY_{id_}")
+    return NvmlField(series("zernel.gpu.violation.time", NS, {a.POLICY: policy}), f"DEV_PERF_POLICY_{id_}")
 
 
 FIELDS: tuple[NvmlField, ...] = (
-    NvmlField(series("hw.temperature", 1.0, {m.LOCATION: "memory"}), "DEV_MEMORY_TEMP"),
+    NvmlField(series("hw.temperature", 1.0, {a.LOCATION: "memory"}), "DEV_MEMORY_TEMP"),
     _margin_limit("SHUTDOWN", "gpu", "high.critical"),
     _margin_limit("SLOWDOWN", "gpu", "throttled"),
     _margin_limit("GPU_MAX", "gpu", "high.degraded"),

@@ -10,7 +10,7 @@ from typing import Any
 from weakref import finalize
 
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import PERCENT, NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.polling import Measurement, Measurements
 
@@ -20,11 +20,11 @@ MIB = 2.0**20
 
 
 def _active(engine: str) -> NvmlSeries:
-    return series("zernel.gpu.engine.active", PERCENT, {m.ENGINE: engine})
+    return series("zernel.gpu.engine.active", PERCENT, {a.ENGINE: engine})
 
 
 def _throughput(bus: str, direction: str) -> NvmlSeries:
-    return series(f"zernel.gpu.{bus}.throughput", MIB, {m.SOURCE: "profiler", m.DIRECTION: direction})
+    return series(f"zernel.gpu.{bus}.throughput", MIB, {a.SOURCE: "profiler", a.DIRECTION: direction})
 
 
 GPM_METRICS: dict[int, NvmlSeries] = {

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml, NvmlLibrary
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.links import find_nvlinks
 from otel_zernel_receivers.nvml.readings.polling import FIELD, VALUES, Measurement, Measurements, PolledQuery
@@ -36,15 +36,15 @@ def highest_bit_error_rate(codes: Iterable[float]) -> float:
 
 
 def _errors(bus: str, error: str, id_: str) -> LinkField:
-    return LinkField(series(f"zernel.gpu.{bus}.errors", 1.0, {m.ERROR: error}), id_)
+    return LinkField(series(f"zernel.gpu.{bus}.errors", 1.0, {a.ERROR: error}), id_)
 
 
 def _packets(direction: str, id_: str) -> LinkField:
-    return LinkField(series("zernel.gpu.nvlink.packet.io", 1.0, {m.DIRECTION: direction}), id_)
+    return LinkField(series("zernel.gpu.nvlink.packet.io", 1.0, {a.DIRECTION: direction}), id_)
 
 
 def _bit_error_rate(error: str, id_: str) -> LinkField:
-    return LinkField(series("zernel.gpu.nvlink.bit_error_rate", 1.0, {m.ERROR: error}), id_, highest_bit_error_rate)
+    return LinkField(series("zernel.gpu.nvlink.bit_error_rate", 1.0, {a.ERROR: error}), id_, highest_bit_error_rate)
 
 
 NVLINK_FIELDS: tuple[LinkField, ...] = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from otel_zernel.otlp.points import Attributes, AttributeValue
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import NvmlSeries, series
 from otel_zernel_receivers.nvml.readings.polling import Measurement, Measurements
 from otel_zernel_receivers.nvml.readings.samples import after_clock_reset
@@ -40,17 +40,17 @@ class ProcessNames:
         own = self._read_link(self.proc / "self" / "ns" / "pid")
         is_host_proc = self._read_link(self.proc / "1" / "ns" / "pid") == INITIAL_PID_NAMESPACE
         if own == INITIAL_PID_NAMESPACE or (not is_host_proc and self._uses_gpu(folder)):
-            return {m.PID: pid, **self._executable(folder)}
+            return {a.PID: pid, **self._executable(folder)}
         if is_host_proc and own and self._read_link(folder / "ns" / "pid") == own:
-            return {m.PID: self._innermost_pid(folder) or pid, **self._executable(folder)}
+            return {a.PID: self._innermost_pid(folder) or pid, **self._executable(folder)}
         if is_host_proc:
-            return {m.PID: pid, **self._executable(folder), m.PID_NAMESPACE: "host"}
-        return {m.PID: pid, m.PID_NAMESPACE: "unknown"}
+            return {a.PID: pid, **self._executable(folder), a.PID_NAMESPACE: "host"}
+        return {a.PID: pid, a.PID_NAMESPACE: "unknown"}
 
     def _executable(self, folder: Path) -> dict[str, str]:
         path = self._read_link(folder / "exe").removesuffix(" (deleted)")
         name = Path(path).name or self._status(folder).get("Name", "")
-        return {m.EXECUTABLE: name} if name else {}
+        return {a.EXECUTABLE: name} if name else {}
 
     def _innermost_pid(self, folder: Path) -> int | None:
         pids = self._status(folder).get("NSpid", "").split()
@@ -139,7 +139,7 @@ class GpuProcesses:
         self._listed.update(process.pid for process in processes)
         measurements: Measurements = {}
         if "zernel.gpu.processes" in self.enabled:
-            count = series("zernel.gpu.processes", 1.0, {m.PROCESS_TYPE: type_})
+            count = series("zernel.gpu.processes", 1.0, {a.PROCESS_TYPE: type_})
             measurements[count] = Measurement(len(processes))
         if "zernel.gpu.process.memory.usage" in self.enabled:
             for process in processes:
@@ -165,7 +165,7 @@ class GpuProcesses:
         for pid in self._listed:
             percents.setdefault((pid, "sm"), [0.0])
         return {
-            self._series("zernel.gpu.process.utilization", pid, {m.ENGINE: engine}): Measurement(fmean(values) / 100)
+            self._series("zernel.gpu.process.utilization", pid, {a.ENGINE: engine}): Measurement(fmean(values) / 100)
             for (pid, engine), values in percents.items()
         }
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from otel_zernel_receivers.nvml.driver.library import Handle, Nvml
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import MHZ, MILLI, PERCENT, NvmlSeries, series
 
 POWER = 0
@@ -14,14 +14,14 @@ POWER = 0
 _UTILIZATION = "zernel.gpu.utilization.distribution"
 SAMPLED_SERIES: dict[int, NvmlSeries] = {
     POWER: series("zernel.gpu.power.distribution", MILLI),
-    1: series(_UTILIZATION, PERCENT, {m.TASK: "general"}),
+    1: series(_UTILIZATION, PERCENT, {a.TASK: "general"}),
     2: series("zernel.gpu.memory.bandwidth.utilization.distribution", PERCENT),
-    3: series(_UTILIZATION, PERCENT, {m.TASK: "encoder"}),
-    4: series(_UTILIZATION, PERCENT, {m.TASK: "decoder"}),
-    5: series("zernel.gpu.clock.distribution", MHZ, {m.DOMAIN: "sm"}),
-    6: series("zernel.gpu.clock.distribution", MHZ, {m.DOMAIN: "memory"}),
-    8: series(_UTILIZATION, PERCENT, {m.TASK: "jpeg"}),
-    9: series(_UTILIZATION, PERCENT, {m.TASK: "ofa"}),
+    3: series(_UTILIZATION, PERCENT, {a.TASK: "encoder"}),
+    4: series(_UTILIZATION, PERCENT, {a.TASK: "decoder"}),
+    5: series("zernel.gpu.clock.distribution", MHZ, {a.DOMAIN: "sm"}),
+    6: series("zernel.gpu.clock.distribution", MHZ, {a.DOMAIN: "memory"}),
+    8: series(_UTILIZATION, PERCENT, {a.TASK: "jpeg"}),
+    9: series(_UTILIZATION, PERCENT, {a.TASK: "ofa"}),
 }
 """By nvmlSamplingType_t."""
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from otel_zernel_receivers.nvml.points import metrics as m
+from otel_zernel_receivers.nvml.points import attributes as a
 from otel_zernel_receivers.nvml.points.series import NvmlSeries
 
 STATES = ("ok", "degraded", "predicted_failure", "failed")
@@ -52,7 +52,7 @@ RULES: tuple[StatusRule, ...] = (
     (
         "predicted_failure",
         "a bank has no spare rows left",
-        lambda latest: _any(latest, "zernel.gpu.memory.row_remap.banks", (m.AVAILABILITY, "none")),
+        lambda latest: _any(latest, "zernel.gpu.memory.row_remap.banks", (a.AVAILABILITY, "none")),
     ),
     (
         "predicted_failure",
@@ -62,13 +62,13 @@ RULES: tuple[StatusRule, ...] = (
     (
         "degraded",
         "uncorrected ECC errors occurred since the driver was loaded",
-        lambda latest: _any(latest, "hw.errors", (m.ERROR, "uncorrected")),
+        lambda latest: _any(latest, "hw.errors", (a.ERROR, "uncorrected")),
     ),
     (
         "degraded",
         "the hardware reduces the clocks (heat or power brake)",
         lambda latest: any(
-            _any(latest, "zernel.gpu.throttle.active", (m.REASON, reason))
+            _any(latest, "zernel.gpu.throttle.active", (a.REASON, reason))
             for reason in ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake")
         ),
     ),
@@ -76,8 +76,8 @@ RULES: tuple[StatusRule, ...] = (
         "degraded",
         "an NVLink link is inactive while others are active",
         lambda latest: (
-            _any(latest, "zernel.gpu.nvlink.links", (m.LINK_STATE, "inactive"))
-            and _any(latest, "zernel.gpu.nvlink.links", (m.LINK_STATE, "active"))
+            _any(latest, "zernel.gpu.nvlink.links", (a.LINK_STATE, "inactive"))
+            and _any(latest, "zernel.gpu.nvlink.links", (a.LINK_STATE, "active"))
         ),
     ),
     (

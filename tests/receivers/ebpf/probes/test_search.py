@@ -13,7 +13,7 @@ from otel_zernel_receivers.ebpf.probes.libraries import AttachPoints
 from otel_zernel_receivers.ebpf.probes.search import MOST, PlaceSearch
 from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
 from otel_zernel_receivers.ebpf.processes.mappings import LocatedFile, Mapping
-from otel_zernel_receivers.ebpf.processes.scanner import MappedLibrary, UsedFile
+from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary, UsedFile
 
 NOTHING = AttachPoints((), (), (), {}, is_stripped=False)
 
