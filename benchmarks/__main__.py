@@ -22,10 +22,10 @@ def main(names: list[str]) -> None:
 
 
 def modules() -> list[str]:
-    """The modules with benchmarks, by their dotted names. `training` has the loops that some of them run."""
+    """The modules with benchmarks, by their dotted names. `training` and `peers` have programs that they run."""
     walked = pkgutil.walk_packages(benchmarks.__path__, "benchmarks.")
     names = [module.name for module in walked if not module.ispkg]
-    return [name for name in names if name.split(".")[1] not in ("__main__", "training")]
+    return [name for name in names if name.split(".")[1] not in ("__main__", "peers", "training")]
 
 
 def _line(row: BenchmarkRow) -> str:

@@ -4,7 +4,6 @@ Each gateway is a process between a sender and a sink, which are processes of th
 the process in the middle: other programs on the machine affect it least. `GATEWAY_REQUESTS` scales the load.
 """
 
-import asyncio
 import importlib.util
 import json
 import os
@@ -13,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -23,21 +22,14 @@ import psutil
 import yaml
 
 from benchmarks import BenchmarkRow
-from otel_zernel_receivers.otlp.grpc.fields import encode_field
 
 REQUESTS = int(os.environ.get("GATEWAY_REQUESTS", "4000"))
 """Requests of 1,000 points. There are 5 times as many of 10 points."""
-ATTRIBUTES = 8
-IN_FLIGHT = 8
-"""Requests that the sender has in flight."""
 LATENCY_SECONDS = 10.0
-EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 IN_MEMORY_BAR, DURABLE_BAR, SMALL_BAR = 3.5, 2.0, 1.0
 """Times rotel's points per CPU second."""
 HOSTILE_BAR_MS = 100.0
 """For the slowest hundredth of an honest sender's requests while others send hostile ones."""
-ATTACKERS = 4
-"""Hostile requests in flight."""
 HONEST_RATE = 50.0
 """Requests per second of the honest sender."""
 
@@ -139,15 +131,15 @@ def _cpu(process: psutil.Process) -> float:
 def _send(port: int, sink_port: int, points: int, requests: int, rate: float) -> dict[str, Any]:
     arguments = ["send", str(port), str(sink_port), str(points), str(requests), str(rate)]
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.collector.otlp_gateway", *arguments], check=True, stdout=subprocess.PIPE
+        [sys.executable, "-m", "benchmarks.peers.otlp", *arguments], check=True, stdout=subprocess.PIPE
     )
     return dict(json.loads(done.stdout))
 
 
 @contextmanager
 def _role(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
-    """A process of this module, and the port that it prints."""
-    command = [sys.executable, "-m", "benchmarks.collector.otlp_gateway", *arguments]
+    """A process of `benchmarks.peers.otlp`, and the port that it prints."""
+    command = [sys.executable, "-m", "benchmarks.peers.otlp", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
@@ -214,133 +206,3 @@ def _free_port() -> int:
     with socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-# The processes around the gateway
-
-
-def request_of(points: int) -> bytes:
-    """An export request with `points` points of 8 attributes."""
-    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-    from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
-
-    def attributes(index: int) -> list[KeyValue]:
-        values = (AnyValue(string_value=f"value-{index}-{name}") for name in range(ATTRIBUTES))
-        return [KeyValue(key=f"attribute.name.{name}", value=value) for name, value in enumerate(values)]
-
-    made = [
-        pb.NumberDataPoint(as_double=index * 1.1, time_unix_nano=10**18 + index, attributes=attributes(index))
-        for index in range(points)
-    ]
-    metric = pb.Metric(name="hw.gpu.utilization", unit="1", gauge=pb.Gauge(data_points=made))
-    resource = pb.ResourceMetrics(scope_metrics=[pb.ScopeMetrics(metrics=[metric])])
-    return bytes(pb.MetricsData(resource_metrics=[resource]).SerializeToString())
-
-
-async def sink() -> None:
-    """Counts the points that arrive. The method `/count` returns their number."""
-    import grpc
-
-    from otel_zernel.batch import Batch
-
-    arrived = 0
-
-    async def export(request: bytes, _: Any) -> bytes:
-        nonlocal arrived
-        arrived += Batch.from_bytes(metrics=request).point_count
-        return b""
-
-    async def count(_: bytes, __: Any) -> bytes:
-        return str(arrived).encode()
-
-    class Methods(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # a plain class at run time
-        def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-            method = count if handler_call_details.method == "/sink/count" else export
-            return grpc.unary_unary_rpc_method_handler(method)
-
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 64 << 20)])
-    server.add_generic_rpc_handlers((Methods(),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
-    await server.wait_for_termination()
-
-
-async def send(port: int, sink_port: int, points: int, requests: int, rate: float) -> None:
-    """Sends requests, and prints how many points arrived and how long requests took. Rate 0 sends at full load."""
-    import grpc
-
-    async with (
-        grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
-        grpc.aio.insecure_channel(f"127.0.0.1:{sink_port}") as sink_channel,
-    ):
-        export, count = channel.unary_unary(EXPORT, None, None), sink_channel.unary_unary("/sink/count", None, None)
-        before = int(await count(b""))
-        body, left, took, start = request_of(points), iter(range(requests)), [], time.monotonic()
-
-        async def work() -> None:
-            for index in left:
-                due = start + index / rate if rate else time.monotonic()
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-                await _insist(export, body)
-                took.append(time.monotonic() - due)
-
-        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-        arrived, patience = 0, time.monotonic() + 30
-        while arrived < points * requests and time.monotonic() < patience:
-            arrived = int(await count(b"")) - before
-            await asyncio.sleep(0.02)
-    took.sort()
-    at = {name: took[int(len(took) * share)] * 1e3 for name, share in (("p50", 0.5), ("p99", 0.99))}
-    print(json.dumps({"points": arrived, **at}))
-
-
-def hostile_messages() -> list[bytes]:
-    """Messages just below the limit of 4 MiB that are dear to check: they consist of tiny parts."""
-    size = 4_000_000
-    return [
-        b"\x0a\x00" * (size // 2),  # empty resources
-        encode_field(1, b"\x12\x00" * (size // 2)),  # empty scopes
-        encode_field(1, encode_field(2, b"\x12\x06\x0a\x04name" * (size // 8))),  # metrics without data
-        encode_field(1, encode_field(2, encode_field(2, encode_field(5, b"\x0a\x09\x11" + bytes(8)) * (size // 13)))),
-    ]
-
-
-async def attack(port: int) -> None:
-    """Sends hostile requests until it is terminated."""
-    import grpc
-
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        export, bodies = channel.unary_unary(EXPORT, None, None), hostile_messages()
-
-        async def work(body: bytes) -> None:
-            while True:
-                with suppress(grpc.aio.AioRpcError):
-                    await export(body)
-
-        print(0, flush=True)
-        await asyncio.gather(*(work(bodies[index % len(bodies)]) for index in range(ATTACKERS)))
-
-
-async def _insist(export: Any, body: bytes) -> None:
-    import grpc
-
-    while True:
-        try:
-            await export(body)
-            return
-        except grpc.aio.AioRpcError as error:
-            if error.code() != grpc.StatusCode.UNAVAILABLE:
-                raise
-            await asyncio.sleep(0.05)
-
-
-if __name__ == "__main__":
-    role, *numbers = sys.argv[1:]
-    if role == "sink":
-        asyncio.run(sink())
-    elif role == "attack":
-        asyncio.run(attack(int(numbers[0])))
-    else:
-        to, behind, size, how_many = map(int, numbers[:4])
-        asyncio.run(send(to, behind, size, how_many, float(numbers[4])))

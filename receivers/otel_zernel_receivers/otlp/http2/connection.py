@@ -172,7 +172,7 @@ class Http2Connection(asyncio.Protocol):
 
     def sweep(self, now: float, elapsed: float) -> None:
         """Ends what takes too long. `elapsed` is the time since the last sweep in s."""
-        self._streams.forgive(bounds.FORGIVEN_A_SECOND * elapsed)
+        self._streams.nuisances.forgive(bounds.FORGIVEN_A_SECOND * elapsed)
         pings = self._streams.pings
         deadlines = (self._streams.head_deadline, self._write_deadline)
         if any(deadline is not None and now > deadline for deadline in deadlines) or pings.is_dead(now):

@@ -45,6 +45,10 @@ class HeaderBlocks:
             raise ConnectionBroken(ErrorCode.ENHANCE_YOUR_CALM, "the headers are too long")
         return self._finish(flags)
 
+    def are_trailers(self, headers: Headers) -> bool:
+        """Whether the headers of the block that was just read are the trailers of a request."""
+        return self.ends and not any(name.startswith(":") for name in headers)
+
     def _finish(self, flags: int) -> Headers | None:
         if not flags & END_HEADERS:
             return None

@@ -11,24 +11,22 @@ from otel_zernel_receivers.otlp.http2 import limits as bounds
 from otel_zernel_receivers.otlp.http2.call import Call, Method, refusal
 from otel_zernel_receivers.otlp.http2.headers import HeaderBlocks
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
+from otel_zernel_receivers.otlp.http2.nuisances import Nuisances
 from otel_zernel_receivers.otlp.http2.pings import Pings
+from otel_zernel_receivers.otlp.http2.settings import check_acknowledgement, initial_window
 from otel_zernel_receivers.otlp.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,
     DEFAULT_WINDOW,
-    ENABLE_PUSH,
+    FRAME_SIZES,
     GOAWAY,
     HEADERS,
-    INITIAL_WINDOW_SIZE,
     LARGEST_WINDOW,
-    LEAST_FRAME,
-    MAX_FRAME_SIZE,
     PING,
     PRIORITY,
     PUSH_PROMISE,
     RST_STREAM,
-    SETTING,
     SETTINGS,
     UINT32,
     WINDOW_UPDATE,
@@ -46,10 +44,6 @@ Route = Callable[[Mapping[str, str]], Method]
 
 _OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
 _OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
-_SIZES: Final = {RST_STREAM: 4, PRIORITY: 5, PING: 8, WINDOW_UPDATE: 4}
-"""Bytes of the frames of fixed size."""
-_VALUES: Final = {ENABLE_PUSH: range(2), MAX_FRAME_SIZE: range(LEAST_FRAME, 2**24)}
-"""The valid values of settings (RFC 9113, 6.5.2). Those of other settings are checked elsewhere, or any is valid."""
 _EVEN: Final = "a client has odd streams"
 _REQUIRED: Final = (":method", ":scheme", ":path")
 
@@ -78,6 +72,7 @@ class Streams:
         self.queued = 0
         self.calls: dict[int, Call] = {}
         self.pings = Pings(limits, now)
+        self.nuisances = Nuisances()
         self.send_window = DEFAULT_WINDOW
         self.initial_send_window = DEFAULT_WINDOW
         """The window of new streams."""
@@ -95,7 +90,6 @@ class Streams:
         self._body_ends = False
         self._unacknowledged = 0
         """Bytes of data that the connection's window lacks."""
-        self._nuisances = 0.0
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             HEADERS: self._begin_block,
             CONTINUATION: self._extend_block,
@@ -120,10 +114,10 @@ class Streams:
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a frame is on a wrong stream")
 
     def handle(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if len(payload) != _SIZES.get(kind, len(payload)):
+        if len(payload) != FRAME_SIZES.get(kind, len(payload)):
             raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of kind {kind} has {len(payload)} bytes")
         if kind not in (DATA, HEADERS):
-            self._annoy()
+            self.nuisances.add()
         if handler := self._handlers.get(kind):
             handler(flags, stream, payload)
 
@@ -137,7 +131,7 @@ class Streams:
             self._break(stream, ErrorCode.STREAM_CLOSED)
             call = None
         if not length and not ends:
-            self._annoy()
+            self.nuisances.add()
         self._body_of, self._body_ends = call, ends
         if padding:
             self._consume(padding)
@@ -166,7 +160,7 @@ class Streams:
             self._unacknowledged = 0
 
     def _end(self, call: Call) -> None:
-        self._nuisances = max(0.0, self._nuisances - bounds.FORGIVEN_A_REQUEST)
+        self.nuisances.forgive(bounds.FORGIVEN_A_REQUEST)
         if not call.closed:
             try:
                 call.end()
@@ -193,7 +187,7 @@ class Streams:
 
     def _break(self, stream: int, code: ErrorCode) -> None:
         """Ends one stream. Frames that the client has sent on it meanwhile are ignored."""
-        self._annoy()
+        self.nuisances.add()
         if call := self.calls.get(stream):
             call.give_up()
         self.write(frame(RST_STREAM, 0, stream, UINT32.pack(code)))
@@ -206,13 +200,13 @@ class Streams:
         if call := self.calls.get(stream):
             if call.half_closed:
                 raise StreamBroken(ErrorCode.STREAM_CLOSED, "headers after the end of a request")
-            if not self._are_trailers(headers):
+            if not self._blocks.are_trailers(headers):
                 raise StreamBroken(ErrorCode.PROTOCOL_ERROR, "headers inside of a request")
             self._end(call)
         elif stream <= self.last:
-            if not self._are_trailers(headers):
+            if not self._blocks.are_trailers(headers):
                 raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "a request on a stream that is older than the last")
-            self._annoy()  # trailers of a call that was answered early
+            self.nuisances.add()  # trailers of a call that was answered early
         elif not stream % 2:
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, _EVEN)
         elif not all(map(headers.get, _REQUIRED)):
@@ -222,18 +216,15 @@ class Streams:
             if self.accepts:
                 self._open(stream, headers, ends=self._blocks.ends)
 
-    def _are_trailers(self, headers: Headers) -> bool:
-        return self._blocks.ends and not any(name.startswith(":") for name in headers)
-
     def _open(self, stream: int, headers: Headers, *, ends: bool) -> None:
         if len(self.calls) >= self.limits.streams:
-            self._annoy()
+            self.nuisances.add()
             self.write(frame(RST_STREAM, 0, stream, UINT32.pack(ErrorCode.REFUSED_STREAM)))
             return
         try:
             method = self._route(headers)
         except RequestFailure as failure:
-            self._annoy()
+            self.nuisances.add()
             self.write(refusal(stream, failure, half_closed=ends))
             return
         call = Call(stream, headers, method, self)
@@ -256,17 +247,12 @@ class Streams:
             call.give_up()
 
     def _settings(self, flags: int, _: int, payload: bytes) -> None:
-        if len(payload) % SETTING.size or (flags & ACK and payload):
-            raise ConnectionBroken(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS has a wrong size")
         if flags & ACK:
+            check_acknowledgement(payload)
             return
-        values = list(SETTING.iter_unpack(payload))
-        for name, value in values:
-            if value not in _VALUES.get(name, (value,)):
-                raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, f"the setting {name} has the value {value}")
-        windows = [value for name, value in values if name == INITIAL_WINDOW_SIZE]
-        if windows:
-            self._resize_windows(windows[-1])
+        window = initial_window(payload)
+        if window is not None:
+            self._resize_windows(window)
         self.write(frame(SETTINGS, ACK, 0))
 
     def _resize_windows(self, size: int) -> None:
@@ -309,11 +295,6 @@ class Streams:
             self.pings.check(has_calls=bool(self.calls))
             self.write(frame(PING, ACK, 0, payload))
 
-    def _annoy(self) -> None:
-        self._nuisances += 1
-        if self._nuisances > bounds.NUISANCES:
-            raise ConnectionBroken(ErrorCode.ENHANCE_YOUR_CALM, "too many control frames")
-
     # The ends of calls
 
     def forget(self, call: Call) -> None:
@@ -321,7 +302,3 @@ class Streams:
         self.pings.answered()
         if self.calls.pop(call.id, None) and not self.calls:
             self._emptied()
-
-    def forgive(self, nuisances: float) -> None:
-        """Time has passed."""
-        self._nuisances = max(0.0, self._nuisances - nuisances)

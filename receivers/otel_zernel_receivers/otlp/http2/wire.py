@@ -23,6 +23,8 @@ DEFAULT_WINDOW: Final = 65535
 LARGEST_WINDOW: Final = 2**31 - 1
 LEAST_FRAME: Final = 16384
 """Every peer accepts frames of this size."""
+FRAME_SIZES: Final = {RST_STREAM: 4, PRIORITY: 5, PING: 8, WINDOW_UPDATE: 4}
+"""Bytes of the frames of fixed size."""
 UINT32: Final = Struct("!I")
 SETTING: Final = Struct("!HI")
 _FRAME: Final = Struct("!HBBBI")

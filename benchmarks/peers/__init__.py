@@ -1,0 +1,1 @@
+"""Programs beside a collector that is measured, as processes of their own."""
