@@ -75,6 +75,10 @@ class Method(Protocol):
         """A call ends with an error, which may arise while its message arrives. Must not raise."""
 
 
+Route = Callable[[Mapping[str, str]], Method]
+"""Finds the method of a call by its headers. Raises `RequestFailure`."""
+
+
 class Call:
     """A running call. The connection feeds it; its method answers."""
 

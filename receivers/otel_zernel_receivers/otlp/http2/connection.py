@@ -8,9 +8,10 @@ from typing import cast
 from otel_zernel.net.misdirected import protocol_of
 from otel_zernel_receivers.otlp.failures import overloaded, too_slow
 from otel_zernel_receivers.otlp.http2 import limits as bounds
+from otel_zernel_receivers.otlp.http2.call import Route
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
 from otel_zernel_receivers.otlp.http2.reading import FrameReader
-from otel_zernel_receivers.otlp.http2.streams import Route, Streams
+from otel_zernel_receivers.otlp.http2.streams import Streams
 from otel_zernel_receivers.otlp.http2.wire import (
     DEFAULT_WINDOW,
     INITIAL_WINDOW_SIZE,

@@ -12,10 +12,12 @@ from otel_zernel_receivers.otlp.http2.wire import (
     ErrorCode,
     HeaderDecoder,
     Headers,
+    StreamBroken,
 )
 
 _PRIORITY: Final = 5
 """Bytes of a priority before the block."""
+_REQUIRED: Final = (":method", ":scheme", ":path")
 
 
 class HeaderBlocks:
@@ -61,3 +63,9 @@ def unpadded(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
         raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, "the padding is longer than the frame")
     return payload[1 : len(payload) - payload[0]]
+
+
+def check_request(headers: Headers) -> None:
+    """Raises `StreamBroken` if the headers of a request lack one that is required."""
+    if not all(map(headers.get, _REQUIRED)):
+        raise StreamBroken(ErrorCode.PROTOCOL_ERROR, f"a request lacks one of {', '.join(_REQUIRED)}")

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from otel_zernel.component import Logger
 from otel_zernel.net.misdirected import Misdirected
+from otel_zernel_receivers.otlp.http2.call import Route
 from otel_zernel_receivers.otlp.http2.connection import Http2Connection
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
-from otel_zernel_receivers.otlp.http2.streams import Route
 from otel_zernel_receivers.otlp.intake import Room
 
 _SWEEP: Final = 0.25

@@ -3,13 +3,13 @@
 It bounds floods of pings, settings, resets, empty frames and CONTINUATION frames, and header bombs.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from otel_zernel_receivers.otlp.failures import RequestFailure
 from otel_zernel_receivers.otlp.http2 import limits as bounds
-from otel_zernel_receivers.otlp.http2.call import Call, Method, refusal
-from otel_zernel_receivers.otlp.http2.headers import HeaderBlocks
+from otel_zernel_receivers.otlp.http2.call import Call, Route, refusal
+from otel_zernel_receivers.otlp.http2.headers import HeaderBlocks, check_request
 from otel_zernel_receivers.otlp.http2.limits import Http2Limits
 from otel_zernel_receivers.otlp.http2.nuisances import Nuisances
 from otel_zernel_receivers.otlp.http2.pings import Pings
@@ -39,13 +39,9 @@ from otel_zernel_receivers.otlp.http2.wire import (
 )
 from otel_zernel_receivers.otlp.intake import Room
 
-Route = Callable[[Mapping[str, str]], Method]
-"""Finds the method of a call by its headers. Raises `RequestFailure`."""
-
 _OF_CONNECTION: Final = frozenset({SETTINGS, PING, GOAWAY})
 _OF_STREAM: Final = frozenset({DATA, HEADERS, PRIORITY, RST_STREAM})
 _EVEN: Final = "a client has odd streams"
-_REQUIRED: Final = (":method", ":scheme", ":path")
 
 
 class Streams:
@@ -209,9 +205,8 @@ class Streams:
             self.nuisances.add()  # trailers of a call that was answered early
         elif not stream % 2:
             raise ConnectionBroken(ErrorCode.PROTOCOL_ERROR, _EVEN)
-        elif not all(map(headers.get, _REQUIRED)):
-            raise StreamBroken(ErrorCode.PROTOCOL_ERROR, f"a request lacks one of {', '.join(_REQUIRED)}")
         else:
+            check_request(headers)
             self.last = stream
             if self.accepts:
                 self._open(stream, headers, ends=self._blocks.ends)
