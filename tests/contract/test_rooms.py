@@ -1,11 +1,11 @@
 """The order of the rooms: imports run downwards, no component imports another, and no imports form a circle.
 
-docs/architecture.md has the picture. Imports for types only count like any other.
+docs/architecture.md has the picture. Imports for types only count like any other. Folders and files stay small.
 """
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -233,3 +233,37 @@ def test_a_class_name_stands_once() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert {name for name, times in names.items() if times > 1} == set()
+
+
+MOST_FILES, MOST_LINES = 15, 300
+
+
+def crowded(folders: Iterable[Path]) -> list[str]:
+    """A sentence for each folder with too many Python files."""
+    counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
+    return [
+        f"{folder.relative_to(ROOT)} has {count} Python files: group some of them in a folder, so that it has {MOST_FILES}"
+        for folder, count in counts.items()
+        if count > MOST_FILES
+    ]
+
+
+def too_long(files: Iterable[Path]) -> list[str]:
+    """A sentence for each file with too many lines."""
+    counts = {file: len(file.read_text("utf-8").splitlines()) for file in files}
+    return [
+        f"{file.relative_to(ROOT)} has {count} lines: move one subject to a file of its own, so that it has {MOST_LINES}"
+        for file, count in counts.items()
+        if count > MOST_LINES
+    ]
+
+
+def test_no_folder_is_crowded() -> None:
+    parts = [*SOURCES.values(), ROOT / "benchmarks", ROOT / "docs", ROOT / "tests"]
+    assert crowded(path.parent for part in parts for path in part.rglob("*.py")) == []
+
+
+def test_no_source_file_is_too_long() -> None:
+    parts = [*SOURCES.values(), ROOT / "benchmarks"]
+    sources = [path for part in parts for path in part.rglob("*.py")]
+    assert too_long([*sources, *(ROOT / "bpf").glob("*.bpf.[ch]")]) == []

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import psutil
@@ -13,54 +11,8 @@ from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.serving import serve
 from otel_zernel.testing import until
 from otel_zernel.types import Address
+from tests.core.net.clients import GET, answer, app, ask, client
 from tests.core.net.conftest import Run
-
-GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
-
-
-async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the length of the body. `/early` answers before it reads, `/big` with 8 MiB."""
-    length = 0
-    if scope["path"] != "/early":
-        while (message := await receive())["type"] == "http.request":
-            length += len(message["body"])
-            if not message["more_body"]:
-                break
-    body = b"x" * (8 << 20) if scope["path"] == "/big" else str(length).encode()
-    headers = [(b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    for start in range(0, len(body), 1 << 18):
-        more = start + (1 << 18) < len(body)
-        await send({"type": "http.response.body", "body": body[start : start + (1 << 18)], "more_body": more})
-
-
-@asynccontextmanager
-async def client(address: Address) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(address.host, address.port)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-
-
-async def answer(reader: asyncio.StreamReader) -> bytes:
-    """One answer of `app`: the status line and the body."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = next(int(line[16:]) for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
-    return head.split(b"\r\n", 1)[0] + b" " + await reader.readexactly(length)
-
-
-async def ask(address: Address, request: bytes = GET) -> bytes:
-    """Everything that the server says on a new connection, until it closes. Errors of the client are ignored."""
-    async with client(address) as (reader, writer):
-        writer.write(request)
-        heard = b""
-        with contextlib.suppress(ConnectionError):
-            while part := await reader.read(1 << 16):
-                heard += part
-        return heard
 
 
 def test_a_request_with_a_body_is_answered_and_the_connection_is_kept(run: Run) -> None:
@@ -197,99 +149,6 @@ def test_an_early_answer_reaches_a_client_that_sends_its_whole_request_first(run
             writer.write(b"POST /early HTTP/1.1\r\ncontent-length: 4000000\r\n\r\n" + b"x" * 4_000_000)
             await until(lambda: writer.transport.get_write_buffer_size() == 0)
             assert await answer(reader) == b"HTTP/1.1 200 OK 0"
-
-    run(test())
-
-
-def test_the_longest_idle_connection_gives_its_place_to_a_new_one(run: Run) -> None:
-    async def test() -> None:
-        limits = ServerLimits(connections=3)
-        async with (
-            serve(app, Address("localhost", 0), "a::b", limits=limits) as address,
-            client(address) as first,
-            client(address) as second,
-            client(address) as third,
-        ):
-            for reader, writer in (first, second, third):
-                writer.write(GET)
-                await answer(reader)
-            second[1].write(GET)
-            await answer(second[0])
-            async with client(address) as fourth:
-                fourth[1].write(GET)
-                assert (await answer(fourth[0])).startswith(b"HTTP/1.1 200")
-                assert await first[0].read() == b""
-                for reader, writer in (second, third):
-                    writer.write(GET)
-                    assert (await answer(reader)).startswith(b"HTTP/1.1 200")
-
-    run(test())
-
-
-def test_a_thousand_slow_connections_leave_a_place_for_a_probe(run: Run) -> None:
-    async def test() -> None:
-        async with (
-            serve(app, Address("localhost", 0), "a::b", limits=ServerLimits(connections=50)) as address,
-            contextlib.AsyncExitStack() as slow,
-        ):
-            for _ in range(300):
-                _, writer = await slow.enter_async_context(client(address))
-                writer.write(b"GET / HT")
-            async with client(address) as (reader, writer):
-                writer.write(GET)
-                assert (await answer(reader)).startswith(b"HTTP/1.1 200")
-
-    run(test())
-
-
-def test_a_new_connection_gets_503_if_all_others_are_busy(run: Run) -> None:
-    async def test() -> None:
-        release, running = asyncio.Event(), asyncio.Event()
-
-        async def busy(scope: Any, receive: Any, send: Any) -> None:
-            running.set()
-            await release.wait()
-            await app(scope, receive, send)
-
-        async with (
-            serve(busy, Address("localhost", 0), "a::b", limits=ServerLimits(connections=1)) as address,
-            client(address) as (reader, writer),
-        ):
-            writer.write(GET)
-            await running.wait()
-            heard = await ask(address)
-            assert heard.startswith(b"HTTP/1.1 503")
-            assert b"retry-after: 1\r\n" in heard
-            release.set()
-            assert (await answer(reader)).startswith(b"HTTP/1.1 200")
-
-    run(test())
-
-
-def test_a_client_that_leaves_with_pipelined_requests_unread_causes_no_traceback(run: Run) -> None:
-    """Fault 25. `run` checks the log."""
-
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b") as address:
-            for _ in range(20):
-                async with client(address) as (_, writer):
-                    writer.write(GET.replace(b"/", b"/big", 1) * 10)
-                    await writer.drain()
-                    await asyncio.sleep(0.01)
-                    writer.transport.abort()
-            assert (await ask(address, GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))).endswith(b"0")
-
-    run(test())
-
-
-def test_pipelined_requests_are_answered_in_order_and_bounded(run: Run) -> None:
-    async def test() -> None:
-        async with serve(app, Address("localhost", 0), "a::b", limits=ServerLimits(pipelined=5)) as address:
-            async with client(address) as (reader, writer):
-                bodies = [b"x" * count for count in range(5)]
-                writer.write(b"".join(b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(b), b) for b in bodies))
-                assert [(await answer(reader))[-1:] for _ in bodies] == [b"0", b"1", b"2", b"3", b"4"]
-            assert await ask(address, GET * 1000) == b""
 
     run(test())
 

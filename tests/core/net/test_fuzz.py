@@ -9,8 +9,8 @@ import pytest
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.serving import serve
 from otel_zernel.types import Address
+from tests.core.net.clients import GET, app, ask
 from tests.core.net.conftest import Run
-from tests.core.net.test_connections import GET, app, ask
 
 _PIECES = [
     *(

@@ -1,116 +1,37 @@
 """The prometheus receiver beside Debian's Prometheus: both scrape the same pages, and have the same series."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from google.protobuf.internal.decoder import _DecodeVarint  # type: ignore[attr-defined]
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, Info, Summary, start_http_server
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from otel_zernel.batch import Batch, points
-from otel_zernel.clock import SystemClock
-from otel_zernel.exposition.formats.messages import MetricFamilyMessage
-from otel_zernel.testing import Downstream, make_context, until
-from otel_zernel_exporters.prometheus import PrometheusExporter
-from otel_zernel_receivers.prometheus import PrometheusReceiver
-from otel_zernel_receivers.prometheus.config import PrometheusReceiverConfig
-from otel_zernel_receivers.prometheus.config.scrape import TEXT_PROTOCOLS
-from otel_zernel_receivers.prometheus.pages.formats import accept_header
-from otel_zernel_receivers.prometheus.pages.text import TextReader
-from tests.core.exposition.otlp import data, exponential, node
-from tests.interop.prometheus import Prometheus, configured, scraping, until_ready
+from otel_zernel.batch import points
+from tests.interop.prometheus import configured, scraping, until_ready
+from tests.interop.with_prometheus.scraped import (
+    PROTOBUF,
+    Peer,
+    assert_equal,
+    job,
+    page_of_peer,
+    receiving,
+    scrape_of,
+    stored,
+    stored_everywhere,
+)
 from tests.receivers.prometheus.serving import (
     OPENMETRICS,
     TEXT,
-    SeriesKey,
     ended,
     metrics_of,
     series_of,
     serving,
 )
 from tests.receivers.prometheus.test_protobuf import NATIVE, label, page_of
-
-Peer = Callable[[str], Path]
-PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
-VARIES = {"scrape_duration_seconds", "scrape_series_added"}
-"""The parts of the report that differ from scrape to scrape."""
-
-
-@asynccontextmanager
-async def receiving(receiver: dict[str, Any] | None = None, *jobs: dict[str, Any]) -> AsyncIterator[Downstream]:
-    """A running receiver."""
-    config = PrometheusReceiverConfig.model_validate(
-        {"config": {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}, **(receiver or {})}
-    )
-    downstream = Downstream()
-    context = make_context("receivers", "prometheus", clock=SystemClock())
-    running = asyncio.create_task(PrometheusReceiver(config, context).run(downstream))
-    try:
-        yield downstream
-        assert context.health.problems == {}
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-
-def job(name: str, port: int, **settings: Any) -> dict[str, Any]:
-    return {
-        "job_name": name,
-        "honor_labels": True,
-        "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
-        **settings,
-    }
-
-
-def newest(downstream: Downstream, port: int, *, count: int = 2) -> Batch | None:
-    """The newest batch of a target, once it has been scraped `count` times."""
-    batches = [batch for batch in downstream.batches if f"127.0.0.1:{port}" in str(batch.metrics.resource_metrics[-1])]
-    return batches[-1] if len(batches) >= count else None
-
-
-async def scrape_of(downstream: Downstream, port: int) -> Batch:
-    await until(lambda: newest(downstream, port))
-    batch = newest(downstream, port)
-    assert batch
-    return batch
-
-
-async def stored(prometheus: Prometheus, name: str) -> dict[SeriesKey, float]:
-    """The series that Prometheus has of a job."""
-    found: dict[SeriesKey, float] = {}
-    for labels, value in await prometheus.series(f'{{job="{name}"}}'):
-        metric = labels.pop("__name__")
-        found[metric, frozenset((key, _normal(key, text)) for key, text in labels.items())] = value
-    return found
-
-
-def _normal(label_name: str, text: str) -> str:
-    return repr(float(text)) if label_name in ("le", "quantile") else text
-
-
-def assert_equal(ours: dict[SeriesKey, float], theirs: dict[SeriesKey, float]) -> None:
-    assert sorted(map(str, ours.keys() - theirs.keys())) == []
-    assert sorted(map(str, theirs.keys() - ours.keys())) == []
-    different = {
-        key: (ours[key], value)
-        for key, value in theirs.items()
-        if key[0] not in VARIES and ours[key] != value and not (math.isnan(value) and math.isnan(ours[key]))
-    }
-    assert different == {}
-
-
-async def page_of_peer(url: str, accept: str) -> tuple[bytes, str]:
-    """The page and its Content-Type."""
-    async with httpx.AsyncClient() as client:
-        answer = await client.get(url, headers={"accept": accept})
-        return answer.content, answer.headers["content-type"]
 
 
 @asynccontextmanager
@@ -224,15 +145,6 @@ async def test_relabelling_and_label_conflicts_end_in_the_same_series(
             assert_equal({key: value for key, value in ours.items() if key[0] != "s_sum"}, theirs)
 
 
-async def stored_everywhere(prometheus: Prometheus) -> dict[SeriesKey, float]:
-    """Every series, whatever its job."""
-    found = {}
-    for labels, value in await prometheus.series('{__name__=~".+"}'):
-        name = labels.pop("__name__")
-        found[name, frozenset((key, _normal(key, text)) for key, text in labels.items())] = value
-    return found
-
-
 async def test_native_histograms_have_the_buckets_that_prometheus_has(
     peer: Peer, tmp_path: Path, unused_tcp_port: int
 ) -> None:
@@ -297,92 +209,6 @@ async def test_the_page_of_the_python_client_comes_out_complete(unused_tcp_port:
     assert [*wait.histogram.data_points[0].bucket_counts] == [0, 1, 0]
     assert len(wait.histogram.data_points[0].exemplars) == 1
     assert (found["size"].summary.data_points[0].count, found["size"].summary.data_points[0].sum) == (1, 7)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"enable_open_metrics": False},
-        {"translation_strategy": "NoTranslation"},
-        {"send_timestamps": True, "without_scope_info": True},
-    ],
-)
-async def test_a_page_of_the_exporter_that_is_scraped_and_exported_is_the_same_page(settings: dict[str, Any]) -> None:
-    async def page(exporter: PrometheusExporter) -> dict[bytes, tuple[str, int]]:
-        """Each sample's value and time."""
-        async with httpx.AsyncClient() as client:
-            url = f"http://127.0.0.1:{exporter.address.port}/metrics"
-            answer = await client.get(url, headers={"accept": accept_header(TEXT_PROTOCOLS)})
-        is_openmetrics = "openmetrics" in answer.headers["content-type"]
-        read = TextReader().read(answer.content, openmetrics=is_openmetrics, known=())
-        return {
-            key: (repr(value), read.times_ns.get(position, 0))
-            for position, (key, value) in enumerate(zip(read.keys, read.values, strict=True))
-            if isinstance(key, bytes)
-        }
-
-    async with exporter(settings) as first, exporter(settings) as second:
-        await first.export(Batch(node()))
-        async with receiving(None, job("first", first.address.port)) as downstream:
-            await second.export(await scrape_of(downstream, first.address.port))
-        before, after = await page(first), await page(second)
-    assert len(before) > 20
-    assert {key: value for key, value in after.items() if key in before} == before
-
-
-def exponentials() -> MetricsData:
-    """Exponential histograms of many forms: empty, with zeros, a threshold, negative values, 160 buckets."""
-    some = (-3, [1, 0, 2, 5])
-    metrics = (
-        exponential("h.empty", 3),
-        exponential("h.zeros", 3, zero_count=5, sum_=0.0),
-        exponential("h.wide.zeros", 2, some, zero_count=5, zero_threshold=1e-3, sum_=9.0),
-        exponential("h.negative", 3, some, (-4, [1, 0, 3]), zero_count=1),
-        exponential("h.many", 3, (-80, [1] * 160), sum_=160.0),
-        exponential("h.large", 0, (1020, [1, 0, 0, 1]), sum_=1e307),
-    )
-    return data(*metrics, resource={"service.name": "llm", "service.instance.id": "node-1"})
-
-
-def histogram_families(body: bytes) -> list[bytes]:
-    """The histograms of a page in the protobuf format, without the times since which they count."""
-    families = []
-    while body:
-        size, start = _DecodeVarint(body, 0)
-        family = MetricFamilyMessage.FromString(body[start : start + size])
-        body = body[start + size :]
-        for metric in family.metric:
-            metric.histogram.ClearField("created_timestamp")
-        if family.name.startswith("h_"):
-            families.append(family.SerializeToString())
-    return sorted(families)
-
-
-async def test_a_native_histogram_of_the_exporter_that_is_scraped_and_exported_is_the_same_in_all_formats() -> None:
-    async def pages(exporter: PrometheusExporter) -> tuple[list[str], list[bytes]]:
-        """The histograms' lines in the text format, and their messages in the protobuf format."""
-        async with httpx.AsyncClient() as client:
-            url = f"http://127.0.0.1:{exporter.address.port}/metrics"
-            text, encoded = [await client.get(url, headers={"accept": accept}) for accept in ("text/plain", PROTOBUF)]
-        lines = [line for line in text.text.splitlines() if line.startswith("h_")]
-        return lines, histogram_families(encoded.content)
-
-    settings = {"without_scope_info": True}
-    async with exporter(settings) as first, exporter(settings) as second:
-        await first.export(Batch(exponentials()))
-        native = job("first", first.address.port, scrape_native_histograms=True, honor_labels=True)
-        async with receiving(None, native) as downstream:
-            await second.export(await scrape_of(downstream, first.address.port))
-        (lines, messages), again = await pages(first), await pages(second)
-    assert len(messages) == 6
-    assert 'h_zeros_seconds_bucket{instance="node-1",job="llm",le="0.0"} 5' in lines
-    assert again == (lines, messages)
-
-
-def exporter(settings: dict[str, Any]) -> PrometheusExporter:
-    config = PrometheusExporter.Config.model_validate({"endpoint": "127.0.0.1:0", **settings})
-    return PrometheusExporter(config, make_context("exporters", "prometheus"))
 
 
 async def test_series_of_a_target_that_leaves_a_file_end(tmp_path: Path) -> None:

@@ -1,20 +1,17 @@
 """The percentiles processor emits summaries of its input."""
 
 import re
-from typing import Any
 
 import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, MetricsData, Summary
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from pydantic import ValidationError
 
-from otel_zernel.batch import Batch
 from otel_zernel_processors.percentiles import PercentilesProcessor
-from tests.processors.percentiles.running import RunningProcessor, gauge, metrics_of, of_metric, quantiles
+from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric, quantiles
 
 SECOND = 1_000_000_000
 
@@ -159,85 +156,6 @@ def test_since_start_covers_all_values() -> None:
     assert quantiles(point)[0] == pytest.approx(1, rel=1e-3)
 
 
-def test_other_metrics_pass_as_the_bytes_that_arrived() -> None:
-    running = RunningProcessor({"metrics": ["other.*"]})
-    batch = gauge([1.0])
-    before = batch.metrics_bytes()
-    [after] = running.process(batch)
-    assert after.metrics_bytes() is before
-    assert running.tick() == []
-
-
-def test_only_selected_metrics_are_removed_from_a_batch() -> None:
-    running = RunningProcessor({"metrics": ["a.*", "b"]})
-    batch = Batch.join([gauge([1], name=name) for name in ("a.x", "b", "c", "a.y", "bb")])
-    assert [metric.name for metric in metrics_of(running.process(batch))] == ["c", "bb"]
-    assert [metric.name for metric in running.tick()] == ["a.x", "a.y", "b"]
-
-
-def test_a_copy_of_the_batch_in_another_pipeline_keeps_its_metrics() -> None:
-    running = RunningProcessor()
-    batch = gauge([1.0])
-    other = batch.copy()
-    running.process(batch)
-    assert other.point_count == 1
-
-
-def test_summaries_and_spans_pass_through() -> None:
-    running = RunningProcessor()
-    summary = of_metric(Metric(name="latency", summary=Summary()))
-    [passed] = running.process(summary)
-    assert passed is summary
-    spans = TracesData()
-    spans.resource_spans.add().scope_spans.add().spans.add(name="step")
-    [passed] = running.process(Batch(metrics=gauge([1]).metrics, spans=spans))
-    assert (passed.span_count, passed.has_metrics) == (1, False)
-
-
-NAMES = [
-    ({}, "latency.distribution", "latency"),
-    ({"outputs": ["summary"]}, "latency.percentiles", "latency.percentiles"),
-    ({"outputs": ["summary"], "suffix": ""}, "latency", "latency"),
-    ({"suffix": ".hdr"}, "latency.hdr", "latency.hdr"),
-    ({"pass_through": True}, "latency.distribution", "latency.distribution"),
-]
-
-
-@pytest.mark.parametrize(("options", "of_gauge", "of_histogram"), NAMES)
-def test_a_metric_never_changes_its_type_under_its_name(
-    options: dict[str, Any], of_gauge: str, of_histogram: str
-) -> None:
-    for kind, expected in (("gauge", of_gauge), ("sum", of_gauge), ("histogram", of_histogram)):
-        running = RunningProcessor({"outputs": ["histogram"], **options})
-        running.process(of_metric(metric_of(kind)))
-        assert [metric.name for metric in running.tick()] == [expected]
-
-
-def metric_of(kind: str) -> Metric:
-    """A metric `latency` of this kind with the value 1."""
-    metric = Metric(name="latency", unit="s")
-    if kind == "histogram":
-        metric.histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-        metric.histogram.data_points.add(count=1, bucket_counts=[1, 0], explicit_bounds=[1.0])
-    else:
-        getattr(metric, kind).data_points.add(as_double=1.0)
-    return metric
-
-
-def test_a_gauge_and_a_histogram_of_one_name_stay_apart() -> None:
-    running = RunningProcessor({"outputs": ["histogram"]})
-    running.process(of_metric(metric_of("gauge")), of_metric(metric_of("histogram")))
-    assert [metric.name for metric in running.tick()] == ["latency.distribution", "latency"]
-
-
-def test_with_pass_through_the_input_keeps_its_name_and_the_outputs_get_a_suffix() -> None:
-    running = RunningProcessor({"pass_through": True, "outputs": ["summary", "histogram"]})
-    batch = gauge([1.0])
-    [passed] = running.process(batch)
-    assert passed is batch
-    assert [metric.name for metric in running.tick()] == ["latency.percentiles", "latency.distribution"]
-
-
 def test_group_by_keeps_the_named_attributes_of_points_and_resources() -> None:
     running = RunningProcessor({"group_by": ["pid", "host.name"]})
     running.process(
@@ -277,27 +195,6 @@ def test_unlimited_input_series_merged_into_one_take_bounded_memory() -> None:
         running.process(gauge([1.0], {"request": request}, resource={"pod": request // 10}))
     assert running.point().count == 100
     assert sum(1 + len(slots) for _, slots in running.processor.aggregation._intake._known.values()) <= 4
-
-
-def test_flush_emits_values_since_the_last_tick_once() -> None:
-    running = RunningProcessor()
-    assert list(running.processor.flush()) == []
-    running.process(gauge([1.0]))
-    running.tick()
-    assert list(running.processor.flush()) == []
-    running.process(gauge([2.0]))
-    [metric] = metrics_of(running.processor.flush())
-    assert metric.summary.data_points[0].count == 2
-    assert list(running.processor.flush()) == []
-
-
-def test_series_that_do_not_fit_into_one_batch_are_all_emitted() -> None:
-    running = RunningProcessor()
-    for pid in range(600):
-        running.process(gauge([pid], {"pid": pid}))
-    points = running.points()
-    assert sorted(point.sum for point in points) == list(range(600))
-    assert all(quantiles(point)[0.5] == pytest.approx(point.sum, rel=1e-3) for point in points)
 
 
 def test_many_batches_are_merged_without_losing_a_value() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from tests.processors.phases.processing import in_pieces, last, run
 from tests.processors.phases.training import attributes_of, spans_of, values_of
-from tests.processors.phases.training_loops.loops import LOOPS, SimulatedThread
+from tests.processors.phases.training_loops.loops import LOOPS
+from tests.processors.phases.training_loops.simulated_thread import SimulatedThread
 
 TRACED = {"sample": 1, "max_steps": 1000}
 

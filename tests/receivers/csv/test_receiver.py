@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import os
-import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -18,21 +17,10 @@ from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel.testing import Downstream, FakeClock, make_context
 from otel_zernel_receivers.csv import CsvReceiver
-from tests.receivers.csv.running import Receive, Run, points_of, receiver
+from tests.receivers.csv.running import Receive, points_of, receiver
+from tests.receivers.csv.values import HEADER, LAYOUT, SECOND, START, rows, values
 
-LAYOUT = {"timestamp": "t", "attributes": {"k": "k"}, "metric": "m", "value": "v"}
-HEADER = "t,k,m,v\n"
 EXAMPLES = Path(__file__).parents[3] / "examples"
-SECOND = 10**9
-START = 1_752_871_354
-
-
-def rows(count: int, first: int = 0) -> str:
-    return "".join(f"{START + index},a,x,{index}\n" for index in range(first, first + count))
-
-
-def values(run: Run) -> list[float]:
-    return [value for _, _, value in run.points]
 
 
 async def test_batches_have_the_configured_number_of_rows(receive: Receive) -> None:
@@ -237,56 +225,6 @@ async def test_a_looping_receiver_that_is_cancelled_returns_and_closes_its_file(
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-
-
-STDIN_PROGRAM = f"""
-import asyncio
-from tests.receivers.csv.running import points_of, receiver
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
-
-async def emit(batch, *, transport=""):
-    print(batch.point_count, flush=True)
-
-async def main():
-    config = dict(files=["-"], layout={LAYOUT!r})
-    running = asyncio.ensure_future(receiver(make_context(clock=SystemClock()), **config).run(emit))
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler({signal.SIGTERM.value}, running.cancel)
-    await asyncio.wait([running])
-    print("cancelled" if running.cancelled() else running.exception() or "ended", flush=True)
-
-asyncio.run(main())
-"""
-
-
-def stdin_program() -> subprocess.Popen[bytes]:
-    root = Path(__file__).parents[3]
-    paths = os.pathsep.join([str(root), str(root / "receivers")])
-    return subprocess.Popen(
-        [sys.executable, "-c", STDIN_PROGRAM],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-
-
-def test_rows_of_standard_input_are_emitted_at_once_and_waiting_does_not_delay_the_end() -> None:
-    with stdin_program() as program:
-        assert program.stdin
-        assert program.stdout
-        program.stdin.write((HEADER + rows(3)).encode())
-        program.stdin.flush()
-        assert program.stdout.readline() == b"3\n"
-        program.send_signal(signal.SIGTERM)
-        assert program.stdout.readline() == b"cancelled\n"
-        assert program.wait() == 0
-
-
-def test_standard_input_may_be_compressed() -> None:
-    with stdin_program() as program:
-        output, _ = program.communicate(gzip.compress((HEADER + rows(3)).encode()))
-    assert output == b"3\nended\n"
 
 
 def test_a_missing_pyarrow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

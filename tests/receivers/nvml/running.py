@@ -1,16 +1,26 @@
 """The GPUs of a host without the receiver's loop: tests call each scrape."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
 from otel_zernel.component import Context
-from otel_zernel.testing import FakeClock, make_context
+from otel_zernel.testing import Downstream, FakeClock, make_context, until
+from otel_zernel_receivers.nvml import NvmlReceiver
 from otel_zernel_receivers.nvml.config import NvmlConfig
 from otel_zernel_receivers.nvml.driver.events import XidCounts, XidListener
 from otel_zernel_receivers.nvml.driver.library import NvmlLibrary
 from otel_zernel_receivers.nvml.gpu_slot import GpuSlot
 from otel_zernel_receivers.nvml.gpus.gpu import Gpu, GpuRegistry, count_gpus, find_gpu
+from tests.receivers.nvml.driver import Driver
+from tests.receivers.nvml.reading import values
 
 HOST = "node-1"
 
@@ -48,3 +58,83 @@ class Host:
             listener.stop()
             assert listener.close(timeout=5)
             library.close()
+
+
+Boot = Callable[[str], Driver]
+QUICK = {
+    "collection_interval": "50ms",
+    "initial_delay": 0,
+    "timeout": "300ms",
+    "rediscover_interval": "20ms",
+    "metrics": {"zernel.nvml.query.duration": {"enabled": False}, "zernel.gpu.xid.last": {"enabled": True}},
+}
+
+
+class Running:
+    """A running receiver and its batches, metrics and health."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.reader = InMemoryMetricReader()
+        meter = MeterProvider([self.reader]).get_meter("test")
+        self.context = make_context(id_="nvml", clock=SystemClock(), meter=meter)
+        self.downstream = Downstream()
+        self.receiver = NvmlReceiver(NvmlConfig.model_validate({**QUICK, **options}), self.context)
+
+    @property
+    def batches(self) -> list[Batch]:
+        return self.downstream.batches
+
+    @property
+    def timeouts(self) -> dict[str, int]:
+        """The number of timeouts of each GPU, by uuid."""
+        return {str(attributes["hw.id"]): count for attributes, count in self._counted("zernel.nvml.timeouts")}
+
+    @property
+    def errors(self) -> dict[tuple[str, str], int]:
+        """The number of failures, by query and error."""
+        counted = self._counted("zernel.nvml.query.errors")
+        return {(str(key["zernel.nvml.query"]), str(key["error.type"])): count for key, count in counted}
+
+    def _counted(self, name: str) -> Iterator[tuple[dict[str, Any], int]]:
+        data = self.reader.get_metrics_data()
+        metrics = [metric for one in data.resource_metrics for metric in one.scope_metrics[0].metrics] if data else []
+        for point in (point for metric in metrics if metric.name == name for point in metric.data.data_points):
+            yield dict(point.attributes or {}), int(point.value)  # type: ignore[union-attr]  # a sum's
+
+    @property
+    def problem(self) -> str:
+        return self.context.health.problems.get("receivers::nvml", "")
+
+    async def scraped(self, uuid: str) -> None:
+        """Waits for the next scrape of the GPU."""
+        before = len(self.batches)
+        await until(lambda: any(mentions(uuid, batch) for batch in self.batches[before:]))
+
+    def newest(self, metric: str, uuid: str = "") -> dict[str, float]:
+        """The newest values of the metric, for one GPU or for any."""
+        found = (values(batch, metric) for batch in reversed(self.batches) if mentions(uuid, batch))
+        return next((one for one in found if one), {})
+
+
+def mentions(text: str, batch: Batch) -> bool:
+    """Whether the batch contains the text: a GPU's uuid, or a driver's version."""
+    return text.encode() in batch.metrics_bytes()
+
+
+@asynccontextmanager
+async def running(**options: Any) -> AsyncIterator[Running]:
+    one = Running(options)
+    task = asyncio.create_task(one.receiver.run(one.downstream))
+    try:
+        yield one
+        assert not task.done(), task.exception()
+    finally:
+        task.cancel()
+        async with asyncio.timeout(1):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+
+def gpu(index: int) -> str:
+    """The uuid of a board in the scenario `h100x8`."""
+    return f"GPU-5fd4f087-86f3-7a43-b711-00000000000{index}"

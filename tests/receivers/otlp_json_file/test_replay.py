@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import io
 import json
-import struct
 import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,9 +21,7 @@ from otel_zernel.errors import CannotStart, Rejected
 from otel_zernel.reading.listing import list_files
 from otel_zernel.testing import Downstream, FakeClock, make_context, until
 from otel_zernel_receivers.otlp_json_file.records import MAX_RECORD, RecordReader
-from tests.core.reading.stored import MemoryStorage
 from tests.receivers.otlp_json_file.replaying import (
-    FORMATS,
     SECOND,
     START,
     Replay,
@@ -170,82 +167,6 @@ async def test_only_the_signals_of_the_pipelines_are_emitted(tmp_path: Path) -> 
     assert [batch.signals for batch in await replay.run(path)] == [("logs",)]
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        (b"nonsense", "not OTLP"),
-        (b'{"resourceMetrics": 3}', "not OTLP"),
-        (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "zz"}]}]}]}', "not OTLP"),
-        (b'{"message": "hello"}', "not OTLP"),
-        (b'{"resource_metrics": []}', "not OTLP"),
-        (b'{"resourceMetrics": [', "not OTLP"),
-        (b"[" * 100_000, "not OTLP"),
-        (b" " * (MAX_RECORD + 2**20) + b"{}", "too long"),
-    ],
-)
-async def test_a_damaged_line_costs_only_itself(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: bytes, reason: str
-) -> None:
-    path = tmp_path / "out.json"
-    await write(path, gauge(1))
-    start = path.stat().st_size
-    path.write_bytes(path.read_bytes() + bad + b"\n\n" + path.read_bytes())
-    replay = Replay()
-    assert values(await replay.run(path)) == [1, 1]
-    assert replay.dropped == {reason: 1}
-    assert caplog.messages[0].startswith(f"Skipped a damaged record of {path} at byte {start}: ")
-
-
-BOMB = zstandard.compress(b" " * (MAX_RECORD + 1))
-
-
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
-        (b"\xff\xff", "not OTLP"),
-        (b"\x28\xb5\x2f\xfdnonsense", "damaged compression"),
-        (BOMB, "too long"),
-        (zstandard.compress(b"nonsense"), "not OTLP"),
-    ],
-    ids=["bytes", "damaged zstd", "bomb", "no OTLP"],
-)
-async def test_a_damaged_message_costs_only_itself(tmp_path: Path, bad: bytes, reason: str) -> None:
-    path = tmp_path / "out.bin"
-    await write(path, gauge(1), format="proto")
-    path.write_bytes(path.read_bytes() + struct.pack(">i", len(bad)) + bad + path.read_bytes())
-    replay = Replay()
-    assert values(await replay.run(path)) == [1, 1]
-    assert replay.dropped == {reason: 1}
-
-
-@pytest.mark.parametrize(
-    ("end", "reason"), [(b"\0\0", "truncated"), (b"\0\0\0\x09half", "truncated"), (b"\xff" * 9, "damaged length")]
-)
-async def test_a_torn_end_is_counted(tmp_path: Path, end: bytes, reason: str) -> None:
-    path = tmp_path / "out.bin"
-    await write(path, gauge(1), format="proto")
-    path.write_bytes(path.read_bytes() + end)
-    replay = Replay()
-    assert values(await replay.run(path)) == [1]
-    assert replay.dropped == {reason: 1}
-
-
-@pytest.mark.parametrize("settings", FORMATS[1:], ids=str)
-@pytest.mark.parametrize("torn", [1, 3, 4, 5, 20, 40])
-async def test_records_after_one_that_a_power_failure_tore_are_found(tmp_path: Path, settings: Any, torn: int) -> None:
-    path = tmp_path / "out.bin"
-    await write(path, *map(gauge, range(3)), **settings)
-    whole = path.read_bytes()
-    size = len(whole) // 3
-    await write(path, *map(gauge, range(100, 200)), **settings)
-    path.write_bytes(whole + path.read_bytes()[: min(torn, size - 1)] + path.read_bytes())
-    replay = Replay()
-    came = values(await replay.run(path))
-    assert came[:3] == [0, 1, 2]
-    assert came[-95:] == list(range(105, 200))
-    assert 1 <= sum(replay.dropped.values()) <= 3
-
-
 @given(st.binary(max_size=400), st.integers(1, 40))
 def test_the_records_of_a_file_cover_its_bytes_once(content: bytes, piece: int) -> None:
     for form in ("lines", "frames"):
@@ -256,17 +177,6 @@ def test_the_records_of_a_file_cover_its_bytes_once(content: bytes, piece: int) 
         assert all(record.start < record.end <= len(content) for record in records)
         if form == "frames" and content:
             assert sum(record.end - record.start for record in records) == len(content)
-
-
-async def test_a_file_that_cannot_be_read_is_counted_and_the_others_are_replayed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    await write(tmp_path / "b.json", gauge(1))
-    (tmp_path / "a.json").write_bytes(gzip.compress(b"{}" * 1000)[:-9])
-    replay = Replay()
-    assert values(await replay.run(tmp_path / "*.json")) == [1]
-    assert replay.dropped["unreadable file"] == 1
-    assert any("cannot read" in message for message in caplog.messages)
 
 
 @pytest.mark.parametrize("end", [b"\n", b""], ids=["lines of 1 KiB", "one endless line"])
@@ -309,66 +219,6 @@ async def test_a_pattern_without_a_file_is_an_error_at_the_start(tmp_path: Path)
 def test_options_that_contradict_each_other_are_errors(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         receiver(**{"include": ["a.json"], **config})
-
-
-class Following:
-    """A receiver that follows. Its downstream is shared by several runs."""
-
-    def __init__(self, folder: Path, **config: Any) -> None:
-        self.downstream, self.storage = Downstream(), MemoryStorage()
-        self._config = {"include": [str(folder / "*")], "follow": True, **config}
-
-    async def __aenter__(self) -> "Following":
-        context = make_context(extensions={"file_storage": self.storage})
-        self._running = asyncio.create_task(receiver(context, **self._config).run(self.downstream))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await self._running
-
-    async def values(self, count: int) -> list[int]:
-        await until(lambda: self.downstream.point_count >= count)
-        return values(self.downstream.batches)
-
-
-@pytest.mark.parametrize("settings", FORMATS, ids=str)
-async def test_appended_records_are_emitted_and_a_restart_repeats_none(tmp_path: Path, settings: Any) -> None:
-    path = tmp_path / "out"
-    await write(path, gauge(1), **settings)
-    following = Following(tmp_path, storage="file_storage")
-    async with following:
-        await following.values(1)
-        await write(path, gauge(2), gauge(3), append=True, **settings)
-        await following.values(3)
-    await write(path, gauge(4), append=True, **settings)
-    path.rename(tmp_path / "out-1")
-    await write(path, gauge(5), **settings)
-    async with following:
-        assert sorted(await following.values(5)) == [1, 2, 3, 4, 5]
-
-
-async def test_an_unfinished_line_waits_for_its_rest(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    await write(path, gauge(1))
-    line = path.read_bytes()
-    async with Following(tmp_path) as following:
-        await following.values(1)
-        with path.open("ab", buffering=0) as file:
-            file.write(line[:20])
-            await asyncio.sleep(0.02)
-            file.write(line[20:])
-        assert await following.values(2) == [1, 1]
-
-
-async def test_start_at_end_reads_only_what_is_appended(tmp_path: Path) -> None:
-    path = tmp_path / "out"
-    await write(path, gauge(1))
-    async with Following(tmp_path, start_at="end") as following:
-        await asyncio.sleep(0.05)
-        await write(path, gauge(2), append=True)
-        assert await following.values(1) == [2]
 
 
 async def test_unknown_fields_are_ignored(tmp_path: Path) -> None:

@@ -2,44 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from opentelemetry.metrics import NoOpMeter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.batch import Batch, ItemCount
-from otel_zernel.clock import Clock, SystemClock
+from otel_zernel.clock import SystemClock
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.delivery.sending import LAST_ATTEMPT
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.telemetry import Instruments
 from otel_zernel.testing import make_context, until
+from tests.core.engine.delivery.delivering import delivering
 from tests.core.engine.wiring import RecordingQueue, losses_of, requests_of
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
-
-Counts = Callable[[str], int]
-
-
-@asynccontextmanager
-async def delivering(clock: Clock | None = None, **config: Any) -> AsyncIterator[tuple[Delivery, Sink, Counts]]:
-    """A delivery into a sink, and a function that reads the sum of one of the collector's own counters."""
-    reader = InMemoryMetricReader()
-    instruments = Instruments(MeterProvider([reader]).get_meter("test"))
-    sink = Sink(SinkConfig.model_validate(config), make_context("exporters", "sink", clock=clock))
-
-    def counted(name: str) -> int:
-        data = reader.get_metrics_data()
-        metrics = [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics] if data else []
-        return sum(point.value for metric in metrics if metric.name == name for point in metric.data.data_points)  # type: ignore[union-attr,misc]  # numbers only
-
-    async with Delivery(sink, instruments.exporter("sink")) as delivery:
-        yield delivery, sink, counted
 
 
 async def test_queued_batches_are_delivered_in_order_and_counted() -> None:
@@ -58,92 +36,6 @@ async def test_an_exporter_is_entered_before_and_left_after_its_batches() -> Non
         await delivery.drain()
         assert not sink.left
     assert sink.left
-
-
-async def test_a_retryable_failure_is_tried_again_until_it_succeeds() -> None:
-    async with delivering() as (delivery, sink, counted):
-        sink.failures = [Retryable("busy"), Retryable("busy"), TimeoutError()]
-        delivery.put(batch_of(1.0))
-        await delivery.drain()
-        assert (sink.attempts, values_of(sink.batches)) == (4, [1.0])
-        assert counted("otelcol_exporter_send_failed_metric_points") == 0
-
-
-async def test_a_delay_that_the_server_asks_for_replaces_a_shorter_backoff() -> None:
-    async with delivering() as (delivery, sink, _):
-        clock = sink.context.clock
-        sink.failures = [Retryable("throttled", after=100.0)]
-        delivery.put(batch_of(1.0))
-        await delivery.drain()
-        assert clock.monotonic() == pytest.approx(100.0)
-
-
-async def test_a_batch_is_given_up_after_max_elapsed_time_and_counted() -> None:
-    async with delivering(retry_on_failure={"max_elapsed_time": "20s"}) as (delivery, sink, counted):
-        sink.failures = [Retryable("down") for _ in range(100)]
-        delivery.put(batch_of(1.0, 2.0))
-        await delivery.drain()
-        assert 2 < sink.attempts < 10
-        assert sink.context.clock.monotonic() <= 20
-        assert (delivery.lost, counted("otelcol_exporter_send_failed_metric_points")) == (2, 2)
-        assert losses_of(sink) == {"retries_exhausted": 2}
-
-
-@pytest.mark.parametrize("error", [Permanent("never"), ValueError("a bug"), KeyError("a bug")])
-async def test_a_permanent_failure_or_a_bug_costs_that_batch_only(error: Exception) -> None:
-    async with delivering() as (delivery, sink, counted):
-        sink.failures = [error]
-        delivery.put(batch_of(1.0))
-        await delivery.drain()
-        delivery.put(batch_of(2.0))
-        await delivery.drain()
-        assert (sink.attempts, values_of(sink.batches), delivery.lost) == (2, [2.0], 1)
-        assert counted("otelcol_exporter_send_failed_metric_points") == 1
-        assert losses_of(sink) == {"rejected": 1}
-
-
-async def test_an_exporter_that_cancels_itself_costs_that_batch_only() -> None:
-    async with delivering(sending_queue={"num_consumers": 1}) as (delivery, sink, _):
-        sink.failures = [asyncio.CancelledError()]
-        delivery.put(batch_of(1.0))
-        delivery.put(batch_of(2.0))
-        await delivery.drain()
-        assert (values_of(sink.batches), delivery.lost) == ([2.0], 1)
-
-
-async def test_a_timeout_error_of_the_exporter_is_retried_even_without_a_configured_timeout() -> None:
-    async with delivering(timeout="0s") as (delivery, sink, _):
-        sink.failures = [TimeoutError(), TimeoutError("the disk is slow")]
-        delivery.put(batch_of(1.0))
-        await delivery.drain()
-        assert values_of(sink.batches) == [1.0]
-
-
-async def test_batches_that_cannot_be_split_are_given_up_and_the_next_is_delivered() -> None:
-    batching = {"min_size": 1, "max_size": 1}
-    async with delivering(sending_queue={"num_consumers": 1, "batch": batching}) as (delivery, sink, _):
-        delivery.put(Batch.encoded(metrics=b"no OTLP", point_count=2))
-        delivery.put(batch_of(1.0))
-        await delivery.drain()
-        assert (values_of(sink.batches), delivery.lost) == ([1.0], 2)
-
-
-async def test_without_retries_one_failure_drops_the_batch() -> None:
-    async with delivering(retry_on_failure={"enabled": False}) as (delivery, sink, _):
-        sink.failures = [Retryable("busy")]
-        delivery.put(batch_of(1.0))
-        await delivery.drain()
-        assert (sink.attempts, delivery.lost) == (1, 1)
-
-
-async def test_an_attempt_ends_at_its_timeout_and_is_retried() -> None:
-    async with delivering(timeout="10ms") as (delivery, sink, _):
-        sink.gate = asyncio.Event()
-        delivery.put(batch_of(1.0))
-        await until(lambda: sink.attempts >= 2)
-        sink.gate.set()
-        await delivery.drain()
-        assert values_of(sink.batches) == [1.0]
 
 
 async def test_a_full_queue_has_no_room_until_an_entry_leaves() -> None:

@@ -1,52 +1,25 @@
 """A durable queue: an accepted batch is on the disk until it is delivered, and a failing disk loses none."""
 
 import asyncio
-import gc
 import logging
 import threading
-from collections.abc import AsyncIterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import Any
-from weakref import WeakSet
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel.batch import Batch, ItemCount
+from otel_zernel.batch import ItemCount
 from otel_zernel.component import Extension
 from otel_zernel.delivery_config import SendingQueueConfig
 from otel_zernel.engine.delivery import Delivery
 from otel_zernel.engine.queues import open_durable
 from otel_zernel.engine.yielding import LONGEST_SLICE
-from otel_zernel.errors import CannotStart, Permanent, Refused, Retryable
-from otel_zernel.storage import Damage
-from otel_zernel.testing import FakeClock, make_context, until
+from otel_zernel.errors import CannotStart, Refused, Retryable
+from otel_zernel.testing import make_context, until
 from tests.core.engine.journals import Disk, MemoryStorage
-from tests.core.engine.wiring import Counting, Wiring, losses_of, other_tasks_run, wiring
+from tests.core.engine.queues.machine import Machine, is_down, stored
+from tests.core.engine.wiring import Counting, other_tasks_run
 from tests.core.parts import Sink, SinkConfig, batch_of, values_of
-
-NAME = "exporters::sink/0"
-DOWN = {"initial_interval": "1h"}
-
-
-class Machine:
-    """A storage that outlives several runs of a pipeline into one exporter."""
-
-    def __init__(self) -> None:
-        self.storage = MemoryStorage()
-        self.disk = self.storage.disk(NAME)
-
-    @asynccontextmanager
-    async def run(self, **queue: Any) -> AsyncIterator[tuple[Wiring, Delivery]]:
-        async with wiring(retry=DOWN) as it:
-            it.extensions["storage"] = self.storage
-            yield it, await it.delivery(storage="storage", **queue)
-
-
-def is_down(it: Wiring) -> None:
-    it.sinks[0].failures = [Retryable("down") for _ in range(10_000)]
 
 
 async def test_emit_returns_only_when_the_batch_is_on_the_disk() -> None:
@@ -165,90 +138,6 @@ async def test_a_smaller_limit_frees_the_memory_of_batches_that_are_on_the_disk(
     await queue.close()
 
 
-async def test_a_full_disk_refuses_new_batches_and_keeps_delivering_and_recovers_by_itself() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        sink = it.sinks[0]
-        sink.gate = asyncio.Event()
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        await emit(batch_of(1.0))
-        await emit(batch_of(2.0))
-        machine.disk.full = True
-        first = asyncio.create_task(emit(batch_of(3.0)))  # finds the disk full: it waits until it is safe
-        await until(lambda: delivery.queue.problem)
-        assert sink.context.health.problems == {NAME: "the queue's storage failed"}
-        for _ in range(5):
-            with pytest.raises(Refused, match="cannot store batches: no space left on device"):
-                await emit(batch_of(4.0))
-        assert not first.done()
-        machine.disk.full = False
-        await first  # stored by itself
-        assert delivery.queue.problem is None
-        await until(lambda: not sink.context.health.problems)
-        await emit(batch_of(4.0))
-        sink.gate.set()
-        await delivery.drain()
-        assert values_of(sink.batches) == [1.0, 2.0, 3.0, 4.0]
-        assert (machine.disk.data, delivery.lost) == ({}, 0)
-
-
-async def test_a_batch_that_a_full_disk_does_not_take_is_safe_when_it_is_delivered() -> None:
-    machine = Machine()
-    machine.disk.full = True
-    async with machine.run() as (it, delivery):
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in (1.0, 2.0, 3.0):
-            await emit(batch_of(value))
-        assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
-        machine.disk.full = False
-        await until(lambda: delivery.queue.problem is None)
-    assert machine.disk.data == {}
-
-
-async def test_a_batch_that_is_not_safe_at_the_end_is_refused_and_counts_as_undelivered() -> None:
-    machine = Machine()
-    machine.disk.full = True
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emitting = asyncio.create_task(it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0)))
-        await until(lambda: it.sinks[0].attempts)
-        assert delivery.undelivered() == ItemCount(points=1)
-    with pytest.raises(Refused, match="not on the disk"):
-        await emitting
-
-
-async def test_an_unreadable_batch_is_counted_and_the_next_is_delivered() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in (1.0, 2.0, 3.0):
-            await emit(batch_of(value, value))
-    machine.disk.broken = {2}
-    async with machine.run() as (it, delivery):
-        await delivery.drain()
-        assert values_of(it.sinks[0].batches) == [1.0, 1.0, 3.0, 3.0]
-        assert (losses_of(it.sinks[0]), delivery.lost, machine.disk.data) == ({"unreadable": 2}, 2, {})
-
-
-async def test_a_disk_that_cannot_be_read_for_a_while_loses_nothing() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in (1.0, 2.0, 3.0):
-            await emit(batch_of(value))
-    machine.disk.unreadable = True
-    async with machine.run() as (it, delivery):
-        await until(lambda: machine.disk.reads)
-        await asyncio.sleep(0.01)
-        assert (machine.disk.reads, it.sinks[0].batches) == (1, [])
-        machine.disk.unreadable = False
-        await delivery.drain()
-        assert values_of(it.sinks[0].batches) == [1.0, 2.0, 3.0]
-        assert (losses_of(it.sinks[0]), machine.disk.data) == ({}, {})
-
-
 async def test_other_tasks_run_while_stored_batches_are_found_at_the_start() -> None:
     machine = Machine()
     await stored(machine, 20)
@@ -285,28 +174,6 @@ async def test_a_cancelled_start_stops_looking_for_stored_batches_and_closes_the
     assert len(machine.disk.data) == 20
 
 
-class NoThreads(ThreadPoolExecutor):
-    """The system starts no thread for the first task."""
-
-    failures = 1
-
-    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
-        if self.failures:
-            self.failures -= 1
-            raise RuntimeError("can't start new thread")
-        return super().submit(*arguments, **named)
-
-
-async def test_stored_batches_are_delivered_although_no_thread_could_start_at_first() -> None:
-    machine = Machine()
-    await stored(machine, 3)
-    asyncio.get_running_loop().set_default_executor(threads := NoThreads())
-    async with machine.run() as (it, delivery):
-        await delivery.drain()
-        assert values_of(it.sinks[0].batches) == [0.0, 1.0, 2.0]
-        assert threads.failures == 0
-
-
 async def test_other_tasks_run_while_a_stored_batch_is_read() -> None:
     machine = Machine()
     await stored(machine, 3)
@@ -320,164 +187,6 @@ async def test_other_tasks_run_while_a_stored_batch_is_read() -> None:
         await delivery.drain()
         assert values_of(it.sinks[0].batches) == [0.0, 1.0, 2.0, 3.0]
         assert (delivery.stored(), machine.disk.data) == (ItemCount(), {})
-
-
-async def test_a_batch_that_expires_while_it_is_read_is_not_delivered() -> None:
-    clock = FakeClock()
-    storage = MemoryStorage(context=make_context("extensions", clock=clock))
-    config = SendingQueueConfig.model_validate({"storage": "storage", "max_age": "10s"})
-    context = make_context("exporters", "sink", clock=clock, extensions={"storage": storage})
-    disk = storage.disk("exporters::sink")
-    disk.read_gate = threading.Event()
-    queue = await open_durable(context, config, None)
-    await queue.put(batch_of(1.0))
-    await queue.close()
-    queue = await open_durable(context, config, None)
-    assert queue.lease() is None  # it is being read
-    clock.advance(11)
-    await queue.put(batch_of(2.0))
-    disk.read_gate.set()
-    await until(lambda: not queue._read_ahead._reading)
-    lease = queue.lease()
-    assert lease
-    assert values_of([lease.batch]) == [2.0]
-    lease.acknowledge()
-    assert (len(queue), queue.bytes, queue.stored(), disk.data) == (0, 0, ItemCount(), {})
-
-
-async def stored(machine: Machine, count: int) -> None:
-    """Leaves batches with the values 0, 1, 2, ... on the disk."""
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in range(count):
-            await emit(batch_of(float(value)))
-
-
-async def test_a_batch_that_is_too_large_for_the_storage_is_accepted_when_it_is_delivered() -> None:
-    machine = Machine()
-    machine.disk.largest = 1000
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        large = asyncio.create_task(emit(batch_of(*(float(value) for value in range(100)))))
-        await until(lambda: it.sinks[0].attempts)
-        await emit(batch_of(1.0))  # the others are stored
-        assert not large.done()
-        it.sinks[0].failures.clear()
-        await delivery.drain()
-        await large
-        assert machine.disk.data == {}
-
-
-async def test_batches_that_are_too_large_for_the_storage_take_no_more_than_the_memory_limit() -> None:
-    machine = Machine()
-    machine.disk.largest = 1000
-    batch = batch_of(*(float(value) for value in range(2000)))
-    async with machine.run(memory_limit_mib=1) as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for _ in range(100):
-            sending = asyncio.create_task(emit(batch.copy()))
-            await asyncio.sleep(0.001)
-            sending.cancel()  # its client has given up, and will send it again
-            await asyncio.gather(sending, return_exceptions=True)
-        assert delivery.queue.bytes <= (1 << 20) + batch.byte_size
-        it.sinks[0].failures.clear()
-        await delivery.drain()
-        assert delivery.has_room(batch)
-
-
-async def test_damage_that_is_found_at_the_start_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    machine = Machine()
-    machine.disk.damage = (Damage(3, 700, "wrong checksum in 1.log", 12), Damage(0, 12, "an unfinished record"))
-    async with machine.run() as (it, _):
-        assert losses_of(it.sinks[0]) == {"damaged": 12}
-    assert "lost 3 stored batches: wrong checksum in 1.log" in caplog.text
-
-
-async def test_batches_older_than_max_age_are_dropped_and_counted() -> None:
-    clock = FakeClock()
-    storage = MemoryStorage(context=make_context("extensions", clock=clock))
-    counted = Counting()
-    config = {"sending_queue": {"storage": "storage", "num_consumers": 1, "max_age": "10m", "queue_size": 3}}
-    extensions: dict[str, Extension] = {"storage": storage}
-
-    def delivery_of(sink: Sink) -> Delivery:
-        return Delivery(sink, counted.instruments.exporter("sink"))
-
-    def new_sink() -> Sink:
-        return Sink(
-            SinkConfig.model_validate(config), make_context("exporters", "sink", clock=clock, extensions=extensions)
-        )
-
-    sink = new_sink()
-    sink.gate = asyncio.Event()
-    async with delivery_of(sink) as delivery:
-        for value in (1.0, 2.0, 3.0, 4.0):
-            if safe := delivery.put(batch_of(value)):
-                await safe
-        assert not delivery.has_room(batch_of(5.0))
-    clock.advance(601)
-    sink = new_sink()
-    sink.gate = asyncio.Event()
-    async with delivery_of(sink) as delivery:
-        assert delivery.has_room(batch_of(5.0))  # what is too old takes no room
-        if safe := delivery.put(batch_of(5.0)):
-            await safe
-        sink.gate.set()
-        await delivery.drain()
-    assert values_of(sink.batches) == [5.0]
-    assert (losses_of(sink), counted("otelcol_exporter_send_failed_metric_points")) == ({"expired": 4}, 4)
-    assert storage.disk("exporters::sink").data == {}
-
-
-async def test_expired_batches_leave_the_memory_and_do_not_disturb_its_accounting() -> None:
-    clock = FakeClock()
-    storage = MemoryStorage(context=make_context("extensions", clock=clock))
-    config = SendingQueueConfig.model_validate({"storage": "storage", "max_age": "10s"})
-    context = make_context("exporters", "sink", clock=clock, extensions={"storage": storage})
-    queue = await open_durable(context, config, None)
-    batches: WeakSet[Batch] = WeakSet()
-    for _ in range(50):
-        await queue.put(batch_of(*map(float, range(20))))
-        batches.update(entry.batch for entry in queue._cached if entry.batch)
-        clock.advance(2)
-        assert not queue.is_full  # removes what is too old
-    gc.collect()
-    assert len(batches) == len(queue) < 10
-    assert queue.bytes == sum(batch.byte_size for batch in batches)
-
-
-async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time() -> None:
-    clock = FakeClock()
-    context = make_context("exporters", "sink", clock=clock, extensions={"storage": MemoryStorage()})
-    sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage"}}), context)
-    sink.failures = [Retryable("down") for _ in range(1000)]
-    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
-        delivery.put(batch_of(1.0))
-        await until(lambda: sink.batches)
-        assert clock.monotonic() > 10_000
-        assert delivery.lost == 0
-
-
-async def test_a_time_limit_for_retries_that_the_user_sets_holds_with_storage_too() -> None:
-    context = make_context("exporters", "sink", extensions={"storage": MemoryStorage()})
-    config = {"sending_queue": {"storage": "storage"}, "retry_on_failure": {"max_elapsed_time": "300s"}}
-    sink = Sink(SinkConfig.model_validate(config), context)
-    sink.failures = [Retryable("down") for _ in range(1000)]
-    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
-        delivery.put(batch_of(1.0))
-        await until(lambda: delivery.lost)
-
-
-async def test_a_given_up_batch_leaves_the_disk() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        it.sinks[0].failures = [Permanent("never")]
-        await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0))
-        await delivery.drain()
-        assert (delivery.lost, machine.disk.data) == (1, {})
 
 
 async def test_an_extension_that_stores_nothing_is_an_error_at_the_start() -> None:
@@ -538,27 +247,3 @@ async def _random_run(steps: list[str]) -> None:
         arrived += values_of(sink.batches)
     assert acknowledged <= set(arrived)
     assert not disk.data
-
-
-async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        is_down(it)
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in (1.0, 2.0):
-            await emit(batch_of(value))
-        await until(lambda: it.sinks[0].attempts == 1)
-        await asyncio.wait_for(delivery.drain(), 10)
-        assert it.sinks[0].attempts == 2
-        assert delivery.stored() == ItemCount(points=2)
-
-
-async def test_a_drain_waits_for_a_backend_that_answers() -> None:
-    machine = Machine()
-    async with machine.run() as (it, delivery):
-        it.sinks[0].failures = [Retryable("down")]
-        emit = it.emit_into(it.pipeline("p", [], [delivery]))
-        for value in (1.0, 2.0):
-            await emit(batch_of(value))
-        await asyncio.wait_for(delivery.drain(), 10)
-        assert (len(it.sinks[0].batches), machine.disk.data) == (2, {})

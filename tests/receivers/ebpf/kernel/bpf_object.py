@@ -9,9 +9,9 @@ kernel_features.tsv.
 import struct
 from collections.abc import Iterator
 from functools import cached_property
-from typing import NamedTuple
 
 from tests.receivers.ebpf.kernel.btf import Btf
+from tests.receivers.ebpf.kernel.instructions import Feature, Function, Instruction, Symbol
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
@@ -31,56 +31,6 @@ _OF_MAPS = {1: {2}, 2: {2, 3}, 3: {2}, 87: {2}, 88: {2}, 156: {3}}
 """The arguments of each helper that are a map's key or value: lookup, update, delete, push, pop, task_storage_get."""
 _RINGBUF_RESERVE = 131
 _PREV_STATE = 24  # bytes into the context of sched_switch: the fourth argument
-
-
-class Feature(NamedTuple):
-    """A feature that a kernel must have."""
-
-    kind: str
-    name: str
-
-
-class Instruction(NamedTuple):
-    """One instruction; a load of 64 bits takes two."""
-
-    code: int
-    registers: int
-    offset: int
-    immediate: int
-
-    @property
-    def destination(self) -> int:
-        return self.registers & 15
-
-    @property
-    def source(self) -> int:
-        return self.registers >> 4
-
-    @property
-    def kind(self) -> int:
-        return self.code & 7
-
-
-class Symbol(NamedTuple):
-    """An entry of the symbol table."""
-
-    name: str
-    type: int
-    section: int
-    value: int
-    size: int
-
-
-class Function(NamedTuple):
-    """A program, or a function that programs call.
-
-    `symbols` has the symbol to which an instruction refers, by its index.
-    """
-
-    name: str
-    section: str
-    code: list[Instruction]
-    symbols: dict[int, Symbol]
 
 
 class BpfObject:

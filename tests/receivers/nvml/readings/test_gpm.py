@@ -1,15 +1,11 @@
 """The hardware counters of Hopper: means between two scrapes."""
 
-from collections.abc import Callable
-
 import pytest
 
 from otel_zernel.batch import Batch
-from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
-from tests.receivers.nvml.running import Host
+from tests.receivers.nvml.running import Boot, Host
 
-Boot = Callable[[str], Driver]
 ACTIVE, OCCUPANCY = "zernel.gpu.engine.active", "zernel.gpu.sm.occupancy"
 
 

@@ -1,14 +1,10 @@
 """Values over all links of a board, NVLink and C2C."""
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import values
-from tests.receivers.nvml.running import Host
+from tests.receivers.nvml.running import Boot, Host
 
-Boot = Callable[[str], Driver]
 NVLINK, C2C = "zernel.gpu.nvlink.errors", "zernel.gpu.c2c.errors"
 PACKETS, BIT_ERRORS = "zernel.gpu.nvlink.packet.io", "zernel.gpu.nvlink.bit_error_rate"
 

@@ -1,7 +1,5 @@
 """Sample buffers: every sample counts once, whatever happens to the buffer between two reads."""
 
-from collections.abc import Callable
-
 import pytest
 from hdrh.histogram import HdrHistogram
 from hypothesis import HealthCheck, given, settings
@@ -17,9 +15,8 @@ from otel_zernel_receivers.nvml.gpus.gpu import Gpu
 from otel_zernel_receivers.nvml.points.histograms import SampleHistogram
 from tests.receivers.nvml.driver import Driver
 from tests.receivers.nvml.reading import metrics
-from tests.receivers.nvml.running import Host
+from tests.receivers.nvml.running import Boot, Host
 
-Boot = Callable[[str], Driver]
 QUANTILES = (0.25, 0.5, 0.75, 0.9)
 POWER, SPACING_US, CAPACITY = "zernel.gpu.power.distribution", 20_000, 16
 

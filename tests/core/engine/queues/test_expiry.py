@@ -1,0 +1,149 @@
+"""How long a stored batch is kept: `max_age`, and the time for retries."""
+
+import asyncio
+import gc
+import threading
+from weakref import WeakSet
+
+from otel_zernel.batch import Batch, ItemCount
+from otel_zernel.component import Extension
+from otel_zernel.delivery_config import SendingQueueConfig
+from otel_zernel.engine.delivery import Delivery
+from otel_zernel.engine.queues import open_durable
+from otel_zernel.errors import Permanent, Retryable
+from otel_zernel.testing import FakeClock, make_context, until
+from tests.core.engine.journals import MemoryStorage
+from tests.core.engine.queues.machine import Machine, is_down
+from tests.core.engine.wiring import Counting, losses_of
+from tests.core.parts import Sink, SinkConfig, batch_of, values_of
+
+
+async def test_a_batch_that_expires_while_it_is_read_is_not_delivered() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(context=make_context("extensions", clock=clock))
+    config = SendingQueueConfig.model_validate({"storage": "storage", "max_age": "10s"})
+    context = make_context("exporters", "sink", clock=clock, extensions={"storage": storage})
+    disk = storage.disk("exporters::sink")
+    disk.read_gate = threading.Event()
+    queue = await open_durable(context, config, None)
+    await queue.put(batch_of(1.0))
+    await queue.close()
+    queue = await open_durable(context, config, None)
+    assert queue.lease() is None  # it is being read
+    clock.advance(11)
+    await queue.put(batch_of(2.0))
+    disk.read_gate.set()
+    await until(lambda: not queue._read_ahead._reading)
+    lease = queue.lease()
+    assert lease
+    assert values_of([lease.batch]) == [2.0]
+    lease.acknowledge()
+    assert (len(queue), queue.bytes, queue.stored(), disk.data) == (0, 0, ItemCount(), {})
+
+
+async def test_batches_older_than_max_age_are_dropped_and_counted() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(context=make_context("extensions", clock=clock))
+    counted = Counting()
+    config = {"sending_queue": {"storage": "storage", "num_consumers": 1, "max_age": "10m", "queue_size": 3}}
+    extensions: dict[str, Extension] = {"storage": storage}
+
+    def delivery_of(sink: Sink) -> Delivery:
+        return Delivery(sink, counted.instruments.exporter("sink"))
+
+    def new_sink() -> Sink:
+        return Sink(
+            SinkConfig.model_validate(config), make_context("exporters", "sink", clock=clock, extensions=extensions)
+        )
+
+    sink = new_sink()
+    sink.gate = asyncio.Event()
+    async with delivery_of(sink) as delivery:
+        for value in (1.0, 2.0, 3.0, 4.0):
+            if safe := delivery.put(batch_of(value)):
+                await safe
+        assert not delivery.has_room(batch_of(5.0))
+    clock.advance(601)
+    sink = new_sink()
+    sink.gate = asyncio.Event()
+    async with delivery_of(sink) as delivery:
+        assert delivery.has_room(batch_of(5.0))  # what is too old takes no room
+        if safe := delivery.put(batch_of(5.0)):
+            await safe
+        sink.gate.set()
+        await delivery.drain()
+    assert values_of(sink.batches) == [5.0]
+    assert (losses_of(sink), counted("otelcol_exporter_send_failed_metric_points")) == ({"expired": 4}, 4)
+    assert storage.disk("exporters::sink").data == {}
+
+
+async def test_expired_batches_leave_the_memory_and_do_not_disturb_its_accounting() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(context=make_context("extensions", clock=clock))
+    config = SendingQueueConfig.model_validate({"storage": "storage", "max_age": "10s"})
+    context = make_context("exporters", "sink", clock=clock, extensions={"storage": storage})
+    queue = await open_durable(context, config, None)
+    batches: WeakSet[Batch] = WeakSet()
+    for _ in range(50):
+        await queue.put(batch_of(*map(float, range(20))))
+        batches.update(entry.batch for entry in queue._cached if entry.batch)
+        clock.advance(2)
+        assert not queue.is_full  # removes what is too old
+    gc.collect()
+    assert len(batches) == len(queue) < 10
+    assert queue.bytes == sum(batch.byte_size for batch in batches)
+
+
+async def test_with_storage_a_batch_is_retried_for_longer_than_the_default_time() -> None:
+    clock = FakeClock()
+    context = make_context("exporters", "sink", clock=clock, extensions={"storage": MemoryStorage()})
+    sink = Sink(SinkConfig.model_validate({"sending_queue": {"storage": "storage"}}), context)
+    sink.failures = [Retryable("down") for _ in range(1000)]
+    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+        delivery.put(batch_of(1.0))
+        await until(lambda: sink.batches)
+        assert clock.monotonic() > 10_000
+        assert delivery.lost == 0
+
+
+async def test_a_time_limit_for_retries_that_the_user_sets_holds_with_storage_too() -> None:
+    context = make_context("exporters", "sink", extensions={"storage": MemoryStorage()})
+    config = {"sending_queue": {"storage": "storage"}, "retry_on_failure": {"max_elapsed_time": "300s"}}
+    sink = Sink(SinkConfig.model_validate(config), context)
+    sink.failures = [Retryable("down") for _ in range(1000)]
+    async with Delivery(sink, Counting().instruments.exporter("sink")) as delivery:
+        delivery.put(batch_of(1.0))
+        await until(lambda: delivery.lost)
+
+
+async def test_a_given_up_batch_leaves_the_disk() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        it.sinks[0].failures = [Permanent("never")]
+        await it.emit_into(it.pipeline("p", [], [delivery]))(batch_of(1.0))
+        await delivery.drain()
+        assert (delivery.lost, machine.disk.data) == (1, {})
+
+
+async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        is_down(it)
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in (1.0, 2.0):
+            await emit(batch_of(value))
+        await until(lambda: it.sinks[0].attempts == 1)
+        await asyncio.wait_for(delivery.drain(), 10)
+        assert it.sinks[0].attempts == 2
+        assert delivery.stored() == ItemCount(points=2)
+
+
+async def test_a_drain_waits_for_a_backend_that_answers() -> None:
+    machine = Machine()
+    async with machine.run() as (it, delivery):
+        it.sinks[0].failures = [Retryable("down")]
+        emit = it.emit_into(it.pipeline("p", [], [delivery]))
+        for value in (1.0, 2.0):
+            await emit(batch_of(value))
+        await asyncio.wait_for(delivery.drain(), 10)
+        assert (len(it.sinks[0].batches), machine.disk.data) == (2, {})

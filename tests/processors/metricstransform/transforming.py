@@ -1,0 +1,66 @@
+"""A metricstransform processor, and its input and output as plain values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
+
+from otel_zernel.batch import Batch, points
+from otel_zernel.component import PAUSE
+from otel_zernel.otlp.points import key_values
+from otel_zernel.testing import make_context
+from otel_zernel_processors.metricstransform import MetricsTransformProcessor
+
+Labels = dict[str, str]
+
+
+def gauge(name: str, *values: tuple[float, Labels], unit: str = "") -> Metric:
+    """A gauge. Integers stay integers."""
+    metric = Metric(name=name, unit=unit)
+    metric.gauge.SetInParent()
+    for value, labels in values:
+        point = metric.gauge.data_points.add(attributes=key_values(labels), time_unix_nano=1)
+        if isinstance(value, int):
+            point.as_int = value
+        else:
+            point.as_double = value
+    return metric
+
+
+def processor(*transforms: Mapping[str, Any]) -> MetricsTransformProcessor:
+    config = MetricsTransformProcessor.Config.model_validate({"transforms": list(transforms)})
+    return MetricsTransformProcessor(config, make_context("processors", "metricstransform"))
+
+
+def batch_with(*metrics: Metric) -> Batch:
+    message = MetricsData()
+    resource = message.resource_metrics.add()
+    resource.resource.attributes.extend(key_values({"host.name": "a"}))
+    resource.scope_metrics.add(metrics=metrics)
+    return Batch.from_bytes(metrics=message.SerializeToString())
+
+
+def run(one: MetricsTransformProcessor, batch: Batch) -> MetricsData:
+    """The metrics that come out, decoded from the batch's bytes."""
+    [passed] = [output for output in one.process(batch) if output is not PAUSE]
+    return MetricsData.FromString(passed.metrics_bytes())
+
+
+def after(transforms: Sequence[Mapping[str, Any]], *metrics: Metric) -> dict[str, list[tuple[float, Labels]]]:
+    """Value and labels of each number point, by the name of its metric."""
+    message = run(processor(*transforms), batch_with(*metrics))
+    return {
+        metric.name: [_plain(point) for point in points(metric)]
+        for resource in message.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def _plain(point: Any) -> tuple[float, Labels]:
+    value = point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
+    return value, {pair.key: pair.value.string_value for pair in point.attributes}
+
+
+def update(*operations: Mapping[str, Any], **options: Any) -> list[dict[str, Any]]:
+    return [{"include": "m", "action": "update", "operations": list(operations), **options}]

@@ -1,0 +1,31 @@
+"""The attribution of an interval of time, in milliseconds."""
+
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
+from otel_zernel_processors.phases.scopes.attribution import attribute
+from otel_zernel_processors.phases.scopes.steps import Step, StepKind
+
+US = 1000
+BRIDGE = 500 * US
+
+Row = tuple[str, int, int]
+"""An activity, its start and its end in us."""
+
+
+def interval(kind: str, start: int, end: int, name: str = "", *, in_flight: bool = False) -> ThreadInterval:
+    return ThreadInterval(end * US, start * US, 1, kind, name or kind, in_flight)
+
+
+def attributed(
+    intervals: list[ThreadInterval], flights: list[tuple[int, int]] | None = None, **step: object
+) -> list[Row]:
+    """The segments of a step of 30 ms, in us."""
+    kind: StepKind = step.get("kind", "training")  # type: ignore[assignment]  # the tests pass kinds
+    whole = Step(0, 30_000 * US, kind, intervals, lossy=bool(step.get("lossy")))
+    attribution = attribute(whole, [(start * US, end * US) for start, end in flights or []], BRIDGE)
+    return [(segment.activity, segment.start // US, segment.end // US) for segment in attribution.segments]
+
+
+LOAD = interval("data_loading", 25_000, 30_000)
+BACKWARD = interval("backward", 10_000, 18_000)
+OPTIMIZER = interval("optimizer", 20_000, 23_000)
+WAIT = "c10d::Work::wait"

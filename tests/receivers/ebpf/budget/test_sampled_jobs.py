@@ -1,0 +1,255 @@
+"""Sampling in real jobs: scaled counts are close to the true ones, and slow jobs are counted exactly."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
+from itertools import chain
+
+import numpy as np
+import pytest
+
+from otel_zernel.batch import Batch
+from otel_zernel.clock import SystemClock
+from otel_zernel.component import Context
+from otel_zernel.testing import Downstream, make_context, until
+from otel_zernel_receivers.ebpf.budget import overhead
+from otel_zernel_receivers.ebpf.config import EbpfConfig
+from otel_zernel_receivers.ebpf.probes import loading
+from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.receiver import EbpfReceiver
+from otel_zernel_receivers.ebpf.session import Session
+from tests.receivers.ebpf.budget.deciding import (
+    LAUNCH,
+    PREPARATIONS,
+    SHARE,
+)
+from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import (
+    attributes_of,
+    calls,
+    doubles,
+    histogram_points,
+    metrics_of,
+    numbers,
+    require,
+    spans_of,
+)
+
+
+@pytest.fixture
+def decided_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "AVERAGED", 1.0)
+
+
+@contextlib.asynccontextmanager
+async def received(max_overhead: float, mode: Mode = Mode.SESSION) -> AsyncIterator[Downstream]:
+    def open_session(config: EbpfConfig, context: Context) -> AbstractContextManager[Session]:
+        return Session.open(config, context, lambda limits: loading.load(limits, (mode,)))
+
+    config = EbpfConfig.model_validate({"interval": "500ms", "max_overhead": max_overhead})
+    receiver, downstream = EbpfReceiver(config, make_context(clock=SystemClock()), open_session), Downstream()
+    running = asyncio.create_task(receiver.run(downstream))
+    try:
+        await until(lambda: len(downstream.batches) > 0)
+        yield downstream
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@contextlib.asynccontextmanager
+async def repeating(work: Callable[[], None], every: float) -> AsyncIterator[None]:
+    """Repeats the work in a thread."""
+    ending = False
+
+    def repeat() -> None:
+        due = time.monotonic()
+        while not ending:
+            work()
+            due = max(due + every, time.monotonic() - 10 * every)
+            time.sleep(max(due - time.monotonic(), 0))
+
+    thread = asyncio.create_task(asyncio.to_thread(repeat))
+    try:
+        yield
+    finally:
+        ending = True
+        await thread
+
+
+@contextlib.asynccontextmanager
+async def paced(program: Program, *commands: str) -> AsyncIterator[None]:
+    """Sends the commands to the program again and again, without waiting for it. Kills it at the end."""
+
+    def send() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                for command in commands:
+                    program.send(command)
+
+    thread = asyncio.create_task(asyncio.to_thread(send))
+    try:
+        yield
+    finally:
+        program.kill()
+        await thread
+        assert program.process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            program.process.stdin.close()
+
+
+def sampled(batches: list[Batch], pid: int, metric: str = LAUNCH) -> list[Batch]:
+    """The batches in which the metric is marked as sampled."""
+    return [one for one in batches if histogram_points(one, metric, process_pid=pid, zernel_sampled=True)]
+
+
+def probe_load(batches: list[Batch], pid: int) -> float:
+    """The ratio of a CPU that probes took of a process, by `zernel.probe.time`."""
+    if not batches:
+        return 0.0
+    spent = sum(sum(doubles(batch, "zernel.probe.time", process_pid=pid)) for batch in batches)
+    return spent / (sum(end - start for start, end in map(period, batches)) / 1e9)
+
+
+def period(batch: Batch) -> tuple[int, int]:
+    """The start and the end of a batch's reading, ns since 1970."""
+    (point,) = metrics_of(batch)["zernel.probe.floor"].gauge.data_points
+    return point.start_time_unix_nano, point.time_unix_nano
+
+
+async def test_a_job_at_full_speed_is_sampled_until_probes_take_less_than_the_limit(
+    loadable: None, decided_at_once: None, standin: Standin, caplog: pytest.LogCaptureFixture
+) -> None:
+    with standin.start(capacity=1 << 23) as program:
+        program.do("load libcudart.so.12")
+        program.do("cudaLaunchKernel")  # loads libcuda
+        async with (
+            received(0.1) as downstream,
+            repeating(lambda: program.do("cudaLaunchKernel times=1000"), 0),
+        ):
+            await until(
+                lambda: 0 < probe_load(sampled(downstream.batches, program.pid)[1:][-2:], program.pid) < 0.1, 30
+            )
+    steady = sampled(downstream.batches, program.pid)[1:]
+    assert all(0 < share < 1 for batch in steady for share in doubles(batch, SHARE, zernel_probe_name="launch"))
+    assert caplog.text.count("Sampled from here on: launches") == 1
+
+
+async def test_while_operators_are_sampled_their_mark_is_missing_and_no_run_is_emitted(
+    loadable: None, decided_at_once: None, standin: Standin
+) -> None:
+    def lacks_operators(batch: Batch) -> bool:
+        found = numbers(batch, "zernel.ebpf.missing_marks", process_pid=program.pid, zernel_mark="operators")
+        return found == [1]
+
+    def step() -> None:
+        for command in ("addmm times=2000", "open Optimizer.step#A", "close"):
+            program.do(command)
+
+    with standin.start(capacity=1 << 23) as program:
+        program.do("load libtorch_cpu.so")
+        async with (
+            received(0.01) as downstream,
+            repeating(step, 0),
+        ):
+            await until(lambda: sum(map(lacks_operators, downstream.batches)) >= 4, 30)
+    first, *_, last = [number for number, batch in enumerate(downstream.batches) if lacks_operators(batch)]
+    assert any(runs_in(batch, program) for batch in downstream.batches[:first])
+    assert not any(runs_in(batch, program) for batch in downstream.batches[first : last + 1])
+    shares = [doubles(batch, SHARE, zernel_probe_name="operators") for batch in downstream.batches[first : last + 1]]
+    assert all(share < 1 for share in chain(*shares))
+
+
+def runs_in(batch: Batch, program: Program) -> list[object]:
+    """The runs of operators of the program."""
+    spans = map(attributes_of, spans_of(batch, program.pid))
+    return [one for one in spans if one["zernel_interval"] == "operators"]
+
+
+JOBS = [
+    ("launch", LAUNCH, "cudaLaunchKernel", {"zernel_cuda_api": "runtime"}),
+    ("copy_sync", "zernel.cuda.copy.latency", "cudaMemcpyAsync", {}),
+    ("copy_sync", "zernel.cuda.sync.wait", "cudaStreamSynchronize", {}),
+    ("collective", "zernel.nccl.collective.enqueue.duration", "ncclAllReduce", {}),
+]
+MODES = [(Mode.SESSION, *job) for job in JOBS] + [(mode, *JOBS[0]) for mode in (Mode.MULTI, Mode.PERF)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "group", "metric", "function", "attributes"), MODES, ids=[f"{job[0]}-{job[3]}" for job in MODES]
+)
+async def test_a_sampled_count_is_close_to_the_true_count(
+    mode: Mode,
+    decided_at_once: None,
+    standin: Standin,
+    group: str,
+    metric: str,
+    function: str,
+    attributes: dict[str, object],
+) -> None:
+    """The job has a constant speed, so a part of the time represents all of it. The machine varies a little."""
+    require(mode)
+    with standin.start(wrapper=("nice", "-n", "-20")) as program:
+        for command in PREPARATIONS:
+            program.do(command)
+        async with (
+            received(0.005, mode) as downstream,
+            paced(program, f"{function} count=10 comm=1 times=40", "sleep ms=10"),
+        ):
+            await until(lambda: len(sampled(downstream.batches, program.pid, metric)) > 5, 90)
+    readings = [batch for batch in downstream.batches if SHARE in metrics_of(batch)]
+    first, *_, last = (readings.index(batch) for batch in sampled(readings, program.pid, metric))
+    steady = readings[first + 1 : last + 1]
+    counted = sum(calls(batch, metric, process_pid=program.pid, **attributes) for batch in steady)
+    began = program.calls(function)["start"] + np.uint64(time.time_ns() - time.monotonic_ns())
+    true = int(((period(steady[0])[0] <= began) & (began < period(steady[-1])[1])).sum())
+    assert counted == pytest.approx(true, rel=0.2)
+    marked = sum(calls(batch, metric, process_pid=program.pid, zernel_sampled=True, **attributes) for batch in steady)
+    assert marked == counted
+    assert all(doubles(batch, SHARE, zernel_probe_name=group)[0] < 1 for batch in steady)
+    driver = sum(calls(batch, LAUNCH, process_pid=program.pid, zernel_cuda_api="driver") for batch in steady)
+    assert driver == 0 or group == "collective", "driver launches inside runtime launches are not counted"
+
+
+async def test_allocations_are_exact_while_everything_else_is_sampled(
+    loadable: None, decided_at_once: None, standin: Standin, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = ("cudaLaunchKernel times=200", "cudaMalloc size=100 times=40", "cudaFree times=39")
+
+    def work() -> None:
+        for command in script:
+            program.do(command)
+
+    with standin.start() as program:
+        for command in PREPARATIONS:
+            program.do(command)
+        async with received(0.001) as downstream, repeating(work, 0.01):
+            await until(lambda: len(sampled(downstream.batches, program.pid)) > 2, 30)
+            await until(
+                lambda: any(max(doubles(one, "zernel.probe.excess"), default=0) > 0 for one in downstream.batches)
+            )
+    for metric, function in (("allocations", "cudaMalloc"), ("frees", "cudaFree")):
+        counted = sum(
+            sum(numbers(one, f"zernel.cuda.memory.{metric}", process_pid=program.pid)) for one in downstream.batches
+        )
+        assert counted == len(program.calls(function))
+    (used,) = numbers(downstream.batches[-1], "zernel.cuda.memory.used", process_pid=program.pid)
+    assert used == 100 * (len(program.calls("cudaMalloc")) - len(program.calls("cudaFree")))
+    assert caplog.text.count("never sampled") == 1
+
+
+async def test_a_slow_job_is_not_sampled_and_is_counted_exactly(
+    loadable: None, decided_at_once: None, standin: Standin
+) -> None:
+    with standin.start() as program:
+        program.do("load libcudart.so.12")
+        async with (
+            received(0.03) as downstream,
+            repeating(lambda: program.do("cudaLaunchKernel times=5"), 0.02),
+        ):
+            await until(lambda: len(downstream.batches) > 4, 30)
+    assert not sampled(downstream.batches, program.pid)
+    counted = sum(calls(batch, LAUNCH, process_pid=program.pid) for batch in downstream.batches)
+    assert counted == len(program.calls("cudaLaunchKernel"))

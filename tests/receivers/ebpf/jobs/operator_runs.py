@@ -1,0 +1,60 @@
+"""The runs of operators of a C program that calls them as PyTorch does."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_zernel.batch import Batch
+from tests.receivers.ebpf.standin import Program, Standin
+from tests.receivers.ebpf.watching import Watch, attributes_of, spans_of
+
+LOADING = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+STEP = "Optimizer.step#AdamW.step"
+GRAD_OFF, GRAD_ON = "set_grad_enabled count=0", "set_grad_enabled count=1"
+BACKWARD = "THPEngine_run_backward"
+MILLISECOND = 1_000_000
+
+
+class Run(NamedTuple):
+    """The parts of a span of the interval `operators` that do not depend on time."""
+
+    operators: object
+    grad: object = True
+    end: object = "operator"
+    kind: object = "model"
+    parts: object = None
+
+
+def ran(watch: Watch, standin: Standin, commands: Sequence[str]) -> tuple[Batch, Program]:
+    """The receiver's reading after a program has run the commands, without a pause between them, and has ended."""
+    with standin.start() as program:
+        for library in ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libcudart.so.12"):
+            program.do(f"load {library}")
+        program.do("cudaMemcpy size=8")  # the runtime loads the driver
+        watch.attach()
+        for command in commands:
+            program.send(command)
+        program.wait()
+    return watch.read(), program
+
+
+def operators_of(batch: Batch, program: Program) -> list[Span]:
+    spans = [span for span in spans_of(batch, program.pid) if attributes_of(span)["zernel_interval"] == "operators"]
+    return sorted(spans, key=lambda span: span.start_time_unix_nano)
+
+
+def runs_of(batch: Batch, program: Program) -> list[Run]:
+    found = map(attributes_of, operators_of(batch, program))
+    names = ("operators_count", "grad", "operators_end", "operators_kind", "operators_parts")
+    return [Run(*(one.get(f"zernel_{name}") for name in names)) for one in found]
+
+
+def runs(watch: Watch, standin: Standin, *commands: str) -> list[Run]:
+    return runs_of(*ran(watch, standin, commands))
+
+
+def gap(watch: Watch, standin: Standin, *between: str) -> dict[str, object]:
+    """The attributes of the gap between a backward pass and the first operator after it."""
+    batch, program = ran(watch, standin, ["addmm", BACKWARD, *between, "addmm"])
+    return attributes_of(operators_of(batch, program)[-1])
