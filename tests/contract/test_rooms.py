@@ -242,7 +242,7 @@ def crowded(folders: Iterable[Path]) -> list[str]:
     """A sentence for each folder with too many Python files."""
     counts = {folder: len(list(folder.glob("*.py"))) for folder in folders}
     return [
-        f"{folder.relative_to(ROOT)} has {count} Python files: group some of them in a folder, so that it has {MOST_FILES}"
+        f"{folder.relative_to(ROOT)} has {count} Python files: group them in folders of at most {MOST_FILES}"
         for folder, count in counts.items()
         if count > MOST_FILES
     ]
@@ -252,7 +252,7 @@ def too_long(files: Iterable[Path]) -> list[str]:
     """A sentence for each file with too many lines."""
     counts = {file: len(file.read_text("utf-8").splitlines()) for file in files}
     return [
-        f"{file.relative_to(ROOT)} has {count} lines: move one subject to a file of its own, so that it has {MOST_LINES}"
+        f"{file.relative_to(ROOT)} has {count} lines: split it by subject to at most {MOST_LINES}"
         for file, count in counts.items()
         if count > MOST_LINES
     ]
