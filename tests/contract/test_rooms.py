@@ -87,12 +87,10 @@ HOUSES: dict[str, list[set[str]]] = {
         {"config", "declared"},
     ],
     "otel_zernel_exporters.otlp": [
-        {"__init__"},
-        {"grpc", "http"},
-        {
-            *("config", "environment", "credentials", "addresses", "proxies", "signals", "waits", "causes"),
-            *("converting", "tls", "tls_config"),
-        },
+        {"__init__", "grpc_exporter", "http_exporter"},
+        {"answers"},
+        {"connections"},
+        {"config", "environment", "credentials", "addresses", "converting", "signals", "tls_config"},
     ],
     "otel_zernel_processors.phases": [
         {

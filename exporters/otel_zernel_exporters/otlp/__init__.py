@@ -1,6 +1,6 @@
 """Exporters of metrics, spans and log records over OTLP, by gRPC or HTTP."""
 
-from otel_zernel_exporters.otlp.grpc.exporter import OtlpGrpcExporter
-from otel_zernel_exporters.otlp.http.exporter import OtlpHttpExporter
+from otel_zernel_exporters.otlp.grpc_exporter import OtlpGrpcExporter
+from otel_zernel_exporters.otlp.http_exporter import OtlpHttpExporter
 
 __all__ = ["OtlpGrpcExporter", "OtlpHttpExporter"]

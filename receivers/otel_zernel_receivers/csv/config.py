@@ -16,7 +16,6 @@ from otel_zernel.storage import Storage
 from otel_zernel.types import Duration, ExtensionId, Permissions, ReadableFile
 
 ColumnName = Annotated[str, Field(min_length=1)]
-_LAYOUTS = ("auto", "dcgm", "wide", "nvidia_smi")
 Name = Annotated[str, Field(min_length=1)]
 _LAYOUTS = ("auto", "dcgm", "wide", "nvidia_smi")
 

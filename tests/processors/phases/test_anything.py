@@ -14,7 +14,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_zernel.batch import Batch
 from otel_zernel_processors.phases.emit.durations import StepDurations
 from otel_zernel_processors.phases.emit.services import with_service
-from otel_zernel_processors.phases.intake.intervals import interval_of
 from otel_zernel_processors.phases.scopes.timeline import Timeline
 from tests.processors.phases.processing import dropped, in_pieces, make, run
 from tests.processors.phases.training import (
@@ -24,6 +23,7 @@ from tests.processors.phases.training import (
     attributes_of,
     batch_of,
     gauge_batch,
+    interval_of,
     resource_of,
     span_of,
     spans_of,

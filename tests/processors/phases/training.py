@@ -28,6 +28,7 @@ NAMES = {
     "zero_grad": "Optimizer.zero_grad#AdamW.zero_grad",
     "backward": "backward",
 }
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval, read_spans
 
 
 def dotted(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
@@ -147,3 +148,9 @@ def points_without_value(name: str, at: float, **attributes: AttributeValue) -> 
     point.ClearField("as_double")
     point.flags = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
     return batch
+
+
+def interval_of(span: Span) -> ThreadInterval | None:
+    """The interval of a span; None if its kind is unknown or its times are impossible."""
+    intervals = read_spans([span]).intervals
+    return intervals[0] if intervals else None

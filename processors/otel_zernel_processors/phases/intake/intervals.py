@@ -137,12 +137,6 @@ def read_spans(spans: Sequence[Span]) -> SpanInput:
     return read
 
 
-def interval_of(span: Span) -> ThreadInterval | None:
-    """The interval of a span; None if its kind is unknown or its times are impossible."""
-    kind, thread, source, _ = _attributes_of(span)
-    return _interval(span, kind or "", thread, source)
-
-
 def _attributes_of(span: Span) -> tuple[str | None, int, str, str]:
     """`zernel.interval` (None if absent), `thread.id`, `zernel.timing.source` and `zernel.process.end`."""
     kind, thread, source, end = None, 0, "", ""

@@ -4,9 +4,8 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel.batch import Batch
-from otel_zernel_processors.phases.intake.intervals import interval_of
 from tests.processors.phases.processing import feed, make, run, state
-from tests.processors.phases.training import Loop, batch_of, gauge_batch
+from tests.processors.phases.training import Loop, batch_of, gauge_batch, interval_of
 
 
 def test_the_verdict_on_a_process_without_scopes_names_the_missing_marks(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_zernel_processors.phases.intake.intervals import interval_of
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
-from tests.processors.phases.training import MS
+from tests.processors.phases.training import MS, interval_of
 from tests.processors.phases.training_loops.loops import LOOPS, accumulation, nanogpt
 from tests.processors.phases.training_loops.loops_without_a_loader import gan, queue
 from tests.processors.phases.training_loops.simulated_thread import SimulatedThread, Truth

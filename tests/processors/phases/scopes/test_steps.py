@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from otel_zernel_processors.phases.intake.intervals import interval_of
 from otel_zernel_processors.phases.scopes.steps import Step
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
-from tests.processors.phases.training import MS, START, Loop
+from tests.processors.phases.training import MS, START, Loop, interval_of
 
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 

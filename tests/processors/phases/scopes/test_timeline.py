@@ -5,9 +5,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_zernel_processors.phases.intake.intervals import ThreadInterval, interval_of
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
-from tests.processors.phases.training import MS, START, Loop, span_of
+from tests.processors.phases.training import MS, START, Loop, interval_of, span_of
 
 
 def intervals(loop: Loop) -> list[ThreadInterval]:

@@ -21,16 +21,16 @@ from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
 from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address, resolve
-from otel_zernel_exporters.otlp.causes import Failures, explained
+from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer, hide_location
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
+from otel_zernel_exporters.otlp.connections.causes import Failures, explained
+from otel_zernel_exporters.otlp.connections.clients import HttpClients
+from otel_zernel_exporters.otlp.connections.proxies import advice as proxy_advice
+from otel_zernel_exporters.otlp.connections.proxies import http_proxy
+from otel_zernel_exporters.otlp.connections.tls import Pem, TlsFiles, client_context
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.credentials import Credentials
-from otel_zernel_exporters.otlp.http.answer import CONTENT_TYPES, HttpAnswer, hide_location
-from otel_zernel_exporters.otlp.http.clients import HttpClients
-from otel_zernel_exporters.otlp.proxies import advice as proxy_advice
-from otel_zernel_exporters.otlp.proxies import http_proxy
 from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
-from otel_zernel_exporters.otlp.tls import Pem, TlsFiles, client_context
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx

@@ -12,10 +12,10 @@ from google.rpc.status_pb2 import Status
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
-from otel_zernel_exporters.otlp.http.web_answers import is_web_page, page_title, redirect_advice, status_advice
-from otel_zernel_exporters.otlp.proxies import advice as proxy_advice
+from otel_zernel_exporters.otlp.answers.waits import retry_after
+from otel_zernel_exporters.otlp.answers.web_answers import is_web_page, page_title, redirect_advice, status_advice
+from otel_zernel_exporters.otlp.connections.proxies import advice as proxy_advice
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
-from otel_zernel_exporters.otlp.waits import retry_after
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it
     import httpx

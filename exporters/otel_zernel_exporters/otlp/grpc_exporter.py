@@ -10,16 +10,16 @@ from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.text import shown_url
 from otel_zernel_exporters.otlp.addresses import Resolve, resolve
-from otel_zernel_exporters.otlp.causes import Failures, explained, without_noise
+from otel_zernel_exporters.otlp.answers.waits import retry_info
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
+from otel_zernel_exporters.otlp.connections.causes import Failures, explained, without_noise
+from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, is_too_long, is_unconnected
+from otel_zernel_exporters.otlp.connections.proxies import advice as proxy_advice
+from otel_zernel_exporters.otlp.connections.proxies import grpc_proxy
+from otel_zernel_exporters.otlp.connections.tls import Pem, TlsFiles
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
 from otel_zernel_exporters.otlp.credentials import Credentials
-from otel_zernel_exporters.otlp.grpc.channels import Channels, is_stuck, is_too_long, is_unconnected
-from otel_zernel_exporters.otlp.proxies import advice as proxy_advice
-from otel_zernel_exporters.otlp.proxies import grpc_proxy
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
-from otel_zernel_exporters.otlp.tls import Pem, TlsFiles
-from otel_zernel_exporters.otlp.waits import retry_info
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
     from grpc import ChannelCredentials

@@ -1,0 +1,1 @@
+"""The answers of servers: success, partial success, failure, and how long to wait."""

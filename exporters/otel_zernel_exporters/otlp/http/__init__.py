@@ -1,1 +1,0 @@
-"""The exporter of OTLP over HTTP."""
