@@ -19,6 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel_processors.phases.intake.intervals import ThreadInterval, read_spans
 
 MS = 1_000_000
 START = 1_700_000_000_000_000_000
@@ -28,7 +29,6 @@ NAMES = {
     "zero_grad": "Optimizer.zero_grad#AdamW.zero_grad",
     "backward": "backward",
 }
-from otel_zernel_processors.phases.intake.intervals import ThreadInterval, read_spans
 
 
 def dotted(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
