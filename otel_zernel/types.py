@@ -124,3 +124,22 @@ Permissions = Annotated[str, AfterValidator(_permissions)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 Secret = SecretStr
 """A string that is never printed."""
+
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""The name of an HTTP header (RFC 9110, 5.1)."""
+PRINTABLE = re.compile(r"[\x20-\x7e]*")
+"""The value of an HTTP header."""
+
+
+def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
+    for name, value in headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a valid header name")
+        if not PRINTABLE.fullmatch(value.get_secret_value()):
+            raise ValueError(f"the value of {name!r} has characters outside printable ASCII; remove or encode them")
+    return headers
+
+
+SecretHeaders = Annotated[dict[str, Secret], AfterValidator(_check_headers)]
+"""HTTP headers, whose values are never printed."""

@@ -4,11 +4,12 @@ import base64
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from otel_zernel.exposition.names import Naming, is_classic_label, is_classic_name
+from otel_zernel.otlp.values import plain_value
 
 
 class Label(NamedTuple):
@@ -37,7 +38,7 @@ def escape(text: str, *, quotes: bool = True) -> str:
 
 def value_text(value: AnyValue) -> str:
     """An attribute's value as a label value: strings unchanged, bytes as base64, arrays and maps as JSON."""
-    plain = _plain(value)
+    plain = plain_value(value, _base64)
     if isinstance(plain, str):
         return plain
     if isinstance(plain, float) and not isinstance(plain, bool):
@@ -45,15 +46,8 @@ def value_text(value: AnyValue) -> str:
     return "" if plain is None else json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def _plain(value: AnyValue) -> Any:
-    kind = value.WhichOneof("value")
-    if kind == "array_value":
-        return [_plain(item) for item in value.array_value.values]
-    if kind == "kvlist_value":
-        return {pair.key: _plain(pair.value) for pair in value.kvlist_value.values}
-    if kind == "bytes_value":
-        return base64.b64encode(value.bytes_value).decode()
-    return getattr(value, kind) if kind else None
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
 
 
 def labels_of(attributes: Iterable[KeyValue], naming: Naming, prefix: str = "") -> list[Label]:

@@ -16,6 +16,7 @@ import yaml
 
 from otel_zernel.batch import Batch
 from otel_zernel.testing import until
+from tests.exporters.otlp.collectors import listening
 from tests.exporters.otlp.peers import GrpcSink
 from tests.receivers.otlp.serving import call, gauge
 
@@ -107,7 +108,7 @@ async def gateway(folder: Path, port: Callable[[], int], **receiver: Any) -> Asy
             process = await asyncio.create_subprocess_exec(*command, stderr=log)
         try:
             for one in ports:
-                await _listening(one, process)
+                await listening(one, process, folder / "collector.log")
             running = Gateway(*ports, psutil.Process(process.pid), sink)
             await running.still_serves()
             yield running
@@ -118,16 +119,3 @@ async def gateway(folder: Path, port: Callable[[], int], **receiver: Any) -> Asy
             await process.wait()
         text = (folder / "collector.log").read_text()
         assert "Traceback" not in text, text
-
-
-async def _listening(port: int, process: asyncio.subprocess.Process) -> None:
-    async with asyncio.timeout(30):
-        while process.returncode is None:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                return
-    raise RuntimeError("the collector has ended")

@@ -6,19 +6,12 @@ from datetime import UTC, datetime
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-Plain = str | bool | int | float | list["Plain"] | dict[str, "Plain"] | None
+from otel_zernel.otlp.values import PlainValue, plain_value
 
 
-def plain(value: AnyValue) -> Plain:
+def plain(value: AnyValue) -> PlainValue:
     """The value as Python's own types; bytes in hex."""
-    kind = value.WhichOneof("value")
-    if kind == "array_value":
-        return [plain(item) for item in value.array_value.values]
-    if kind == "kvlist_value":
-        return {pair.key: plain(pair.value) for pair in value.kvlist_value.values}
-    if kind == "bytes_value":
-        return value.bytes_value.hex()
-    return getattr(value, kind) if kind else None
+    return plain_value(value, bytes.hex)
 
 
 def text(value: AnyValue) -> str:

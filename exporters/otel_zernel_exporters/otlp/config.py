@@ -1,10 +1,10 @@
 """The configuration of the two OTLP exporters."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.batch import SIGNALS, Signal
@@ -12,10 +12,9 @@ from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.temporality import SeriesMemoryConfig, Temporality
 from otel_zernel.text import shown_url
-from otel_zernel.types import Duration, PositiveDuration, Secret
+from otel_zernel.types import Duration, PositiveDuration, Secret, SecretHeaders
 from otel_zernel_exporters.otlp.addresses import is_loopback
-from otel_zernel_exporters.otlp.credentials import PRINTABLE
-from otel_zernel_exporters.otlp.environment import HEADER_NAME, SIGNAL_ENDPOINTS, fill_in
+from otel_zernel_exporters.otlp.environment import SIGNAL_ENDPOINTS, fill_in
 from otel_zernel_exporters.otlp.tls_config import TlsConfig
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:/@\s\[\]]+):\d{1,5}")
@@ -24,22 +23,10 @@ _URL = re.compile(rf"(?P<scheme>https?)://(?P<place>{_HOST_AND_PORT.pattern})/?"
 _TARGET = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock):\D|ipv4:\d+\.")
 
 
-def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
-    for name, value in headers.items():
-        if not HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a valid header name")
-        if not PRINTABLE.fullmatch(value.get_secret_value()):
-            raise ValueError(f"the value of {name!r} has characters outside printable ASCII; remove or encode them")
-    return headers
-
-
-Headers = Annotated[dict[str, Secret], AfterValidator(_check_headers)]
-
-
 class OtlpConfig(RemoteExporterConfig):
     """The options that both transports share."""
 
-    headers: Headers = Field(default_factory=dict)
+    headers: SecretHeaders = Field(default_factory=dict)
     """Headers of every request. Values are never printed."""
     auth: AuthConfig | None = None
     """The extension that adds credentials to each request."""

@@ -1,13 +1,12 @@
 """The credentials that an authentication extension adds to each request."""
 
-import re
 from collections.abc import Mapping
 
 from otel_zernel.authentication import AuthConfig, ClientAuthenticator, client_authenticator
 from otel_zernel.component import Context
 from otel_zernel.errors import Retryable, ZernelError
+from otel_zernel.types import PRINTABLE
 
-PRINTABLE = re.compile(r"[\x20-\x7e]*")
 """Header values that both transports can carry."""
 
 

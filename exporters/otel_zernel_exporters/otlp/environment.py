@@ -3,15 +3,15 @@
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from pydantic import ValidationInfo
 
+from otel_zernel.types import HEADER_NAME
+
 PREFIX = "OTEL_EXPORTER_OTLP_"
-HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token of RFC 9110."""
 
 _KEYS = {"ENDPOINT": "endpoint", "COMPRESSION": "compression", "HEADERS": "headers", "TIMEOUT": "timeout"}

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.net.tls_config import ServerTlsConfig
-from otel_zernel.types import Address, Duration, PositiveDuration, Secret, Section, parse_address
+from otel_zernel.types import Address, Duration, PositiveDuration, SecretHeaders, Section, parse_address
 
 Transport = Literal["tcp", "tcp4", "tcp6", "unix"]
 Compression = Literal["", "gzip", "zstd", "zlib", "deflate"]
@@ -135,15 +135,6 @@ class HttpAuthConfig(AuthConfig):
     """Parameters of the URL that the extension sees as headers."""
 
 
-def _check_headers(headers: dict[str, Secret]) -> dict[str, Secret]:
-    for name, value in headers.items():
-        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-            raise ValueError(f"{name!r} is not a valid header name")
-        if not re.fullmatch(r"[\x20-\x7e]*", value.get_secret_value()):
-            raise ValueError(f"the value of {name!r} has characters outside printable ASCII; remove or encode them")
-    return headers
-
-
 class HttpConfig(ProtocolConfig):
     """OTLP over HTTP, as protobuf and as JSON."""
 
@@ -159,7 +150,7 @@ class HttpConfig(ProtocolConfig):
     compression_algorithms: tuple[Compression, ...] = COMPRESSIONS
     """The accepted values of Content-Encoding. An empty text stands for requests without compression."""
     cors: CorsConfig | None = None
-    response_headers: Annotated[dict[str, Secret], AfterValidator(_check_headers)] = Field(default_factory=dict)
+    response_headers: SecretHeaders = Field(default_factory=dict)
     """Headers of every answer. Values are never printed."""
     keep_alives_enabled: bool = True
     """Whether a connection stays open after a request."""

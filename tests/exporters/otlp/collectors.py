@@ -30,7 +30,7 @@ async def collector(
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
     try:
         for port in ports:
-            await _listening(port, process, folder)
+            await listening(port, process, folder / "log")
         yield process
     finally:
         if process.returncode is None:
@@ -40,7 +40,8 @@ async def collector(
     assert "Traceback" not in text, text
 
 
-async def _listening(port: int, process: asyncio.subprocess.Process, folder: Path) -> None:
+async def listening(port: int, process: asyncio.subprocess.Process, log: Path) -> None:
+    """Waits until the process accepts connections. Raises an error with its log if it ends."""
     async with asyncio.timeout(60):
         while process.returncode is None:
             try:
@@ -50,7 +51,7 @@ async def _listening(port: int, process: asyncio.subprocess.Process, folder: Pat
             else:
                 writer.close()
                 return
-    raise RuntimeError((folder / "log").read_text())
+    raise RuntimeError(await asyncio.to_thread(log.read_text))
 
 
 def gateway(port: int, exporter: Mapping[str, Any], **more: Any) -> dict[str, Any]:

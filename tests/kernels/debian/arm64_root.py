@@ -5,14 +5,13 @@ The packages are unpacked only, so that no arm64 program has to run here.
 
 import compileall
 import shutil
-import subprocess
 import sys
 import tarfile
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.kernels.debian.packages import CACHE, KEYRING, CannotDownload, mirror
+from tests.kernels.debian.packages import CACHE, KEYRING, mirror, run
 
 PROJECT = Path(__file__).parents[3]
 IN_ROOT = "project"
@@ -45,7 +44,7 @@ def arm64_root() -> Path:
 def _unpack_debian(root: Path) -> None:
     source = f"deb [signed-by={KEYRING}] {mirror()} bookworm main"
     options = "--variant=extract", "--arch=arm64", "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr"
-    _run("mmdebstrap", *options, f"--include={_PACKAGES}", "bookworm", str(root), source)
+    run(["mmdebstrap", *options, f"--include={_PACKAGES}", "bookworm", str(root), source])
     for link, target in {"cc": "gcc", "sh": "bash"}.items():  # normally made by package scripts, which did not run
         path = root / "usr/bin" / link
         path.unlink(missing_ok=True)
@@ -71,17 +70,19 @@ def _install_dependencies(root: Path) -> None:
 def _compile_hdrhistogram(root: Path) -> None:
     """Compiles hdrhistogram, which has no wheel for arm64, from its one C file."""
     folder = root / "tmp/hdrhistogram"
-    _run(
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--no-deps",
-        "--no-binary=:all:",
-        "-d",
-        str(folder),
-        _WITHOUT_WHEEL,
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary=:all:",
+            "-d",
+            str(folder),
+            _WITHOUT_WHEEL,
+        ]
     )
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as source:
@@ -90,7 +91,7 @@ def _compile_hdrhistogram(root: Path) -> None:
     shutil.copytree(source_file.parents[1] / "hdrh", root / _SITE / "hdrh", dirs_exist_ok=True)
     target = root / _SITE / "pyhdrh.cpython-311-aarch64-linux-gnu.so"
     headers = f"-I{root}/usr/include/python3.11", "-idirafter", f"{root}/usr/include"
-    _run("aarch64-linux-gnu-gcc", "-shared", "-fPIC", *headers, "-w", "-O2", str(source_file), "-o", str(target))
+    run(["aarch64-linux-gnu-gcc", "-shared", "-fPIC", *headers, "-w", "-O2", str(source_file), "-o", str(target)])
 
 
 def _copy_project(root: Path) -> None:
@@ -103,18 +104,9 @@ def _copy_project(root: Path) -> None:
 
 def _files_of_project() -> Iterable[str]:
     """The tracked files, and untracked files that git does not ignore."""
-    listed = _run("git", "-C", str(PROJECT), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = run(["git", "-C", str(PROJECT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
     return (name for name in listed.split("\0") if name and (PROJECT / name).is_file())
 
 
 def _pip(root: Path, *arguments: str) -> None:
-    _run(sys.executable, "-m", "pip", "install", "-q", "--target", str(root / _SITE), "--upgrade", *arguments)
-
-
-def _run(*command: str) -> str:
-    try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    except FileNotFoundError as missing:
-        raise CannotDownload(f"{command[0]} is not installed") from missing
-    except subprocess.CalledProcessError as failed:
-        raise CannotDownload(f"{command[0]} failed: {failed.stderr.strip()[-500:]}") from failed
+    run([sys.executable, "-m", "pip", "install", "-q", "--target", str(root / _SITE), "--upgrade", *arguments])

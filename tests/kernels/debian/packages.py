@@ -27,7 +27,7 @@ def download(pattern: str, release: str, architecture: str) -> Path:
     folder = CACHE / "packages" / architecture
     folder.mkdir(parents=True, exist_ok=True)
     if not (found := _file(folder, newest)):
-        _run([*apt, "download", "-qq", f"{newest}:{architecture}"], folder)
+        run([*apt, "download", "-qq", f"{newest}:{architecture}"], folder)
         found = _file(folder, newest)
     if not found:
         raise CannotDownload(f"apt-get download {newest} left no file")
@@ -41,7 +41,7 @@ def unpacked_kernel(pattern: str, release: str, architecture: str) -> Path:
     if not folder.is_dir():
         partial = package.with_name(f"{package.stem}.partial")
         for part in (package, *_parts(package, release, architecture)):
-            _run(["dpkg-deb", "-x", str(part), str(partial)], package.parent)
+            run(["dpkg-deb", "-x", str(part), str(partial)], package.parent)
         partial.rename(folder)
     return folder
 
@@ -50,14 +50,14 @@ def _parts(package: Path, release: str, architecture: str) -> list[Path]:
     """The packages that hold the kernel's files. From Linux 7.2 on, the kernel's own package only depends on them."""
     version = package.name.partition("_")[0].removeprefix("linux-image-")
     names = [f"{part}-{version}" for part in ("linux-binary", "linux-modules")]
-    depends = _run(["dpkg-deb", "-f", str(package), "Depends"], package.parent)
+    depends = run(["dpkg-deb", "-f", str(package), "Depends"], package.parent)
     return [download(re.escape(name), release, architecture) for name in names if name in depends]
 
 
 @cache
 def mirror() -> str:
     """The URL from which this machine downloads Debian's packages."""
-    lines = _run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)"], Path("/")).splitlines()
+    lines = run(["apt-get", "indextargets", "--format", "$(ORIGIN) $(REPO_URI)"], Path("/")).splitlines()
     found = [line.removeprefix("Debian ") for line in lines if line.startswith("Debian ") and "security" not in line]
     if not found:
         raise CannotDownload(
@@ -85,12 +85,12 @@ def _apt(release: str, architecture: str) -> list[str]:
         "APT::Sandbox::User": "root",
     }
     command = ["apt-get", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
-    _run([*command, "update", "-qq"], state)
+    run([*command, "update", "-qq"], state)
     return command
 
 
 def _names(apt: list[str]) -> list[str]:
-    return _run(["apt-cache", *apt[1:], "pkgnames", "linux-"], CACHE).split()
+    return run(["apt-cache", *apt[1:], "pkgnames", "linux-"], CACHE).split()
 
 
 def _numbers(name: str) -> tuple[int, ...]:
@@ -101,7 +101,8 @@ def _file(folder: Path, package: str) -> Path | None:
     return next(folder.glob(f"{package}_*.deb"), None)
 
 
-def _run(command: list[str], folder: Path) -> str:
+def run(command: list[str], folder: Path | None = None) -> str:
+    """The output of a command. Raises `CannotDownload` if it fails."""
     try:
         done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
     except FileNotFoundError as missing:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner
 from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
+from tests.receivers.ebpf.capabilities import capabilities
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin
 from tests.receivers.ebpf.watching import best_mode
@@ -84,12 +84,9 @@ def needed_by_mode() -> tuple[str, ...]:
     return ("sys_admin",) if best_mode() is Mode.PERF else ()
 
 
-def with_only(*capabilities: str) -> list[str]:
+def with_only(*names: str) -> list[str]:
     """The wrapper that limits a command to these capabilities and those of the best mode."""
-    if not shutil.which("setpriv"):
-        pytest.skip("setpriv (util-linux) is not installed")
-    only = ",".join(["-all", *(f"+{name}" for name in (*capabilities, *needed_by_mode()))])
-    return ["setpriv", f"--bounding-set={only}", f"--inh-caps={only}"]
+    return capabilities(*names, *needed_by_mode())
 
 
 def test_few_capabilities_suffice(loadable: None, standin: Standin) -> None:

@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from otel_zernel_receivers.ebpf.kernel.system_calls import BPF, PERF_EVENT_OPEN, SystemCall, refusal
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from tests.receivers.ebpf.capabilities import capabilities
 from tests.receivers.ebpf.kernel.test_unavailable import LOAD, run_in
 from tests.receivers.ebpf.watching import best_mode
 
@@ -45,14 +45,6 @@ def without(call: SystemCall) -> list[str]:
     """A wrapper that runs a command under a seccomp profile which refuses the system call."""
     number = call.numbers[platform.machine()]
     return [sys.executable, str(Path(__file__).with_name("seccomp.py")), str(number)]
-
-
-def capabilities(*names: str) -> list[str]:
-    """A wrapper that runs a command with these capabilities only."""
-    if not shutil.which("setpriv"):
-        pytest.skip("setpriv (util-linux) is not installed")
-    named = ",".join(["-all", *(f"+{name}" for name in names)])
-    return ["setpriv", f"--bounding-set={named}", f"--inh-caps={named}"]
 
 
 def findings(doctor: str, topic: str) -> list[str]:
