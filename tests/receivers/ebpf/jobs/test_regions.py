@@ -14,7 +14,7 @@ from tests.receivers.ebpf.jobs.operator_runs import (
     runs_of,
 )
 from tests.receivers.ebpf.standin import Standin
-from tests.receivers.ebpf.watching import Watch, attributes_of
+from tests.receivers.ebpf.watching import Watch, attributes_of, spans_of
 
 
 def test_a_pass_without_gradients_lasts_until_they_are_on_again(watch: Watch, standin: Standin) -> None:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.receivers.ebpf.kernel.pointers import given_to_map
 
 from otel_zernel_receivers.ebpf.kernel import libbpf_calls, versions
 from otel_zernel_receivers.ebpf.kernel.versions import Version
 from otel_zernel_receivers.ebpf.probes import loading
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
-from tests.receivers.ebpf.kernel.bpf_object import BpfObject
+from tests.receivers.ebpf.kernel.bpf_object import BpfObject, given_to_map
 from tests.receivers.ebpf.kernel.instructions import Feature, Function, Instruction
 from tests.receivers.ebpf.kernel.test_objects import FOLDER, each_object
 
