@@ -31,6 +31,7 @@ FULL = tuple(
         "jobs/test_nccl.py",
         "tables/test_series.py",
         "tables/test_lifecycle.py",
+        "tables/test_probed_files.py",
         "emit/test_endings.py",
         "emit/test_events.py",  # the ring buffer
         "jobs/test_scheduling.py",
