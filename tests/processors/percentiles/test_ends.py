@@ -37,7 +37,7 @@ def flags(running: RunningProcessor) -> dict[int, int]:
 def kept(running: RunningProcessor) -> int:
     """The number of series and counters in memory."""
     processor = running.processor
-    known = sum(len(slots) for _, slots in processor.aggregation._intake._known.values())
+    known = sum(map(len, processor.aggregation._intake._slots_of.values()))
     return (
         len(processor.aggregation._table.series)
         + processor.aggregation._counts.size()

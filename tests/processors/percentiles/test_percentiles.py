@@ -194,7 +194,7 @@ def test_unlimited_input_series_merged_into_one_take_bounded_memory() -> None:
     for request in range(100):
         running.process(gauge([1.0], {"request": request}, resource={"pod": request // 10}))
     assert running.point().count == 100
-    assert sum(1 + len(slots) for _, slots in running.processor.aggregation._intake._known.values()) <= 4
+    assert sum(1 + len(slots) for slots in running.processor.aggregation._intake._slots_of.values()) <= 4
 
 
 def test_many_batches_are_merged_without_losing_a_value() -> None:

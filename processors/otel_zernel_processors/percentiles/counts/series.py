@@ -28,7 +28,7 @@ class PercentileSeries:
 
     stream: PercentileStream
     attributes: tuple[bytes, ...]
-    start_ns: int
+    start_ns: int = field(default=0, compare=False)
     """The time of the first value."""
 
 
@@ -44,7 +44,7 @@ class PercentileSeriesTable:
     def __init__(self, config: PercentilesConfig) -> None:
         size = config.max_series
         self._config = config
-        self._slots: dict[tuple[PercentileStream, tuple[bytes, ...]], int] = {}
+        self._slots: dict[PercentileSeries, int] = {}
         self._free = list(range(size))[::-1]
         self.series: dict[int, PercentileSeries] = {}
         self.per_unit = np.ones(size)
@@ -59,11 +59,11 @@ class PercentileSeriesTable:
 
     def slot(self, stream: PercentileStream, attributes: tuple[bytes, ...], now_ns: int) -> int | None:
         """The slot of a series, a new one for a new series; None if all are used."""
-        key = stream, attributes
-        slot = self._slots.get(key)
+        series = PercentileSeries(stream, attributes, now_ns)
+        slot = self._slots.get(series)
         if slot is None and self._free:
-            slot = self._slots[key] = self._free.pop()
-            self._begin(slot, PercentileSeries(stream, attributes, now_ns))
+            slot = self._slots[series] = self._free.pop()
+            self._begin(slot, series)
         return slot
 
     def _begin(self, slot: int, series: PercentileSeries) -> None:
@@ -80,7 +80,7 @@ class PercentileSeriesTable:
 
     def end(self, stream: PercentileStream, attributes: tuple[bytes, ...], now_ns: int) -> None:
         """Marks the end of a series. A later value cancels it."""
-        slot = self._slots.get((stream, attributes))
+        slot = self._slots.get(PercentileSeries(stream, attributes))
         if slot is not None:
             self._ended_ns[slot] = now_ns
 
@@ -91,7 +91,6 @@ class PercentileSeriesTable:
         last, ended = self.last_ns[slots], self._ended_ns[slots]
         removed = slots[(last < before_ns) | ((ended >= last) & (last <= reported_ns))].tolist()
         for slot in removed:
-            series = self.series[slot]
-            del self._slots[series.stream, series.attributes]
+            del self._slots[self.series[slot]]
             self._free.append(slot)
         return {slot: self.series.pop(slot) for slot in removed}

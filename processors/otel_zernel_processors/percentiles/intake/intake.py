@@ -61,7 +61,9 @@ class Intake:
         self._kept = None if config.group_by is None else frozenset(config.group_by)
         self._clamped = context.meter.create_counter(*CLAMPED.counter)
         self._increases = CumulativeDifferences(config.max_series, began_ns)
-        self._known: dict[MetricKey, tuple[PercentileStream, dict[bytes, int]]] = {}
+        # No tuples of streams and slots: a full collection of garbage visits each, and it blocks the event loop.
+        self._streams: dict[MetricKey, PercentileStream] = {}
+        self._slots_of: dict[MetricKey, dict[bytes, int]] = {}
         self._known_size = 0
         self._max_known = _KNOWN * config.max_series
         self._lost: Counter[str] = Counter()
@@ -75,39 +77,44 @@ class Intake:
         """Collects the points of a gauge, sum or histogram. Call `count` at each yield."""
         kind = metric.WhichOneof("data")
         key = resource, scope, metric.name, metric.unit, kind not in ("gauge", "sum")
-        known = self._known.get(key) or self._cache(key, metric.description)
+        stream = self._streams.get(key) or self._cache(key, metric.description)
         self._pieces += 1
         match kind:
             case "gauge":
-                yield from self._collect_numbers(*known, metric.gauge.SerializeToString(), now_ns)
+                yield from self._collect_numbers(stream, self._slots_of[key], metric.gauge.SerializeToString(), now_ns)
             case "sum":
-                yield from self._collect_numbers(*known, metric.sum.SerializeToString(), now_ns)
+                yield from self._collect_numbers(stream, self._slots_of[key], metric.sum.SerializeToString(), now_ns)
             case "histogram":
-                yield from self._collect_histogram(key, known[0], metric.histogram, now_ns)
+                yield from self._collect_histogram(key, stream, metric.histogram, now_ns)
             case "exponential_histogram":
-                yield from self._collect_histogram(key, known[0], metric.exponential_histogram, now_ns)
+                yield from self._collect_histogram(key, stream, metric.exponential_histogram, now_ns)
 
     def expire(self, before_ns: int, slots_freed: bool) -> None:
         """Forgets cumulative series without points since `before_ns`; clears the cache of slots if some were freed."""
         self._increases.expire(before_ns)
         if slots_freed:
-            self._known.clear()
-            self._known_size = 0
+            self._forget_known()
 
-    def _cache(self, key: MetricKey, description: str) -> tuple[PercentileStream, dict[bytes, int]]:
+    def _cache(self, key: MetricKey, description: str) -> PercentileStream:
         self._make_room()
         resource, scope, name, unit, is_histogram = key
         attributes = encode_attributes(Resource.FromString(resource).attributes, self._kept)
         encoded = b"".join(delimited(1, pair) for pair in attributes)
-        known = self._known[key] = PercentileStream(encoded, scope, name, unit, is_histogram, description), {}
+        stream = self._streams[key] = PercentileStream(encoded, scope, name, unit, is_histogram, description)
+        self._slots_of[key] = {}
         self._pieces += _NEW
-        return known
+        return stream
 
     def _make_room(self) -> None:
         self._known_size += 1
         if self._known_size > self._max_known:
-            self._known.clear()
+            self._forget_known()
             self._known_size = 1
+
+    def _forget_known(self) -> None:
+        self._streams.clear()
+        self._slots_of.clear()
+        self._known_size = 0
 
     def _collect_numbers(
         self, stream: PercentileStream, slots: dict[bytes, int], encoded: bytes, now_ns: int

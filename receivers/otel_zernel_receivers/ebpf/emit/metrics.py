@@ -83,8 +83,8 @@ OnSeries = Callable[[int, bytes, Descriptor, bytes], None]
 for its points."""
 
 SERIES_PER_BATCH = 64
-"""Above this number of series, a batch ends with its current process. A batch holds the event loop for some 40 us per
-series, and other tasks run between batches."""
+"""Above this number of series, a batch ends with its current process. A process without series counts as one. A batch
+holds the event loop for some 40 us per series, and other tasks run between batches."""
 
 OWN_SERVICE = "otel-zernel"
 """The `service.name` of points that are about the receiver itself. The collector's own telemetry has the same one."""
@@ -150,7 +150,7 @@ class MetricEncoder:
         series = Counter(reading.process for reading in readings.series)
         others = (reading.process for part in (readings.memory, readings.cpu, readings.failures) for reading in part)
         processes = [process for process in dict.fromkeys((*series, *others)) if self.is_wanted(process)]
-        before = accumulate((series[process] for process in processes), initial=0)
+        before = accumulate((max(series[process], 1) for process in processes), initial=0)
         return {process: count // SERIES_PER_BATCH for process, count in zip(processes, before, strict=False)}
 
 

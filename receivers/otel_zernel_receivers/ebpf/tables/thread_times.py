@@ -69,11 +69,14 @@ class ThreadTimesTable:
             self._free.put(None, NUMBER.pack(index))
 
     def _by_process(self, elements: NDArray[np.void], new: NDArray[np.uint64]) -> list[ThreadsReading]:
+        moved = np.flatnonzero(new.any(axis=1))
+        order = moved[np.argsort(elements["row"][moved], kind="stable")]
+        rows = elements["row"][order].astype(np.int64)
+        begins = np.flatnonzero(np.diff(rows, prepend=-1))  # np.unique imports numpy.ma, which takes 3 MB
         readings = []
-        for row in np.unique(elements["row"]).tolist():
-            process = self._rows[row]
-            own = new[(elements["row"] == row) & (elements["generation"] == process.generation)]
-            if own.any():
+        for process, part in zip(self._rows.processes(rows[begins]), np.split(order, begins)[1:], strict=True):
+            own = new[part[elements["generation"][part] == process.generation]]
+            if len(own):
                 lead = own[own[:, CALL_STATES].sum(axis=1).argmax()]
                 readings.append(ThreadsReading(process, _named(own.sum(axis=0)), _named(lead)))
         return readings

@@ -83,6 +83,14 @@ def test_batches_are_small_and_each_has_all_points_of_its_processes() -> None:
     assert sum(len(processes_of(batch)) for batch in batches) == len(PROCESSES) * (len(OPERATIONS) + 16) + 1
 
 
+def test_batches_of_processes_without_calls_are_small_too() -> None:
+    processes = [WatchedProcess(row, 0, 1000 + row) for row in range(3 * SERIES_PER_BATCH)]
+    readings = replace(NOTHING, cpu=[CpuReading(process, 1, 2, 3, 4, 5, 6) for process in processes])
+    found = [set(processes_of(batch)) for batch in encoded(readings)]
+    assert sum(map(len, found)) == len(processes)
+    assert max(map(len, found)) <= SERIES_PER_BATCH
+
+
 def test_the_point_count_of_each_batch_is_right() -> None:
     for batch in encoded(READINGS):
         assert batch.point_count == Batch.from_bytes(metrics=batch.metrics_bytes()).point_count
