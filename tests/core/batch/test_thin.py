@@ -103,6 +103,16 @@ def test_a_changed_byte_never_changes_the_count_of_a_message_that_both_parses_ac
     assert count_encoded("metrics", bytes(data)) == full
 
 
+def test_a_thread_that_counts_a_large_message_rests_after_each_piece() -> None:
+    points = [NumberDataPoint(attributes=ATTRIBUTES)] * (3 * PIECE // 20)
+    message = MetricsData(resource_metrics=[ResourceMetrics(scope_metrics=[ScopeMetrics(metrics=[])])])
+    message.resource_metrics[0].scope_metrics[0].metrics.append(Metric(gauge=Gauge(data_points=points)))
+    rests: list[float] = []
+    assert count_encoded("metrics", message.SerializeToString(), rest=rests.append) == len(points)
+    assert len(rests) >= 3
+    assert min(rests) >= 0
+
+
 def test_a_mistake_that_the_thin_parse_does_not_see_is_found_when_the_message_is_read() -> None:
     broken = bytearray(METRICS.SerializeToString())
     place = broken.index(b"\x0a\x01k")
