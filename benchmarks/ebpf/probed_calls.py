@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from opentelemetry.metrics import NoOpMeter
 
 from benchmarks import BenchmarkRow
@@ -66,7 +67,7 @@ def run() -> list[BenchmarkRow]:
     with tempfile.TemporaryDirectory() as folder:
         standin = build(Path(folder) / "standin")
         rows = [_call(Path(folder), mode) for mode in BARS]
-        return [*rows, *_reading(standin), _events(standin)]
+        return [*rows, *_reading(standin), _events(standin), *_waits(standin)]
 
 
 def _call(folder: Path, mode: Mode) -> BenchmarkRow:
@@ -171,3 +172,20 @@ def _events(standin: Standin) -> BenchmarkRow:
         count = len(loaded.tables.ring.read())
         took = time.perf_counter() - began
     return BenchmarkRow("eBPF: reading events", f"{count / took / 1e6:.0f} M/s", "every one", count >= EVENTS)
+
+
+def _waits(standin: Standin) -> Iterator[BenchmarkRow]:
+    """The cost of a wait for the GPU that is a span (`long_wait`), in the program and in the receiver."""
+    took_ns, cpu_us = [], []
+    for long_wait in ("1h", "0s"):
+        config = EbpfConfig.model_validate({"long_wait": long_wait})
+        with _watching(standin, config) as (watch, _, program):
+            program.do(f"cudaDeviceSynchronize times={EVENTS}")
+            calls = program.calls("cudaDeviceSynchronize")
+            began = time.thread_time()
+            watch.session.read()
+            cpu_us.append((time.thread_time() - began) / EVENTS * 1e6)
+            took_ns.append(float(np.median(calls["end"] - calls["start"])))
+    value = f"{took_ns[1]:.0f} ns, {took_ns[1] - took_ns[0]:+.0f} ns"
+    yield BenchmarkRow("eBPF: a counted wait with a span, to one without", value)
+    yield BenchmarkRow("eBPF: the span of a wait in the receiver", f"{cpu_us[1] - cpu_us[0]:.1f} us of CPU")

@@ -35,13 +35,19 @@ def spans_of(name: str, count: int = SPANS) -> bytes:
 
 
 def one_step(count: int = SPANS) -> bytes:
-    """The same as a single step: the spans between two data loads are repeated."""
+    """The same between two loads: the spans between two data loads are repeated."""
     origin, recorded = _process("AdamW")
     spans = list(_repeated(recorded, 3 * count))
     within = [span for span in spans if "DataLoader" not in span.name][: count - 2]
     loads = [span for span in spans if "DataLoader" in span.name]
     after = next(span for span in loads if span.start_time_unix_nano > within[-1].end_time_unix_nano)
     return _encoded(origin, [loads[0], *within, after])
+
+
+def without_loader(count: int = SPANS) -> bytes:
+    """The AdamW loop without the spans of its DataLoader: its steps follow from the backward passes."""
+    origin, spans = _process("AdamW")
+    return _encoded(origin, list(_repeated([span for span in spans if "DataLoader" not in span.name], count)))
 
 
 def _process(name: str) -> tuple[ResourceSpans, list[Span]]:
@@ -113,7 +119,8 @@ def run() -> list[BenchmarkRow]:
     """Each value is the best of five runs: other programs only add time."""
     gc.freeze()
     rows = []
-    batches = {name: spans_of(name) for name in SCENARIOS} | {"all in one step": one_step()}
+    batches = {name: spans_of(name) for name in SCENARIOS}
+    batches |= {"no DataLoader": without_loader(), "all between two loads": one_step()}
     for name, encoded in batches.items():
         cost = min(cpu_s(encoded) for _ in range(RUNS)) / SPANS * 1e6
         held = min(longest_hold_s(encoded) for _ in range(RUNS)) * 1e3
