@@ -45,7 +45,10 @@ class PercentileSeriesTable:
         size = config.max_series
         self._config = config
         self._slots: dict[PercentileSeries, int] = {}
-        self._free = list(range(size))[::-1]
+        self._size, self._used = size, 0
+        """The number of slots, and of those that a series has ever had."""
+        self._free: list[int] = []
+        """Used slots without a series."""
         self.series: dict[int, PercentileSeries] = {}
         self.per_unit = np.ones(size)
         """The number of counted integers in one unit of the metric."""
@@ -61,10 +64,19 @@ class PercentileSeriesTable:
         """The slot of a series, a new one for a new series; None if all are used."""
         series = PercentileSeries(stream, attributes, now_ns)
         slot = self._slots.get(series)
-        if slot is None and self._free:
-            slot = self._slots[series] = self._free.pop()
+        if slot is None and (slot := self._take()) is not None:
+            self._slots[series] = slot
             self._begin(slot, series)
         return slot
+
+    def _take(self) -> int | None:
+        """A slot without a series; None if there is none."""
+        if self._free:
+            return self._free.pop()
+        if self._used == self._size:
+            return None
+        self._used += 1
+        return self._used - 1
 
     def _begin(self, slot: int, series: PercentileSeries) -> None:
         resolution, max_value = self._config.range_of(series.stream.unit)

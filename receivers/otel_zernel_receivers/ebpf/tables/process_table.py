@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +63,11 @@ class ServedReading:
     bytes_read: int
 
 
+def _packed(names: Sequence[str]) -> np.dtype[np.void]:
+    """The type of a few fields of a row. A view of them has elements of the size of a row, 2 KB."""
+    return np.dtype([(name, PROCESS[name]) for name in names])
+
+
 class ProcessRows:
     """The rows of the process table.
 
@@ -73,8 +78,8 @@ class ProcessRows:
         self._row_of_tgid, self._free, self._workers = maps["row_of_tgid"], maps["free_rows"], maps["workers"]
         self._rows: NDArray[np.void] = maps["processes"].array(PROCESS)
         self._lost_events_read = np.zeros(len(self._rows), np.uint64)
-        self._cpu_read = np.zeros(len(self._rows), self._rows[_CPU].dtype)
-        self._served_read = self._rows[_SERVED].copy()
+        self._cpu_read = np.zeros(len(self._rows), _packed(_CPU))
+        self._served_read = self._rows[_SERVED].astype(_packed(_SERVED))
         self._visible_devices: dict[WatchedProcess, tuple[int, ...]] = {}
         for row in reversed(range(len(self._rows))):
             self._free.put(None, NUMBER.pack(row))
@@ -192,9 +197,9 @@ class ProcessRows:
 
     def served(self) -> dict[WatchedProcess, ServedReading]:
         """The use of CPU, disk and data by the workers of every process since the last call."""
-        used = self._rows[_SERVED]
+        used = self._rows[_SERVED].astype(self._served_read.dtype)
         new = {name: used[name] - self._served_read[name] for name in _SERVED}
-        self._served_read = used.copy()
+        self._served_read = used
         rows = np.flatnonzero(np.logical_or.reduce([new[name] > 0 for name in _SERVED]))
         columns = (new[name][rows].tolist() for name in _SERVED)
         return dict(zip(self.processes(rows), map(ServedReading, *columns), strict=True))
