@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
 from otel_zernel.batch import ItemCount
-from otel_zernel.text import spoken_duration
+from otel_zernel.clock import Clock
+from otel_zernel.text import spoken_duration, visible, without_secrets
 
 _RECENT = 60.0
 """Seconds after the last refusal in which a receiver counts as held back. Its sender may have gone meanwhile."""
@@ -92,6 +95,25 @@ class Health:
         """Seconds for which an exporter has delivered nothing, the longest of all; 0 if every exporter delivers."""
         return max((outage.lasted(now) for outage in self.outages.values()), default=0.0)
 
+    def state(self, clock: Clock, unhealthy_after: float = 0.0) -> tuple[bool, dict[str, Any]]:
+        """Whether the collector is available, and its state for JSON, with the keys of the OpenTelemetry Collector.
+
+        It is unavailable while it starts or stops, and if an exporter delivers nothing for `unhealthy_after` s (0 for
+        never). Texts have no secrets and no control characters.
+        """
+        now, failing = clock.monotonic(), False
+        if unhealthy_after:
+            failing = self.longest_outage(now) >= unhealthy_after
+        is_available = self.up_since is not None and not failing
+        state: dict[str, Any] = {"status": "Server available" if is_available else "Server not available"}
+        if self.up_since is not None:
+            since = datetime.fromtimestamp(self.up_since, UTC)
+            state["upSince"] = since.isoformat().replace("+00:00", "Z")
+            state["uptime"] = go_duration(clock.time_ns() / 1e9 - self.up_since)
+        if sentences := self.sentences(now):
+            state["components"] = {path: visible(without_secrets(text)) for path, text in sentences.items()}
+        return is_available, state
+
     def available(self, now_ns: int) -> None:
         """Every component runs since `now_ns` (wall clock, ns)."""
         self.up_since = now_ns / 1e9
@@ -99,3 +121,16 @@ class Health:
     def unavailable(self) -> None:
         """The collector stops."""
         self.up_since = None
+
+
+def go_duration(seconds: float) -> str:
+    """The duration in the notation of Go, in whole milliseconds: `1h0m2.5s`, `1m2.345s`, `250ms`, `0s`."""
+    milliseconds = max(0, round(seconds * 1000))
+    if 0 < milliseconds < 1000:
+        return f"{milliseconds}ms"
+    minutes, rest = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{hours}h" if hours else ""
+    if hours or minutes:
+        text += f"{minutes}m"
+    return f"{text}{rest / 1000:g}s"

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from otel_zernel.api.answers import ApiError, ClientGone, Headers, json_bytes
@@ -15,17 +15,25 @@ _GRACE: Final = 0.5
 """Seconds between the disconnection of a request and its cancellation, when its route is left."""
 _RESTART: Final = 1012
 """The close code of a WebSocket whose server restarts (RFC 6455, registry of close codes)."""
+_NORMAL: Final = 1000
+"""The close code of a WebSocket that has nothing more to say."""
 _logger = logging.getLogger("otel_zernel.api")
 
 
 class Dispatcher:
     """Serves a table of routes. Sets `scope["route"]` to the path of the route, with its placeholders."""
 
-    def __init__(self, refuse: Callable[[Route, Scope], None] = lambda route, scope: None) -> None:
-        """`refuse(route, scope)` raises `ApiError` if the client may not use the route."""
+    def __init__(
+        self,
+        admit: Callable[[Scope], Awaitable[None]] | None = None,
+        permit: Callable[[Route, Scope], None] = lambda route, scope: None,
+    ) -> None:
+        """`admit(scope)` raises `ApiError` if a request must not be answered, `permit(route, scope)` if a client may
+        not use its route."""
         self.table = RouteTable()
-        self._refuse = refuse
-        self._running: set[RunningRequest] = set()
+        self._admit = admit
+        self._permit = permit
+        self.running: set[RunningRequest] = set()
 
     @contextmanager
     def having(self, owner: str, routes: Iterable[Route]) -> Iterator[None]:
@@ -33,7 +41,12 @@ class Dispatcher:
         served = [*routes]
         with self.table.having(owner, served):
             yield
-        for request in [one for one in self._running if any(one.route is route for route in served)]:
+        for request in [one for one in self.running if any(one.route is route for route in served)]:
+            request.leave()
+
+    def leave_all(self) -> None:
+        """Ends all requests as if their routes were left."""
+        for request in self.running:
             request.leave()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -41,17 +54,19 @@ class Dispatcher:
         if match.path:
             scope["route"] = match.path
         request = RunningRequest(match.route, scope, receive, send)
-        self._running.add(request)
+        self.running.add(request)
         try:
             await request.run(lambda: self._chosen(match, scope))
         finally:
-            self._running.discard(request)
+            self.running.discard(request)
 
-    def _chosen(self, match: Match, scope: Scope) -> Route:
+    async def _chosen(self, match: Match, scope: Scope) -> Route:
         """The route that answers. Raises `ApiError`."""
+        if self._admit:
+            await self._admit(scope)
         if match.route is None:
             raise _unserved(match, scope)
-        self._refuse(match.route, scope)
+        self._permit(match.route, scope)
         scope["path_params"] = match.parameters
         return match.route
 
@@ -74,10 +89,11 @@ class RunningRequest:
         self._complete = False
         self._has_length = False
 
-    async def run(self, choose: Callable[[], Route]) -> None:
+    async def run(self, choose: Callable[[], Awaitable[Route]]) -> None:
         """Runs the application of the chosen route. Its errors become answers."""
         try:
-            await choose().app(self._scope, self.receive, self.send)
+            route = await choose()
+            await route.app(self._scope, self.receive, self.send)
         except ApiError as error:
             await self._fail(error.status, str(error), error.headers)
         except ClientGone:
@@ -91,8 +107,7 @@ class RunningRequest:
         finally:
             if self._cutting:
                 self._cutting.cancel()
-        if self._left.done():
-            await self._end()
+        await self._end()
 
     def leave(self) -> None:
         """Disconnects the request, and cancels it a little later."""
@@ -113,7 +128,10 @@ class RunningRequest:
         return {"type": "http.disconnect"} if self._is_http else {"type": "websocket.disconnect", "code": _RESTART}
 
     async def send(self, message: Any) -> None:
-        """As the server's. For HEAD, the body is left out, and its second part raises `ClientGone`."""
+        """As the server's. A WebSocket without a client raises `ClientGone`.
+
+        For HEAD, the body is left out, and its second part raises `ClientGone`, too.
+        """
         type_ = message["type"]
         if type_ == "http.response.start":
             self._started = True
@@ -121,11 +139,16 @@ class RunningRequest:
         elif type_ == "http.response.body":
             await self._send_body(message)
             return
+        elif type_ == "websocket.http.response.body":
+            self._complete = not message.get("more_body", False)
         elif type_ in ("websocket.accept", "websocket.http.response.start"):
             self._started = True
         elif type_ == "websocket.close":
             self._started = self._complete = True
-        await self._send(message)
+        try:
+            await self._send(message)
+        except OSError as error:  # the server of WebSockets raises it
+            raise ClientGone from error
 
     async def _send_body(self, message: Any) -> None:
         if self._scope["method"] != "HEAD":
@@ -134,7 +157,7 @@ class RunningRequest:
         elif not self._complete:
             self._complete = True
             await self._send({"type": "http.response.body", "body": b""})
-        elif self._complete:
+        else:
             raise ClientGone
 
     def _cut(self) -> None:
@@ -143,19 +166,23 @@ class RunningRequest:
             self._task.cancel()
 
     async def _end(self) -> None:
-        """Completes the answer of a route that is not served any more."""
-        if not self._started:
+        """Completes the answer of a route that is not served any more, and closes a WebSocket."""
+        has_left = self._left.done()
+        if not self._started and has_left:
             await self._fail(503, "the component that answers here has stopped; try again later", _RETRY)
-        elif not self._complete and self._is_http and not self._has_length:
+        elif self._complete or not self._started:
+            return
+        elif not self._is_http:
+            with suppress(ClientGone):
+                await self.send({"type": "websocket.close", "code": _RESTART if has_left else _NORMAL})
+        elif has_left and not self._has_length:
             await self.send({"type": "http.response.body", "body": b""})
-        elif not self._complete and not self._is_http:
-            await self.send({"type": "websocket.close", "code": _RESTART})
 
     async def _fail(self, status: int, sentence: str, headers: Headers = ()) -> None:
         """Answers with an error, if no answer has begun."""
         if self._started:
             return
-        body = b"" if status == 304 else json_bytes({"error": sentence})
+        body = json_bytes({"error": sentence})
         fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         prefix = "" if self._is_http else "websocket."
         await self.send({"type": f"{prefix}http.response.start", "status": status, "headers": [*fixed, *headers]})

@@ -5,11 +5,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
+from pydantic import Field
+
+from otel_zernel.authentication import AuthConfig, ServerAuthenticator, Unauthenticated
 from otel_zernel.component import Logger
 from otel_zernel.types import Address
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class HttpAuthConfig(AuthConfig):
+    """The `auth` section of an HTTP server."""
+
+    request_params: list[str] = Field(default_factory=list)
+    """Parameters of the URL that the extension sees as headers."""
 
 
 def protected(app: App, authenticator: ServerAuthenticator | None) -> App:
@@ -42,14 +51,20 @@ def warn_if_open(place: Address | Path, setting: str, logger: Logger, *, tls: bo
 
     `auth` includes certificates of clients.
     """
-    missing = [name for name, present in (("TLS", tls), ("authentication", auth)) if not present]
-    if missing and isinstance(place, Address) and not is_local(place.host):
+    if missing := missing_protection(place, tls=tls, auth=auth):
         logger.warning(
             "%s: %s accepts data from other machines without %s; set tls and auth, or listen on localhost",
             setting,
             place,
-            " and ".join(missing),
+            missing,
         )
+
+
+def missing_protection(place: Address | Path, *, tls: bool, auth: bool) -> str:
+    """`TLS and authentication`, one of the two, or an empty text: what a server lacks that other machines can reach."""
+    if not isinstance(place, Address) or is_local(place.host):
+        return ""
+    return " and ".join(name for name, present in (("TLS", tls), ("authentication", auth)) if not present)
 
 
 def is_local(host: str) -> bool:

@@ -6,8 +6,8 @@ uvicorn takes 10 MB of memory, so a server imports this module when the first cl
 import asyncio
 import logging
 import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Literal
 
 import httptools
 from uvicorn.config import Config
@@ -15,6 +15,10 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.no_cancellation import is_no_cancellation
+
+if TYPE_CHECKING:
+    from otel_zernel.net.websocket import WebSocketConnection
 
 _REASONS = {
     400: "not a valid HTTP/1.1 request",
@@ -24,14 +28,9 @@ _REASONS = {
 }
 
 
-def _is_no_cancellation(record: logging.LogRecord) -> bool:
-    """False for the traceback that uvicorn logs if the server's end cancels a request."""
-    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
-
-
 _logger = logging.getLogger("otel_zernel.net.http")
 _logger.setLevel(logging.INFO)  # below, uvicorn describes every connection
-_logger.addFilter(_is_no_cancellation)
+_logger.addFilter(is_no_cancellation)
 
 
 class HeadTooLong(Exception):
@@ -53,6 +52,7 @@ class Connection(HttpToolsProtocol):
         idle: "dict[Connection, None]",
         opened: Callable[[], None],
         spoke: Callable[[bytes], None],
+        upgrade: "Callable[[], Awaitable[WebSocketConnection]] | None",
         *,
         surplus: bool,
     ) -> None:
@@ -65,6 +65,9 @@ class Connection(HttpToolsProtocol):
         """Called when the connection is made, after a TLS handshake."""
         self._spoke = spoke
         """Called with the first bytes if they are no HTTP/1.1."""
+        self._upgrade = upgrade
+        """Makes a WebSocket. None for a server without."""
+        self._is_upgrading = False
         self._has_requests = False
         self._surplus = surplus
         """Whether the server has too many connections, so that this one only gets 503."""
@@ -110,8 +113,10 @@ class Connection(HttpToolsProtocol):
         self._may_be_too_long = self._unparsed > self._limits.head_size
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return  # the answer ignores the upgrade, as RFC 9110, 7.8 allows
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._is_upgrading:
+                self.handle_websocket_upgrade(data[upgrade.args[0] :])
+            return  # else the answer ignores the upgrade, as RFC 9110, 7.8 allows
         except httptools.HttpParserError as error:
             if not self._has_requests and not isinstance(error.__context__, HeadTooLong):
                 self._spoke(data)
@@ -130,14 +135,16 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= self._limits.pipelined:
             raise PipelineTooLong
         super().on_headers_complete()
-        if not self.pipeline:  # else the request waits there
-            self._running = self.cycle
-        if not self._limits.keep_alive:
-            self.cycle.keep_alive = False
         self._unparsed = 0
         self._has_requests = True
         self._stage = "body"
         self._idle.pop(self, None)
+        if self._is_upgrading:
+            return
+        if not self.pipeline:  # else the request waits there
+            self._running = self.cycle
+        if not self._limits.keep_alive:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -146,6 +153,42 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._stage = "read"
+
+    # The way to a WebSocket
+
+    def _should_upgrade(self) -> bool:
+        """Whether the request becomes a WebSocket. uvicorn asks several times for each request with an upgrade."""
+        if self._upgrade is None or self._running is not None or self.pipeline:
+            return False
+        is_get = self.scope["method"] == "GET" and self.parser.get_http_version() == "1.1"
+        self._is_upgrading = is_get and super()._get_upgrade() == b"websocket"
+        return self._is_upgrading
+
+    def handle_websocket_upgrade(self, rest: bytes = b"") -> None:
+        """Hands the connection over. `rest` is the input after the head, which a client must not send yet."""
+        if rest:
+            self._refuse(400)
+            return
+        self._deadline = math.inf
+        self.transport.pause_reading()
+        task = self.loop.create_task(self._hand_over(), name="websocket")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _hand_over(self) -> None:
+        if not self._upgrade or self.transport.is_closing():
+            return
+        websocket = await self._upgrade()
+        if self.transport.is_closing():
+            return
+        lines = [b"GET %s HTTP/1.1" % self.url, *(b"%s: %s" % one for one in self.headers)]
+        self.connections.discard(self)
+        self.parser = None  # type: ignore[assignment]  # it refers to this connection
+        websocket.connection_made(self.transport)
+        self.transport.set_protocol(websocket)
+        websocket.data_received(b"\r\n".join([*lines, b"", b""]))
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     # Callbacks of uvicorn and of the transport
 

@@ -30,3 +30,11 @@ class ServerLimits:
     """
     pipelined: int = 16
     """Requests that wait on one connection for their answer. A client that sends more is disconnected."""
+    message_size: int = 0
+    """The largest message of a WebSocket that a client may send. 0 for a server without WebSockets."""
+    ping_interval: float = 20.0
+    """Between two pings of a WebSocket. Proxies end connections without traffic, often after 60 s."""
+    ping_timeout: float = 20.0
+    """For the answer to a ping. A client that sends one frame for longer than both times is disconnected."""
+    send_buffer: int = 1 << 16
+    """Bytes that a WebSocket holds for a client that reads slowly, here and again in the kernel."""

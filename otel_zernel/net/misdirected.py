@@ -64,10 +64,16 @@ def protocol_of(first: bytes) -> str | None:
 class Misdirected:
     """Logs such clients of one server."""
 
-    def __init__(self, setting: str, speaks: Speaks = "http", clock: Clock | None = None) -> None:
-        """`setting` is the configuration key of the server's address."""
+    def __init__(
+        self, setting: str, speaks: Speaks = "http", clock: Clock | None = None, *, is_browsed: bool = False
+    ) -> None:
+        """`setting` is the configuration key of the server's address.
+
+        `is_browsed` says that unknown paths are ordinary: only those of other protocols are logged.
+        """
         self._setting = setting
         self._speaks = speaks
+        self._is_browsed = is_browsed
         self._repeated = RepeatedByKey((clock or SystemClock()).monotonic)
 
     def spoke(self, first: bytes, peer: object) -> None:
@@ -88,6 +94,8 @@ class Misdirected:
     def asked(self, method: str, path: str, status: int, peer: object) -> None:
         """A request for something that the server does not have: status 404, 405 or 415."""
         hint = next((f"; {text}" for pattern, text in _PATHS if pattern.search(path)), "")
+        if self._is_browsed and not hint:
+            return
         if due := self._repeated.add((method, hint, status)):
             request = f"{method:.20} {printable(path)}"
             _logger.warning(

@@ -19,6 +19,7 @@ from otel_zernel.net.misdirected import Misdirected, watched
 if TYPE_CHECKING:
     from otel_zernel.net.connection import Connection
     from otel_zernel.net.protocol import HttpProtocol
+    from otel_zernel.net.websocket import WebSocketConnection
 
 _SWEEP: Final = 0.25
 """Seconds between two checks of the connections' deadlines."""
@@ -56,11 +57,11 @@ class HttpServer:
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def connections(self) -> "set[Connection]":
+    def connections(self) -> "set[Connection | WebSocketConnection]":
         """The open connections."""
         if not self._protocol:
             return set()
-        return self._protocol.state.connections  # type: ignore[return-value]  # `_open` creates no other class
+        return self._protocol.state.connections  # type: ignore[return-value]  # `_open` and `_hand_over` create no other class
 
     async def __aenter__(self) -> "HttpServer":
         works = [*map(self._accept, self._listeners), self._sweep()]

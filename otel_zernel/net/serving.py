@@ -35,17 +35,20 @@ async def serve(
     *,
     tls: Callable[[], ssl.SSLContext] | None = None,
     limits: ServerLimits | None = None,
+    is_browsed: bool = False,
 ) -> AsyncIterator[Place]:
     """Serves an ASGI application. Yields the actual address: port 0 is replaced by the chosen port.
 
     Error messages start with `setting`, the configuration key of the address (`exporters::prometheus::endpoint`).
+    `is_browsed` says that requests for unknown paths are ordinary, and not worth a warning.
     `tls` returns the context for the next connection (`ServerTls.context`); None serves without TLS. At the exit,
     running requests have 1 s to finish.
     Raises `CannotStart` if the collector cannot listen on the address.
     """
     listeners = listen_all(place, setting) if isinstance(place, Address) else [listen_unix(place, setting)]
     try:
-        async with HttpServer(app, listeners, limits or ServerLimits(), tls, Misdirected(setting)):
+        misdirected = Misdirected(setting, is_browsed=is_browsed)
+        async with HttpServer(app, listeners, limits or ServerLimits(), tls, misdirected):
             yield Address(*listeners[0].getsockname()[:2]) if isinstance(place, Address) else place
     finally:
         for listener in listeners:

@@ -60,6 +60,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         "otlp_json_file": {"include": [str(recorded)], "loop": True},
         "prometheus": {"endpoint": "localhost:0"},
         "health_check": {"endpoint": "localhost:0"},
+        "api": {"endpoint": "localhost:0"},
         "file_storage": {"directory": str(folder)},
         "otlp_grpc": {"endpoint": "localhost:1", "tls": {"insecure": True}},
         "otlp_http": {"endpoint": "http://localhost:1", "tls": {}},

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from otel_zernel.api.server import OptionalApiId
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
@@ -70,6 +71,8 @@ class PrometheusConfig(ComponentConfig):
 
     endpoint: ListenAddress = Address("localhost", 9091)
     """The address to listen on."""
+    api: OptionalApiId = None
+    """The id of an `api` extension that serves the page in place of `endpoint`, with its `tls` and `auth`."""
     tls: ServerTlsConfig | None = None
     """TLS of the server. null serves plain HTTP."""
     auth: AuthConfig | None = None
@@ -103,6 +106,14 @@ class PrometheusConfig(ComponentConfig):
     """How OpenTelemetry names become Prometheus names."""
     naming: Literal["opentelemetry", "dcgm"] = "opentelemetry"
     """`dcgm` gives the metrics of GPUs the names, labels and units of NVIDIA's dcgm-exporter."""
+
+    @model_validator(mode="after")
+    def _has_one_server(self) -> Self:
+        for name in ("endpoint", "tls", "auth"):
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if self.api and value != default:
+                raise ValueError(f"api and {name} exclude each other: set {name} in the api extension")
+        return self
 
     @property
     def options(self) -> Options:

@@ -5,6 +5,8 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from otel_zernel.api.routes import App, Route
+from otel_zernel.api.server import api_server
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.component.forms import DataForms
@@ -32,7 +34,7 @@ class PrometheusExporter(Exporter):
     def __init__(self, config: PrometheusConfig, context: Context) -> None:
         super().__init__(config, context)
         self.address: Address = config.endpoint
-        """The address to listen on. For port 0, the assigned port once the exporter runs."""
+        """The address to listen on. For port 0, the assigned port once the exporter runs. Unused with `api`."""
         options = config.options
         self._page = Page(options, context.drop, context.logger.warning)
         self._classic = self._page if options.escapes else Page(options.escaped)
@@ -43,6 +45,11 @@ class PrometheusExporter(Exporter):
 
     async def __aenter__(self) -> Self:
         app = with_json(metrics_app(self._render, openmetrics=self._open_metrics), lambda: self._render(Format()))
+        if self.config.api:
+            api = api_server(self.config.api, self.context, f"{self.context.path}::api")
+            self._stack.enter_context(api.serve(self.context.path, routes(app)))
+            self.context.logger.info("Serving metrics at /metrics of extension %s", self.config.api)
+            return self
         server = serve_guarded(app, self.address, self.context, tls=self.config.tls, auth=self.config.auth)
         self.address = await self._stack.enter_async_context(server)
         scheme = "https" if self.config.tls else "http"
@@ -68,6 +75,14 @@ class PrometheusExporter(Exporter):
     def _render(self, format_: Format) -> bytes:
         page = self._page if format_.utf8 else self._classic
         return page.render(format_, self.context.clock.monotonic())
+
+
+def routes(app: App) -> list[Route]:
+    """The page on an API, at the same paths as on a server of its own."""
+    return [
+        Route("/metrics", app, summary="All series for Prometheus.", content_type="text/plain; version=0.0.4"),
+        Route("/json", app, summary="All series as JSON, by family.", answer={"type": "object"}),
+    ]
 
 
 def _dcgm_naming() -> "DcgmNaming":

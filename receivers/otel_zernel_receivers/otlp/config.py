@@ -7,6 +7,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
+from otel_zernel.net.access import HttpAuthConfig
+from otel_zernel.net.cors import CorsConfig
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, Duration, PositiveDuration, SecretHeaders, Section, parse_address
 
@@ -112,27 +114,6 @@ class GrpcConfig(ProtocolConfig):
     write_buffer_size: Annotated[int, Field(ge=0)] = 32768
     """Without effect."""
     keepalive: ServerKeepaliveConfig = ServerKeepaliveConfig()
-
-
-class CorsConfig(Section):
-    """Which web pages may send telemetry."""
-
-    allowed_origins: list[str] = Field(default_factory=list)
-    """`https://app.example.com`, with `*` for any characters. Empty switches CORS off."""
-    allowed_headers: list[str] = Field(default_factory=list)
-    """Request headers that pages may set besides Accept, Content-Type, Content-Length, Content-Language, Origin and
-    X-Requested-With. `*` allows all."""
-    exposed_headers: list[str] = Field(default_factory=list)
-    """Response headers that pages may read."""
-    max_age: Annotated[int, Field(ge=0)] = 0
-    """Seconds for which browsers may remember the answer; 0 for their default of 5 s."""
-
-
-class HttpAuthConfig(AuthConfig):
-    """The `auth` section of the HTTP server."""
-
-    request_params: list[str] = Field(default_factory=list)
-    """Parameters of the URL that the extension sees as headers."""
 
 
 class HttpConfig(ProtocolConfig):

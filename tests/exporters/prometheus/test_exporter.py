@@ -11,6 +11,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import FakeClock, make_context
@@ -42,6 +43,30 @@ async def test_exported_metrics_are_on_the_page() -> None:
     assert f'zernel_cuda_launch_latency_seconds{{{labels},quantile="0.99"}} 2e-05\n' in page
     assert "# TYPE hw_energy_joules_total counter\n" in page
     assert "hw_gpu_memory_usage_bytes{" in page
+
+
+async def test_the_page_may_be_on_an_api() -> None:
+    api = FakeApiServer()
+    config = PrometheusExporter.Config.model_validate({"api": "api"})
+    one = PrometheusExporter(config, make_context("exporters", "prometheus", extensions={"api": api}))
+    async with exporter() as other, one:
+        for served in (one, other):
+            await served.export(Batch(node()))
+        for path in ("/metrics", "/json"):
+            of_server, of_api = await get(other, path), await api.get(path)
+            assert of_api.body == of_server.content
+            assert of_api.headers["content-type"] == of_server.headers["content-type"]
+        assert (await api.request("HEAD", "/metrics")).body == b""
+        assert (await api.get("/health")).status == 404
+    assert (await api.get("/metrics")).status == 404
+
+
+@pytest.mark.parametrize("other", [{"endpoint": "localhost:1"}, {"auth": {"authenticator": "basicauth"}}])
+def test_a_page_on_an_api_has_no_server_of_its_own(other: Any) -> None:
+    with pytest.raises(
+        ValidationError, match="exclude each other: set .+ in the api extension".replace(".+", next(iter(other)))
+    ):
+        PrometheusExporter.Config.model_validate({"api": "api", **other})
 
 
 async def test_equal_series_of_several_hosts_and_ranks_stay_apart_by_default() -> None:

@@ -11,11 +11,10 @@ import pytest
 from otel_zernel.batch import ItemCount
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
-from otel_zernel.health import Outage
+from otel_zernel.health import Outage, go_duration
 from otel_zernel.testing import FakeClock, make_context
 from otel_zernel_extensions.bearertokenauth import BearerTokenAuthExtension
 from otel_zernel_extensions.health_check import HealthCheckExtension
-from otel_zernel_extensions.health_check.extension import go_duration
 from tests.exporters.otlp.certificates import Authority
 
 

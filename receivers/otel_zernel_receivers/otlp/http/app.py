@@ -13,6 +13,7 @@ from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.batch.counts import count_items
 from otel_zernel.errors import DecodeError
 from otel_zernel.net.access import joined_headers
+from otel_zernel.net.cors import Cors
 from otel_zernel.otlp.json_decoding import decode_json
 from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.decompression import body_too_large, decompress
@@ -26,7 +27,6 @@ from otel_zernel_receivers.otlp.failures import (
     unsupported,
 )
 from otel_zernel_receivers.otlp.grpc.services import unused
-from otel_zernel_receivers.otlp.http.cors import Cors
 from otel_zernel_receivers.otlp.intake import Hold, OtlpIntake
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 

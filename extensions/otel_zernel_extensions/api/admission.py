@@ -1,0 +1,67 @@
+"""The way of a request to its route: its origin, its rate, its credentials."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from otel_zernel.api.answers import ApiError, query_of
+from otel_zernel.api.routes import Route
+from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
+from otel_zernel.net.access import is_local, joined_headers
+from otel_zernel_extensions.api.origins import Origins
+from otel_zernel_extensions.api.rates import Rates
+
+
+class Admission:
+    """Refuses requests before their bodies are read."""
+
+    def __init__(
+        self,
+        origins: Origins,
+        rates: Rates | None,
+        authenticator: ServerAuthenticator | None,
+        parameters: Iterable[str] = (),
+    ) -> None:
+        """`parameters` are those of the query that the authenticator sees as headers."""
+        self._origins = origins
+        self._rates = rates
+        self._authenticator = authenticator
+        self._parameters = (*parameters,)
+
+    async def admit(self, scope: Any) -> None:
+        """Raises `ApiError` if the request must not be answered."""
+        headers = joined_headers(scope["headers"])
+        self._origins.check(scope["type"], scope.get("method", "GET"), headers)
+        wait = self._rates.wait(client_of(scope)) if self._rates else 0
+        if wait:
+            raise ApiError(429, f"too many requests; try again in {wait} s", ((b"retry-after", str(wait).encode()),))
+        if self._authenticator:
+            await self._authenticate(self._authenticator, scope, headers)
+
+    def permit(self, route: Route, scope: Any) -> None:
+        """Raises `ApiError` if only clients with credentials may use the route, and this one needs none."""
+        if route.needs_token and not self._authenticator and not _is_here(scope):
+            raise ApiError(
+                403, "other machines may use this only with credentials; set auth of the api extension, or ask locally"
+            )
+
+    async def _authenticate(self, authenticator: ServerAuthenticator, scope: Any, headers: Any) -> None:
+        if self._parameters:
+            query = query_of(scope)
+            headers = {name.lower(): query[name] for name in self._parameters if name in query} | dict(headers)
+        try:
+            await authenticator.authenticate(headers)
+        except Unauthenticated as refused:
+            challenge = authenticator.challenge.encode("latin-1", "replace")
+            fields = ((b"www-authenticate", challenge),) if challenge else ()
+            raise ApiError(401, str(refused), fields) from refused
+
+
+def client_of(scope: Any) -> str:
+    """The address of the client, without the port."""
+    return str(scope["client"][0]) if scope.get("client") else ""
+
+
+def _is_here(scope: Any) -> bool:
+    """Whether the request comes from this machine. A proxy's is of another one, unless it hides that."""
+    names = {name for name, _ in scope["headers"]}
+    return is_local(client_of(scope)) and not names & {b"forwarded", b"x-forwarded-for", b"x-real-ip"}

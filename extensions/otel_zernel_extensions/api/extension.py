@@ -1,0 +1,132 @@
+"""The api extension."""
+
+import socket
+from collections.abc import Collection, Iterable
+from contextlib import AbstractContextManager, AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+from otel_zernel.api.answers import json_answer, plain_answer
+from otel_zernel.api.dispatch import Dispatcher, RunningRequest
+from otel_zernel.api.routes import Route
+from otel_zernel.api.server import ApiServer
+from otel_zernel.authentication import ServerAuthenticator, server_authenticator
+from otel_zernel.component import Context
+from otel_zernel.net.access import missing_protection
+from otel_zernel.net.cors import Cors
+from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.serving import serve
+from otel_zernel.net.tls import ServerTls
+from otel_zernel.types import Address
+from otel_zernel_extensions.api.admission import Admission
+from otel_zernel_extensions.api.config import ApiConfig
+from otel_zernel_extensions.api.measuring import RequestMetrics
+from otel_zernel_extensions.api.openapi import openapi, page
+from otel_zernel_extensions.api.origins import Origins
+from otel_zernel_extensions.api.outside import Outside
+from otel_zernel_extensions.api.rates import Rates
+
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_MESSAGE_SIZE: Final = 1 << 16
+"""The largest message of a WebSocket in bytes: clients send commands, not data."""
+
+
+class ApiExtension(ApiServer):
+    """Serves the routes of other components over HTTP and WebSocket, the state, and a description of all routes."""
+
+    Config = ApiConfig
+    stability = "beta"
+    config: ApiConfig
+
+    def __init__(self, config: ApiConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.address: Address | None = None
+        """The address that it listens on, while it is entered."""
+        self._serving = AsyncExitStack()
+        self._dispatcher = Dispatcher(self._admit, self._permit)
+        self._admission: Admission | None = None
+        """Exists while it is entered."""
+
+    def serve(self, owner: str, routes: Iterable[Route]) -> AbstractContextManager[None]:
+        return self._dispatcher.having(owner, routes)
+
+    @property
+    def running_requests(self) -> Collection[RunningRequest]:
+        """The requests that are being answered."""
+        return self._dispatcher.running
+
+    async def __aenter__(self) -> Self:
+        config, path = self.config, self.context.path
+        authenticator = server_authenticator(config.auth, self.context, f"{path}::auth")
+        self._warn_if_open()
+        cors = Cors(config.cors, _METHODS)
+        self._admission = self._admitting(authenticator, cors)
+        metrics = RequestMetrics(self.context.meter, self.context.clock.monotonic)
+        limits = ServerLimits(message_size=_MESSAGE_SIZE, connections=config.max_connections)
+        tls = ServerTls(config.tls, f"{path}::tls", self.context) if config.tls else None
+        certificate = await self._serving.enter_async_context(tls) if tls else None
+        self._serving.enter_context(self.serve(path, self._routes(authenticator)))
+        server = serve(
+            Outside(self._dispatcher, cors, metrics),
+            config.endpoint,
+            f"{path}::endpoint",
+            tls=certificate.context if certificate else None,
+            limits=limits,
+            is_browsed=True,
+        )
+        self.address = await self._serving.enter_async_context(server)
+        self._serving.callback(self._dispatcher.leave_all)
+        self.context.logger.info("Serving the API on %s://%s", "https" if tls else "http", self.address)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._serving.aclose()
+
+    def _admitting(self, authenticator: ServerAuthenticator | None, cors: Cors) -> Admission:
+        config, limit = self.config, self.config.rate_limit
+        hosts = (*config.allowed_hosts, config.endpoint.host, socket.gethostname())
+        monotonic = self.context.clock.monotonic
+        rates = Rates(limit.requests_per_second, limit.burst, monotonic) if limit else None
+        parameters = config.auth.request_params if config.auth else []
+        return Admission(Origins(hosts, cors, any_host=bool(config.auth)), rates, authenticator, parameters)
+
+    async def _admit(self, scope: Any) -> None:
+        if self._admission:
+            await self._admission.admit(scope)
+
+    def _permit(self, route: Route, scope: Any) -> None:
+        if self._admission:
+            self._admission.permit(route, scope)
+
+    def _warn_if_open(self) -> None:
+        tls, auth, endpoint = self.config.tls, self.config.auth, self.config.endpoint
+        has_certificates = bool(tls and tls.client_ca_file)
+        if missing := missing_protection(endpoint, tls=bool(tls), auth=bool(auth) or has_certificates):
+            self.context.logger.warning(
+                "%s::endpoint: other machines can use %s without %s; set tls and auth, or listen on localhost",
+                self.context.path,
+                endpoint,
+                missing,
+            )
+
+    def _routes(self, authenticator: ServerAuthenticator | None) -> list[Route]:
+        challenge = authenticator.challenge if authenticator else None
+
+        async def health(scope: Any, receive: Any, send: Any) -> None:
+            is_available, state = self.context.health.state(self.context.clock, self.config.unhealthy_after)
+            await json_answer(send, state, 200 if is_available else 503)
+
+        async def description(scope: Any, receive: Any, send: Any) -> None:
+            await json_answer(send, openapi(self._dispatcher.table.routes, challenge))
+
+        async def docs(scope: Any, receive: Any, send: Any) -> None:
+            await plain_answer(send, page(self._dispatcher.table.routes), "text/html; charset=utf-8")
+
+        state = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+        return [
+            Route("/healthz", health, summary="The state of the collector.", answer=state),
+            Route("/openapi.json", description, summary="This description.", answer={"type": "object"}),
+            Route("/docs", docs, summary="This description for people.", content_type="text/html"),
+        ]

@@ -1,0 +1,319 @@
+"""WebSockets: a foreign client is served, and a hostile one costs little. On both event loops."""
+
+import asyncio
+import base64
+import contextlib
+import os
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psutil
+import pytest
+import websockets
+from websockets.asyncio.client import ClientConnection, connect
+
+from otel_zernel.net.limits import ServerLimits
+from otel_zernel.net.serving import serve
+from otel_zernel.testing import until
+from otel_zernel.types import Address
+from tests.core.net.conftest import Run
+
+LIMITS = ServerLimits(message_size=1 << 16)
+GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+TEXT, BINARY, CONTINUATION, CLOSE, PING = 1, 2, 0, 8, 9
+
+
+class Echo:
+    """Answers each message with itself, `big` with 1 MiB. Serves plain HTTP with `http`. Counts its connections."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.codes: list[int] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+            await send({"type": "http.response.body", "body": b"http"})
+            return
+        await receive()
+        if scope["path"] == "/silent":
+            await until(lambda: False)
+        await send({"type": "websocket.accept"})
+        self.open += 1
+        try:
+            await self.answer(receive, send)
+        finally:
+            self.open -= 1
+
+    async def answer(self, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "websocket.receive":
+            text = "x" * (1 << 20) if message.get("text") == "big" else message.get("text")
+            with contextlib.suppress(OSError):
+                await send({"type": "websocket.send", "text": text, "bytes": message.get("bytes")})
+        self.codes.append(message["code"])
+
+
+@asynccontextmanager
+async def served(echo: Echo, limits: ServerLimits = LIMITS) -> AsyncIterator[Address]:
+    async with serve(echo, Address("localhost", 0), "a::b", limits=limits) as address:
+        yield address
+
+
+def connected(address: Address, path: str = "/", **options: Any) -> connect:
+    return connect(f"ws://{address}{path}", **options)
+
+
+@asynccontextmanager
+async def raw(address: Address, path: str = "/") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection after the handshake, for frames by hand."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        writer.write(handshake(path))
+        if path != "/silent":
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+def handshake(path: str = "/", *headers: bytes) -> bytes:
+    key = b"sec-websocket-key: " + base64.b64encode(os.urandom(16))
+    fixed = [b"host: a", b"connection: Upgrade", b"upgrade: websocket", b"sec-websocket-version: 13", key]
+    return b"\r\n".join([b"GET %s HTTP/1.1" % path.encode(), *fixed, *headers, b"", b""])
+
+
+def frame(opcode: int, payload: bytes = b"", *, end: bool = True, length: int | None = None) -> bytes:
+    """A frame of a client, masked with zeros. `length` is what its head claims."""
+    size = len(payload) if length is None else length
+    head = bytes([(0x80 if end else 0) | opcode])
+    head += bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack("!H", size)
+    if size > 0xFFFF:
+        head = head[:1] + b"\xff" + struct.pack("!Q", size)
+    return head + b"\0\0\0\0" + payload
+
+
+async def close_code(reader: asyncio.StreamReader) -> int | None:
+    """The code with which the server closes; None if it closes without a frame."""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            opcode, size = await reader.readexactly(2)
+            if size == 126:
+                (size,) = struct.unpack("!H", await reader.readexactly(2))
+            payload = await reader.readexactly(size)
+            if opcode & 15 == CLOSE:
+                return int.from_bytes(payload[:2])
+    return None
+
+
+def test_a_foreign_client_gets_its_messages_back(run: Run) -> None:
+    async def test() -> None:
+        echo = Echo()
+        async with served(echo) as address, connected(address) as client:
+            for message in ("", "hello", "€" * 10_000, b"\0\xff" * 30_000):
+                await client.send(message)
+                assert await client.recv() == message
+            await client.send(["in ", "three ", "pieces"])
+            assert await client.recv() == "in three pieces"
+            assert await (await client.ping()) >= 0
+            assert client.response
+            assert "Sec-WebSocket-Extensions" not in client.response.headers
+            await client.close(4000)
+            await until(lambda: echo.codes == [4000])
+
+    run(test())
+
+
+def test_a_server_without_websockets_answers_by_http(run: Run) -> None:
+    async def test() -> None:
+        async with serve(Echo(), Address("localhost", 0), "a::b") as address:
+            with pytest.raises(websockets.InvalidStatus, match="200"):
+                await connected(address)
+
+    run(test())
+
+
+def test_the_end_of_the_server_closes_a_websocket_at_once(run: Run) -> None:
+    async def test() -> None:
+        echo = Echo()
+        async with contextlib.AsyncExitStack() as stack:
+            async with served(echo) as address:
+                client = await stack.enter_async_context(connected(address))
+                await until(lambda: echo.open)
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await client.recv()
+            assert closed.value.rcvd
+            assert closed.value.rcvd.code == 1012
+            await until(lambda: not echo.open)
+
+    run(test())
+
+
+def test_a_client_that_goes_without_a_word_is_noticed(run: Run) -> None:
+    async def test() -> None:
+        echo = Echo()
+        async with served(echo) as address:
+            async with raw(address):
+                await until(lambda: echo.open == 1)
+            await until(lambda: echo.open == 0)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (frame(TEXT, length=(1 << 16) + 1), 1009),
+        (frame(TEXT, length=(1 << 63) - 1), 1009),
+        (frame(TEXT, b"x" * 40_000, end=False) + frame(CONTINUATION, b"x" * 40_000), 1009),
+        (frame(TEXT, b"\xff\xfe"), 1007),
+        (frame(TEXT, b"\xe2\x82", end=False) + frame(CONTINUATION, b"x"), 1007),
+        (frame(CONTINUATION, b"x"), 1002),
+        (frame(3), 1002),
+        (frame(PING, b"x" * 126), 1002),
+        (b"\x81\x01x" + b"y" * 10, 1002),
+        (b"\xf1\x80\0\0\0\0", 1002),
+        (frame(BINARY) * 30_000, 1008),
+    ],
+    ids=[
+        *("too large", "giant", "too large in fragments", "no UTF-8", "cut character", "no beginning"),
+        *("unknown opcode", "long ping", "not masked", "reserved bits", "thirty thousand at once"),
+    ],
+)
+def test_a_violation_closes_the_connection_with_the_code_of_the_standard(run: Run, sent: bytes, code: int) -> None:
+    async def test() -> None:
+        echo = Echo()
+        async with served(echo) as address, raw(address) as (reader, writer):
+            writer.write(sent)
+            assert await close_code(reader) == code
+            await until(lambda: not echo.open)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (handshake("/", b"sec-websocket-key: twice"), b"400"),
+        (handshake().replace(b"version: 13", b"version: 8"), b"426"),
+        (handshake("/\xff"), b"400"),
+        (handshake("/", b"x: " + b"y" * 9000), b"431"),
+        (handshake("/", *[b"x: y"] * 200), b"431"),
+        (handshake("/", b"x: " + b"y" * 70_000), b"431"),
+        (handshake() + frame(TEXT, b"too early"), b"400"),
+    ],
+    ids=["two keys", "old version", "path", "long header", "many headers", "long head", "early frame"],
+)
+def test_a_handshake_that_is_wrong_gets_an_error(run: Run, request_: bytes, status: bytes) -> None:
+    async def test() -> None:
+        async with served(Echo()) as address:
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(request_)
+            assert (await reader.readline()).split(b" ")[1] == status
+            await reader.read()
+            writer.close()
+
+    run(test())
+
+
+def test_an_upgrade_by_post_or_behind_another_request_is_ignored(run: Run) -> None:
+    async def test() -> None:
+        async with served(Echo()) as address:
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(handshake().replace(b"GET", b"POST"))
+            assert b" 200 " in await reader.readline()
+            writer.close()
+
+    run(test())
+
+
+def test_a_websocket_may_follow_another_request(run: Run) -> None:
+    async def test() -> None:
+        async with served(Echo()) as address:
+            reader, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(GET)
+            assert b" 200 " in await reader.readline()
+            await reader.readuntil(b"http")
+            writer.write(handshake())
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            writer.write(frame(TEXT, b"hi"))
+            assert await reader.readexactly(4) == b"\x81\x02hi"
+            writer.close()
+
+    run(test())
+
+
+def test_a_frame_before_the_answer_of_the_handshake_ends_the_connection(run: Run) -> None:
+    async def test() -> None:
+        async with served(Echo()) as address, raw(address, "/silent") as (reader, writer):
+            await asyncio.sleep(0.3)
+            writer.write(frame(3))
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+
+    run(test())
+
+
+@pytest.mark.parametrize("sent", [b"\x81", b"\x81\xfe\xff\xff\0\0\0\0half"], ids=["half a head", "half a frame"])
+def test_a_client_that_stops_in_a_frame_is_disconnected(run: Run, sent: bytes) -> None:
+    async def test() -> None:
+        echo = Echo()
+        limits = ServerLimits(message_size=1 << 16, ping_interval=0.1, ping_timeout=0.1)
+        async with served(echo, limits) as address, raw(address) as (reader, writer):
+            writer.write(sent)
+            assert await close_code(reader) == 1011
+            await until(lambda: not echo.open)
+
+    run(test())
+
+
+def test_a_client_that_reads_nothing_is_disconnected_and_costs_little(run: Run) -> None:
+    async def test() -> None:
+        echo, process = Echo(), psutil.Process()
+        limits = ServerLimits(message_size=1 << 16, write_time=0.5, ping_interval=60)
+        async with served(echo, limits) as address, raw(address) as (_, writer):
+            before = process.memory_info().rss
+            with contextlib.suppress(ConnectionError):
+                for _ in range(200):
+                    writer.write(frame(TEXT, b"big") + frame(PING, b"x" * 125) * 300)
+                    await asyncio.wait_for(writer.drain(), 1)
+            await until(lambda: not echo.open)
+            assert process.memory_info().rss - before < 64 << 20
+
+    run(test())
+
+
+def test_empty_fragments_without_an_end_take_no_memory(run: Run) -> None:
+    async def test() -> None:
+        echo, process = Echo(), psutil.Process()
+        async with served(echo) as address, raw(address) as (reader, writer):
+            writer.write(frame(TEXT, b"a", end=False))
+            before = process.memory_info().rss
+            for _ in range(100):
+                writer.write(frame(CONTINUATION, end=False) * 5_000)
+                await writer.drain()
+            writer.write(frame(CONTINUATION, b"b"))
+            assert await reader.readexactly(4) == b"\x81\x02ab"
+            assert process.memory_info().rss - before < 32 << 20
+
+    run(test(), within=60)
+
+
+def test_all_places_are_served_and_the_next_client_gets_503(run: Run) -> None:
+    async def test() -> None:
+        echo = Echo()
+        limits = ServerLimits(message_size=1 << 16, connections=200)
+        async with contextlib.AsyncExitStack() as stack, served(echo, limits) as address:
+            clients: list[ClientConnection] = []
+            for _ in range(20):
+                new = (stack.enter_async_context(connected(address, proxy=None)) for _ in range(10))
+                clients += await asyncio.gather(*new)
+            with pytest.raises(websockets.InvalidStatus, match="503"):
+                await connected(address)
+            await asyncio.gather(*(client.send(str(number)) for number, client in enumerate(clients)))
+            assert await asyncio.gather(*(client.recv() for client in clients)) == [str(one) for one in range(200)]
+            await asyncio.gather(*(client.close() for client in clients))
+            await until(lambda: not echo.open)
+
+    run(test(), within=60)
