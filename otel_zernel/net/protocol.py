@@ -45,7 +45,7 @@ class HttpProtocol:
         return Connection(self._config, self.state, self._limits, idle, opened, spoke, upgrade, surplus=surplus)
 
     async def _websocket(self) -> "WebSocketConnection":
-        """A new WebSocket. The first one imports the package websockets, which would block for 70 ms."""
+        """A new WebSocket. The first one imports the package websockets, which would block for 20 ms."""
         if not self._websockets:
             self._websockets = await asyncio.to_thread(_factory, self._config, self.state, self._limits)
         return self._websockets()

@@ -9,7 +9,7 @@ import pytest
 
 HEAVY = [
     *("encodings.idna", "grpc", "httpx", "numpy", "opentelemetry.sdk", "passlib", "psutil", "pyarrow", "re2", "torch"),
-    *("otel_zernel.formats.dcgm", "uvicorn"),
+    *("otel_zernel.formats.dcgm", "uvicorn", "websockets"),
 ]
 PROGRAM = f"""
 import json, logging, os, sys
@@ -69,6 +69,12 @@ def test_a_gateway_imports_nothing_heavy_but_the_sdk_of_its_own_metrics() -> Non
 
 def test_a_page_imports_its_server_with_the_first_connection() -> None:
     assert heavy_modules("run", "--config", config("prometheus: {endpoint: 'localhost:0'}", SILENT)) == set()
+
+
+def test_an_api_imports_its_server_with_the_first_connection() -> None:
+    api = "extensions: {api: {endpoint: 'localhost:0'}}\nservice: {extensions: [api]}"
+    text = config("prometheus: {api: api}", SILENT)
+    assert heavy_modules("run", "--config", text, "--config", f"yaml:{api}") == set()
 
 
 @pytest.mark.parametrize("exporter", ["otlp_grpc: {endpoint: 'localhost:1'}", "otlp_http: {endpoint: 'http://h:1'}"])

@@ -130,7 +130,7 @@ async def test_requests_are_measured_by_route_and_status() -> None:
             for name in ("a", "b"):
                 await client.get(f"/api/hello/{name}")
             await client.get("/nothing")
-            await client.request("BREW", "/api/hello")
+            await client.request("PROPFIND", "/api/hello")
             async with client.stream("GET", "/api/stream") as answer, connect(f"ws://{api.address}/api/ws"):
                 await anext(answer.aiter_bytes())
                 counts = counted(reader)
