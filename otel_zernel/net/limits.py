@@ -36,5 +36,6 @@ class ServerLimits:
     """Between two pings of a WebSocket. Proxies end connections without traffic, often after 60 s."""
     ping_timeout: float = 20.0
     """For the answer to a ping. A client that sends one frame for longer than both times is disconnected."""
-    send_buffer: int = 1 << 16
-    """Bytes that a WebSocket holds for a client that reads slowly, here and again in the kernel."""
+    send_buffer: int = 0
+    """Bytes that the kernel holds for a client that reads slowly; it takes twice as many. 0 for its own choice, up to
+    4 MiB for each client."""

@@ -126,6 +126,8 @@ class HttpServer:
         def make() -> "Connection":
             return protocol.connection(self._idle, opened, spoke, surplus=surplus)
 
+        if self._limits.send_buffer:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._limits.send_buffer)
         tls: dict[str, Any] = {}
         if self._context:
             tls = {"ssl": self._context(), "ssl_handshake_timeout": self._limits.head_time, "ssl_shutdown_timeout": 1.0}

@@ -3,10 +3,8 @@
 The package websockets takes 20 ms, so a server imports this module when the first client asks for a WebSocket.
 """
 
-import asyncio
 import logging
 import math
-import socket
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -40,10 +38,6 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._deadline = math.inf
         """For the application's answer to the handshake, and for a client that reads nothing."""
         self._close_deadline = math.inf
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        _limit_send_buffer(self.transport, self._limits.send_buffer)
 
     def data_received(self, data: bytes) -> None:
         if self.handshake_initiated and not self.handshake_complete:
@@ -145,14 +139,6 @@ def new_factory(config: Config, state: ServerState, limits: ServerLimits) -> Cal
     config.ws_ping_timeout = limits.ping_timeout
     config.ws_per_message_deflate = False
     return lambda: WebSocketConnection(config, state, limits)
-
-
-def _limit_send_buffer(transport: asyncio.Transport, size: int) -> None:
-    """The kernel keeps up to 4 MiB for a client that does not read."""
-    transport.set_write_buffer_limits(high=size)
-    kernel: Any = transport.get_extra_info("socket")
-    if kernel is not None:
-        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
 def _is_utf8(data: bytes) -> bool:

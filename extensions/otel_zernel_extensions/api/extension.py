@@ -29,6 +29,8 @@ from otel_zernel_extensions.api.rates import Rates
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _MESSAGE_SIZE: Final = 1 << 16
 """The largest message of a WebSocket in bytes: clients send commands, not data."""
+_SEND_BUFFER: Final = 1 << 17
+"""Bytes. A stream to a client that reads nothing fills the buffer of the kernel first."""
 
 
 class ApiExtension(ApiServer):
@@ -62,7 +64,7 @@ class ApiExtension(ApiServer):
         cors = Cors(config.cors, _METHODS)
         self._admission = self._admitting(authenticator, cors)
         metrics = RequestMetrics(self.context.meter, self.context.clock.monotonic)
-        limits = ServerLimits(message_size=_MESSAGE_SIZE, connections=config.max_connections)
+        limits = ServerLimits(message_size=_MESSAGE_SIZE, connections=config.max_connections, send_buffer=_SEND_BUFFER)
         tls = ServerTls(config.tls, f"{path}::tls", self.context) if config.tls else None
         certificate = await self._serving.enter_async_context(tls) if tls else None
         self._serving.enter_context(self.serve(path, self._routes(authenticator)))
