@@ -57,7 +57,9 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
             self.abort()
 
     def abort(self) -> None:
-        """Closes the connection at once."""
+        """Closes the connection at once. What the application sends from now on raises `ClientDisconnected`."""
+        self.disconnected = True
+        self.writable.set()
         self.transport.abort()
 
     # Callbacks of uvicorn and of the transport

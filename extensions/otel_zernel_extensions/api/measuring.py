@@ -35,7 +35,7 @@ class RequestMetrics:
 
     def record(self, request: "MeasuredRequest") -> None:
         """Records the time since the beginning."""
-        attributes = {**request.kind, "http.response.status_code": request.status}
+        attributes: dict[str, str | int] = {**request.kind, "http.response.status_code": request.status}
         if route := request.scope.get("route"):
             attributes["http.route"] = route
         if request.status >= 500:

@@ -1,8 +1,10 @@
 """The api extension serves the routes of components to foreign clients: httpx, websockets, curl."""
 
 import asyncio
+import ssl
 import subprocess
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,6 +16,7 @@ from websockets.asyncio.client import connect
 
 from otel_zernel.errors import CannotStart
 from otel_zernel.testing import until
+from tests.exporters.otlp.certificates import Authority
 from tests.extensions.api.serving import ROUTES, Keeper, running
 
 
@@ -114,6 +117,23 @@ async def test_the_description_names_the_credentials() -> None:
         ).json()
     validate(document, cls=OpenAPIV31SpecValidator)
     assert document["security"] == [{"bearer": []}]
+
+
+async def test_all_of_it_is_served_with_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.issue("localhost")
+    trusting = ssl.create_default_context(cafile=authority.ca_file)
+    tls = {"cert_file": files.cert_file, "key_file": files.key_file}
+    async with running(tls=tls) as api, httpx.AsyncClient(verify=trusting) as client:
+        assert api.address
+        place = f"localhost:{api.address.port}"
+        with api.serve("exporters::a", ROUTES):
+            assert (await client.get(f"https://{place}/api/hello")).json() == {"hello": "world"}
+            async with client.stream("GET", f"https://{place}/api/stream") as answer:
+                assert await anext(answer.aiter_bytes()) == b"data: first\n\n"
+            async with connect(f"wss://{place}/api/ws", ssl=trusting) as socket:
+                await socket.send("hi")
+                assert await socket.recv() == "hi"
 
 
 async def test_a_taken_port_is_one_sentence() -> None:
