@@ -169,7 +169,7 @@ def counted(reader: InMemoryMetricReader) -> dict[tuple[object, object, object],
     assert data
     metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
     (duration,) = [one for one in metrics if one.name == "http.server.request.duration"]
-    found = {}
+    found: dict[tuple[object, object, object], int] = {}
     for point in duration.data.data_points:
         assert isinstance(point, HistogramDataPoint)
         of = point.attributes or {}
