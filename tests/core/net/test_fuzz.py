@@ -13,7 +13,7 @@ from otel_zernel.testing import until
 from otel_zernel.types import Address
 from tests.core.net.clients import GET, app, ask
 from tests.core.net.conftest import Run
-from tests.core.net.test_websocket import Echo, frame, handshake
+from tests.core.net.frames import Echo, frame, handshake
 
 _PIECES = [
     *(
