@@ -32,7 +32,7 @@ from otel_zernel_receivers.csv.rejects import Rejects
 from otel_zernel_receivers.csv.replay import ReadBlock, Replay
 
 _LARGE = 2**20
-"""From this size in bytes on, a file that is replayed is parsed and encoded by two threads."""
+"""From this size in bytes on, a file that is replayed is read, parsed and encoded by three threads."""
 _LAST_DELIVERY = 0.5
 """Seconds that a stop or a reload leaves to the current batch, so that its position is stored too."""
 
@@ -160,13 +160,14 @@ class CsvReading:
     def _replayed(
         self, name: str, replay: Replay, converter: BlockConverter
     ) -> Generator[_ReadBatch | None, None, None]:
-        """The batches of one file. The parser releases Python's lock, so that a second thread can encode meanwhile."""
+        """The batches of one file. Reading and parsing release Python's lock, so that other threads work meanwhile."""
         blocks = replay.blocks(name)
         with reading_errors(name):
             is_large = name != STDIN and Path(name).stat().st_size >= _LARGE
         if not is_large:
             yield from _encoded(_parsed(blocks, converter), converter)
             return
+        blocks = ahead(blocks, f"{self.context.id} reader")
         parsed = ahead(_parsed(blocks, converter), f"{self.context.id} parser")
         with closing(ahead(_encoded(parsed, converter), f"{self.context.id} encoder")) as batches:
             yield from batches

@@ -1,6 +1,6 @@
 """Reads files once, each from the position that was reached before."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ class Replay:
     positions: Positions | None
     """None to read every file from its beginning."""
 
-    def blocks(self, name: str) -> Iterator[ReadBlock | None]:
+    def blocks(self, name: str) -> Generator[ReadBlock | None, None, None]:
         """The blocks of a file after its position; None while a pipe has no more."""
         with reading_errors(name):
             if is_stream(name):
