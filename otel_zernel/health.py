@@ -1,9 +1,10 @@
 """The collector's state: components report problems, and the `health_check` extension shows them."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from otel_zernel.batch import ItemCount
 from otel_zernel.clock import Clock
@@ -53,6 +54,16 @@ class HeldBack:
         return f"held back for {spoken_duration(now - self.since)}: {self.reason}"
 
 
+class ShownQueue(Protocol):
+    """The fill of an exporter's queue, in units of its `sizer`."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def capacity(self) -> int: ...
+
+
 @dataclass(slots=True)
 class Health:
     """Whether the collector runs, and the problems that components may recover from by themselves."""
@@ -68,6 +79,31 @@ class Health:
 
     holds: dict[str, HeldBack] = field(default_factory=dict)
     """The receivers that are held back, by path."""
+
+    queues: dict[str, ShownQueue] = field(default_factory=dict)
+    """The queues of the exporters that run, by id."""
+
+    dropped: Counter[str] = field(default_factory=Counter)
+    """The items that components have dropped, by reason."""
+
+    def counted(self, drop: Callable[[int, str], None]) -> Callable[[int, str], None]:
+        """The function `drop(count, reason)`, whose counts are added to `dropped`, too."""
+
+        def drop_both(count: int, reason: str) -> None:
+            self.dropped[reason] += count
+            drop(count, reason)
+
+        return drop_both
+
+    def show_queue(self, exporter: str, queue: ShownQueue) -> Callable[[], None]:
+        """Adds the queue of an exporter. The result removes it."""
+        self.queues[exporter] = queue
+
+        def remove() -> None:
+            if self.queues.get(exporter) is queue:
+                del self.queues[exporter]
+
+        return remove
 
     def report(self, component: str, problem: str | None) -> None:
         """Sets the problem of a component; None clears it."""

@@ -18,8 +18,7 @@ def histogram_quantiles(
     takes them in native histograms. The result lies between the point's minimum and maximum if it has them.
     """
     logarithmic = isinstance(point, ExponentialHistogramDataPoint)
-    found = _explicit(point) if isinstance(point, HistogramDataPoint) else _exponential(point)
-    buckets = [bucket for bucket in found if bucket[2]]
+    buckets = [bucket for bucket in buckets_of(point) if bucket[2]]
     total = sum(count for *_, count in buckets)
     if not total:
         return []
@@ -27,6 +26,11 @@ def histogram_quantiles(
     highest = point.max if point.HasField("max") else math.inf
     values = (_at_rank(buckets, quantile * total, logarithmic=logarithmic) for quantile in quantiles)
     return [min(max(value, lowest), highest) for value in values]
+
+
+def buckets_of(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Iterator[Bucket]:
+    """The buckets in ascending order, with the empty ones; none if the fields contradict each other."""
+    return _explicit(point) if isinstance(point, HistogramDataPoint) else _exponential(point)
 
 
 def _explicit(point: HistogramDataPoint) -> Iterator[Bucket]:

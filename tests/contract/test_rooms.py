@@ -26,7 +26,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {"engine"},
         {"telemetry"},
         {"config"},
-        {"api", "exposition", "net", "formats", "attributes", "temporality", "cluster"},
+        {"api", "exposition", "net", "formats", "attributes", "temporality", "cluster", "training"},
         {"otlp", "conditions"},
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),
@@ -91,6 +91,14 @@ HOUSES: dict[str, list[set[str]]] = {
         {"answers"},
         {"connections"},
         {"config", "environment", "credentials", "addresses", "converting", "signals", "tls_config"},
+    ],
+    "otel_zernel_exporters.live": [
+        {"__init__", "exporter"},
+        {"streaming", "encoding", "turns"},
+        {"live_state"},
+        {"deltas"},
+        {"state"},
+        {"config", "declared"},
     ],
     "otel_zernel_processors.phases": [
         {

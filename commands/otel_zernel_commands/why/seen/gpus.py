@@ -4,9 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from otel_zernel.otlp.points import AttributeValue
-
-HARMLESS = frozenset({"idle", "application_clocks", "display_clocks", "sync_boost"})
-"""Reasons for lower clocks that are no fault of the machine."""
+from otel_zernel.training import HARMLESS_THROTTLING
 
 
 @dataclass(slots=True)
@@ -66,5 +64,7 @@ class SeenGpu:
         """
         if not self.throttled:
             return None
-        shares = {reason: one.mean or 0.0 for reason, one in self.throttled.items() if reason not in HARMLESS}
+        shares = {
+            reason: one.mean or 0.0 for reason, one in self.throttled.items() if reason not in HARMLESS_THROTTLING
+        }
         return {reason: share for reason, share in sorted(shares.items()) if share}

@@ -1,34 +1,19 @@
 """Reads the batches that `ebpf`, `nvml` and `phases` emit."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, HistogramDataPoint, Metric, NumberDataPoint
+from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.training import SeenValue, numbers_of, scalars_of
 from otel_zernel_commands.why.seen.gpus import SeenGpu
 from otel_zernel_commands.why.seen.processes import SeenJob, SeenProcess
-from otel_zernel_commands.why.seen.step_spans import bars_of, scalars_of
+from otel_zernel_commands.why.seen.step_spans import bars_of
 
-_NO_VALUE = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 MOST_PROCESSES = 1000
 """Processes to follow: as many as `phases` follows."""
-
-
-class SeenValue(NamedTuple):
-    """A number with all attributes that describe it."""
-
-    value: float
-    time_ns: int
-    attributes: dict[str, AttributeValue]
-    """Those of the point."""
-    resource: dict[str, AttributeValue]
-
-    def text(self, key: str) -> str:
-        """An attribute of the point as text; empty if it is missing."""
-        return str(self.attributes.get(key, ""))
 
 
 class Sightings:
@@ -75,9 +60,9 @@ class Sightings:
         if metric.name == "zernel.step.duration":
             self._add_durations(metric.histogram.data_points, resource)
         elif read := _READERS.get(metric.name):
-            for point in _with_value(metric.sum.data_points or metric.gauge.data_points):
-                value = point.as_int if point.HasField("as_int") else point.as_double
-                read(self, SeenValue(value, point.time_unix_nano, scalars_of(point.attributes), resource))
+            for seen in numbers_of(metric, resource):
+                if seen.value is not None:
+                    read(self, seen, seen.value)
 
     def _add_durations(self, points: Iterable[HistogramDataPoint], resource: dict[str, AttributeValue]) -> None:
         process = self.process_of(resource)
@@ -131,119 +116,115 @@ class Sightings:
                 process.bars.add(bar)
 
 
-def _with_value(points: Iterable[NumberDataPoint]) -> Iterator[NumberDataPoint]:
-    return (point for point in points if not point.flags & _NO_VALUE)
-
-
 # One function for each metric. Sums are cumulative, so the latest value counts.
 
 
-def _phase_time(all_: Sightings, seen: SeenValue) -> None:
+def _phase_time(all_: Sightings, seen: SeenValue, value: float) -> None:
     if process := all_.process_of(seen.resource):
-        process.phases[seen.text("zernel.phase"), seen.text("zernel.phase.source")] = seen.value
+        process.phases[seen.text("zernel.phase"), seen.text("zernel.phase.source")] = value
 
 
-def _detail_time(all_: Sightings, seen: SeenValue) -> None:
+def _detail_time(all_: Sightings, seen: SeenValue, value: float) -> None:
     if process := all_.process_of(seen.resource):
         at = (seen.text("zernel.phase"), seen.text("zernel.phase.detail"), seen.text("zernel.phase.source"))
-        process.details[at] = seen.value
+        process.details[at] = value
 
 
-def _steps(all_: Sightings, seen: SeenValue) -> None:
+def _steps(all_: Sightings, seen: SeenValue, value: float) -> None:
     if process := all_.process_of(seen.resource):
-        process.steps[seen.text("zernel.step.kind"), seen.text("zernel.step.boundary")] = int(seen.value)
+        process.steps[seen.text("zernel.step.kind"), seen.text("zernel.step.boundary")] = int(value)
 
 
-def _lossy(all_: Sightings, seen: SeenValue) -> None:
+def _lossy(all_: Sightings, seen: SeenValue, value: float) -> None:
     if process := all_.process_of(seen.resource):
-        process.lossy_steps = int(seen.value)
+        process.lossy_steps = int(value)
 
 
-def _overlap(all_: Sightings, seen: SeenValue) -> None:
+def _overlap(all_: Sightings, seen: SeenValue, value: float) -> None:
     if process := all_.process_of(seen.resource):
-        process.overlap_s = seen.value
+        process.overlap_s = value
 
 
-def _verdict(all_: Sightings, seen: SeenValue) -> None:
+def _verdict(all_: Sightings, seen: SeenValue, value: float) -> None:
     process = all_.process_of(seen.resource)
-    if process and seen.value:
+    if process and value:
         process.verdict = seen.text("zernel.verdict")
 
 
-def _missing_mark(all_: Sightings, seen: SeenValue) -> None:
+def _missing_mark(all_: Sightings, seen: SeenValue, value: float) -> None:
     for process in all_.processes_of_pid(seen.attributes.get("process.pid", seen.resource.get("process.pid"))):
         process.missing_marks.add(seen.text("zernel.mark"))
 
 
-def _workers(all_: Sightings, seen: SeenValue) -> None:
+def _workers(all_: Sightings, seen: SeenValue, value: float) -> None:
     for process in all_.processes_of_pid(seen.attributes.get("process.pid")):
-        process.workers = max(process.workers, int(seen.value))
+        process.workers = max(process.workers, int(value))
 
 
-def _worker_cpu(all_: Sightings, seen: SeenValue) -> None:
+def _worker_cpu(all_: Sightings, seen: SeenValue, value: float) -> None:
     for process in all_.processes_of_pid(seen.attributes.get("process.pid")):
-        process.worker_cpu_s = all_.since_first("cpu", process.pid, seen.value)
+        process.worker_cpu_s = all_.since_first("cpu", process.pid, value)
 
 
-def _worker_io(all_: Sightings, seen: SeenValue) -> None:
+def _worker_io(all_: Sightings, seen: SeenValue, value: float) -> None:
     for process in all_.processes_of_pid(seen.attributes.get("process.pid")):
-        process.worker_io_wait_s = all_.since_first("io", process.pid, seen.value)
+        process.worker_io_wait_s = all_.since_first("io", process.pid, value)
 
 
-def _job_verdict(all_: Sightings, seen: SeenValue) -> None:
-    if seen.value:
+def _job_verdict(all_: Sightings, seen: SeenValue, value: float) -> None:
+    if value:
         all_.job_of(seen).verdict = seen.text("zernel.job.verdict")
 
 
-def _lateness(all_: Sightings, seen: SeenValue) -> None:
-    all_.job_of(seen).lateness_s[int(seen.text("zernel.rank") or 0)] = seen.value
+def _lateness(all_: Sightings, seen: SeenValue, value: float) -> None:
+    all_.job_of(seen).lateness_s[int(seen.text("zernel.rank") or 0)] = value
 
 
-def _transfer(all_: Sightings, seen: SeenValue) -> None:
-    all_.job_of(seen).transfer_s = seen.value
+def _transfer(all_: Sightings, seen: SeenValue, value: float) -> None:
+    all_.job_of(seen).transfer_s = value
 
 
-def _job_step(all_: Sightings, seen: SeenValue) -> None:
-    all_.job_of(seen).step_s = seen.value
+def _job_step(all_: Sightings, seen: SeenValue, value: float) -> None:
+    all_.job_of(seen).step_s = value
 
 
-def _critical(all_: Sightings, seen: SeenValue) -> None:
+def _critical(all_: Sightings, seen: SeenValue, value: float) -> None:
     at = (int(seen.text("zernel.rank") or 0), seen.text("zernel.phase"))
-    all_.job_of(seen).critical_s[at] = seen.value
+    all_.job_of(seen).critical_s[at] = value
 
 
-def _utilization(all_: Sightings, seen: SeenValue) -> None:
+def _utilization(all_: Sightings, seen: SeenValue, value: float) -> None:
     if seen.text("hw.gpu.task") in ("", "general") and (gpu := all_.gpu_of(seen)):
-        gpu.utilization.add(seen.value)
+        gpu.utilization.add(value)
 
 
-def _power(all_: Sightings, seen: SeenValue) -> None:
+def _power(all_: Sightings, seen: SeenValue, value: float) -> None:
     if gpu := all_.gpu_of(seen):
-        gpu.power.add(seen.value)
+        gpu.power.add(value)
 
 
-def _temperature(all_: Sightings, seen: SeenValue) -> None:
+def _temperature(all_: Sightings, seen: SeenValue, value: float) -> None:
     if seen.text("hw.sensor_location") in ("", "gpu") and (gpu := all_.gpu_of(seen)):
-        gpu.temperature.add(seen.value)
+        gpu.temperature.add(value)
 
 
-def _memory(all_: Sightings, seen: SeenValue) -> None:
+def _memory(all_: Sightings, seen: SeenValue, value: float) -> None:
     if gpu := all_.gpu_of(seen):
-        gpu.memory.add(seen.value)
+        gpu.memory.add(value)
 
 
-def _throttled(all_: Sightings, seen: SeenValue) -> None:
+def _throttled(all_: Sightings, seen: SeenValue, value: float) -> None:
     if gpu := all_.gpu_of(seen):
-        gpu.throttled[seen.text("zernel.gpu.throttle.reason")].add(seen.value)
+        gpu.throttled[seen.text("zernel.gpu.throttle.reason")].add(value)
 
 
-def _gpu_process(all_: Sightings, seen: SeenValue) -> None:
+def _gpu_process(all_: Sightings, seen: SeenValue, value: float) -> None:
     pid = seen.attributes.get("process.pid")
     if isinstance(pid, int) and (gpu := all_.gpu_of(seen)):
         gpu.pids.add(pid)
 
 
-_READERS: dict[str, Callable[[Sightings, SeenValue], None]] = {
+_READERS: dict[str, Callable[[Sightings, SeenValue, float], None]] = {
     "zernel.phase.time": _phase_time,
     "zernel.phase.detail.time": _detail_time,
     "zernel.steps": _steps,

@@ -4,11 +4,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.training import TRAINED, best_source
 from otel_zernel_commands.why.seen.step_bars import StepBars
 from otel_zernel_commands.why.seen.step_times import StepTimes
-
-TRAINED = ("training", "accumulation")
-"""The kinds of steps with a backward pass."""
 
 
 @dataclass(slots=True)
@@ -78,9 +76,7 @@ class SeenProcess:
     def source(self) -> str:
         """The best source of its phases: `scopes` with steps, else `threads` or `signals`; empty if none is known."""
         known = {source for (phase, source), spent in self.phases.items() if phase != "unknown" and spent}
-        if self.steps:
-            return "scopes"
-        return next((source for source in ("threads", "signals") if source in known), "")
+        return best_source(known, has_steps=bool(self.steps))
 
 
 @dataclass(slots=True)

@@ -1,48 +1,13 @@
 """The steps of one process on a time line, in bounded memory: neighbours are merged when there are too many."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-PHASES = ("data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown")
-"""The values of `zernel.phase`, in the order of a step."""
+from otel_zernel.training import BarSegment, StepBar
+
 MOST_BARS = 4096
 """Bars of one process. A screen has fewer pixels."""
 MOST_SEGMENTS = 12
 """Segments of one bar: the longest ones are kept."""
-
-
-class BarSegment(NamedTuple):
-    """A part of a step with one detail of a phase."""
-
-    phase: str
-    detail: str
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(slots=True)
-class StepBar:
-    """One step, or several neighbours that were merged."""
-
-    start_ns: int
-    """Unix time."""
-    end_ns: int
-    kind: str
-    """`zernel.step.kind` of its longest step."""
-    number: int
-    """The number of its first step in its process."""
-    phase_ns: tuple[int, ...]
-    """The time in each of `PHASES`."""
-    segments: tuple[BarSegment, ...] = ()
-    """In order of time. Merged steps have none."""
-    steps: int = 1
-    longest_ns: int = 0
-    """The duration of its longest step."""
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
 
 
 class StepBars:

@@ -1,0 +1,56 @@
+"""The difference between two renderings of the state."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Path = list[str]
+_OVERHEAD: Final = 4
+"""Items that an empty delta counts for."""
+
+
+@dataclass(slots=True)
+class StateDifference:
+    """The changes from one state to the next."""
+
+    set: list[tuple[Path, Any]] = field(default_factory=list)
+    remove: list[Path] = field(default_factory=list)
+    timeline: dict[str, Sequence[Any]] = field(default_factory=dict)
+    heat: Sequence[Any] = ()
+    shares: Sequence[Any] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.remove or self.timeline or self.heat or self.shares)
+
+    @property
+    def size(self) -> int:
+        """About the number of values, for the bound of memory."""
+        values = sum(len(value) if isinstance(value, dict | list) else 1 for _, value in self.set)
+        rows = sum(map(len, self.timeline.values()))
+        return _OVERHEAD + values + len(self.remove) + 10 * rows + 128 * len(self.heat) + 5 * len(self.shares)
+
+    def compare(self, path: Path, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> None:
+        """Adds the changes of the object at `path`, field by field. None: it is not there."""
+        if after is None:
+            if before is not None:
+                self.remove.append(path)
+        elif before is None:
+            self.set.append((path, after))
+        else:
+            self.set += [([*path, key], value) for key, value in after.items() if before.get(key, _NONE) != value]
+            self.remove += [[*path, key] for key in before if key not in after]
+
+    def delta(self, seq: int, time_ms: int) -> dict[str, Any]:
+        """The delta as readers get it (docs/live.md)."""
+        found: dict[str, Any] = {"seq": seq, "time": time_ms}
+        if self.set:
+            found["set"] = [[path, value] for path, value in self.set]
+        if self.remove:
+            found["remove"] = self.remove
+        append = {"timeline": self.timeline, "heat": self.heat, "shares": self.shares}
+        if kept := {name: value for name, value in append.items() if value}:
+            found["append"] = kept
+        return found
+
+
+_NONE: Final = object()

@@ -1,0 +1,108 @@
+"""The live exporter: the state of a training as JSON, for pages and terminals."""
+
+import asyncio
+import contextlib
+import socket
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from otel_zernel.api.routes import Route
+from otel_zernel.api.server import api_server
+
+from otel_zernel import __version__
+from otel_zernel.api.live import LiveSource
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Exporter
+from otel_zernel.errors import DecodeError, Permanent
+from otel_zernel.text import visible, without_secrets
+from otel_zernel_exporters.live.config import LiveConfig
+from otel_zernel_exporters.live.declared import METRICS
+from otel_zernel_exporters.live.live_state import LiveState
+from otel_zernel_exporters.live.streaming import LiveStream
+from otel_zernel_exporters.live.turns import Turns
+
+_SLOW = "zernel.live.slow_clients"
+
+
+class LiveExporter(Exporter, LiveSource):
+    """Keeps the state of a training, and serves it as JSON and as a stream of changes."""
+
+    Config = LiveConfig
+    stability = "alpha"
+    signals = frozenset({"metrics", "traces"})
+
+    def __init__(self, config: LiveConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._host = socket.gethostname()
+        self._state = LiveState(
+            context.clock, self._collector, context.drop, history=config.history, expiration=config.expiration
+        )
+        self._turns = Turns()
+        slow = context.meter.create_counter(_SLOW, METRICS[_SLOW].unit, METRICS[_SLOW].description)
+        self._stream = LiveStream(
+            self._state,
+            self._turns,
+            context.clock,
+            push_interval=config.push_interval,
+            max_clients=config.max_clients,
+            slow=lambda: slow.add(1),
+        )
+        self._stack = AsyncExitStack()
+
+    def snapshot(self) -> dict[str, Any]:
+        return self._state.snapshot()
+
+    def changes_since(self, seq: int) -> list[dict[str, Any]] | None:
+        return self._state.changes_since(seq)
+
+    async def __aenter__(self) -> Self:
+        if self.config.api is not None:
+            server = api_server(self.config.api, self.context, f"{self.context.path}::api")
+            pushing = asyncio.create_task(self._stream.run(), name="live deltas")
+            self._stack.push_async_callback(_cancelled, pushing)
+            self._stack.enter_context(server.serve(self.context.path, self._routes()))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def export(self, batch: Batch) -> None:
+        """Adds a batch to the state, in turns with the other tasks."""
+        try:
+            await self._turns.take(lambda: self._state.adding(batch))
+        except DecodeError as error:
+            raise Permanent(f"the batch is not valid OTLP: {error}") from error
+
+    def _routes(self) -> list[Route]:
+        return [
+            Route("/api/live", self._stream.answer_state, summary="The live state of the training."),
+            Route(
+                "/api/live/stream",
+                self._stream.answer_stream,
+                summary="The live state, and then its changes, as server-sent events.",
+                content_type="text/event-stream",
+            ),
+        ]
+
+    def _collector(self) -> dict[str, Any]:
+        """The state of the collector itself."""
+        health, clock = self.context.health, self.context.clock
+        found: dict[str, Any] = {"host": self._host, "version": __version__}
+        if health.up_since is not None:
+            found["up_since"] = int(health.up_since * 1000)
+        problems = health.sentences(clock.monotonic())
+        found["problems"] = {path: visible(without_secrets(text)) for path, text in sorted(problems.items())}
+        found["queues"] = {
+            id_: {"items": queue.size, "capacity": queue.capacity} for id_, queue in sorted(health.queues.items())
+        }
+        found["dropped"] = dict(sorted(health.dropped.items()))
+        return found
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

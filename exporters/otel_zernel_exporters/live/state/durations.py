@@ -1,0 +1,114 @@
+"""The distribution of durations over the last minute, in bounded memory."""
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable
+from typing import Final
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import (
+    AggregationTemporality,
+    ExponentialHistogramDataPoint,
+    HistogramDataPoint,
+    SummaryDataPoint,
+)
+
+from otel_zernel.training import distribution_of
+
+WINDOW: Final = 60.0
+"""Seconds."""
+_PART: Final = 10.0
+"""Seconds of one part of the window: it slides by whole parts."""
+_PER_OCTAVE: Final = 64
+"""Counters for a factor of two: 1.1 % wide, so a quantile is exact to 0.6 %."""
+_SHORTEST: Final = 1e-9
+_MOST_SERIES: Final = 64
+"""Cumulative series whose last point is kept for the increase."""
+
+HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
+SeriesKey = tuple[tuple[str, str], ...]
+Counts = Counter[int]
+
+
+class RecentDurations:
+    """The durations (s) that arrived in the last minute. Times are monotonic, in s."""
+
+    def __init__(self) -> None:
+        self._parts: deque[tuple[float, Counts]] = deque()
+        self._previous: dict[SeriesKey, Counts] = {}
+        self._quantiles: dict[float, float] = {}
+        """Those of the last summary, for a pipeline whose `percentiles` makes summaries."""
+        self._summary_count = 0
+        self._summary_at = -math.inf
+
+    def add(self, point: HistogramPoint, temporality: int, series: SeriesKey, now: float) -> list[tuple[float, int]]:
+        """Adds the values of a point, for a cumulative one those since its series' previous point.
+
+        Returns these values, each with its count.
+        """
+        counts: Counts = Counter()
+        for value, count in distribution_of(point).items():
+            counts[_index(value)] += count
+        if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE:
+            counts = self._increase(counts, series)
+        self._join(counts, now)
+        return [(_value(index), count) for index, count in counts.items()]
+
+    def add_summary(self, point: SummaryDataPoint, now: float) -> None:
+        """Takes the quantiles of a summary. A summary without quantiles says that its window has no values."""
+        self._quantiles = {one.quantile: one.value for one in point.quantile_values if math.isfinite(one.value)}
+        self._summary_count, self._summary_at = point.count, now
+
+    def quantiles(self, now: float, wanted: Iterable[float] = (0.5, 0.99)) -> tuple[int, list[float]]:
+        """The number of durations in the last minute and their quantiles; (0, []) if there is none."""
+        self._forget(now)
+        counts: Counts = Counter()
+        for _, part in self._parts:
+            counts.update(part)
+        if total := counts.total():
+            return total, [_at_rank(counts, total * one) for one in wanted]
+        if now - self._summary_at <= WINDOW and all(one in self._quantiles for one in wanted):
+            return self._summary_count, [self._quantiles[one] for one in wanted]
+        return 0, []
+
+    def is_ageing(self, now: float) -> bool:
+        """Whether the oldest part leaves the window now."""
+        return bool(self._parts) and now - self._parts[0][0] > WINDOW
+
+    def _increase(self, counts: Counts, series: SeriesKey) -> Counts:
+        previous = self._previous.get(series)
+        if previous is None and len(self._previous) >= _MOST_SERIES:
+            del self._previous[next(iter(self._previous))]
+        self._previous[series] = counts
+        if previous is None:  # the values may be those of days
+            return Counter()
+        return counts if counts.total() < previous.total() else counts - previous
+
+    def _join(self, counts: Counts, now: float) -> None:
+        self._forget(now)
+        if not counts:
+            return
+        if self._parts and now - self._parts[-1][0] < _PART:
+            self._parts[-1][1].update(counts)
+        else:
+            self._parts.append((now, counts.copy()))
+
+    def _forget(self, now: float) -> None:
+        while self.is_ageing(now):
+            self._parts.popleft()
+
+
+def _index(value: float) -> int:
+    return math.floor(math.log2(max(value, _SHORTEST)) * _PER_OCTAVE)
+
+
+def _value(index: int) -> float:
+    return float(2.0 ** ((index + 0.5) / _PER_OCTAVE))
+
+
+def _at_rank(counts: Counts, rank: float) -> float:
+    below = 0
+    for index in sorted(counts):
+        below += counts[index]
+        if below >= rank:
+            return _value(index)
+    return 0.0

@@ -1,0 +1,144 @@
+"""The state of a job of several ranks, from the metrics that `phases` emits for jobs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.training import PHASES, SeenValue, launcher_of
+from otel_zernel_exporters.live.state.ranks import LiveRank
+
+LAUNCHER: Final = "zernel.job.launcher"
+_MOST_RANKS: Final = 1024
+JobKey = tuple[str, str]
+"""The attribute that names the job, and its value."""
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """The newest comparison of the ranks of a job."""
+
+    key: JobKey
+    touched: float = 0.0
+    ended_at: float | None = None
+    verdict: str = ""
+    step_s: float | None = None
+    transfer_s: float | None = None
+    lateness: dict[int, float] = field(default_factory=dict)
+    """By rank: the longest wait (s) of any rank for collectives minus its own, in a mean step."""
+    critical: dict[int, dict[str, float]] = field(default_factory=dict)
+    """By rank and phase: the time (s) of critical paths."""
+    ranks: dict[str, int] = field(default_factory=dict)
+    """The numbers of its ranks by id."""
+
+    def rendered(self) -> dict[str, Any]:
+        """The fields of the live state (docs/live.md)."""
+        fields: dict[str, Any] = {
+            "ranks": sorted(self.ranks, key=lambda id_: (self.ranks[id_], id_)),
+            "verdict": self._verdict(),
+            "step_time": None if self.step_s is None else round(self.step_s, 6),
+            "critical_path": {
+                str(rank): {phase: round(spent, 6) for phase, spent in sorted(spent_in.items())}
+                for rank, spent_in in sorted(self.critical.items())
+            },
+        }
+        return {name: value for name, value in fields.items() if value not in (None, {})}
+
+    def _verdict(self) -> dict[str, Any] | None:
+        """With the ranks that it is about: a straggler is a rank that is late by more than half of the most."""
+        if not self.verdict:
+            return None
+        most = max(self.lateness.values(), default=0.0)
+        late = {rank for rank, lateness in self.lateness.items() if most and lateness > most / 2}
+        about = sorted(id_ for id_, rank in self.ranks.items() if rank in late) if self.verdict == "straggler" else []
+        evidence = {"lateness": round(most, 6), "transfer": round(self.transfer_s or 0.0, 6)}
+        return {"name": self.verdict, "ranks": about, "evidence": evidence}
+
+
+def job_key_of(resource: Mapping[str, AttributeValue]) -> JobKey | None:
+    """The attribute that names a job in the resource of its metrics. None if it is no resource of a job.
+
+    `phases` adds `service.name`; it is the name only if there is no other attribute.
+    """
+    if "process.pid" in resource:
+        return None
+    keys = [key for key in resource if key != "service.name"]
+    named = [key for key in keys if key in (LAUNCHER, "zernel.job.id", "zernel.world_size")] or keys or ["service.name"]
+    key = named[0]
+    return (key, str(resource[key])) if key in resource else None
+
+
+def assign(jobs: Mapping[JobKey, LiveJob], ranks: list[LiveRank]) -> set[str]:
+    """Finds the job of each rank. Returns the ids of the ranks whose job or lateness has changed."""
+    changed = set()
+    for job in jobs.values():
+        job.ranks = {}
+    for rank in ranks:
+        found = _job_of(rank, jobs)
+        lateness = None
+        if found and rank.rank is not None:
+            found.ranks[rank.id] = rank.rank
+            lateness = found.lateness.get(rank.rank)
+        job = found.key[1] if found else ""
+        if job != rank.job or lateness != rank.values.get("lateness"):
+            changed.add(rank.id)
+        rank.job = job
+        rank.values.pop("lateness", None)
+        if lateness is not None:
+            rank.values["lateness"] = lateness
+    return changed
+
+
+def _job_of(rank: LiveRank, jobs: Mapping[JobKey, LiveJob]) -> LiveJob | None:
+    if rank.rank is None:
+        return None
+    keys = [(LAUNCHER, launcher_of(rank.attributes)), *((key, str(one)) for key, one in rank.attributes.items())]
+    found = [jobs[key] for key in keys if key in jobs]
+    unnamed = [job for job in found if job.key[0] == "zernel.world_size"]  # a name is more precise
+    return next((job for job in found if job not in unnamed), unnamed[0] if unnamed else None)
+
+
+def _verdict(job: LiveJob, seen: SeenValue) -> None:
+    name = seen.text("zernel.job.verdict")
+    if seen.value:
+        job.verdict = name
+    elif job.verdict == name:
+        job.verdict = ""
+
+
+def _lateness(job: LiveJob, seen: SeenValue) -> None:
+    rank = seen.attributes.get("zernel.rank")
+    if not isinstance(rank, int):
+        return
+    if seen.value is None:
+        job.lateness.pop(rank, None)
+    elif rank in job.lateness or len(job.lateness) < _MOST_RANKS:
+        job.lateness[rank] = seen.value
+
+
+def _transfer(job: LiveJob, seen: SeenValue) -> None:
+    job.transfer_s = seen.value
+
+
+def _step(job: LiveJob, seen: SeenValue) -> None:
+    job.step_s = seen.value
+
+
+def _critical(job: LiveJob, seen: SeenValue) -> None:
+    rank, phase = seen.attributes.get("zernel.rank"), seen.text("zernel.phase")
+    if not isinstance(rank, int) or phase not in PHASES:
+        return
+    if seen.value is None:
+        job.critical.pop(rank, None)
+    elif rank in job.critical or len(job.critical) < _MOST_RANKS:
+        job.critical.setdefault(rank, {})[phase] = seen.value
+
+
+JOB_READERS: dict[str, Callable[[LiveJob, SeenValue], None]] = {
+    "zernel.job.verdict": _verdict,
+    "zernel.job.rank.lateness": _lateness,
+    "zernel.job.collective.transfer": _transfer,
+    "zernel.job.step.duration": _step,
+    "zernel.step.critical_path.time": _critical,
+}
+"""By metric: how its points change a job. A point without a recorded value removes the field."""

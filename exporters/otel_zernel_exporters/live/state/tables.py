@@ -1,0 +1,82 @@
+"""Bounded tables of entities by id: the ended ones leave first, and changes are noted."""
+
+from collections.abc import Callable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+KEPT_AFTER_END = 60.0
+"""Seconds for which an ended entity stays visible with its end."""
+
+
+class Ageing(Protocol):
+    """An entity that leaves when it has ended, or without data. Times are monotonic, in s."""
+
+    touched: float
+    """When its last data arrived."""
+    ended_at: float | None
+    """When its end arrived; None while it lives."""
+
+
+Entity = TypeVar("Entity", bound=Ageing)
+
+
+class Entities(Generic[Entity]):
+    """Entities of one kind by id."""
+
+    def __init__(self, most: int, expiration: float, refused: Callable[[], None]) -> None:
+        """`expiration` is the time (s) without data after which an entity leaves. `refused` is called for data about
+        an entity that has no room."""
+        self._all: dict[str, Entity] = {}
+        self._most = most
+        self._expiration = expiration
+        self._refused = refused
+        self.changed: set[str] = set()
+        """The ids that have changed, or left, since the last `take_changed`."""
+        self.left: list[Entity] = []
+        """Those that have left since the owner cleared the list."""
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Entity]:
+        return iter(self._all.values())
+
+    def get(self, id_: str) -> Entity | None:
+        return self._all.get(id_)
+
+    def items(self) -> list[tuple[str, Entity]]:
+        return list(self._all.items())
+
+    def touch(self, id_: str, make: Callable[[], Entity], now: float) -> Entity | None:
+        """The entity with this id, which has data now. None if it is new and the table is full of living ones."""
+        found = self._all.get(id_)
+        if found is None:
+            if len(self._all) >= self._most and not self._make_room():
+                self._refused()
+                return None
+            found = self._all[id_] = make()
+        found.touched = now
+        self.changed.add(id_)
+        return found
+
+    def sweep(self, now: float) -> None:
+        """Removes the entities that ended a minute ago, or have no data for `expiration`."""
+        for id_, one in self.items():
+            is_over = one.ended_at is not None and now - one.ended_at > KEPT_AFTER_END
+            if is_over or now - one.touched > self._expiration:
+                self._remove(id_)
+
+    def take_changed(self) -> list[str]:
+        """The ids that have changed or left since the last call, in order."""
+        taken, self.changed = self.changed, set()
+        return sorted(taken)
+
+    def _make_room(self) -> bool:
+        ended = [(one.ended_at, id_) for id_, one in self._all.items() if one.ended_at is not None]
+        if not ended:
+            return False
+        self._remove(min(ended)[1])
+        return True
+
+    def _remove(self, id_: str) -> None:
+        self.left.append(self._all.pop(id_))
+        self.changed.add(id_)

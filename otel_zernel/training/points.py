@@ -1,0 +1,41 @@
+"""Numbers of metrics with all attributes that describe them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+from otel_zernel.otlp.points import AttributeValue
+from otel_zernel.otlp.staleness import has_no_value
+
+_SCALARS = frozenset({"string_value", "int_value", "double_value", "bool_value"})
+
+
+class SeenValue(NamedTuple):
+    """A number with all attributes that describe it."""
+
+    value: float | None
+    """None for a point without a recorded value: the series has ended."""
+    time_ns: int
+    attributes: Mapping[str, AttributeValue]
+    """Those of the point."""
+    resource: Mapping[str, AttributeValue]
+
+    def text(self, key: str) -> str:
+        """An attribute of the point as text; empty if it is missing."""
+        return str(self.attributes.get(key, ""))
+
+
+def numbers_of(metric: Metric, resource: Mapping[str, AttributeValue]) -> Iterator[SeenValue]:
+    """The points of a sum or a gauge."""
+    for point in metric.sum.data_points or metric.gauge.data_points:
+        number = point.as_int if point.HasField("as_int") else point.as_double
+        value = None if has_no_value(point) else number
+        yield SeenValue(value, point.time_unix_nano, scalars_of(point.attributes), resource)
+
+
+def scalars_of(pairs: Iterable[KeyValue]) -> dict[str, AttributeValue]:
+    """Attributes with a scalar value."""
+    kinds = ((pair, pair.value.WhichOneof("value")) for pair in pairs)
+    return {pair.key: getattr(pair.value, kind) for pair, kind in kinds if kind in _SCALARS}
