@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from otel_zernel.api.server import OptionalApiId
 from pydantic import Field
 
+from otel_zernel.api.server import OptionalApiId
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import PositiveDuration
 

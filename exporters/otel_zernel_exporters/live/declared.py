@@ -1,6 +1,6 @@
 """The metrics of the live exporter about itself."""
 
-from otel_zernel.declaration import DeclaredMetric, by_name
+from otel_zernel.component.declaration import DeclaredMetric, by_name
 
 METRICS = by_name(
     DeclaredMetric(

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_zernel.api.answers import json_bytes
-
 from otel_zernel_exporters.live.live_state import LiveState
 
 _PIECE: Final = 16

@@ -7,11 +7,10 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from otel_zernel.api.routes import Route
-from otel_zernel.api.server import api_server
-
 from otel_zernel import __version__
 from otel_zernel.api.live import LiveSource
+from otel_zernel.api.routes import Route
+from otel_zernel.api.server import api_server
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import DecodeError, Permanent

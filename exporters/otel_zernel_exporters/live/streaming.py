@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from otel_zernel.api.answers import client_gone, error_answer
-
 from otel_zernel.clock import Clock
 from otel_zernel_exporters.live.encoding import delta_event, state_pieces
 from otel_zernel_exporters.live.live_state import LiveState

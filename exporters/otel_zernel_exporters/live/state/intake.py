@@ -98,9 +98,7 @@ class TrainingState:
                 self._add_to_jobs(metric, resource, now)
             elif name == "zernel.gpu.process.memory.usage":
                 self._add_gpu_use(metric, resource)
-            elif (
-                name.startswith("zernel.") and name.removesuffix(_SUFFIXES[0]).removesuffix(_SUFFIXES[1]) in _DURATIONS
-            ):
+            elif name in _DURATIONS:
                 self._add_durations(metric, resource, now)
             else:
                 continue

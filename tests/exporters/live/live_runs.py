@@ -1,0 +1,138 @@
+"""A live exporter without a server, and the batches to feed it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, MetricsData
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from otel_zernel.api.live import apply_delta
+from otel_zernel.batch import Batch
+from otel_zernel.otlp.points import AttributeValue, key_values
+from otel_zernel.testing import Dropped, FakeClock, make_context
+from otel_zernel_exporters.live import LiveExporter
+from tests.commands.why.recorded_runs import processed
+
+SECOND = 1_000_000_000
+START = 1_700_000_000 * SECOND
+PROCESS = {"host.name": "n1", "process.pid": 7, "process.creation.time": "2026-01-01T00:00:00Z"}
+RANK = "n1/7/2026-01-01T00:00:00Z"
+Attributes = Mapping[str, AttributeValue]
+
+
+class LiveRun:
+    """A live exporter whose clock the test moves."""
+
+    def __init__(self, start_ns: int = START, **config: Any) -> None:
+        self.clock = FakeClock(start_ns)
+        self.context = make_context("exporters", "live", clock=self.clock)
+        self.exporter = LiveExporter(LiveExporter.Config(**{"api": None, **config}), self.context)
+
+    @property
+    def dropped(self) -> Dropped:
+        assert isinstance(self.context.drop, Dropped)
+        return self.context.drop
+
+    async def add(self, *batches: Batch) -> dict[str, Any]:
+        """The state after these batches."""
+        for batch in batches:
+            await self.exporter.export(batch)
+        return self.exporter.snapshot()
+
+    def after(self, seconds: float) -> dict[str, Any]:
+        """The state at a later time."""
+        self.clock.advance(seconds)
+        return self.exporter.snapshot()
+
+
+class LiveCopy:
+    """A reader that has a state, and follows it by deltas that have been JSON."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        self.state: dict[str, Any] = json.loads(json.dumps(state))
+
+    def follow(self, deltas: Iterable[dict[str, Any]]) -> None:
+        for delta in deltas:
+            apply_delta(self.state, json.loads(json.dumps(delta)))
+
+
+def points(
+    name: str,
+    values: Iterable[tuple[Attributes, float | None]],
+    resource: Attributes = PROCESS,
+    *,
+    time_ns: int = START,
+) -> Batch:
+    """A gauge with one point for each pair of attributes and value. None: a point without a recorded value."""
+    metrics = MetricsData()
+    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
+    metric = of_resource.scope_metrics.add().metrics.add(name=name)
+    for attributes, value in values:
+        point = metric.gauge.data_points.add(attributes=key_values(attributes), time_unix_nano=time_ns)
+        if value is None:
+            point.flags = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+        else:
+            point.as_double = value
+    return Batch(metrics)
+
+
+def phase_times(resource: Attributes = PROCESS, *, time_ns: int = START, **spent: float | None) -> Batch:
+    """The time of each phase (s) by scopes."""
+    values = [({"zernel.phase": phase, "zernel.phase.source": "scopes"}, one) for phase, one in spent.items()]
+    return points("zernel.phase.time", values, resource, time_ns=time_ns)
+
+
+def durations(*lasted: float, resource: Attributes = PROCESS, kind: str = "training", time_ns: int = START) -> Batch:
+    """A delta histogram of `zernel.step.duration` with a bucket for each duration (s)."""
+    metrics = MetricsData()
+    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
+    histogram = of_resource.scope_metrics.add().metrics.add(name="zernel.step.duration").histogram
+    histogram.aggregation_temporality = 1
+    point = histogram.data_points.add(attributes=key_values({"zernel.step.kind": kind}), time_unix_nano=time_ns)
+    bounds = [bound for one in sorted(set(lasted)) for bound in (one * 0.9999, one)]
+    point.explicit_bounds.extend(bounds)
+
+    point.bucket_counts.extend([*(lasted.count(bound) for bound in bounds), 0])
+    point.count, point.sum = len(lasted), sum(lasted)
+    return Batch(metrics)
+
+
+def step(number: int, start_ns: int, lasts_ns: int, resource: Attributes = PROCESS, trace: bytes = b"t" * 16) -> Batch:
+    """The trace of a step that only computes."""
+    traces = TracesData()
+    of_resource = traces.resource_spans.add(resource=Resource(attributes=key_values(resource)))
+    scope = of_resource.scope_spans.add()
+    scope.scope.name = "otel_zernel_processors.phases"
+    attributes = {
+        "zernel.step.number": number,
+        "zernel.step.kind": "training",
+        "zernel.phase.gpu_compute": lasts_ns / 1e9,
+    }
+    scope.spans.add(
+        name="step",
+        trace_id=trace,
+        start_time_unix_nano=start_ns,
+        end_time_unix_nano=start_ns + lasts_ns,
+        attributes=key_values(attributes),
+    )
+    return Batch(spans=traces)
+
+
+def ended(resource: Attributes = PROCESS, **attributes: AttributeValue) -> Batch:
+    """The span of a process that has ended."""
+    traces = TracesData()
+    of_resource = traces.resource_spans.add(resource=Resource(attributes=key_values(resource)))
+    named = {key.replace("_", "."): value for key, value in attributes.items()}
+    of_resource.scope_spans.add().spans.add(
+        name="process", start_time_unix_nano=START, end_time_unix_nano=START + SECOND, attributes=key_values(named)
+    )
+    return Batch(spans=traces)
+
+
+@cache
+def recorded_batches(name: str, *, is_job: bool = False) -> tuple[Batch, ...]:
+    """The output of `phases` for a recorded run. Readers leave it unchanged."""
+    return tuple(processed(name, is_job=is_job))

@@ -1,0 +1,281 @@
+"""The stream: a state, then deltas; resume, slow readers, and one encoding for all."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from otel_zernel.api.live import apply_delta
+from otel_zernel.api.testing import FakeApiServer, FakeConnection
+from otel_zernel.clock import SystemClock
+from otel_zernel.errors import CannotStart
+from otel_zernel.testing import FakeClock, make_context, until
+from otel_zernel_exporters.live import LiveExporter
+from otel_zernel_exporters.live.live_state import LiveState
+from otel_zernel_exporters.live.streaming import LiveStream
+from otel_zernel_exporters.live.turns import Turns
+from tests.exporters.live.live_runs import START, phase_times, points, recorded_batches
+
+URL = "/api/live/stream"
+
+
+class LiveServer:
+    """A running exporter and the API that serves its routes."""
+
+    def __init__(self, **config: Any) -> None:
+        self.api = FakeApiServer()
+        context = make_context("exporters", "live", clock=SystemClock(), extensions={"api": self.api})
+        self.exporter = LiveExporter(LiveExporter.Config(**{"push_interval": "100ms", **config}), context)
+
+    async def state(self) -> Any:
+        return (await self.api.get("/api/live")).json
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[LiveServer]:
+    server = LiveServer()
+    async with server.exporter:
+        yield server
+
+
+class EventReader:
+    """The events of a stream, one after the other."""
+
+    def __init__(self, connection: FakeConnection) -> None:
+        self._connection = connection
+        self._held = b""
+
+    async def event(self) -> dict[str, str]:
+        """The fields of the next event; a comment has the field with an empty name."""
+        while b"\n\n" not in self._held:
+            part = await self._connection.part()
+            if not part:
+                return {}
+            self._held += part
+        event, _, self._held = self._held.partition(b"\n\n")
+        return dict(
+            line.split(": ", 1) if not line.startswith(":") else ("", line) for line in event.decode().split("\n")
+        )
+
+
+@asynccontextmanager
+async def reading(server: LiveServer, **headers: str) -> AsyncIterator[EventReader]:
+    async with server.api.stream(URL, {name.replace("_", "-"): value for name, value in headers.items()}) as connection:
+        status, _ = await connection.start()
+        assert status == 200
+        reader = EventReader(connection)
+        assert await reader.event() == {"retry": "1000"}
+        yield reader
+
+
+async def test_the_first_event_is_the_state_and_deltas_follow(server: LiveServer) -> None:
+    await server.exporter.export(phase_times(gpu_compute=1.0))
+    async with reading(server) as reader:
+        first = await reader.event()
+        state = json.loads(first["data"])
+        assert (first["event"], first["id"]) == ("state", str(state["seq"]))
+        await server.exporter.export(points("zernel.step.rate", [({}, 4.0)]))
+        while not any(rank.get("step_rate") for rank in state["ranks"].values()):
+            event = await reader.event()
+            assert event["event"] == "delta"
+            apply_delta(state, json.loads(event["data"]))
+            assert event["id"] == str(state["seq"])
+
+
+async def test_the_headers_keep_proxies_from_buffering(server: LiveServer) -> None:
+    async with server.api.stream(URL) as connection:
+        status, headers = await connection.start()
+    assert status == 200
+    assert headers["content-type"] == "text/event-stream"
+    assert headers["x-accel-buffering"] == "no"
+    assert headers["cache-control"] == "no-store"
+
+
+async def test_the_streamed_state_is_the_snapshot(server: LiveServer) -> None:
+    for batch in recorded_batches("gloo_DDP_a_late_rank", is_job=True):
+        await server.exporter.export(batch)
+    answer = await server.state()
+    async with reading(server) as reader:
+        streamed = json.loads((await reader.event())["data"])
+    snapshot = json.loads(json.dumps(server.exporter.snapshot()))
+    for state in (answer, streamed):
+        assert list(state) == list(snapshot)
+        for name in ("gpus", "ranks", "jobs", "timeline"):
+            assert state[name] == snapshot[name]
+
+
+async def test_a_reader_that_comes_back_gets_the_deltas_it_missed(server: LiveServer) -> None:
+    await server.exporter.export(phase_times(gpu_compute=1.0))
+    async with reading(server) as reader:
+        state = json.loads((await reader.event())["data"])
+    await server.exporter.export(points("zernel.step.rate", [({}, 4.0)]))
+    async with reading(server) as other:  # another reader gets the change
+        while not json.loads((await other.event())["data"]).get("ranks", {}):
+            pass
+    async with reading(server, last_event_id=str(state["seq"])) as reader:
+        event = await reader.event()
+        assert event["event"] == "delta"
+        apply_delta(state, json.loads(event["data"]))
+    assert [rank["step_rate"] for rank in state["ranks"].values()] == [4.0]
+
+
+@pytest.mark.parametrize("number", ["1", "99999999999999", "x", "-5", "9" * 30])
+async def test_a_reader_with_an_unknown_number_gets_the_state(server: LiveServer, number: str) -> None:
+    async with reading(server, last_event_id=number) as reader:
+        assert (await reader.event())["event"] == "state"
+
+
+async def test_too_many_readers_are_refused_with_a_sentence() -> None:
+    server = LiveServer(max_clients=1)
+    async with server.exporter:
+        async with reading(server) as reader:
+            await reader.event()
+            answer = await server.api.get(URL)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "10")
+            assert "max_clients" in answer.json["error"]
+        async with reading(server) as reader:
+            assert (await reader.event())["event"] == "state"
+
+
+async def test_the_stop_of_the_exporter_ends_the_streams() -> None:
+    server = LiveServer()
+    await server.exporter.__aenter__()
+    async with reading(server) as reader:
+        await reader.event()
+        await server.exporter.__aexit__(None, None, None)
+        while await reader.event():
+            pass
+    assert (await server.api.get("/api/live")).status == 404
+
+
+async def test_without_an_api_it_says_what_to_enable() -> None:
+    exporter = LiveExporter(LiveExporter.Config(), make_context("exporters", "live"))
+    with pytest.raises(CannotStart, match="extension api is not enabled"):
+        await exporter.__aenter__()
+    await exporter.__aexit__(None, None, None)
+
+
+class BlockedConnection(FakeConnection):
+    """A client that reads nothing from a moment on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = asyncio.Event()
+        self.reads.set()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        await self.reads.wait()
+        await super().send(message)
+
+
+class BareStream:
+    """A stream whose pushes the test makes."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(START)
+        self.collector: dict[str, Any] = {"number": 0}
+        self.slow = 0
+        self.state = LiveState(self.clock, lambda: dict(self.collector), lambda *_: None, history=5, expiration=300)
+        self.stream = LiveStream(
+            self.state, Turns(), self.clock, push_interval=1, max_clients=10, slow=self._count_slow
+        )  # fmt: skip
+
+    def _count_slow(self) -> None:
+        self.slow += 1
+
+    async def change(self, size: int = 0) -> None:
+        """Changes the state, and pushes."""
+        self.collector = {"number": self.collector["number"] + 1, "text": f"{self.collector['number']} " * size}
+        self.clock.advance(1)
+        await self.stream.push()
+
+    @asynccontextmanager
+    async def connected(self, connection: FakeConnection) -> AsyncIterator[None]:
+        scope = {"headers": []}
+        task = asyncio.create_task(self.stream.answer_stream(scope, connection.receive, connection.send))
+        await until(lambda: connection.from_server.qsize() >= 5)
+        yield
+        connection.from_client.put_nowait({"type": "http.disconnect"})
+        await task
+
+
+def bodies(connection: FakeConnection) -> Iterator[bytes]:
+    while not connection.from_server.empty():
+        yield connection.from_server.get_nowait().get("body", b"")
+
+
+async def test_a_reader_that_falls_behind_is_dropped_and_counted() -> None:
+    bare, connection = BareStream(), BlockedConnection()
+    async with bare.connected(connection):
+        connection.reads.clear()
+        for _ in range(40):
+            await bare.change(1 << 19)
+        assert bare.slow == 0
+        connection.reads.set()
+        await until(lambda: bare.slow)
+    assert bare.slow == 1
+    assert not bare.stream.readers
+
+
+async def test_a_slow_reader_does_not_delay_the_others() -> None:
+    bare, slow, fast = BareStream(), BlockedConnection(), FakeConnection()
+    async with bare.connected(slow), bare.connected(fast):
+        slow.reads.clear()
+        list(bodies(fast))
+        for number in range(3):
+            await bare.change()
+            await until(lambda: not fast.from_server.empty())
+            assert f'"number"],{number + 1}]'.encode() in b"".join(bodies(fast))
+        slow.reads.set()
+        await until(lambda: slow.from_server.qsize() >= 8)
+
+
+async def test_a_reader_that_reads_nothing_until_it_is_gone_is_counted() -> None:
+    bare, connection = BareStream(), BlockedConnection()
+    async with bare.connected(connection):
+        connection.reads.clear()
+        await bare.change()
+        await asyncio.sleep(0.01)
+        await bare.change()
+        for _ in range(31):
+            bare.clock.advance(1)
+    assert bare.slow == 1
+
+
+async def test_all_readers_get_the_same_bytes() -> None:
+    bare = BareStream()
+    first, second = FakeConnection(), FakeConnection()
+    async with bare.connected(first), bare.connected(second):
+        list(bodies(first)), list(bodies(second))
+        await bare.change()
+        await until(lambda: first.from_server.qsize() and second.from_server.qsize())
+        assert first.from_server.get_nowait()["body"] is second.from_server.get_nowait()["body"]
+
+
+async def test_a_silent_stream_has_a_comment_every_15_seconds() -> None:
+    bare, connection = BareStream(), FakeConnection()
+    async with bare.connected(connection):
+        list(bodies(connection))
+        await bare.change()
+        await until(lambda: not connection.from_server.empty())
+        list(bodies(connection))
+        for _ in range(14):
+            bare.clock.advance(1)
+            await bare.stream.push()
+        assert connection.from_server.empty()
+        bare.clock.advance(1)
+        await bare.stream.push()
+        await until(lambda: not connection.from_server.empty())
+        assert list(bodies(connection)) == [b": alive\n\n"]
+
+
+async def test_without_readers_nothing_is_rendered() -> None:
+    server = LiveServer()
+    async with server.exporter:
+        before = server.exporter._state.seq
+        await server.exporter.export(phase_times(gpu_compute=1.0))
+        await asyncio.sleep(0.3)
+        assert server.exporter._state.seq == before
