@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, MetricsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
@@ -18,9 +18,9 @@ from tests.commands.why.recorded_runs import processed
 
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
-PROCESS = {"host.name": "n1", "process.pid": 7, "process.creation.time": "2026-01-01T00:00:00Z"}
-RANK = "n1/7/2026-01-01T00:00:00Z"
 Attributes = Mapping[str, AttributeValue]
+PROCESS: Attributes = {"host.name": "n1", "process.pid": 7, "process.creation.time": "2026-01-01T00:00:00Z"}
+RANK = "n1/7/2026-01-01T00:00:00Z"
 
 
 class LiveRun:
@@ -90,7 +90,7 @@ def durations(*lasted: float, resource: Attributes = PROCESS, kind: str = "train
     metrics = MetricsData()
     of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(resource)))
     histogram = of_resource.scope_metrics.add().metrics.add(name="zernel.step.duration").histogram
-    histogram.aggregation_temporality = 1
+    histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
     point = histogram.data_points.add(attributes=key_values({"zernel.step.kind": kind}), time_unix_nano=time_ns)
     bounds = [bound for one in sorted(set(lasted)) for bound in (one * 0.9999, one)]
     point.explicit_bounds.extend(bounds)
@@ -106,7 +106,7 @@ def step(number: int, start_ns: int, lasts_ns: int, resource: Attributes = PROCE
     of_resource = traces.resource_spans.add(resource=Resource(attributes=key_values(resource)))
     scope = of_resource.scope_spans.add()
     scope.scope.name = "otel_zernel_processors.phases"
-    attributes = {
+    attributes: Attributes = {
         "zernel.step.number": number,
         "zernel.step.kind": "training",
         "zernel.phase.gpu_compute": lasts_ns / 1e9,

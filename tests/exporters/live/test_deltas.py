@@ -34,7 +34,7 @@ def process(pid: int) -> Attributes:
 
 
 processes = st.integers(0, 3).map(process)
-GAUGES = {
+GAUGES: dict[str, Attributes] = {
     "zernel.step.rate": {},
     "zernel.step.jitter": {},
     "zernel.verdict": {"zernel.verdict": "input_bound"},
@@ -44,14 +44,14 @@ GAUGES = {
     "zernel.dataloader.workers": {},
     "zernel.ebpf.missing_marks": {"zernel.mark": "scopes"},
 }
-GPU_GAUGES = {
+GPU_GAUGES: dict[str, Attributes] = {
     "hw.gpu.utilization": {"hw.gpu.task": "general"},
     "hw.power": {},
     "zernel.gpu.throttle.active": {"zernel.gpu.throttle.reason": "hw_slowdown"},
     "zernel.gpu.xid.errors": {"zernel.gpu.xid.code": "79"},
     "zernel.gpu.process.memory.usage": {"process.pid": 1},
 }
-JOB_GAUGES = {
+JOB_GAUGES: dict[str, Attributes] = {
     "zernel.job.verdict": {"zernel.job.verdict": "straggler"},
     "zernel.job.rank.lateness": {"zernel.rank": 1},
     "zernel.job.step.duration": {},

@@ -56,9 +56,12 @@ class EventReader:
                 return {}
             self._held += part
         event, _, self._held = self._held.partition(b"\n\n")
-        return dict(
-            line.split(": ", 1) if not line.startswith(":") else ("", line) for line in event.decode().split("\n")
-        )
+        return dict(_field(line) for line in event.decode().split("\n"))
+
+
+def _field(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(": ")
+    return ("", line) if line.startswith(":") else (name, value)
 
 
 @asynccontextmanager
@@ -194,7 +197,7 @@ class BareStream:
 
     @asynccontextmanager
     async def connected(self, connection: FakeConnection) -> AsyncIterator[None]:
-        scope = {"headers": []}
+        scope: dict[str, Any] = {"headers": []}
         task = asyncio.create_task(self.stream.answer_stream(scope, connection.receive, connection.send))
         await until(lambda: connection.from_server.qsize() >= 5)
         yield

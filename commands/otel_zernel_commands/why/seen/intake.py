@@ -1,6 +1,6 @@
 """Reads the batches that `ebpf`, `nvml` and `phases` emit."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import HistogramDataPoint, Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
@@ -70,7 +70,7 @@ class Sightings:
             if process and point.count:
                 process.times[str(scalars_of(point.attributes).get("zernel.step.kind", ""))].add_point(point)
 
-    def process_of(self, resource: dict[str, AttributeValue]) -> SeenProcess | None:
+    def process_of(self, resource: Mapping[str, AttributeValue]) -> SeenProcess | None:
         """The process of a resource; None if it is no process, or one too many."""
         pid = resource.get("process.pid")
         if not isinstance(pid, int):

@@ -67,9 +67,8 @@ class TrainingState:
         for table in (self.ranks, self.gpus, self.jobs):
             table.sweep(now)
         for rank in self.ranks.left:
-            at = rank.attributes.get("host.name", ""), rank.attributes.get("process.pid")
-            if self._by_pid.get(at) == rank.id:  # type: ignore[call-overload]  # a rank has a pid
-                del self._by_pid[at]  # type: ignore[arg-type]
+            if self._by_pid.get(rank.host_and_pid) == rank.id:
+                del self._by_pid[rank.host_and_pid]
         self._has_new_members |= bool(self.ranks.left or self.jobs.left)
         for left in (self.ranks.left, self.gpus.left, self.jobs.left):
             left.clear()
@@ -177,8 +176,9 @@ class TrainingState:
     def _add_gpu_use(self, metric: Metric, resource: Resource) -> None:
         """A process has memory on a GPU. Of several GPUs, the one that was reported last counts."""
         for seen in numbers_of(metric, resource):
-            at = str(resource.get("host.name", "")), seen.attributes.get("process.pid")
-            rank = self.ranks.get(self._by_pid.get(at, ""))  # type: ignore[call-overload]  # no other key is found
+            pid = seen.attributes.get("process.pid")
+            at = str(resource.get("host.name", "")), pid if isinstance(pid, int) else -1
+            rank = self.ranks.get(self._by_pid.get(at, ""))
             id_ = gpu_id_of(seen)
             if rank and id_ and seen.value is not None and rank.gpu != id_:
                 rank.gpu = id_

@@ -79,10 +79,10 @@ def assign(jobs: Mapping[JobKey, LiveJob], ranks: list[LiveRank]) -> set[str]:
         if found and rank.rank is not None:
             found.ranks[rank.id] = rank.rank
             lateness = found.lateness.get(rank.rank)
-        job = found.key[1] if found else ""
-        if job != rank.job or lateness != rank.values.get("lateness"):
+        id_ = found.key[1] if found else ""
+        if id_ != rank.job or lateness != rank.values.get("lateness"):
             changed.add(rank.id)
-        rank.job = job
+        rank.job = id_
         rank.values.pop("lateness", None)
         if lateness is not None:
             rank.values["lateness"] = lateness

@@ -58,6 +58,12 @@ class LiveRank:
     end: dict[str, Any] | None = None
 
     @property
+    def host_and_pid(self) -> tuple[str, int]:
+        """Names the process until its pid is used again."""
+        pid = self.attributes.get("process.pid")
+        return str(self.attributes.get("host.name", "")), pid if isinstance(pid, int) else -1
+
+    @property
     def rank(self) -> int | None:
         """Its number in a job of several ranks."""
         rank = self.attributes.get("zernel.rank")

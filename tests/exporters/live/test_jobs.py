@@ -1,0 +1,84 @@
+"""A job has its ranks, whatever names it."""
+
+from typing import Any
+
+import pytest
+
+from tests.exporters.live.live_runs import PROCESS, Attributes, LiveRun, phase_times, points
+
+
+def rank(number: int) -> Attributes:
+    return {**PROCESS, "process.pid": 10 + number, "zernel.rank": number, "zernel.world_size": 2}
+
+
+async def shown(job: Attributes, *ranks: Attributes) -> Any:
+    """The state of a job with these ranks, of which rank 1 is late."""
+    return await LiveRun().add(
+        points("zernel.job.verdict", [({"zernel.job.verdict": "straggler"}, 1)], job),
+        points("zernel.job.rank.lateness", [({"zernel.rank": 0}, 0.0), ({"zernel.rank": 1}, 0.2)], job),
+        points("zernel.job.collective.transfer", [({}, 0.01)], job),
+        points("zernel.job.step.duration", [({}, 0.5)], job),
+        points("zernel.step.critical_path.time", [({"zernel.rank": 1, "zernel.phase": "gpu_compute"}, 7.0)], job),
+        *(phase_times(one, gpu_compute=1.0) for one in ranks),
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "more"),
+    [
+        ({"service.name": "train", "zernel.job.id": "4711"}, {"zernel.job.id": "4711"}),
+        ({"service.name": "train"}, {"service.name": "train"}),
+        ({"service.name": "x", "k8s.job.name": "train"}, {"k8s.job.name": "train"}),
+        ({"service.name": "n1/5", "zernel.job.launcher": "n1/5"}, {"process.parent_pid": 5}),
+        ({"service.name": "2", "zernel.world_size": "2"}, {}),
+    ],
+)
+async def test_a_job_finds_its_ranks_by_what_names_it(job: Attributes, more: Attributes) -> None:
+    state = await shown(job, *({**rank(number), **more} for number in (1, 0)))
+    ((id_, found),) = state["jobs"].items()
+    ids = {one["rank"]: id_ for id_, one in state["ranks"].items()}
+    assert found == {
+        "ranks": [ids[0], ids[1]],
+        "verdict": {"name": "straggler", "ranks": [ids[1]], "evidence": {"lateness": 0.2, "transfer": 0.01}},
+        "step_time": 0.5,
+        "critical_path": {"1": {"gpu_compute": 7.0}},
+    }
+    assert {one["job"] for one in state["ranks"].values()} == {id_}
+    assert {one["rank"]: one["lateness"] for one in state["ranks"].values()} == {0: 0.0, 1: 0.2}
+
+
+async def test_a_rank_of_a_named_job_is_none_of_the_unnamed_one() -> None:
+    named, unnamed = {"service.name": "a", "zernel.job.id": "a"}, {"service.name": "2", "zernel.world_size": 2}
+    run = LiveRun()
+    await run.add(points("zernel.job.step.duration", [({}, 1.0)], unnamed))
+    await run.add(points("zernel.job.step.duration", [({}, 1.0)], named))
+    state = await run.add(phase_times({**rank(0), "zernel.job.id": "a"}, gpu_compute=1.0))
+    assert [one["job"] for one in state["ranks"].values()] == ["a"]
+
+
+async def test_a_process_that_trains_alone_has_no_job() -> None:
+    job = {"service.name": "train", "zernel.job.id": "4711"}
+    alone = {**PROCESS, "zernel.job.id": "4711"}
+    state = await shown(job, alone)
+    assert all("job" not in one for one in state["ranks"].values())
+    assert state["jobs"]["4711"]["ranks"] == []
+
+
+async def test_a_rank_that_leaves_leaves_its_job() -> None:
+    run = LiveRun(expiration="10s")
+    job = {"service.name": "train", "zernel.job.id": "j"}
+    verdict = points("zernel.job.step.duration", [({}, 1.0)], job)
+    await run.add(verdict, *(phase_times({**rank(number), "zernel.job.id": "j"}, gpu_compute=1.0) for number in (0, 1)))
+    run.after(9)
+    await run.add(verdict, phase_times({**rank(0), "zernel.job.id": "j"}, gpu_compute=2.0))
+    assert len(run.after(2)["jobs"]["j"]["ranks"]) == 1
+
+
+async def test_there_are_at_most_64_jobs() -> None:
+    run = LiveRun()
+    for number in range(70):
+        await run.add(
+            points("zernel.job.step.duration", [({}, 1.0)], {"service.name": "x", "zernel.job.id": f"{number}"})
+        )
+    assert len(run.exporter.snapshot()["jobs"]) == 64
+    assert run.dropped.counts["max_jobs"] == 6

@@ -1,0 +1,191 @@
+"""A rank has the newest values that arrive, and loses those that end."""
+
+import pytest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_zernel.batch import Batch
+from otel_zernel.otlp.points import key_values
+from tests.exporters.live.live_runs import (
+    PROCESS,
+    RANK,
+    SECOND,
+    START,
+    LiveRun,
+    durations,
+    ended,
+    phase_times,
+    points,
+    step,
+)
+
+MS = 1_000_000
+
+
+async def test_the_phase_of_the_kernel_has_its_start() -> None:
+    elapsed = points("zernel.phase.elapsed", [({"zernel.phase": "nccl_collective", "process.pid": 7}, 1.5)])
+    state = await LiveRun().add(phase_times(gpu_compute=9.0), elapsed)
+    rank = state["ranks"][RANK]
+    assert (rank["phase"], rank["phase_since"]) == ("nccl_collective", (START - 1_500 * MS) // MS)
+
+
+async def test_without_the_kernel_it_is_the_phase_that_grew_most_in_the_last_report() -> None:
+    run = LiveRun()
+    await run.add(phase_times(gpu_compute=100.0, data_loading=1.0))
+    state = await run.add(phase_times(gpu_compute=101.0, data_loading=5.0, time_ns=START + SECOND))
+    assert state["ranks"][RANK]["phase"] == "data_loading"
+    assert "phase_since" not in state["ranks"][RANK]
+
+
+async def test_a_point_with_a_pid_alone_belongs_to_the_process_that_is_known() -> None:
+    host = {"host.name": "n1"}
+    elapsed = points("zernel.phase.elapsed", [({"zernel.phase": "gpu_compute", "process.pid": 7}, 1.0)], host)
+    run = LiveRun()
+    assert (await run.add(elapsed))["ranks"] == {}
+    state = await run.add(phase_times(gpu_compute=1.0), elapsed)
+    assert state["ranks"][RANK]["phase"] == "gpu_compute"
+
+
+async def test_the_durations_of_steps_are_exact_to_a_hundredth() -> None:
+    lasted = [0.1] * 98 + [0.5] * 2
+    state = await LiveRun().add(phase_times(gpu_compute=1.0), durations(*lasted), step(3, START, 250 * MS))
+    found = state["ranks"][RANK]["step"]
+    assert found == {"p50": pytest.approx(0.1, rel=0.01), "p99": pytest.approx(0.5, rel=0.01), "last": 0.25}
+
+
+async def test_durations_leave_after_a_minute() -> None:
+    run = LiveRun()
+    await run.add(durations(0.1))
+    assert "p50" in run.after(59)["ranks"][RANK]["step"]
+    assert "step" not in run.after(12)["ranks"][RANK]
+
+
+def cumulative(count: int, *, value: float = 0.01) -> Batch:
+    """A cumulative exponential histogram, as `percentiles` emits it, of equal launch latencies."""
+    metrics = MetricsData()
+    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(PROCESS)))
+    metric = of_resource.scope_metrics.add().metrics.add(name="zernel.cuda.launch.latency")
+    metric.exponential_histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    point = metric.exponential_histogram.data_points.add(count=count, scale=20, time_unix_nano=START)
+    point.min = point.max = value
+    point.positive.offset = -6_966_587  # 2 ** (-6966587 / 2 ** 20) is 0.01
+    point.positive.bucket_counts.append(count)
+    return Batch(metrics)
+
+
+async def test_of_a_cumulative_histogram_the_increase_counts() -> None:
+    run = LiveRun()
+    assert "launch" not in (await run.add(cumulative(1000)))["ranks"][RANK]
+    launch = (await run.add(cumulative(1005)))["ranks"][RANK]["launch"]
+    assert launch == {"count": 5, "p50": pytest.approx(0.01, rel=0.01), "p99": pytest.approx(0.01, rel=0.01)}
+    assert (await run.add(cumulative(3)))["ranks"][RANK]["launch"]["count"] == 8  # after a reset
+
+
+def summary() -> Batch:
+    """Quantiles of the durations of collectives, as `percentiles` emits them with `outputs: [summary]`."""
+    metrics = MetricsData()
+    of_resource = metrics.resource_metrics.add(resource=Resource(attributes=key_values(PROCESS)))
+    metric = of_resource.scope_metrics.add().metrics.add(name="zernel.nccl.collective.duration.percentiles")
+    operation = key_values({"zernel.nccl.operation": "all_reduce"})
+    point = metric.summary.data_points.add(count=9, time_unix_nano=START, attributes=operation)
+    for quantile, value in ((0.5, 0.001), (0.9, 0.002), (0.99, 0.003)):
+        point.quantile_values.add(quantile=quantile, value=value)
+    return Batch(metrics)
+
+
+async def test_summaries_of_percentiles_are_read() -> None:
+    state = await LiveRun().add(summary())
+    assert state["ranks"][RANK]["collectives"] == {"all_reduce": {"count": 9, "p50": 0.001, "p99": 0.003}}
+
+
+async def test_a_point_without_a_value_removes_its_field() -> None:
+    run = LiveRun()
+    rate = points("zernel.step.rate", [({}, 2.0)])
+    assert (await run.add(rate))["ranks"][RANK]["step_rate"] == 2.0
+    assert "step_rate" not in (await run.add(points("zernel.step.rate", [({}, None)])))["ranks"][RANK]
+
+
+async def test_the_end_of_a_series_makes_no_rank() -> None:
+    assert (await LiveRun().add(points("zernel.step.rate", [({}, None)])))["ranks"] == {}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "evidence"),
+    [("input_bound", {"data_loading": 0.4}), ("unstable", {"jitter": 0.7}), ("none", {})],
+)
+async def test_a_verdict_has_its_evidence(verdict: str, evidence: dict[str, float]) -> None:
+    share = {"zernel.phase": "data_loading", "zernel.phase.source": "scopes"}
+    state = await LiveRun().add(
+        phase_times(data_loading=4.0),
+        points("zernel.steps", [({"zernel.step.kind": "training"}, 9)]),
+        points("zernel.phase.fraction", [(share, 0.4)]),
+        points("zernel.step.jitter", [({}, 0.7)]),
+        points("zernel.verdict", [({"zernel.verdict": verdict}, 1), ({"zernel.verdict": "compute_bound"}, 0)]),
+    )
+    assert state["ranks"][RANK]["verdict"] == {"name": verdict, "evidence": evidence}
+
+
+async def test_steps_with_a_backward_pass_count() -> None:
+    kinds = {"training": 5, "accumulation": 2, "evaluation": 100}
+    counted = points("zernel.steps", [({"zernel.step.kind": kind}, count) for kind, count in kinds.items()])
+    assert (await LiveRun().add(counted))["ranks"][RANK]["steps"] == 7
+
+
+async def test_an_ended_rank_shows_its_end_for_a_minute() -> None:
+    run = LiveRun()
+    end = ended(zernel_process_end="signal")
+    end.edit_spans().resource_spans[0].scope_spans[0].spans[0].attributes.extend(
+        key_values({"process.signal": "SIGKILL"})
+    )
+    state = await run.add(phase_times(gpu_compute=1.0), end)
+    rank = state["ranks"][RANK]
+    assert rank["ended"] == {"signal": "SIGKILL", "time": (START + SECOND) // MS}
+    assert "phase" not in rank
+    assert RANK in run.after(59)["ranks"]
+    state = run.after(2)
+    assert state["ranks"] == {}
+    assert state["timeline"] == {}
+
+
+async def test_late_data_does_not_revive_an_ended_rank() -> None:
+    run = LiveRun()
+    await run.add(phase_times(gpu_compute=1.0), ended(zernel_process_end="exit"))
+    run.after(40)
+    await run.add(phase_times(gpu_compute=2.0))
+    assert run.after(21)["ranks"] == {}
+
+
+async def test_a_program_that_a_process_becomes_is_no_end() -> None:
+    state = await LiveRun().add(phase_times(gpu_compute=1.0), ended(zernel_process_end="exec"))
+    assert "ended" not in state["ranks"][RANK]
+
+
+async def test_a_rank_without_data_expires() -> None:
+    run = LiveRun(expiration="10s")
+    await run.add(phase_times(gpu_compute=1.0), step(1, START, SECOND))
+    assert RANK in run.after(10)["ranks"]
+    await run.add(points("zernel.step.rate", [({}, None)]))
+    state = run.after(1)
+    assert (state["ranks"], state["timeline"]) == ({}, {})
+
+
+async def test_a_reused_pid_is_another_rank() -> None:
+    other = {**PROCESS, "process.creation.time": "2026-01-02T00:00:00Z"}
+    state = await LiveRun().add(phase_times(gpu_compute=1.0), phase_times(other, gpu_compute=1.0))
+    assert len(state["ranks"]) == 2
+
+
+async def test_the_oldest_ended_rank_leaves_for_a_new_one_and_no_living_one_does() -> None:
+    run = LiveRun()
+    for pid in range(1024):
+        await run.add(phase_times({**PROCESS, "process.pid": pid}, gpu_compute=1.0))
+    await run.add(phase_times({**PROCESS, "process.pid": 2000}, gpu_compute=1.0))
+    assert run.dropped.counts["max_ranks"] == 1
+    for pid in (5, 4):
+        await run.add(ended({**PROCESS, "process.pid": pid}, zernel_process_end="exit"))
+        run.clock.advance(1)
+    state = await run.add(phase_times({**PROCESS, "process.pid": 2000}, gpu_compute=1.0))
+    pids = {rank["pid"] for rank in state["ranks"].values()}
+    assert len(pids) == 1024
+    assert {2000, 4} <= pids
+    assert 5 not in pids
