@@ -150,7 +150,7 @@ async def _readers() -> list[BenchmarkRow]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     api, changes = FakeApiServer(), {"number": 0}
     context = make_context("exporters", "live", clock=SystemClock(), extensions={"api": api})
-    exporter = LiveExporter(LiveExporter.Config(push_interval="1h"), context)
+    exporter = LiveExporter(LiveExporter.Config.model_validate({"push_interval": "1h"}), context)
     exporter._state._collector = lambda: {"text": f"{changes['number']:04} " * 200}
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(

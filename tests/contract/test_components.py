@@ -50,6 +50,8 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
     recorded.write_bytes(spans_json(every_signal().spans) + b"\n")
     if (kind, type_) == ("exporters", "csv"):
         return build(kind, type_, path=str(folder / "out.csv"))
+    if (kind, type_) == ("exporters", "live"):
+        return build(kind, type_, api=None)
     if (kind, type_) == ("receivers", "otlp"):
         return build(kind, type_, protocols={name: {"endpoint": "localhost:0"} for name in ("grpc", "http")})
     if (kind, type_) == ("receivers", "prometheus"):

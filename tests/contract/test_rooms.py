@@ -94,7 +94,8 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_exporters.live": [
         {"__init__", "exporter"},
-        {"streaming", "encoding", "turns"},
+        {"streaming"},
+        {"encoding", "turns"},
         {"live_state"},
         {"deltas"},
         {"state"},

@@ -33,7 +33,7 @@ class LiveExporter(Exporter, LiveSource):
 
     def __init__(self, config: LiveConfig, context: Context) -> None:
         super().__init__(config, context)
-        self._host = socket.gethostname()
+        self._host = ""
         self._state = LiveState(
             context.clock, self._collector, context.drop, history=config.history, expiration=config.expiration
         )
@@ -56,6 +56,7 @@ class LiveExporter(Exporter, LiveSource):
         return self._state.changes_since(seq)
 
     async def __aenter__(self) -> Self:
+        self._host = socket.gethostname()
         if self.config.api is not None:
             server = api_server(self.config.api, self.context, f"{self.context.path}::api")
             pushing = asyncio.create_task(self._stream.run(), name="live deltas")

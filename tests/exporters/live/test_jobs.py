@@ -48,7 +48,8 @@ async def test_a_job_finds_its_ranks_by_what_names_it(job: Attributes, more: Att
 
 
 async def test_a_rank_of_a_named_job_is_none_of_the_unnamed_one() -> None:
-    named, unnamed = {"service.name": "a", "zernel.job.id": "a"}, {"service.name": "2", "zernel.world_size": 2}
+    named: Attributes = {"service.name": "a", "zernel.job.id": "a"}
+    unnamed: Attributes = {"service.name": "2", "zernel.world_size": 2}
     run = LiveRun()
     await run.add(points("zernel.job.step.duration", [({}, 1.0)], unnamed))
     await run.add(points("zernel.job.step.duration", [({}, 1.0)], named))
