@@ -1,5 +1,6 @@
 """Numbers of metrics with all attributes that describe them."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ class SeenValue(NamedTuple):
     """A number with all attributes that describe it."""
 
     value: float | None
-    """None for a point without a recorded value: the series has ended."""
+    """None for a point without a recorded value: the series has ended. NaN and infinity count as no value."""
     time_ns: int
     attributes: Mapping[str, AttributeValue]
     """Those of the point."""
@@ -31,7 +32,7 @@ def numbers_of(metric: Metric, resource: Mapping[str, AttributeValue]) -> Iterat
     """The points of a sum or a gauge."""
     for point in metric.sum.data_points or metric.gauge.data_points:
         number = point.as_int if point.HasField("as_int") else point.as_double
-        value = None if has_no_value(point) else number
+        value = None if has_no_value(point) or not math.isfinite(number) else number
         yield SeenValue(value, point.time_unix_nano, scalars_of(point.attributes), resource)
 
 

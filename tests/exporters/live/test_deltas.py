@@ -1,6 +1,7 @@
 """A reader that follows the deltas has the same state as one that takes a new snapshot."""
 
 import json
+import math
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,7 +26,7 @@ from tests.exporters.live.live_runs import (
 )
 
 HISTORY = 3
-values = st.one_of(st.none(), st.floats(0, 1e6, allow_nan=False))
+values = st.one_of(st.none(), st.floats(0, 1e6), st.sampled_from([math.nan, math.inf, -math.inf, -1.0]))
 JOB: dict[str, AttributeValue] = {"service.name": "job", "zernel.job.id": "j"}
 
 

@@ -1,5 +1,8 @@
 """A rank has the newest values that arrive, and loses those that end."""
 
+import json
+import math
+
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -75,7 +78,8 @@ def cumulative(count: int, *, value: float = 0.01) -> Batch:
 
 async def test_of_a_cumulative_histogram_the_increase_counts() -> None:
     run = LiveRun()
-    assert "launch" not in (await run.add(cumulative(1000)))["ranks"][RANK]
+    state = await run.add(phase_times(gpu_compute=1.0), cumulative(1000))
+    assert "launch" not in state["ranks"][RANK]
     launch = (await run.add(cumulative(1005)))["ranks"][RANK]["launch"]
     assert launch == {"count": 5, "p50": pytest.approx(0.01, rel=0.01), "p99": pytest.approx(0.01, rel=0.01)}
     assert (await run.add(cumulative(3)))["ranks"][RANK]["launch"]["count"] == 8  # after a reset
@@ -94,7 +98,7 @@ def summary() -> Batch:
 
 
 async def test_summaries_of_percentiles_are_read() -> None:
-    state = await LiveRun().add(summary())
+    state = await LiveRun().add(phase_times(gpu_compute=1.0), summary())
     assert state["ranks"][RANK]["collectives"] == {"all_reduce": {"count": 9, "p50": 0.001, "p99": 0.003}}
 
 
@@ -103,6 +107,11 @@ async def test_a_point_without_a_value_removes_its_field() -> None:
     rate = points("zernel.step.rate", [({}, 2.0)])
     assert (await run.add(rate))["ranks"][RANK]["step_rate"] == 2.0
     assert "step_rate" not in (await run.add(points("zernel.step.rate", [({}, None)])))["ranks"][RANK]
+
+
+@pytest.mark.parametrize("name", ["zernel.phase.elapsed", "zernel.dataloader.workers", "zernel.ebpf.missing_marks"])
+async def test_a_process_that_phases_does_not_follow_is_no_rank(name: str) -> None:
+    assert (await LiveRun().add(points(name, [({"zernel.phase": "gpu_compute"}, 1.0)])))["ranks"] == {}
 
 
 async def test_the_end_of_a_series_makes_no_rank() -> None:
@@ -189,3 +198,21 @@ async def test_the_oldest_ended_rank_leaves_for_a_new_one_and_no_living_one_does
     assert len(pids) == 1024
     assert {2000, 4} <= pids
     assert 5 not in pids
+
+
+async def test_texts_of_a_sender_are_bounded() -> None:
+    run, long = LiveRun(), "x" * 10_000
+    await run.add(
+        phase_times({**PROCESS, "service.name": long, "process.executable.name": long}, gpu_compute=1.0),
+        points("zernel.verdict", [({"zernel.verdict": long}, 1.0)]),
+        points("hw.power", [({"hw.id": "GPU-1", "hw.name": long}, 1.0), ({"hw.id": long}, 1.0)]),
+        points("zernel.job.verdict", [({"zernel.job.verdict": long}, 1.0)], {"zernel.job.id": long}),
+    )
+    state = run.exporter.snapshot()
+    assert len(json.dumps({name: state[name] for name in ("gpus", "ranks", "jobs")})) < 2000
+    assert run.dropped.counts == {"max_gpus": 1, "max_jobs": 1}
+
+
+async def test_numbers_that_are_not_finite_are_unknown() -> None:
+    state = await LiveRun().add(phase_times(gpu_compute=1.0), points("zernel.step.rate", [({}, math.nan)]))
+    assert "step_rate" not in state["ranks"][RANK]

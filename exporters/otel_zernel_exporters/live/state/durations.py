@@ -20,7 +20,7 @@ _PART: Final = 10.0
 """Seconds of one part of the window: it slides by whole parts."""
 _PER_OCTAVE: Final = 64
 """Counters for a factor of two: 1.1 % wide, so a quantile is exact to 0.6 %."""
-_SHORTEST: Final = 1e-9
+_SHORTEST, _LONGEST = 1e-9, 1e9
 _MOST_SERIES: Final = 64
 """Cumulative series whose last point is kept for the increase."""
 
@@ -98,7 +98,7 @@ class RecentDurations:
 
 
 def _index(value: float) -> int:
-    return math.floor(math.log2(max(value, _SHORTEST)) * _PER_OCTAVE)
+    return math.floor(math.log2(min(max(value, _SHORTEST), _LONGEST)) * _PER_OCTAVE)
 
 
 def _value(index: int) -> float:

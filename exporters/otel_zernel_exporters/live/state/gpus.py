@@ -6,9 +6,10 @@ from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.training import HARMLESS_THROTTLING, SeenValue
+from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
 
 _MOST_CODES = 64
-"""Codes of XID errors of one GPU."""
+"""Codes of XID errors, and reasons for lower clocks, of one GPU."""
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class LiveGpu:
         index = attributes.get("zernel.gpu.index")
         if isinstance(index, int):
             self.index = index
-        self.name = str(attributes.get("hw.model") or attributes.get("hw.name") or self.name)
+        self.name = str(attributes.get("hw.model") or attributes.get("hw.name") or self.name)[:LONGEST_TEXT]
 
     def set(self, name: str, value: float | None) -> None:
         """Sets a value; None removes it."""
@@ -81,15 +82,15 @@ def _active(gpu: LiveGpu, seen: SeenValue) -> None:
 
 
 def _throttled(gpu: LiveGpu, seen: SeenValue) -> None:
-    reason = seen.text("zernel.gpu.throttle.reason")
-    if seen.value and reason not in HARMLESS_THROTTLING:
+    reason = seen.text("zernel.gpu.throttle.reason")[:LONGEST_TEXT]
+    if seen.value and reason not in HARMLESS_THROTTLING and len(gpu.throttled) < _MOST_CODES:
         gpu.throttled.add(reason)
     else:
         gpu.throttled.discard(reason)
 
 
 def _xid(gpu: LiveGpu, seen: SeenValue) -> None:
-    code = seen.text("zernel.gpu.xid.code")
+    code = seen.text("zernel.gpu.xid.code")[:LONGEST_TEXT]
     if seen.value and (code in gpu.xid or len(gpu.xid) < _MOST_CODES):
         gpu.xid[code] = int(seen.value)
 

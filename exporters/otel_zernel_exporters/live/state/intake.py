@@ -17,7 +17,7 @@ from otel_zernel_exporters.live.state.gpus import GPU_READERS, LiveGpu, gpu_id_o
 from otel_zernel_exporters.live.state.jobs import JOB_READERS, JobKey, LiveJob, assign, job_key_of
 from otel_zernel_exporters.live.state.rank_readers import RANK_READERS
 from otel_zernel_exporters.live.state.ranks import LiveRank, rank_id_of
-from otel_zernel_exporters.live.state.tables import Entities
+from otel_zernel_exporters.live.state.tables import LONGEST_TEXT, Entities, bounded
 from otel_zernel_exporters.live.state.timeline import StepRows
 
 MOST_RANKS: Final = 1024
@@ -35,6 +35,8 @@ _DURATIONS: Final = frozenset(
     for suffix in ("", ".distribution", ".percentiles")
 )
 """Histograms, and the results of `percentiles` for them."""
+_OF_WATCHED: Final = ("zernel.phase.elapsed", "zernel.ebpf.", "zernel.dataloader.", "zernel.cuda.", "zernel.nccl.")
+"""Prefixes of the metrics that `ebpf` emits for every process it watches. Only those of `phases` make a rank."""
 Resource = Mapping[str, AttributeValue]
 
 
@@ -116,7 +118,7 @@ class TrainingState:
         if seen.value is None:  # the end of a series is no sign of life
             self.gpus.changed.add(id_)
             return self.gpus.get(id_)
-        gpu = self.gpus.touch(id_, lambda: LiveGpu(str(seen.resource.get("host.name", ""))), now)
+        gpu = self.gpus.touch(id_, lambda: LiveGpu(str(seen.resource.get("host.name", ""))[:LONGEST_TEXT]), now)
         if gpu:
             gpu.seen_ns = max(gpu.seen_ns, seen.time_ns)
             gpu.describe(seen.resource)
@@ -125,8 +127,10 @@ class TrainingState:
 
     def _add_to_ranks(self, metric: Metric, resource: Resource, now: float) -> None:
         read = RANK_READERS[metric.name]
+        makes = not metric.name.startswith(_OF_WATCHED)
         for seen in numbers_of(metric, resource):
-            rank = self._rank_of(resource, seen.attributes, seen.time_ns, now, is_end=seen.value is None)
+            is_end = seen.value is None
+            rank = self._rank_of(resource, seen.attributes, seen.time_ns, now, makes=makes, is_end=is_end)
             if rank is None:
                 continue
             read(rank, seen)
@@ -135,9 +139,19 @@ class TrainingState:
                 self.shares.add(rank.id, source, phase, rank.grown.get((source, phase), 0.0), seen.time_ns, now)
 
     def _rank_of(
-        self, resource: Resource, attributes: Resource, time_ns: int, now: float, *, is_end: bool = False
+        self,
+        resource: Resource,
+        attributes: Resource,
+        time_ns: int,
+        now: float,
+        *,
+        makes: bool = True,
+        is_end: bool = False,
     ) -> LiveRank | None:
-        """The rank of a point: the resource is a process, or the point has the pid of a process that is known."""
+        """The rank of a point: the resource is a process, or the point has the pid of a process that is known.
+
+        Without `makes`, only a rank that is known. `is_end`: the point ends a series, and is no sign of life.
+        """
         pid = attributes.get("process.pid", resource.get("process.pid"))
         if not isinstance(pid, int):
             return None
@@ -145,20 +159,19 @@ class TrainingState:
         is_process = "process.pid" in resource
         id_ = rank_id_of(resource) if "process.creation.time" in resource else self._by_pid.get(at, "")
         id_ = id_ or (rank_id_of(resource) if is_process else "")
-        if is_end or not is_process:
-            self.ranks.changed.add(id_)
-            return self.ranks.get(id_)
-        rank = self.ranks.touch(id_, lambda: self._new_rank(id_), now)
+        known = self.ranks.get(id_)
+        if is_end or (known is None and not (makes and is_process)):
+            if known:
+                self.ranks.changed.add(id_)
+            return known
+        rank = self.ranks.touch(id_, lambda: LiveRank(id_, StepRows(self._history)), now)
         if rank:
             self._by_pid[at] = id_
             rank.seen_ns = max(rank.seen_ns, time_ns)
-            if rank.attributes != resource:
-                rank.attributes = {**rank.attributes, **resource}
+            if is_process and not resource.items() <= rank.attributes.items():
+                rank.attributes = bounded({**rank.attributes, **resource})
                 self._has_new_members = True
         return rank
-
-    def _new_rank(self, id_: str) -> LiveRank:
-        return LiveRank(id_, StepRows(self._history))
 
     def _add_to_jobs(self, metric: Metric, resource: Resource, now: float) -> None:
         key = job_key_of(resource)
@@ -185,12 +198,13 @@ class TrainingState:
                 self.ranks.changed.add(rank.id)
 
     def _add_durations(self, metric: Metric, resource: Resource, now: float) -> None:
+        makes = not metric.name.startswith(_OF_WATCHED)
         histogram = metric.histogram if metric.HasField("histogram") else metric.exponential_histogram
         for point in histogram.data_points:
             attributes = scalars_of(point.attributes)
             if not point.count or has_no_value(point):
                 continue
-            rank = self._rank_of(resource, attributes, point.time_unix_nano, now)
+            rank = self._rank_of(resource, attributes, point.time_unix_nano, now, makes=makes)
             of = _distribution(rank, metric.name, attributes) if rank else None
             if rank and of:
                 series = tuple(sorted((key, str(value)) for key, value in attributes.items()))
@@ -199,7 +213,9 @@ class TrainingState:
                     self.heat.add(added, point.time_unix_nano, now)
         for summary in metric.summary.data_points:
             attributes = scalars_of(summary.attributes)
-            rank = None if has_no_value(summary) else self._rank_of(resource, attributes, summary.time_unix_nano, now)
+            if has_no_value(summary):
+                continue
+            rank = self._rank_of(resource, attributes, summary.time_unix_nano, now, makes=makes)
             if rank and (of := _distribution(rank, metric.name, attributes)):
                 of.add_summary(summary, now)
 
@@ -241,7 +257,7 @@ class TrainingState:
         rank.end = {"time": span.end_time_unix_nano // 1_000_000}
         for field, key in (("code", "process.exit.code"), ("signal", "process.signal")):
             if key in named:
-                rank.end[field] = named[key]
+                rank.end[field] = bounded(named)[key]
 
 
 def _distribution(rank: LiveRank, name: str, attributes: Resource) -> RecentDurations | None:
@@ -253,7 +269,7 @@ def _distribution(rank: LiveRank, name: str, attributes: Resource) -> RecentDura
         return rank.passes if kind in ("evaluation", "inference") and not rank.has_trained else None
     if name.startswith("zernel.cuda.launch.latency"):
         return rank.launches
-    operation = str(attributes.get("zernel.nccl.operation", ""))
+    operation = str(attributes.get("zernel.nccl.operation", ""))[:LONGEST_TEXT]
     if operation not in rank.collectives and len(rank.collectives) >= _MOST_OPERATIONS:
         return None
     return rank.collectives.setdefault(operation, RecentDurations())

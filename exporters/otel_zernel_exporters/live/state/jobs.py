@@ -7,6 +7,7 @@ from typing import Any, Final
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.training import PHASES, SeenValue, launcher_of
 from otel_zernel_exporters.live.state.ranks import LiveRank
+from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
 
 LAUNCHER: Final = "zernel.job.launcher"
 _MOST_RANKS: Final = 1024
@@ -99,7 +100,7 @@ def _job_of(rank: LiveRank, jobs: Mapping[JobKey, LiveJob]) -> LiveJob | None:
 
 
 def _verdict(job: LiveJob, seen: SeenValue) -> None:
-    name = seen.text("zernel.job.verdict")
+    name = seen.text("zernel.job.verdict")[:LONGEST_TEXT]
     if seen.value:
         job.verdict = name
     elif job.verdict == name:

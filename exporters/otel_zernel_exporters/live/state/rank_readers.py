@@ -5,8 +5,10 @@ from typing import Final
 
 from otel_zernel.training import PHASES, SeenValue
 from otel_zernel_exporters.live.state.ranks import LiveRank
+from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
 
 _NS: Final = 1e9
+_SOURCES: Final = ("scopes", "threads", "signals")
 _MOST_MARKS: Final = 16
 _MOST_KINDS: Final = 32
 
@@ -33,7 +35,7 @@ def _worker(name: str) -> Callable[[LiveRank, SeenValue], None]:
 
 def _phase_time(rank: LiveRank, seen: SeenValue) -> None:
     at = seen.text("zernel.phase.source"), seen.text("zernel.phase")
-    if at[1] not in PHASES:
+    if at[0] not in _SOURCES or at[1] not in PHASES:
         return
     if seen.value is None:
         rank.times.pop(at, None)
@@ -49,7 +51,7 @@ def _phase_share(rank: LiveRank, seen: SeenValue) -> None:
     at = seen.text("zernel.phase.source"), seen.text("zernel.phase")
     if seen.value is None:
         rank.shares.pop(at, None)
-    elif at[1] in PHASES:
+    elif at[0] in _SOURCES and at[1] in PHASES:
         rank.shares[at] = seen.value
 
 
@@ -62,7 +64,7 @@ def _elapsed(rank: LiveRank, seen: SeenValue) -> None:
 
 
 def _steps(rank: LiveRank, seen: SeenValue) -> None:
-    at = seen.text("zernel.step.kind"), seen.text("zernel.step.boundary")
+    at = seen.text("zernel.step.kind")[:LONGEST_TEXT], seen.text("zernel.step.boundary")[:LONGEST_TEXT]
     if seen.value is None:
         rank.steps.pop(at, None)
     elif at in rank.steps or len(rank.steps) < _MOST_KINDS:
@@ -70,7 +72,7 @@ def _steps(rank: LiveRank, seen: SeenValue) -> None:
 
 
 def _verdict(rank: LiveRank, seen: SeenValue) -> None:
-    name = seen.text("zernel.verdict")
+    name = seen.text("zernel.verdict")[:LONGEST_TEXT]
     if seen.value:
         rank.verdict = name
     elif rank.verdict == name:
@@ -78,7 +80,7 @@ def _verdict(rank: LiveRank, seen: SeenValue) -> None:
 
 
 def _missing_mark(rank: LiveRank, seen: SeenValue) -> None:
-    mark = seen.text("zernel.mark")
+    mark = seen.text("zernel.mark")[:LONGEST_TEXT]
     if seen.value and len(rank.missing_marks) < _MOST_MARKS:
         rank.missing_marks.add(mark)
     else:

@@ -1,8 +1,14 @@
 """Bounded tables of entities by id: the ended ones leave first, and changes are noted."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
+from otel_zernel.otlp.points import AttributeValue
+
+LONGEST_TEXT = 256
+"""Characters of an id, and of a text that comes from a sender."""
+_MOST_ATTRIBUTES = 64
 KEPT_AFTER_END = 60.0
 """Seconds for which an ended entity stays visible with its end."""
 
@@ -47,10 +53,13 @@ class Entities(Generic[Entity]):
         return list(self._all.items())
 
     def touch(self, id_: str, make: Callable[[], Entity], now: float) -> Entity | None:
-        """The entity with this id, which has data now. None if it is new and the table is full of living ones."""
+        """The entity with this id, which has data now.
+
+        None if it is new and the table is full of living ones, or if the id is too long.
+        """
         found = self._all.get(id_)
         if found is None:
-            if len(self._all) >= self._most and not self._make_room():
+            if len(id_) > LONGEST_TEXT or (len(self._all) >= self._most and not self._make_room()):
                 self._refused()
                 return None
             found = self._all[id_] = make()
@@ -80,3 +89,9 @@ class Entities(Generic[Entity]):
     def _remove(self, id_: str) -> None:
         self.left.append(self._all.pop(id_))
         self.changed.add(id_)
+
+
+def bounded(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """The first attributes, with texts cut to their longest."""
+    cut = ((key, one[:LONGEST_TEXT] if isinstance(one, str) else one) for key, one in attributes.items())
+    return dict(islice(cut, _MOST_ATTRIBUTES))
