@@ -60,7 +60,7 @@ def _process(rank: int) -> dict[str, AttributeValue]:
     return {**PROCESS, "process.pid": rank, "zernel.rank": rank, "zernel.world_size": RANKS, "zernel.job.id": "j"}
 
 
-def _second(number: int, ranks: int, steps: int) -> Iterator[Batch]:
+def _second(number: int, ranks: int, steps: int, segments: int = 10) -> Iterator[Batch]:
     """The batches of one second: reports of phases, traced steps, and readings of nvml."""
     now = START + number * SECOND
     for rank in range(ranks):
@@ -72,16 +72,16 @@ def _second(number: int, ranks: int, steps: int) -> Iterator[Batch]:
         yield points("zernel.steps", [({"zernel.step.kind": "training"}, number * steps)], process, time_ns=now)
         yield durations(*(0.1 + at / 1000 for at in range(steps)), resource=process, time_ns=now)
         for at in range(steps):
-            yield _traced(step(number * steps + at, now + at * SECOND // steps, SECOND // steps, process))
+            yield _traced(step(number * steps + at, now + at * SECOND // steps, SECOND // steps, process), segments)
         gpu = {"hw.id": f"GPU-{rank}"}
         for name in ("hw.gpu.utilization", "hw.power", "hw.temperature", "hw.gpu.memory.usage"):
             yield points(name, [(gpu, number + rank / 1000)], {"host.name": "n1"}, time_ns=now)
 
 
-def _traced(batch: Batch) -> Batch:
-    """With the ten segments that a step usually has."""
+def _traced(batch: Batch, segments: int) -> Batch:
+    """With the spans of the parts of the step, of which the state reads the names alone."""
     (scope,) = batch.edit_spans().resource_spans[0].scope_spans
-    for _ in range(10):
+    for _ in range(segments):
         scope.spans.add().CopyFrom(scope.spans[0])
         scope.spans[-1].name = "forward"
     return batch
@@ -130,11 +130,12 @@ def _training() -> Iterator[BenchmarkRow]:
 def _many_ranks() -> Iterator[BenchmarkRow]:
     clock = FakeClock(START)
     state = _new_state(clock)
-    for number in range(1, 21):
-        _add(state, list(_second(number, 1024, STEPS)))
-        clock.advance(1)
-        if number < 20:
-            state.advance()
+    for batch in _second(1, 1024, 200, segments=0):
+        _add(state, [batch])
+    state.advance()
+    for batch in _second(2, 1024, 1, segments=0):
+        _add(state, [batch])
+    clock.advance(1)
     rendered = _pieces(state.advancing())
     encoded = _pieces(state_pieces(state))
     size = sum(map(len, state_pieces(state)))

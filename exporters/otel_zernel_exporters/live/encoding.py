@@ -1,13 +1,17 @@
 """The state and its deltas as JSON and as server-sent events."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from otel_zernel.api.answers import json_bytes
 from otel_zernel_exporters.live.live_state import LiveState
 
-_PIECE: Final = 16
-"""Objects of a piece, about a millisecond of work."""
+_OBJECTS: Final = 16
+"""GPUs, ranks or jobs of a piece, about a millisecond of work."""
+_TIMELINES: Final = 2
+"""Ranks of a piece of the timeline: 400 steps, about a millisecond of work."""
+_CHANGES: Final = 300
+"""Changed values of a piece, about a millisecond of work."""
 
 
 def state_pieces(state: LiveState) -> Iterator[bytes]:
@@ -15,10 +19,11 @@ def state_pieces(state: LiveState) -> Iterator[bytes]:
     yield json_bytes(state.head())[:-1]
     for name, table in state.tables().items():
         yield b',"%s":' % name.encode()
-        yield from _object(table.items())
+        yield from _object(table.items(), _OBJECTS)
     yield b',"timeline":'
     ranks = list(state.tables()["ranks"])
-    yield from _object((rank, rows) for rank in ranks if (rows := state.rows_of(rank)))
+    timelines = ((rank, rows) for rank in ranks if (rows := state.rows_of(rank)))
+    yield from _object(timelines, _TIMELINES)
     yield b"," + json_bytes(state.tail())[1:]
 
 
@@ -28,20 +33,20 @@ def delta_event(delta: Mapping[str, Any]) -> Iterator[bytes]:
     changes = delta.get("set", ())
     rest = {name: value for name, value in delta.items() if name != "set"}
     yield json_bytes(rest)[:-1]
-    for at in range(0, len(changes), 20 * _PIECE):
-        piece = json_bytes(changes[at : at + 20 * _PIECE])
+    for at in range(0, len(changes), _CHANGES):
+        piece = json_bytes(changes[at : at + _CHANGES])
         yield (b"," if at else b',"set":[') + piece[1:-1]
     yield b"]}\n\n" if changes else b"}\n\n"
 
 
-def _object(items: Any) -> Iterator[bytes]:
-    """A JSON object, a few members at a time."""
-    before, held = b"{", {}
+def _object(items: Iterable[tuple[str, Any]], size: int) -> Iterator[bytes]:
+    """A JSON object, `size` members at a time."""
+    before, held = b"{", dict[str, Any]()
     for key, value in items:
         held[key] = value
-        if len(held) == _PIECE:
+        if len(held) == size:
             yield before + json_bytes(held)[1:-1]
-            before, held = b",", {}
+            before, held = b",", dict[str, Any]()
     if held:
         yield before + json_bytes(held)[1:-1] + b"}"
     else:

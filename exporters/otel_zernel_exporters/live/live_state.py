@@ -16,7 +16,7 @@ _MOST_DELTAS: Final = 600
 _FOLLOWED: Final = 60.0
 """Seconds. Without a reader for longer, no deltas are kept."""
 _PIECE: Final = 20
-"""Ranks that are rendered between two yields: about 1 ms."""
+"""Ranks or GPUs that are rendered between two yields: about 1 ms."""
 
 
 class LiveState(LiveSource):
@@ -113,6 +113,7 @@ class LiveState(LiveSource):
         yield from self._compare(difference, now)
         training = self._training
         difference.heat, difference.shares = training.heat.take_new(), training.shares.take_new()
+        yield
         if difference:
             self.seq += 1
             self.time_ms = self._clock.time_ns() // 1_000_000
@@ -124,9 +125,12 @@ class LiveState(LiveSource):
         collector = self._collector()
         difference.compare(["collector"], self._rendered["collector"], collector)
         self._rendered["collector"] = collector
-        for id_ in training.gpus.take_changed():
+        yield
+        for position, id_ in enumerate(training.gpus.take_changed(), 1):
             gpu = training.gpus.get(id_)
             self._replace("gpus", id_, gpu.rendered() if gpu else None, difference)
+            if position % _PIECE == 0:
+                yield
         for id_ in training.jobs.take_changed():
             job = training.jobs.get(id_)
             self._replace("jobs", id_, job.rendered() if job else None, difference)

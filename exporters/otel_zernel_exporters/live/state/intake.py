@@ -14,7 +14,7 @@ from otel_zernel.training import TRAINED, SeenValue, bar_of, numbers_of, scalars
 from otel_zernel_exporters.live.state.columns import Heat, PhaseShares
 from otel_zernel_exporters.live.state.durations import RecentDurations
 from otel_zernel_exporters.live.state.gpus import GPU_READERS, LiveGpu, gpu_id_of
-from otel_zernel_exporters.live.state.jobs import JOB_READERS, JobKey, LiveJob, assign, job_key_of
+from otel_zernel_exporters.live.state.jobs import JOB_READERS, JobKey, LiveJob, assign, job_key_of, spread_lateness
 from otel_zernel_exporters.live.state.rank_readers import RANK_READERS
 from otel_zernel_exporters.live.state.ranks import LiveRank, rank_id_of
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT, Entities, bounded
@@ -35,6 +35,8 @@ _DURATIONS: Final = frozenset(
     for suffix in ("", ".distribution", ".percentiles")
 )
 """Histograms, and the results of `percentiles` for them."""
+_AGEING: Final = 5.0
+"""Seconds between two looks for durations that are older than a minute."""
 _OF_WATCHED: Final = ("zernel.phase.elapsed", "zernel.ebpf.", "zernel.dataloader.", "zernel.cuda.", "zernel.nccl.")
 """Prefixes of the metrics that `ebpf` emits for every process it watches. Only those of `phases` make a rank."""
 Resource = Mapping[str, AttributeValue]
@@ -56,6 +58,7 @@ class TrainingState:
         self._critical: OrderedDict[bytes, int] = OrderedDict()
         """By the id of a trace: the rank on the critical path of a job's step."""
         self._has_new_members = False
+        self._aged = 0.0
 
     def adding(self, batch: Batch, now: float) -> Iterator[None]:
         """Adds a batch, which stays as it is, and yields about every millisecond. Raises `DecodeError`."""
@@ -76,15 +79,18 @@ class TrainingState:
             left.clear()
         self.heat.close_due(now)
         self.shares.close_due(now)
-        if self._has_new_members or self.jobs.changed:
+        if self._has_new_members:
             self._assign()
-        self.ranks.changed.update(rank.id for rank in self.ranks if rank.is_ageing(now))
+        for job in filter(None, map(self.jobs.get, self.jobs.changed)):
+            self.ranks.changed |= spread_lateness(job, self.ranks.get)
+        if now - self._aged >= _AGEING:
+            self._aged = now
+            self.ranks.changed.update(rank.id for rank in self.ranks if rank.is_ageing(now))
 
     def _assign(self) -> None:
         by_key: dict[JobKey, LiveJob] = {job.key: job for job in self.jobs}
-        self.ranks.changed |= assign(by_key, list(self.ranks))
-        if self._has_new_members:
-            self.jobs.changed.update(key[1] for key in by_key)
+        self.ranks.changed |= assign(by_key, self.ranks)
+        self.jobs.changed.update(key[1] for key in by_key)
         self._has_new_members = False
 
     def _add_metrics(self, of_resource: ResourceMetrics, now: float) -> Iterator[None]:
@@ -182,6 +188,7 @@ class TrainingState:
                 self.jobs.changed.add(key[1])
                 job = self.jobs.get(key[1])
             else:
+                self._has_new_members |= self.jobs.get(key[1]) is None
                 job = self.jobs.touch(key[1], lambda: LiveJob(key), now)
             if job:
                 JOB_READERS[metric.name](job, seen)

@@ -1,6 +1,6 @@
 """The state of a job of several ranks, from the metrics that `phases` emits for jobs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,6 +10,8 @@ from otel_zernel_exporters.live.state.ranks import LiveRank
 from otel_zernel_exporters.live.state.tables import LONGEST_TEXT
 
 LAUNCHER: Final = "zernel.job.launcher"
+_UNNAMED: Final = "zernel.world_size"
+"""Names a job that has no other name."""
 _MOST_RANKS: Final = 1024
 JobKey = tuple[str, str]
 """The attribute that names the job, and its value."""
@@ -64,39 +66,58 @@ def job_key_of(resource: Mapping[str, AttributeValue]) -> JobKey | None:
     if "process.pid" in resource:
         return None
     keys = [key for key in resource if key != "service.name"]
-    named = [key for key in keys if key in (LAUNCHER, "zernel.job.id", "zernel.world_size")] or keys or ["service.name"]
+    named = [key for key in keys if key in (LAUNCHER, "zernel.job.id", _UNNAMED)] or keys or ["service.name"]
     key = named[0]
     return (key, str(resource[key])) if key in resource else None
 
 
-def assign(jobs: Mapping[JobKey, LiveJob], ranks: list[LiveRank]) -> set[str]:
+def assign(jobs: Mapping[JobKey, LiveJob], ranks: Iterable[LiveRank]) -> set[str]:
     """Finds the job of each rank. Returns the ids of the ranks whose job or lateness has changed."""
-    changed = set()
+    names = {name for name, _ in jobs}
     for job in jobs.values():
         job.ranks = {}
+    changed = set()
     for rank in ranks:
-        found = _job_of(rank, jobs)
-        lateness = None
+        found = _job_of(rank, jobs, names)
         if found and rank.rank is not None:
             found.ranks[rank.id] = rank.rank
-            lateness = found.lateness.get(rank.rank)
         id_ = found.key[1] if found else ""
-        if id_ != rank.job or lateness != rank.values.get("lateness"):
+        if id_ != rank.job:
             changed.add(rank.id)
         rank.job = id_
+        if not found and rank.values.pop("lateness", None) is not None:
+            changed.add(rank.id)
+    return changed
+
+
+def spread_lateness(job: LiveJob, rank_of: Callable[[str], LiveRank | None]) -> set[str]:
+    """Gives the ranks of a job their lateness. Returns the ids of those whose lateness has changed."""
+    changed = set()
+    for id_, number in job.ranks.items():
+        rank, lateness = rank_of(id_), job.lateness.get(number)
+        if rank is None or rank.values.get("lateness") == lateness:
+            continue
+        changed.add(id_)
         rank.values.pop("lateness", None)
         if lateness is not None:
             rank.values["lateness"] = lateness
     return changed
 
 
-def _job_of(rank: LiveRank, jobs: Mapping[JobKey, LiveJob]) -> LiveJob | None:
+def _job_of(rank: LiveRank, jobs: Mapping[JobKey, LiveJob], names: Collection[str]) -> LiveJob | None:
+    """The job of a launcher precedes those by other names: several launchers may have started jobs of one name."""
     if rank.rank is None:
         return None
-    keys = [(LAUNCHER, launcher_of(rank.attributes)), *((key, str(one)) for key, one in rank.attributes.items())]
-    found = [jobs[key] for key in keys if key in jobs]
-    unnamed = [job for job in found if job.key[0] == "zernel.world_size"]  # a name is more precise
-    return next((job for job in found if job not in unnamed), unnamed[0] if unnamed else None)
+    found: dict[str, LiveJob] = {}
+    for name in names:
+        value = launcher_of(rank.attributes) if name == LAUNCHER else rank.attributes.get(name)
+        if job := jobs.get((name, str(value))):
+            found[name] = job
+    return next((found[name] for name in sorted(found, key=_precedence)), None)
+
+
+def _precedence(name: str) -> int:
+    return 0 if name == LAUNCHER else 2 if name == _UNNAMED else 1
 
 
 def _verdict(job: LiveJob, seen: SeenValue) -> None:
