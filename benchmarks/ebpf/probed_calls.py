@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -30,10 +30,10 @@ from otel_zernel_receivers.ebpf.probes.attach_modes import Mode, attach
 from otel_zernel_receivers.ebpf.probes.calls import Flag, Operation
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.libraries import find_attach_points
-from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.loading import load
 from otel_zernel_receivers.ebpf.tables.tables import Limits
-from tests.receivers.ebpf.standin import Program, Standin, build
-from tests.receivers.ebpf.watching import Watch
+from tests.receivers.ebpf.standin import Standin, build
+from tests.receivers.ebpf.watching import watched_program
 
 CALLS = 100_000
 ROUNDS = 7
@@ -106,25 +106,10 @@ def time_calls(program: "subprocess.Popen[str]") -> float:
     return float(program.stdout.readline())
 
 
-@contextmanager
-def _watching(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, LoadedProbes, Program]]:
-    """The stand-in program, watched by a session."""
-    loaded: list[LoadedProbes] = []
-
-    def keep(limits: Limits) -> LoadedProbes:
-        loaded.append(load(limits))
-        return loaded[-1]
-
-    with closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
-        watch.attach()
-        yield watch, loaded[-1], program
-
-
 def _reading(standin: Standin) -> Iterator[BenchmarkRow]:
     """Reads new series, and sends them through a pipeline."""
     limits = EbpfConfig(max_processes=2 * SERIES + 8, max_series=2 * SERIES + 8)
-    with _watching(standin, limits) as (watch, loaded, program):
+    with watched_program(standin, limits) as (watch, loaded, program):
         program.do(f"cudaLaunchKernel times=200 forks={SERIES}")
         began, began_cpu = time.perf_counter(), time.thread_time()
         count = len(loaded.tables.series.read())
@@ -166,7 +151,7 @@ async def _longest_hold_s(batches: list[Batch]) -> float:
 
 def _events(standin: Standin) -> BenchmarkRow:
     """Reads events from the ring buffer."""
-    with _watching(standin, EbpfConfig(long_wait=0.0)) as (_, loaded, program):
+    with watched_program(standin, EbpfConfig(long_wait=0.0)) as (_, loaded, program):
         program.do(f"cudaDeviceSynchronize times={EVENTS}")
         began = time.perf_counter()
         count = len(loaded.tables.ring.read())

@@ -6,11 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from pydantic import Field
 
 from otel_zernel.batch import Batch
-from otel_zernel.component import Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
+from otel_zernel.component import PAUSE, Component, ComponentConfig, Emit, Exporter, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
 from otel_zernel.config.schema import Settings, validate
 from otel_zernel.delivery_config import RemoteExporterConfig
@@ -199,3 +200,15 @@ def settings_of(text: str, parts: Parts = PARTS) -> Settings:
     """The validated settings of a YAML text, without the collector's own metrics."""
     quiet = "service::telemetry::metrics::level=none"
     return validate(load([f"yaml:{text}"], [quiet], {}), registry_of(parts), {})
+
+
+def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
+    """All metrics of the batches, decoded from their bytes."""
+    return [
+        metric
+        for batch in batches
+        if batch is not PAUSE
+        for resource in MetricsData.FromString(batch.metrics_bytes()).resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]

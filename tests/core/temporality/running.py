@@ -1,15 +1,15 @@
 """A conversion under test, and points of one metric."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
 
 from otel_zernel.batch import Batch, points
-from otel_zernel.component import PAUSE
 from otel_zernel.temporality import Conversion, SeriesMemoryConfig, ToCumulative, ToDelta
 from otel_zernel.testing import Dropped, FakeClock
+from tests.core.parts import metrics_of
 
 DELTA, CUMULATIVE = 1, 2
 START = 1_700_000_000
@@ -50,17 +50,6 @@ class RunningConversion:
         wanted = self.to.source if temporality is None else temporality
         found = self.points(sum_of(given, temporality=wanted))
         return [(*interval(point), point.as_double or point.as_int) for point in found]
-
-
-def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
-    return [
-        metric
-        for batch in batches
-        if batch is not PAUSE
-        for resource in MetricsData.FromString(batch.metrics_bytes()).resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
 
 
 def interval(point: Any) -> tuple[float, float]:

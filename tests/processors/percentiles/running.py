@@ -1,6 +1,6 @@
 """A percentiles processor under test, and input batches."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from otel_zernel.otlp.points import (
 )
 from otel_zernel.testing import Dropped, FakeClock, make_context
 from otel_zernel_processors.percentiles import PercentilesProcessor
+from tests.core.parts import metrics_of
 
 RESOURCE: Attributes = {"host.name": "node-1", "gpu": 3}
 
@@ -49,17 +50,6 @@ def of_metric(metric: Metric) -> Batch:
     metrics = MetricsData()
     metrics.resource_metrics.add().scope_metrics.add().metrics.append(metric)
     return Batch(metrics=metrics)
-
-
-def metrics_of(batches: Iterable[Batch]) -> list[Metric]:
-    """All metrics of the batches, decoded from their bytes."""
-    return [
-        metric
-        for batch in batches
-        for resource in MetricsData.FromString(batch.metrics_bytes()).resource_metrics
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
 
 
 def quantiles(point: SummaryDataPoint) -> dict[float, float]:

@@ -7,7 +7,8 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from otel_zernel.batch import Batch
-from tests.processors.percentiles.running import RunningProcessor, gauge, metrics_of, of_metric, quantiles
+from tests.core.parts import metrics_of
+from tests.processors.percentiles.running import RunningProcessor, gauge, of_metric, quantiles
 
 
 def test_other_metrics_pass_as_the_bytes_that_arrived() -> None:

@@ -27,6 +27,7 @@ from otel_zernel_receivers.ebpf.processes.scanner import Scanner, Selection
 from otel_zernel_receivers.ebpf.session import Session
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits
+from tests.receivers.ebpf.standin import Program, Standin
 
 TEST_RUN = "ZERNEL_TEST_RUN"
 """The environment variable that identifies the programs of this test run; others may run on the same machine."""
@@ -61,6 +62,21 @@ class Watch:
     def taken(self) -> None:
         """Forgets what was read."""
         self._batches.clear()
+
+
+@contextmanager
+def watched_program(standin: Standin, config: EbpfConfig) -> Iterator[tuple[Watch, LoadedProbes, Program]]:
+    """The stand-in program, watched by a session."""
+    loaded: list[LoadedProbes] = []
+
+    def keep(limits: Limits) -> LoadedProbes:
+        loaded.append(load(limits))
+        return loaded[-1]
+
+    with closing(Watch(config, make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
+        program.do("load libcudart.so.12")
+        watch.attach()
+        yield watch, loaded[-1], program
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
+from tests.processors.phases.scopes.closed_steps import closed
 from tests.processors.phases.training import MS, interval_of
 from tests.processors.phases.training_loops.loops import LOOPS, accumulation, nanogpt
 from tests.processors.phases.training_loops.loops_without_a_loader import gan, queue
@@ -43,15 +43,6 @@ def simulated(name: str) -> SimulatedThread:
     thread = SimulatedThread()
     LOOPS[name](thread)
     return thread
-
-
-def closed(spans: Iterable[Span]) -> list[ClosedStep]:
-    timeline = Timeline(MS // 2, 10_000)
-    for span in sorted(spans, key=lambda span: span.end_time_unix_nano):
-        interval = interval_of(span)
-        assert interval is not None
-        assert timeline.add(interval) is None
-    return list(timeline.end())
 
 
 def agreement(steps: Iterable[ClosedStep], truths: Iterable[Truth], thread: int = 1) -> tuple[float, Counter[str]]:

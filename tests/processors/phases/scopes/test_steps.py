@@ -5,24 +5,15 @@ from collections.abc import Iterable
 import pytest
 
 from otel_zernel_processors.phases.scopes.steps import Step
-from otel_zernel_processors.phases.scopes.timeline import ClosedStep, Timeline
-from tests.processors.phases.training import MS, START, Loop, interval_of
+from tests.processors.phases.scopes.closed_steps import closed
+from tests.processors.phases.training import MS, START, Loop
 
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 
 
-def closed(loop: Loop) -> list[ClosedStep]:
-    timeline = Timeline(MS // 2, 10_000)
-    for span in loop.spans:
-        interval = interval_of(span)
-        assert interval is not None
-        assert timeline.add(interval) is None
-    return list(timeline.end())
-
-
 def cut(loop: Loop) -> list[Step]:
     """The steps after the loop's first load."""
-    return [one.step for one in closed(loop)][1:]
+    return [one.step for one in closed(loop.spans)][1:]
 
 
 def kinds(steps: Iterable[Step]) -> str:
@@ -108,14 +99,14 @@ def test_several_loaders_make_one_step() -> None:
 
 def test_an_evaluation_that_is_left_early_is_an_evaluation_to_its_end() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6).load(3).wait(7)
-    steps = closed(loop.steps(5).load())[1:]
+    steps = closed(loop.steps(5).load().spans)[1:]
     assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
     assert [segment.activity for segment in steps[7].attribution.segments] == ["forward", "data_loading"]
 
 
 def test_time_after_an_evaluation_that_was_left_early_is_unknown() -> None:
     loop = Loop().steps(5).load(3).wait(6).load(3).wait(6 + 300)
-    segments = closed(loop.steps(5))[7].attribution.segments
+    segments = closed(loop.steps(5).spans)[7].attribution.segments
     lengths = [(segment.activity, round((segment.end - segment.start) / MS, 3)) for segment in segments]
     assert lengths == [("forward", 7.5), ("unknown", 298.5), ("data_loading", 5)]
 
@@ -131,7 +122,7 @@ def test_an_evaluation_whose_early_end_is_unclear_ends_in_a_step_between(batch: 
 
 
 def test_a_checkpoint_after_the_optimizer_is_unknown_time_of_its_step() -> None:
-    slow = closed(Loop().steps(2).steps(1, tail=300).load())[-1]
+    slow = closed(Loop().steps(2).steps(1, tail=300).load().spans)[-1]
     unknown = [segment.end - segment.start for segment in slow.attribution.segments if segment.phase == "unknown"]
     assert unknown == [300 * MS]
 
@@ -146,7 +137,7 @@ def test_an_evaluation_at_the_end_of_a_process_is_an_evaluation() -> None:
 
 
 def test_without_a_loader_an_optimizer_ends_a_step() -> None:
-    steps = [one.step for one in closed(Loop().train().train())]
+    steps = [one.step for one in closed(Loop().train().train().spans)]
     assert kinds(steps) == "tt"
     assert {step.boundary for step in steps} == {"optimizer"}
 
@@ -155,7 +146,7 @@ def test_without_a_loader_an_optimizer_ends_a_step() -> None:
 def test_the_training_thread_is_followed(loads_on: int) -> None:
     loop = Loop(thread=loads_on).load().load()
     loop.thread = 2
-    steps = [one.step for one in closed(loop.steps(3).load())]
+    steps = [one.step for one in closed(loop.steps(3).load().spans)]
     assert kinds(steps)[-2:] == "tt"
 
 
@@ -169,7 +160,7 @@ def test_the_passes_show_when_an_evaluation_was_left() -> None:
     passed(loop, 6).load(3)
     passed(loop, 6).load(3)
     passed(loop, 6).wait(300)
-    steps = closed(loop.steps(5).load())[1:]
+    steps = closed(loop.steps(5).load().spans)[1:]
     assert kinds(one.step for one in steps) == "ttttt" + "eee" + "ttttt"
     lengths = [(one.phase, round((one.end - one.start) / MS, 1)) for one in steps[7].attribution.segments]
     assert lengths == [("gpu_compute", 6), ("unknown", 300), ("data_loading", 5)]

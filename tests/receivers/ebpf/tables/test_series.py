@@ -1,35 +1,23 @@
 """New calls are computed from counters that only grow and wrap around at 2^32."""
 
 from collections.abc import Iterator
-from contextlib import closing
 
 import numpy as np
 import pytest
 
-from otel_zernel.clock import SystemClock
-from otel_zernel.testing import make_context
 from otel_zernel_receivers.ebpf.config import EbpfConfig
 from otel_zernel_receivers.ebpf.probes.calls import Operation
-from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes, load
+from otel_zernel_receivers.ebpf.probes.loading import LoadedProbes
 from otel_zernel_receivers.ebpf.tables.series import SeriesReading
-from otel_zernel_receivers.ebpf.tables.tables import Limits
 from tests.receivers.ebpf.standin import Program, Standin
-from tests.receivers.ebpf.watching import Watch
+from tests.receivers.ebpf.watching import watched_program
 
 
 @pytest.fixture
 def loaded(loadable: None, standin: Standin) -> Iterator[tuple[LoadedProbes, Program]]:
     """The loaded probes, and a program whose launches are counted."""
-    loaded_probes: list[LoadedProbes] = []
-
-    def keep(limits: Limits) -> LoadedProbes:
-        loaded_probes.append(load(limits))
-        return loaded_probes[-1]
-
-    with closing(Watch(EbpfConfig(), make_context(clock=SystemClock()), keep)) as watch, standin.start() as program:
-        program.do("load libcudart.so.12")
-        watch.attach()
-        yield loaded_probes[-1], program
+    with watched_program(standin, EbpfConfig()) as (_, loaded_probes, program):
+        yield loaded_probes, program
 
 
 def launches(loaded: LoadedProbes, program: Program) -> list[SeriesReading]:
