@@ -21,11 +21,11 @@ from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.probes.loading import ProbeCost, load
 from otel_zernel_receivers.ebpf.probes.marks import sentence
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.files.used_files import UsedFile
 from otel_zernel_receivers.ebpf.processes.frameworks import Framework, coverage
-from otel_zernel_receivers.ebpf.processes.mappings import open_located
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Scanner, Selection, as_text
-from otel_zernel_receivers.ebpf.processes.used_files import UsedFile
 from otel_zernel_receivers.ebpf.tables.tables import Limits
 
 _REQUIRED = {Capability.CAP_BPF: "to load programs", Capability.CAP_PERFMON: "to attach them"}

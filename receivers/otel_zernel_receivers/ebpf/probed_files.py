@@ -20,10 +20,10 @@ from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
 from otel_zernel_receivers.ebpf.probes.marks import Mark, sentence
 from otel_zernel_receivers.ebpf.probes.search import Find, PlaceSearch, Searched
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, as_text
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
 
 KEPT = 600.0
 """Seconds that probes stay on a file without users. A new process that uses it is counted from its first call on."""

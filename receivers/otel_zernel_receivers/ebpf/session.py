@@ -24,12 +24,12 @@ from otel_zernel_receivers.ebpf.kernel.ring import Wakeup
 from otel_zernel_receivers.ebpf.probed_files import ProbedFiles
 from otel_zernel_receivers.ebpf.probes.loading import TIME_OFF_CPU, LoadedProbes, load
 from otel_zernel_receivers.ebpf.probes.marks import Mark
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from otel_zernel_receivers.ebpf.processes.framework_log import FrameworkLog
 from otel_zernel_receivers.ebpf.processes.identities import Identities
 from otel_zernel_receivers.ebpf.processes.oom import OomKills
 from otel_zernel_receivers.ebpf.processes.scanner import Reason, Scanner, Selection
 from otel_zernel_receivers.ebpf.processes.silence_log import SilenceLog
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
 from otel_zernel_receivers.ebpf.processes.workers import WorkerUsage
 from otel_zernel_receivers.ebpf.tables.process_table import WatchedProcess
 from otel_zernel_receivers.ebpf.tables.tables import Limits, TableReadings

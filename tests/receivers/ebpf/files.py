@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
-from otel_zernel_receivers.ebpf.processes.mappings import Mapping
+from otel_zernel_receivers.ebpf.processes.files.mappings import Mapping
 
 
 @contextmanager

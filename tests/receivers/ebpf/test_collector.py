@@ -14,8 +14,8 @@ import pytest
 from otel_zernel.testing import until
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.probes.attach_modes import Mode
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from otel_zernel_receivers.ebpf.processes.scanner import Scanner
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
 from tests.receivers.ebpf.capabilities import capabilities
 from tests.receivers.ebpf.files import code_at
 from tests.receivers.ebpf.standin import Program, Standin

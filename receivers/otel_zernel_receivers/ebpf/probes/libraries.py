@@ -21,7 +21,7 @@ from otel_zernel_receivers.ebpf.probes.catalogue import (
     Probe,
 )
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 
 PROBES: dict[MappedLibrary, tuple[Probe, ...]] = {
     MappedLibrary.CUDART: CUDA_RUNTIME,

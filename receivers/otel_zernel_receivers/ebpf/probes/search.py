@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.used_files import UsedFile
+from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.files.used_files import UsedFile
 
 PATIENCE = 2.0
 """Seconds to wait for a search. The largest library of PyTorch takes 0.15 s."""

@@ -4,7 +4,7 @@
     scan = scanner.scan()                      # blocks for about 50 us per process of the machine: call it in a thread
     for process in scan.processes:
         for used in process.files:
-            with open_located(used.file) as fd:    # see mappings.py
+            with open_located(used.file) as fd:    # see files/mappings.py
                 ...
     scan.skipped                               # what was skipped: reason -> count
 
@@ -21,13 +21,13 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
-from otel_zernel_receivers.ebpf.processes.mappings import (
+from otel_zernel_receivers.ebpf.processes.files.mappings import (
     executable_mappings,
 )
+from otel_zernel_receivers.ebpf.processes.files.used_files import KnownFiles, UsedFile
+from otel_zernel_receivers.ebpf.processes.frameworks import Framework, frameworks_of, main_framework
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder, ProcessId
-from otel_zernel_receivers.ebpf.processes.used_files import KnownFiles, UsedFile
 
 
 class Reason(StrEnum):

@@ -17,7 +17,7 @@ from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.catalogue import TORCH_CPU
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES
 from otel_zernel_receivers.ebpf.probes.marks import Mark, missing_marks, sentence
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.watching import Watch, attributes_of, metrics_of
 

@@ -11,9 +11,9 @@ import pytest
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
 from otel_zernel_receivers.ebpf.probes.libraries import AttachPoints
 from otel_zernel_receivers.ebpf.probes.search import MOST, PlaceSearch
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.mappings import LocatedFile, Mapping
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary, UsedFile
+from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.files.mappings import LocatedFile, Mapping
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary, UsedFile
 
 NOTHING = AttachPoints((), (), (), {}, is_stripped=False)
 

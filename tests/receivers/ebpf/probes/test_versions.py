@@ -13,7 +13,7 @@ from otel_zernel_receivers.ebpf.binaries.spellings import keeps_arguments
 from otel_zernel_receivers.ebpf.budget.overhead import GROUP_KINDS, Group
 from otel_zernel_receivers.ebpf.probes.calls import CallKind
 from otel_zernel_receivers.ebpf.probes.catalogue import NCCL
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from tests.receivers.ebpf.symbols.kept import CODE, Returns, builds, returns, symbols
 from tests.receivers.ebpf.symbols.releases import Release, releases
 from tests.receivers.ebpf.symbols.returns import OBJDUMP, is_whole, returns_of_all, whole_functions

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
-from otel_zernel_receivers.ebpf.processes.file_identity import identity_of
-from otel_zernel_receivers.ebpf.processes.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.files.file_identity import identity_of
+from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary, UsedFile
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.scanner import ScannedProcess, Scanner, Selection
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary, UsedFile
 from tests.receivers.ebpf.files import code_at, open_elf
 from tests.receivers.ebpf.standin import Program, Standin
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity, identity_of
-from otel_zernel_receivers.ebpf.processes.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity, identity_of
+from otel_zernel_receivers.ebpf.processes.files.mappings import open_located
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessId
 from otel_zernel_receivers.ebpf.processes.scanner import MOST_FILES, Reason, Scanner, Selection
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
 from tests.receivers.ebpf.processes.fake_proc import FakeProc
 
 CUDART = "/usr/lib/libcudart.so.12"

@@ -10,7 +10,7 @@ from typing import TypeVar
 from otel_zernel_receivers.ebpf.binaries.prologue import TrapCost
 from otel_zernel_receivers.ebpf.probes.catalogue import Probe
 from otel_zernel_receivers.ebpf.probes.libraries import PROBES, AttachPoints, find_attach_points, find_points
-from otel_zernel_receivers.ebpf.processes.used_files import MappedLibrary
+from otel_zernel_receivers.ebpf.processes.files.used_files import MappedLibrary
 from tests.receivers.ebpf.symbols.kept import Kept, symbols
 from tests.receivers.ebpf.symbols.rebuilt import rebuilt
 

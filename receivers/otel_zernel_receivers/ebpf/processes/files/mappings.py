@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity, identity_of
+from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity, identity_of
 
 _EXECUTABLE = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) ([0-9]+) +(/.*)$", re.MULTILINE

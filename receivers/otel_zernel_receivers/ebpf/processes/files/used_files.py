@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 from otel_zernel_receivers.ebpf.binaries.elf import ElfFile
 from otel_zernel_receivers.ebpf.binaries.symbol_names import UnreadableElf
-from otel_zernel_receivers.ebpf.processes.file_identity import FileIdentity
-from otel_zernel_receivers.ebpf.processes.mappings import (
+from otel_zernel_receivers.ebpf.processes.files.file_identity import FileIdentity
+from otel_zernel_receivers.ebpf.processes.files.mappings import (
     LocatedFile,
     Mapping,
     locate,
