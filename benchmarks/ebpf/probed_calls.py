@@ -164,7 +164,7 @@ def _waits(standin: Standin) -> Iterator[BenchmarkRow]:
     took_ns, cpu_us = [], []
     for long_wait in ("1h", "0s"):
         config = EbpfConfig.model_validate({"long_wait": long_wait})
-        with _watching(standin, config) as (watch, _, program):
+        with watched_program(standin, config) as (watch, _, program):
             program.do(f"cudaDeviceSynchronize times={EVENTS}")
             calls = program.calls("cudaDeviceSynchronize")
             began = time.thread_time()
