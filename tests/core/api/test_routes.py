@@ -1,5 +1,6 @@
 """A request reaches the most specific route, and every other request gets a sentence."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from otel_zernel.api.server import api_server
 from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.component import ComponentConfig, Extension
 from otel_zernel.errors import CannotStart
-from otel_zernel.testing import make_context, until
+from otel_zernel.testing import make_context
 
 
 def says(word: str) -> Any:
@@ -37,7 +38,7 @@ async def silent(scope: Any, receive: Any, send: Any) -> None:
 async def deaf(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"first", "more_body": True})
-    await until(lambda: False)
+    await asyncio.Event().wait()
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

@@ -13,7 +13,6 @@ from websockets.asyncio.client import connect
 
 from otel_zernel.net.limits import ServerLimits
 from otel_zernel.net.serving import serve
-from otel_zernel.testing import until
 from otel_zernel.types import Address
 
 LIMITS = ServerLimits(message_size=1 << 16)
@@ -34,7 +33,7 @@ class Echo:
             return
         await receive()
         if scope["path"] == "/silent":
-            await until(lambda: False)
+            await asyncio.Event().wait()
         await send({"type": "websocket.accept"})
         self.open += 1
         try:

@@ -2,8 +2,7 @@
 
 import asyncio
 import ssl
-import subprocess
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -32,13 +31,19 @@ async def test_routes_of_several_components_are_on_one_address() -> None:
         assert (await client.get("/api/hello")).status_code == 404
 
 
-async def test_curl_gets_an_answer_and_a_stream() -> None:
+@pytest.mark.parametrize(("path", "start"), [("/api/hello", b'{"hello":"world"}'), ("/api/stream", b"data: first\n\n")])
+async def test_curl_gets_an_answer_and_a_stream(path: str, start: bytes) -> None:
     async with running() as api:
         with api.serve("exporters::a", ROUTES):
-            for path, expected in (("/api/hello", b'{"hello":"world"}'), ("/api/stream", b"data: first\n\n")):
-                command = ["curl", "--silent", "--no-buffer", "--max-time", "2", f"http://{api.address}{path}"]
-                done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)
-                assert done.stdout == expected
+            command = ["curl", "--silent", "--no-buffer", f"http://{api.address}{path}"]
+            curl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+            try:
+                assert curl.stdout
+                assert await curl.stdout.readexactly(len(start)) == start
+            finally:
+                with suppress(ProcessLookupError):
+                    curl.kill()
+                await curl.wait()
 
 
 async def test_a_stream_is_sent_at_once_and_its_end_is_noticed() -> None:
