@@ -11,8 +11,9 @@ generation of text.
 from dataclasses import dataclass
 
 from otel_zernel_processors.phases.intake.intervals import UPDATES, ThreadInterval
-from otel_zernel_processors.phases.scopes.periods import Periods, Signature
+from otel_zernel_processors.phases.scopes.periods import Signature
 from otel_zernel_processors.phases.scopes.steps import Boundary, Step, StepKind
+from otel_zernel_processors.phases.scopes.units import Units, with_batch
 
 _PASSES = 64
 """Backward passes without an update, after which each one is a step,"""
@@ -67,25 +68,27 @@ class PassCutter:
         self._is_stretch = True
         """Whether all of these are passes without gradients, loads or zero_grads."""
         self._start = start
+        self._is_start_known = self._has_lead = start is not None
+        """Whether `_start` is the end of another step, and whether another pass followed. Nothing marks the beginning
+        of a loop."""
         self._has_updates = self._has_backwards = self._by_backward = False
-        self._units: list[Step] = []
-        """The units of the open step."""
-        self._periods = Periods()
+        self._units = Units()
 
     @property
     def pending(self) -> int:
         """Number of intervals held."""
-        return len(self._intervals) + sum(len(unit.intervals) for unit in self._units)
+        return len(self._intervals) + self._units.pending
 
     @property
     def begins(self) -> int | None:
         """When (ns) the first held step begins; None without one."""
-        return self._units[0].start if self._units else self._start
+        begins = self._units.begins
+        return self._start if begins is None else begins
 
     @property
     def has_cut(self) -> bool:
         """Whether it has cut a unit."""
-        return self._has_updates and self._periods.count > 0
+        return self._has_updates and self._units.count > 0
 
     def feed(self, interval: ThreadInterval) -> list[Step]:
         """Adds an interval; returns the steps that it completes."""
@@ -93,6 +96,8 @@ class PassCutter:
         if interval.kind in _TOKENS:
             token = self._token(interval)
             if self._tokens and token.kind in _PASS_KINDS:
+                if self._is_stretch:
+                    self._begin_evaluation(interval)
                 steps = self._cut_before(token)
             self._is_stretch = self._is_stretch and token.kind in _STRETCH_KINDS
             self._tokens.append(token)
@@ -104,7 +109,7 @@ class PassCutter:
     def end(self) -> list[Step]:
         """The remaining steps. The last one is unfinished, unless it ends with an update."""
         steps = self._cut_unit() if self._is_updated() else []
-        steps += self._flush()
+        steps += self._units.flush()
         if self._intervals and self._start is not None:
             end = max(one.end for one in self._intervals)
             if end > self._start:
@@ -134,6 +139,13 @@ class PassCutter:
         self._has_updates |= token.updates
         self._has_backwards |= token.backwards > 0
         return token
+
+    def _begin_evaluation(self, following: ThreadInterval) -> None:
+        """A loop may begin with an evaluation. Its first batch comes as long before its first pass as the next one."""
+        if not self._is_start_known and not self._has_lead and following.kind == "inference":
+            first = self._intervals[0]
+            self._intervals[0], self._start = with_batch(first, following, following.start - self._tokens[-1].end)
+        self._has_lead = True
 
     def _follows_backward(self) -> bool:
         """Whether weights change after a backward pass. Else it is, for example, an average of the weights."""
@@ -165,27 +177,9 @@ class PassCutter:
         updates = tuple(token.name for token in tokens if token.updates)
         backwards, operators = (sum(getattr(one, key) for one in tokens) for key in ("backwards", "operators"))
         begins = next((token.start for token in tokens if token.kind != "zero_grad"), end)
-        self._periods.add(Signature(updates, backwards, operators), begins - (self._start or begins))
+        gap = begins - self._start if self._is_start_known and self._start is not None else None
         self._by_backward = False
-        return self._grouped(self._take(end, "training"))
-
-    def _grouped(self, unit: Step) -> list[Step]:
-        """Adds a unit to the open step; returns the steps that this completes."""
-        steps = self._flush() if self._periods.position == 0 else []
-        self._units.append(unit)
-        return steps + self._flush() if self._periods.position == self._periods.period - 1 else steps
-
-    def _flush(self) -> list[Step]:
-        """The units of the open step, as one."""
-        if not self._units:
-            return []
-        step, *others = self._units
-        for unit in others:
-            step.intervals += unit.intervals
-            step.end = unit.end
-            step.has_runs |= unit.has_runs
-        self._units = []
-        return [step]
+        return self._units.add(self._take(end, "training"), Signature(updates, backwards, operators), gap)
 
     def _cut_stretch(self, token: _Token) -> list[Step]:
         """Cuts after passes without gradients, if passes with gradients begin."""
@@ -202,13 +196,13 @@ class PassCutter:
         if all(one.kind == "zero_grad" for one in whole):
             return []
         kind: StepKind = "evaluation" if any(one.kind == "data_loading" for one in whole) else "inference"
-        return [*self._flush(), self._take(whole[-1].end, kind)]
+        return [*self._units.flush(), self._take(whole[-1].end, kind)]
 
     def _cut_inference(self, token: _Token) -> list[Step]:
         """Without any training: cuts a long stretch of passes whose gradients nothing uses."""
         if token.start - self._tokens[0].start <= _STRETCH_NS:
             return []
-        return [*self._flush(), self._take(self._tokens[-1].end, "inference")]
+        return [*self._units.flush(), self._take(self._tokens[-1].end, "inference")]
 
     def _cut_passes(self, token: _Token) -> list[Step]:
         """Without any update: cuts after each backward pass once it is clear that no update comes."""
@@ -228,7 +222,7 @@ class PassCutter:
         trains = any(one.updates or one.backwards for one in self._tokens if one.end <= end)
         self._tokens = [one for one in self._tokens if one.end > end]
         self._is_stretch = all(one.kind in _STRETCH_KINDS for one in self._tokens)
-        self._start = end
+        self._start, self._is_start_known = end, True
         has_runs = any(one.operators for one in taken)
         return Step(start, end, kind, taken, trains=trains, boundary=self._boundary, has_runs=has_runs)
 

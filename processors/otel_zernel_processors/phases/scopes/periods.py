@@ -24,7 +24,7 @@ class Periods:
 
     def __init__(self) -> None:
         self._signatures: deque[Signature] = deque(maxlen=_LONGEST)
-        self._gaps: deque[int] = deque(maxlen=2 * _LONGEST)
+        self._gaps: deque[int | None] = deque(maxlen=2 * _LONGEST)
         self._repeats = [0] * _LONGEST
         self._repeats_roughly = [0] * _LONGEST
         self._origin = 0
@@ -32,8 +32,8 @@ class Periods:
         """Number of units."""
         self.period = 1
 
-    def add(self, signature: Signature, gap_ns: int) -> None:
-        """Adds the next unit. `gap_ns` is the time before its first pass: a step begins with the longest."""
+    def add(self, signature: Signature, gap_ns: int | None) -> None:
+        """Adds the next unit. `gap_ns` is the time before its first pass, if known: a step begins with the longest."""
         for distance, other in enumerate(reversed(self._signatures)):
             same = other[:2] == signature[:2]
             self._repeats_roughly[distance] = self._repeats_roughly[distance] + 1 if same else 0
@@ -46,10 +46,14 @@ class Periods:
         if period != self.period:
             self.period, self._origin = period, self._beginning(period)
 
+    def position_of(self, number: int) -> int:
+        """The position of a unit in its period. Both count from 0."""
+        return (number - self._origin) % self.period
+
     @property
-    def position(self) -> int:
-        """The position of the latest unit in its period, from 0."""
-        return (self.count - 1 - self._origin) % self.period
+    def is_proven(self) -> bool:
+        """Whether equal units have shown the period, also if it is 1."""
+        return any(count >= max(_FEWEST, 2 * at) for at, count in enumerate(self._repeats, 1))
 
     def _proven(self) -> int:
         """Optimizers and backward passes decide. Units that only differ in their operators refine the period."""
@@ -60,8 +64,9 @@ class Periods:
         """The number of a unit that begins a period: before it lies the longest time."""
         first = self.count - len(self._gaps)
         gaps = list(self._gaps)[: len(self._gaps) // period * period]
-        totals = [sum(gaps[at::period]) for at in range(period)]
-        return first + totals.index(max(totals))
+        known = ([gap for gap in gaps[at::period] if gap is not None] for at in range(period))
+        means = [sum(some) / max(len(some), 1) for some in known]
+        return first + means.index(max(means))
 
 
 def _shortest(repeats: list[int]) -> int:

@@ -85,18 +85,56 @@ def test_the_steps_are_those_of_the_loop(name: str) -> None:
     )
 
 
-def test_two_optimizers_become_one_step_once_the_loop_has_repeated() -> None:
+def test_two_optimizers_are_one_step_from_the_first_one_on() -> None:
     thread = SimulatedThread()
     gan(thread)
     steps = [one.step for one in closed(thread.spans) if one.step.kind == "training"]
     optimizers = [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps]
-    assert optimizers[-25:] == [2] * 25
-    assert sum(optimizers) == 80
-    lasts = {round((step.end - step.start) / MS, 1) for step in steps[-20:]}
+    assert optimizers == [2] * 40
+    lasts = {round((step.end - step.start) / MS, 1) for step in steps}
     assert len(lasts) == 1  # each begins with the data, not with the second optimizer
-    first = steps[-5].intervals
+    first = steps[0].intervals
     assert first[0].operators is not None
     assert first[0].operators.count == 30
+
+
+def test_a_critic_that_is_updated_five_times_belongs_to_the_step_of_its_generator() -> None:
+    steps = [one.step for one in closed(simulated("wasserstein_gan").spans) if one.step.kind == "training"]
+    assert [sum(interval.kind == "optimizer" for interval in step.intervals) for step in steps] == [6] * 12
+
+
+def test_steps_of_a_slow_loop_do_not_wait_until_it_has_repeated() -> None:
+    thread = SimulatedThread()
+    for _ in range(4):
+        for operators in (30, 15):
+            thread.data(1000)
+            thread.forward(1000, operators)
+            thread.backward(2000)
+            thread.optimizer()
+    timeline = Timeline(MS // 2, 10_000)
+    for interval in filter(None, map(interval_of, thread.spans)):
+        timeline.add(interval)
+    steps = [one.step for one in timeline.advance(timeline.last_end)]
+    assert len([step for step in steps if step.kind == "training"]) == 7
+
+
+@pytest.mark.parametrize("name", ["queue", "copied_batches", "keras", "clears_first"])
+def test_the_first_step_begins_with_its_batch(name: str) -> None:
+    thread = simulated(name)
+    first = closed(thread.spans)[0]
+    (batch,) = [truth for truth in thread.truths if truth[0] == "data_loading"][:1]
+    assert abs(first.step.start - thread.truths[0][1]) < 0.5 * MS
+    loaded = first.attribution.phase_ns()["data_loading"]
+    assert loaded == pytest.approx(batch[2] - batch[1], rel=0.05)
+
+
+def test_a_collector_that_attaches_within_the_first_pass_adds_no_batch_to_it() -> None:
+    thread = SimulatedThread()
+    thread.forward(2, 3)  # the rest of a pass
+    thread.backward()
+    thread.optimizer()
+    queue(thread)
+    assert closed(thread.spans)[0].step.start == thread.spans[0].start_time_unix_nano
 
 
 def test_a_policy_that_is_updated_every_second_time_belongs_to_the_step_of_its_critic() -> None:

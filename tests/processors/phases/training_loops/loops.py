@@ -15,6 +15,7 @@ from tests.processors.phases.training_loops.loops_without_a_loader import (
     reinforcement,
     short_rollouts,
     tokens,
+    wasserstein_gan,
 )
 from tests.processors.phases.training_loops.simulated_thread import SimulatedThread
 
@@ -208,7 +209,8 @@ def by_backward(thread: SimulatedThread) -> None:
 LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
     loop.__name__: loop
     for loop in (
-        *(nanogpt, gan, gan_of_two_loaders, accumulation, lbfgs, lightning, in_backward, in_hooks_of_autograd),
+        *(nanogpt, gan, wasserstein_gan, gan_of_two_loaders, accumulation, lbfgs, lightning),
+        *(in_backward, in_hooks_of_autograd),
         *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
         *(unmarked, compiled, by_backward, clears_first, delayed_policy, evaluation_by_hand),
         *(

@@ -64,6 +64,19 @@ def gan(thread: SimulatedThread) -> None:
         thread.optimizer()
 
 
+def wasserstein_gan(thread: SimulatedThread) -> None:
+    """A critic with five updates for each one of the generator."""
+    for _ in range(12):
+        for _ in range(5):
+            thread.data(3)
+            thread.forward(12, 30)
+            thread.backward(14)
+            thread.optimizer()
+        thread.forward(6, 45)
+        thread.backward(9)
+        thread.optimizer()
+
+
 def gan_of_two_loaders(thread: SimulatedThread) -> None:
     """A loader for each of two optimizers."""
     for _ in range(20):

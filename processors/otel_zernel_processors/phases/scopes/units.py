@@ -1,0 +1,122 @@
+"""Joins the units of a thread without a DataLoader into steps: a step is a period of units (see `scopes.periods`).
+
+The first units wait until they show the period. Otherwise each half of a GAN's first steps would be a step of its own.
+"""
+
+from dataclasses import replace
+
+from otel_zernel_processors.phases.intake.intervals import Evidence, ThreadInterval
+from otel_zernel_processors.phases.scopes.periods import Periods, Signature
+from otel_zernel_processors.phases.scopes.steps import Step
+
+_WAIT_NS = 10_000_000_000
+"""Units wait no longer than this for the period,"""
+_UNITS = 32
+"""no more of them than this,"""
+_INTERVALS = 512
+"""and no more intervals than this in them."""
+
+
+class Units:
+    """The units of one thread that are no step yet."""
+
+    def __init__(self) -> None:
+        self._periods = Periods()
+        self._held: list[Step] = []
+        """In order. The last one is the latest unit."""
+        self._leads: list[int] = []
+        """The times (ns) before the first passes of the units after the first one, if its beginning is unknown."""
+        self._is_start_known = True
+        self._is_settled = False
+
+    @property
+    def count(self) -> int:
+        """Number of units so far."""
+        return self._periods.count
+
+    @property
+    def begins(self) -> int | None:
+        """When (ns) the first held unit begins; None without one."""
+        return self._held[0].start if self._held else None
+
+    @property
+    def pending(self) -> int:
+        """Number of intervals held."""
+        return sum(len(unit.intervals) for unit in self._held)
+
+    def add(self, unit: Step, signature: Signature, gap_ns: int | None) -> list[Step]:
+        """Adds the next unit; returns the steps that it completes. `gap_ns` is the time before its first pass; None for
+        the first unit of a loop, which begins with that pass: its data is added."""
+        self._periods.add(signature, gap_ns)
+        steps = self.flush() if self._is_settled and self._periods.position_of(self.count - 1) == 0 else []
+        self._held.append(unit)
+        if not self._is_settled:
+            self._is_start_known = self._is_start_known and gap_ns is not None
+            self._leads += [] if gap_ns is None else [gap_ns]
+            self._is_settled = self._periods.is_proven or self._has_waited()
+        return [*steps, *self._complete()] if self._is_settled else steps
+
+    def flush(self) -> list[Step]:
+        """The held units as steps. The last one may be a part of a period."""
+        self._begin_with_data()
+        groups, self._held = self._groups(), []
+        return [_joined(group) for group in groups]
+
+    def _complete(self) -> list[Step]:
+        """The steps of whole periods."""
+        self._begin_with_data()
+        *whole, last = self._groups()
+        if self._periods.position_of(self.count - 1) == self._periods.period - 1:
+            whole, last = [*whole, last], []
+        self._held = last
+        return [_joined(group) for group in whole]
+
+    def _groups(self) -> list[list[Step]]:
+        """The held units of each period."""
+        groups: list[list[Step]] = []
+        for number, unit in enumerate(self._held, self.count - len(self._held)):
+            if not groups or self._periods.position_of(number) == 0:
+                groups.append([])
+            groups[-1].append(unit)
+        return groups
+
+    def _begin_with_data(self) -> None:
+        """The first unit begins as long before its first pass as the next one with an equal pass."""
+        if self._is_start_known or not self._held:
+            return
+        self._is_start_known = True
+        unit, *others = self._held
+        for other, lead in zip(others, self._leads, strict=False):
+            first, second = (next((one for one in of.intervals if one.operators), None) for of in (unit, other))
+            if first and second and _are_alike(first, second) and unit.intervals[0] is first:
+                unit.intervals[0], unit.start = with_batch(first, second, lead)
+                return
+
+    def _has_waited(self) -> bool:
+        lasted = self._held[-1].end - self._held[0].start
+        return lasted > _WAIT_NS or len(self._held) >= _UNITS or self.pending > _INTERVALS
+
+
+def _joined(units: list[Step]) -> Step:
+    step, *others = units
+    for unit in others:
+        step.intervals += unit.intervals
+        step.end = unit.end
+        step.has_runs |= unit.has_runs
+    return step
+
+
+def with_batch(first: ThreadInterval, other: ThreadInterval, lead_ns: int) -> tuple[ThreadInterval, int]:
+    """The first pass of a loop, with the evidence of its gap, and the time (ns) at which its batch begins. Both are
+    taken from another pass, which follows `lead_ns` after the end of a step."""
+    if not _are_alike(first, other) or lead_ns <= 0 or not first.operators or not other.operators:
+        return first, first.start
+    gap = other.operators.gap if first.operators.gap == Evidence() else first.operators.gap
+    return first._replace(operators=replace(first.operators, gap=gap)), first.start - lead_ns
+
+
+def _are_alike(first: ThreadInterval, other: ThreadInterval) -> bool:
+    """Whether both are whole passes of one kind: a collector may attach in the middle of a pass."""
+    if first.operators is None or other.operators is None:
+        return False
+    return first.kind == other.kind and first.operators.count == other.operators.count
