@@ -18,6 +18,7 @@ CASES = [
     pytest.param(name, slow, marks=[] if (name, slow) in SHORT else [pytest.mark.soak])
     for name, slow in [*product(SLOW_PROGRAMS, VERDICTS), *product(("LBFGS", "stable-baselines3"), ("optimizer",))]
 ]
+SLOW_ENVIRONMENTS = [pytest.param("policy gradient"), pytest.param("stable-baselines3", marks=pytest.mark.soak)]
 LATE_RANK = 1
 RUNS = 3
 """Other programs on the machine may make the steps of a run unstable, which is its verdict then."""
@@ -35,6 +36,15 @@ def test_the_verdict_names_the_slow_part(name: str, slow: str) -> None:
         if "unstable" not in verdicts:
             break
     assert verdicts == [VERDICTS[slow]] * PROGRAMS[name].ranks
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", SLOW_ENVIRONMENTS)
+def test_the_verdict_names_a_slow_environment(name: str) -> None:
+    require_ebpf()
+    require_frameworks()
+    batches, (truth,) = run(name, "loader")
+    assert found_in(batches)[truth["pid"]].verdict == "host_bound"
 
 
 @pytest.mark.timeout(400)

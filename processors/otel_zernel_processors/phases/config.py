@@ -57,10 +57,12 @@ class VerdictConfig(ComponentConfig):
     """Collectives that the training thread waits for."""
     optimizer_bound: Ratio = 0.3
     """The optimizer."""
+    host_bound: Ratio = 0.3
+    """Other code of the program on its training threads."""
     compute_bound: Ratio = 0.7
     """Computation, if no other verdict applies."""
     unstable: Annotated[float, Field(ge=0)] = 0.5
-    """The coefficient of variation of the steps' durations, if none of the first three applies."""
+    """The coefficient of variation of the steps' durations, if none of the first four applies."""
     straggler: Ratio = 0.1
     """The lateness of a rank, as a share of a step."""
     slow_link: Ratio = 0.2

@@ -24,6 +24,10 @@ _ADVICE = {
         "Use `fused=True` (or `foreach=True`) in the optimizer.",
         "Take fewer optimizer steps: larger batches or gradient accumulation.",
     ),
+    "host_bound": (
+        "In reinforcement learning, step several environments at once (vectorized), in processes of their own.",
+        "Do the rest less often or elsewhere: logging, checkpoints, metrics, and batches that are made by computing.",
+    ),
     "compute_bound": (
         "Compute less: `torch.autocast` with bfloat16, or `torch.compile`.",
         "Use the device better: larger batches.",

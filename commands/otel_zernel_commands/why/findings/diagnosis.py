@@ -20,6 +20,7 @@ _PHASE_OF = {
     "communication_bound": "nccl_collective",
     "slow_link": "nccl_collective",
     "optimizer_bound": "optimizer_step",
+    "host_bound": "unknown",
     "compute_bound": "gpu_compute",
 }
 _SLOW = 1.2
@@ -70,6 +71,8 @@ def _of_phase(facts: Facts, verdict: str, row: TimeShare) -> str:
         return f"Training waits for data: {takes} goes to {_named(detail, 'data loading')}."
     if verdict == "optimizer_bound":
         return f"The optimizer takes long: {takes}{mostly}."
+    if verdict == "host_bound":
+        return f"The program's own code takes long: {takes} is neither data, computation nor a wait that is known."
     if verdict == "compute_bound":
         return f"Training computes: {takes} is computation{mostly}. No wait is worth removing{_slowed(facts.gpus)}."
     if verdict == "slow_link":
@@ -150,7 +153,7 @@ def _evidence(facts: Facts, verdict: str) -> list[tuple[str, str]]:
     rows = [
         (phase_label(phase), _with_threshold(facts, name, facts.phase(phase).share))
         for name, phase in _PHASE_OF.items()
-        if name != "slow_link" and facts.phase(phase).share
+        if name != "slow_link" and (name != "host_bound" or name == verdict) and facts.phase(phase).share
     ]
     if facts.steps.count:
         rows.append(("jitter of steps", _with_threshold(facts, "unstable", facts.steps.jitter)))

@@ -26,6 +26,7 @@ _DETAILS = {
     "lock": "waiting for a lock",
     "sleep": "sleeping",
     "descheduled": "waiting for a CPU",
+    "sampled": "not seen: calls were sampled",
     "lost": "not seen: lost events",
 }
 _REASONS = {

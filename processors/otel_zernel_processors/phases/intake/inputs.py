@@ -67,6 +67,8 @@ class InputPoint(NamedTuple):
     """`zernel.mark` of a point of `zernel.ebpf.missing_marks`."""
     state: str = ""
     """`zernel.thread.state` of a point of `zernel.cuda.lead_thread.time`."""
+    is_sample: bool = False
+    """Whether it has `zernel.sampled`: some calls were not probed."""
 
 
 def input_points(metrics: MetricsData) -> Iterator[InputPoint]:
@@ -93,6 +95,10 @@ def _scalar(pair: KeyValue) -> str | int | float:
     return getattr(pair.value, kind) if kind in ("string_value", "int_value", "double_value") else ""
 
 
+def _is_sample(attributes: Any) -> bool:
+    return any(pair.key == "zernel.sampled" and pair.value.bool_value for pair in attributes)
+
+
 def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterator[InputPoint]:
     data = getattr(metric, metric.WhichOneof("data") or "gauge")
     delta = getattr(data, "aggregation_temporality", None) == _DELTA
@@ -115,6 +121,7 @@ def _points_of(metric: Any, of_resource: Scalars, resource: Resource) -> Iterato
             resource,
             str(named.get("zernel.mark", "")),
             str(named.get("zernel.thread.state", "")),
+            _is_sample(point.attributes),
         )
 
 

@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, PHASE_OF, PHASES, PhaseDetail
+from otel_zernel_processors.phases.scopes.activities import ACTIVITIES, DETAIL_OF, PHASE_OF, PHASES, PhaseDetail
 from otel_zernel_processors.phases.scopes.attribution import Attribution, segments_after
 from otel_zernel_processors.phases.scopes.timeline import ClosedStep
 from otel_zernel_processors.phases.signals.thread_states import StatePeriod
@@ -18,6 +18,8 @@ class PhaseTotals:
     """Sums over one interval or over the window."""
 
     phase_ns: Counter[str] = field(default_factory=Counter)
+    host_ns: int = 0
+    """Time of scopes with the detail `host`, which is a part of the phase `unknown`."""
     steps: Counter[str] = field(default_factory=Counter)
     """By kind."""
     duration_ns: int = 0
@@ -28,6 +30,7 @@ class PhaseTotals:
     def add(self, other: "PhaseTotals") -> None:
         """Adds the sums of another interval."""
         self.phase_ns.update(other.phase_ns)
+        self.host_ns += other.host_ns
         self.steps.update(other.steps)
         self.duration_ns += other.duration_ns
         self.duration_squares += other.duration_squares
@@ -41,6 +44,12 @@ class PhaseTotals:
         """The phase's share of all time, 0 to 1; 0 without any time."""
         total = self.phase_ns.total()
         return self.phase_ns[phase] / total if total else 0.0
+
+    @property
+    def host_fraction(self) -> float:
+        """The share of other code, 0 to 1; 0 without any time."""
+        total = self.phase_ns.total()
+        return self.host_ns / total if total else 0.0
 
     @property
     def jitter(self) -> float:
@@ -159,6 +168,7 @@ class Totals:
         for activity, duration_ns in self._spent.items():
             self.activity_ns[activity] += duration_ns
             self._add_time({PHASE_OF[activity]: duration_ns}, "scopes")
+            self._interval.host_ns += duration_ns if DETAIL_OF[activity] == "host" else 0
         self._spent.clear()
 
     def _add_time(self, spent: Mapping[str, int], source: str) -> None:

@@ -12,6 +12,7 @@ VERDICTS = (
     "input_bound",
     "communication_bound",
     "optimizer_bound",
+    "host_bound",
     "unstable",
     "compute_bound",
     "marks_missing",
@@ -29,6 +30,8 @@ ADVICE = {
     "input_bound": "training waits for data: load it in more workers, use faster storage, or preprocess less",
     "communication_bound": "ranks wait for collectives: use larger batches, gradient accumulation, or a faster network",
     "optimizer_bound": "the optimizer takes long: use a fused or foreach implementation, or fewer optimizer steps",
+    "host_bound": "other code of the program takes long, such as an environment, or batches made by computing: "
+    "run it in other processes, vectorize it, or do it less often",
     "unstable": "the durations of steps vary: look at the traces of the slowest steps",
     "compute_bound": "training computes most of the time: only a faster device, faster kernels or lower precision help",
     "marks_missing": "its time is unknown, because its PyTorch does not have functions that phases are made of: "
@@ -37,7 +40,7 @@ ADVICE = {
 """What each verdict means and what to do; it is logged with the verdict."""
 _FEWEST = 3
 """The fewest training steps in the window for a verdict."""
-_WAITS = ("input_bound", "communication_bound", "optimizer_bound")
+_WAITS = ("input_bound", "communication_bound", "optimizer_bound", "host_bound")
 
 
 class Verdict(NamedTuple):
@@ -50,13 +53,14 @@ class Verdict(NamedTuple):
 def verdict_of(window: PhaseTotals, config: VerdictConfig, current: str) -> Verdict:
     """The verdict on the sums of a window. `current` is the verdict so far: its threshold is lower by `margin`.
 
-    Of input, communication and optimizer the one furthest above its threshold counts. If none of them is above it, the
-    order is: `unstable`, `compute_bound`, `none`.
+    Of input, communication, optimizer and other code the one furthest above its threshold counts. If none of them is
+    above it, the order is: `unstable`, `compute_bound`, `none`.
     """
     values = {
         "input_bound": window.fraction("data_loading"),
         "communication_bound": window.fraction("nccl_collective"),
         "optimizer_bound": window.fraction("optimizer_step"),
+        "host_bound": window.host_fraction,
         "unstable": window.jitter,
         "compute_bound": window.fraction("gpu_compute"),
     }

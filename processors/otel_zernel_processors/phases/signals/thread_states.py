@@ -19,6 +19,9 @@ STATES = {
     "descheduled": PhaseDetail("unknown", "descheduled"),
 }
 """The meaning of each `zernel.thread.state`. docs/spans.md defines the states."""
+CALLS = frozenset({"gpu_wait", "launch", "collective", "copy"})
+"""The states in calls. While calls are sampled, the other states include calls that were not seen."""
+SAMPLED = PhaseDetail("unknown", "sampled")
 _OTHER = PhaseDetail("unknown", "host")
 
 
@@ -54,7 +57,7 @@ class ThreadStates:
     def __init__(self) -> None:
         self.is_known = False
         """Whether there was any point."""
-        self._totals: dict[str, float] = {}
+        self._totals: dict[tuple[str, bool], float] = {}
         self._spent: Counter[PhaseDetail] = Counter()
         self._now = self._end = 0
 
@@ -62,10 +65,12 @@ class ThreadStates:
         """Adds a point; returns the period that it completes, if any."""
         period = self._complete() if point.time > self._now else None
         self._now, self.is_known = max(point.time, self._now), True
-        before = self._totals.get(point.state, 0.0 if point.delta else point.value)
+        series = point.state, point.is_sample
+        before = self._totals.get(series, 0.0 if point.delta else point.value)
         total = before + point.value if point.delta else point.value
-        self._spent[STATES.get(point.state, _OTHER)] += round(max(total - before, 0.0) * 1e9)
-        self._totals[point.state] = total
+        meaning = SAMPLED if point.is_sample and point.state not in CALLS else STATES.get(point.state, _OTHER)
+        self._spent[meaning] += round(max(total - before, 0.0) * 1e9)
+        self._totals[series] = total
         return period
 
     def _complete(self) -> StatePeriod | None:

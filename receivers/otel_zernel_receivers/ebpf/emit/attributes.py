@@ -31,8 +31,11 @@ def of_phase(pid: int, phase: int) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def of_thread_state(pid: int, state: str) -> bytes:
-    return encode_attributes({"process.pid": pid, "zernel.thread.state": state}, NUMBER_ATTRIBUTES)
+def of_thread_state(pid: int, state: str, is_sample: bool) -> bytes:
+    attributes: dict[str, str | int] = {"process.pid": pid, "zernel.thread.state": state}
+    if is_sample:
+        attributes["zernel.sampled"] = True
+    return encode_attributes(attributes, NUMBER_ATTRIBUTES)
 
 
 @lru_cache(maxsize=512)

@@ -86,6 +86,9 @@ SERIES_PER_BATCH = 64
 """Above this number of series, a batch ends with its current process. A process without series counts as one. A batch
 holds the event loop for some 40 us per series, and other tasks run between batches."""
 
+STATE_GROUPS = frozenset({Group.LAUNCH, Group.COPY_SYNC, Group.COLLECTIVE})
+"""The probes that show in which state a thread is."""
+
 OWN_SERVICE = "otel-zernel"
 """The `service.name` of points that are about the receiver itself. The collector's own telemetry has the same one."""
 
@@ -219,9 +222,10 @@ class _BatchPoints:
             self._add_number_of(process, READ_SIZE, attributes, reading.bytes_read)
 
     def add_threads(self, reading: ThreadsReading) -> None:
+        is_sample = not self._coverage.shares.keys().isdisjoint(STATE_GROUPS)
         for family, times in ((THREAD_TIME, reading.all_ns), (LEAD_THREAD_TIME, reading.lead_ns)):
             for state, time_ns in times.items():
-                attributes = of_thread_state(reading.process.pid, state)
+                attributes = of_thread_state(reading.process.pid, state, is_sample)
                 self._add_number_of(reading.process, family, attributes, time_ns / 1e9)
 
     def add_failure(self, reading: FailureReading) -> None:

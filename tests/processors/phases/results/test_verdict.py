@@ -12,7 +12,14 @@ MS = 1_000_000
 
 
 def totals(
-    data: float = 0, nccl: float = 0, optimizer: float = 0, compute: float = 0, *, steps: int = 10, jitter: float = 0.0
+    data: float = 0,
+    nccl: float = 0,
+    optimizer: float = 0,
+    compute: float = 0,
+    *,
+    host: float = 0,
+    steps: int = 10,
+    jitter: float = 0.0,
 ) -> PhaseTotals:
     """The sums of `steps` steps of 100 ms, by shares; the rest is unknown."""
     whole = steps * 100 * MS
@@ -20,6 +27,7 @@ def totals(
     made = PhaseTotals(duration_ns=whole, duration_squares=round(steps * (100 * MS) ** 2 * (1 + jitter**2)))
     made.phase_ns.update({phase: round(share * whole) for phase, share in shares.items()})
     made.phase_ns["unknown"] = whole - made.phase_ns.total()
+    made.host_ns = round(host * whole)
     made.steps["training"] = steps
     return made
 
@@ -33,6 +41,8 @@ CASES = [
     ("the optimizer", totals(optimizer=0.3, compute=0.7), "optimizer_bound"),
     ("jitter before computation", totals(compute=0.9, jitter=0.51), "unstable"),
     ("waiting before jitter", totals(data=0.3, compute=0.7, jitter=2.0), "input_bound"),
+    ("other code", totals(compute=0.69, host=0.31), "host_bound"),
+    ("time that is unknown for another reason", totals(compute=0.69), "none"),
     ("little of all", totals(data=0.15, nccl=0.15, optimizer=0.2, compute=0.5), "none"),
     ("too few steps", totals(data=0.9, steps=2), "none"),
     ("no time at all", PhaseTotals(), "none"),

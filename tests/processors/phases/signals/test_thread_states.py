@@ -41,6 +41,20 @@ def test_each_state_is_a_phase_with_a_detail() -> None:
     assert sources_of(made) == {"threads"}
 
 
+def test_while_calls_are_sampled_no_time_outside_the_seen_calls_has_a_phase() -> None:
+    """Calls that were not probed are in it: waits for the GPU would be time on the CPU, or I/O."""
+    sampled = (mark_sampled(batch) for batch in states(31))
+    seen = {STATES[state]: 30_000 * SHARES[state] for state in ("gpu_wait", "launch", "collective", "copy")}
+    rest = sum(SHARES[state] for state in ("io", "on_cpu", "lock")) * 30_000
+    assert details_of(run(*sampled)) == pytest.approx({**seen, ("unknown", "sampled"): rest})
+
+
+def mark_sampled(batch: Batch) -> Batch:
+    for point in batch.edit_metrics().resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points:
+        point.attributes.add(key="zernel.sampled").value.bool_value = True
+    return batch
+
+
 def test_the_states_take_the_place_of_the_rules_but_not_of_scopes() -> None:
     def counters() -> Iterator[Batch]:
         for second in range(31):

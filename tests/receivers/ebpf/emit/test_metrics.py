@@ -12,6 +12,7 @@ from otel_zernel.batch import Batch, points
 from otel_zernel.otlp.histograms import HdrLayout
 from otel_zernel.otlp.points import Descriptor, Period
 from otel_zernel_receivers.ebpf.budget.coverage import Coverage
+from otel_zernel_receivers.ebpf.budget.overhead import Group
 from otel_zernel_receivers.ebpf.emit.encoding import service_resource
 from otel_zernel_receivers.ebpf.emit.metrics import SERIES_PER_BATCH, MetricEncoder, ReadingInfo
 from otel_zernel_receivers.ebpf.kernel.kernel_structs import HIGHEST_NS
@@ -58,9 +59,10 @@ def encoded(
     unwanted: frozenset[WatchedProcess] = frozenset(),
     missing_marks: Mapping[int, Collection[Mark]] | None = None,
     number: int = 1,
+    coverage: Coverage | None = None,
 ) -> list[Batch]:
     layout, cost = HdrLayout(HIGHEST_NS, 2), ProbeCost(500, 1000, 500, 500)
-    info = ReadingInfo(number, Period(1, 2), Coverage(1.0), {}, missing_marks or {})
+    info = ReadingInfo(number, Period(1, 2), coverage or Coverage(1.0), {}, missing_marks or {})
     encoder = MetricEncoder(layout, cost, lambda process: process not in unwanted, ignore, lambda _: JOB)
     return encoder.batches(readings, info)
 
@@ -150,3 +152,13 @@ def test_missing_marks_have_points_before_anything_of_their_process_is_counted()
     (batch,) = encoded(NOTHING, missing_marks={17: {Mark.SCOPES, Mark.BACKWARD}})
     found = [attributes_of(point) for point in points(metrics_of(batch)["zernel.ebpf.missing_marks"])]
     assert [(one["process_pid"], one["zernel_mark"]) for one in found] == [(17, "backward"), (17, "scopes")]
+
+
+@pytest.mark.parametrize("group", Group)
+def test_states_of_threads_are_marked_while_calls_that_show_them_are_sampled(group: Group) -> None:
+    made = metrics_of(encoded(READINGS, coverage=Coverage(1.0, {}, {group: 0.5}))[0])
+    of_states = [point for name in ("thread", "lead_thread") for point in points(made[f"zernel.cuda.{name}.time"])]
+    assert of_states
+    assert {attributes_of(point).get("zernel_sampled") for point in of_states} == {
+        None if group is Group.OPERATORS else True
+    }
