@@ -79,7 +79,7 @@ class Downstream:
         return sum(batch.point_count for batch in self.batches)
 
 
-PATIENCE = float(os.environ.get("ZERNEL_PATIENCE", "10"))
+PATIENCE = float(os.environ.get("ZERNEL_PATIENCE", "60"))
 """The longest wait of `until` in seconds. Emulated machines need more."""
 
 

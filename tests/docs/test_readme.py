@@ -56,7 +56,7 @@ service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{p: {{receivers:
                 assert collector.poll() is None, collector.stderr and collector.stderr.read()
         finally:
             collector.terminate()
-            collector.communicate(timeout=20)
+            collector.communicate(timeout=60)
     scrape = json.loads(points.read_text().splitlines()[0])
     metric = scrape["resourceMetrics"][0]["scopeMetrics"][0]["metrics"][0]
     assert metric["name"] == "system.load_average"

@@ -118,7 +118,7 @@ async def test_every_metric_on_the_page_of_a_real_collector_is_documented(tmp_pa
                     text = (await client.get(f"http://localhost:{unused_tcp_port}/metrics")).text
                 await asyncio.sleep(0.05)
 
-        await asyncio.wait_for(fetch(), 30)
+        await asyncio.wait_for(fetch(), 60)
     found = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE)) - {"target_info"}
     assert found >= {"zernel_dropped_items", "otelcol_process_uptime", "otelcol_exporter_queue_size"}
     assert found - documented_metrics() == set()
@@ -183,9 +183,9 @@ def test_commands_exit_as_documented(case: str) -> None:
 async def test_a_signal_exits_with_0(tmp_path: Path, received: signal.Signals) -> None:
     log = tmp_path / "collector.log"
     async with collector(tmp_path, yaml.safe_load(MINIMAL.removeprefix("yaml:"))) as process:
-        await until(lambda: "Everything is ready" in log.read_text(), within=30)
+        await until(lambda: "Everything is ready" in log.read_text(), within=60)
         process.send_signal(received)
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 @pytest.mark.parametrize("received", [signal.SIGTERM, signal.SIGINT])
@@ -198,12 +198,12 @@ async def test_a_second_signal_exits_with_128_and_its_number(tmp_path: Path, rec
     settings["service"]["pipelines"]["m"] = {"receivers": ["csv"], "exporters": ["otlp_http"]}
     log = tmp_path / "collector.log"
     async with collector(tmp_path, settings) as process:
-        await until(lambda: "otlp_http" in log.read_text(), within=30)  # the first attempt has failed
+        await until(lambda: "otlp_http" in log.read_text(), within=60)  # the first attempt has failed
         process.send_signal(received)
-        await until(lambda: "shutting down" in log.read_text(), within=30)
+        await until(lambda: "shutting down" in log.read_text(), within=60)
         await asyncio.sleep(2 * collector_process._SAME_SIGNAL)
         process.send_signal(received)
-        assert await asyncio.wait_for(process.wait(), 30) == 128 + received
+        assert await asyncio.wait_for(process.wait(), 60) == 128 + received
     assert str(128 + received) in {row[0] for row in rows("Exit codes")}
 
 

@@ -110,7 +110,7 @@ def fed_by(folder: Path, port: int) -> dict[str, Any]:
 
 async def page_of(client: httpx.AsyncClient, series: int) -> Page:
     """The samples of the page, once it has this many and all of the last reading."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             families = text_string_to_metric_families((await client.get("/metrics")).text)
             found = [one for family in families for one in family.samples]

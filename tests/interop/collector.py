@@ -49,7 +49,7 @@ async def collecting(
 
 async def page_with(client: httpx.AsyncClient, *parts: str) -> str:
     """The page, once it has all these texts."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             page = (await client.get("/metrics")).text
             if all(part in page for part in parts):

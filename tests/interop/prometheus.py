@@ -33,14 +33,14 @@ class Prometheus:
 
     async def until(self, query: str, value: float) -> None:
         """Returns when the result of a query is one series with this value."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while [one for _, one in await self.series(query)] != [value]:
                 await self.fail_on_errors()
                 await asyncio.sleep(0.1)
 
     async def scraped(self, *jobs: str) -> None:
         """Returns when every job was scraped without an error."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while {labels["job"] for labels, _ in await self.series("up == 1")} < set(jobs):
                 await self.fail_on_errors()
                 await asyncio.sleep(0.1)
@@ -90,7 +90,7 @@ async def configured(
 
 async def until_ready(client: httpx.AsyncClient, url: str) -> None:
     """Returns when the URL answers with 200."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 if (await client.get(url)).status_code == 200:

@@ -90,7 +90,7 @@ async def forwarding(
     with (folder / "rotel.log").open("w") as log:
         process = await asyncio.create_subprocess_exec(program, "start", *arguments, stdout=log, stderr=log)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await listening(grpc, process, folder / "rotel.log")
             await listening(http, process, folder / "rotel.log")
         yield

@@ -167,7 +167,7 @@ def marked(folder: Path, exporters: Mapping[str, Any]) -> dict[str, Any]:
 
 async def arrived(rotel: Rotel, count: int) -> dict[str, list[tuple[Identity, float]]]:
     """Waits for this number of points. Returns the points and values by the id on their resource."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(found := list(marked_points(rotel.sink.of("metrics")))) < count:
             await rotel.sink.next()
     by_mark: defaultdict[str, list[tuple[Identity, float]]] = defaultdict(list)

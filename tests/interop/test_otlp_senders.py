@@ -240,8 +240,8 @@ async def test_rotel(
         async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
             await exporter.export(metrics)
             await exporter.export(spans)
-        await until(lambda: downstream.point_count >= metrics.point_count, within=20)
-        await until(lambda: sum(batch.span_count for batch in downstream.batches) >= spans.span_count, within=20)
+        await until(lambda: downstream.point_count >= metrics.point_count, within=60)
+        await until(lambda: sum(batch.span_count for batch in downstream.batches) >= spans.span_count, within=60)
     arrived = Batch.join(downstream.batches)
     assert values_of(arrived.metrics_bytes()) == values_of(metrics.metrics_bytes())
     assert spans_of(arrived.spans) == spans_of(spans.spans)

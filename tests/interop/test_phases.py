@@ -26,7 +26,7 @@ async def test_steps_arrive_as_complete_trees(rotel: Rotel) -> None:  # a pytest
     config = OtlpGrpcConfig.model_validate({"endpoint": f"http://{rotel.grpc}"})
     async with OtlpGrpcExporter(config, make_context("exporters", "otlp_grpc")) as exporter:
         await exporter.export(sent)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while rotel.spans().total() < sent.span_count:
             await rotel.sink.next()
     arrived = Batch(spans=TracesData.FromString(b"".join(rotel.sink.of("trace"))))

@@ -45,7 +45,7 @@ def steps() -> Batch:
 
 async def arrived(rotel: Rotel, metrics: Batch, spans: Batch, tolerance: float = 0.0) -> None:
     """Waits for everything and compares it; `tolerance` is relative."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(rotel.values()) < metrics.point_count or rotel.spans().total() < spans.span_count:
             await rotel.sink.next()
     assert rotel.values() == pytest.approx(values_of(metrics.metrics_bytes()), rel=tolerance, abs=0)

@@ -43,7 +43,7 @@ class Collectors:
         if self._pid:
             self.send_signal(signal.SIGKILL)
         self._input.close()
-        self._process.wait(30)
+        self._process.wait(60)
         self._output.close()
 
     def start(self) -> None:

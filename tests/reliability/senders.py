@@ -5,7 +5,7 @@ from typing import Protocol
 
 import grpc
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds to wait for an answer."""
 _EXPORT = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _HEADERS = {"content-type": "application/x-protobuf"}

@@ -147,7 +147,7 @@ async def campaign(tmp_path: Path, port_factory: Callable[[], int]) -> Collector
             await collector.read()
             await asyncio.wait_for(wait_until_settled(collector, backends.exporters.keys() - {kept}), 200)
             collector.process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(collector.process.wait(), 30)
+            await asyncio.wait_for(collector.process.wait(), 60)
     text = log.read_text()
     sys.stdout.write(f"{report(collector, backends)}\nresident memory: {collector.largest:.0f} MiB at most\n")
     for exporter in backends.exporters.keys() - {kept}:

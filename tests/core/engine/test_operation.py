@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import pytest
 
 COMMAND = [sys.executable, "-m", "otel_zernel", "run"]
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds."""
 
 

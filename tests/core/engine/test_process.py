@@ -74,7 +74,7 @@ def values(folder: Path) -> list[float]:
 
 def test_a_batch_run_ends_with_status_0_and_every_point_delivered(config: Path) -> None:
     arguments = ["--config", str(config), "--set", "receivers.csv.follow=false", "--set", QUIET, "--exit-when-done"]
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert values(config.parent) == [second / 100 for second in range(10)]
 
@@ -83,7 +83,7 @@ def test_a_batch_run_with_a_truncated_input_delivers_all_complete_rows_and_fails
     text = (config.parent / "in.csv").read_bytes()
     (config.parent / "in.csv").write_bytes(gzip.compress(text) + gzip.compress(text)[:-9])
     arguments = ["--config", str(config), "--set", "receivers.csv.follow=false", "--set", QUIET, "--exit-when-done"]
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
     assert f"cannot read {config.parent}/in.csv" in done.stderr
     assert set(values(config.parent)) == {second / 100 for second in range(10)}
@@ -97,7 +97,7 @@ def test_a_signal_drains_and_ends_with_status_0(config: Path, sent: signal.Signa
         process.send_signal(sent)
         assert sent.name in read_until("shutting down")
         read_until("Stopped.")
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_second_signal_stops_at_once_and_logs_the_undelivered_items(config: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_second_signal_stops_at_once_and_logs_the_undelivered_items(config: Pa
                 read_until("shutting down")
                 wait_for(lambda: has_ended_by(process, signal.SIGINT))
                 assert "10 metric points" in read_until("could not deliver")
-                assert process.wait(5) == 128 + signal.SIGINT
+                assert process.wait(60) == 128 + signal.SIGINT
 
 
 def test_signals_in_quick_succession_count_as_one_and_all_data_is_delivered(config: Path) -> None:
@@ -121,7 +121,7 @@ def test_signals_in_quick_succession_count_as_one_and_all_data_is_delivered(conf
         for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
             process.send_signal(sent)
         read_until("Stopped.")
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_thread_that_hangs_does_not_block_the_end_of_the_process(config: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_thread_that_hangs_does_not_block_the_end_of_the_process(config: Path)
     with subprocess.Popen([*COMMAND, *arguments], stdout=theirs, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: (config.parent / "out.jsonl").exists() and values(config.parent) != [])
         process.terminate()
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=60)
     os.close(ours)
     os.close(theirs)
     assert "Exporter debug could not deliver" in log
@@ -154,7 +154,7 @@ def test_a_second_collector_starts_although_the_port_of_the_own_metrics_is_taken
             assert "service::telemetry::metrics::level" in warning
             read_until("Everything is ready")
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
 
 
 def test_a_port_in_use_is_one_message_and_status_1(config: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_port_in_use_is_one_message_and_status_1(config: Path) -> None:
             " service: {extensions: [health_check]}}"
         )
         arguments = ["--config", str(config), "--config", over, "--set", QUIET]
-        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert f"cannot listen on localhost:{port}: another program has this port" in done.stderr
@@ -198,7 +198,7 @@ def test_sighup_loads_a_valid_configuration_and_refuses_an_invalid_one(config: P
         read_until("Reloaded the configuration")
         wait_for((config.parent / "second.jsonl").exists)
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_reload_that_cannot_start_returns_to_the_previous_configuration(config: Path) -> None:
@@ -217,13 +217,13 @@ def test_a_reload_that_cannot_start_returns_to_the_previous_configuration(config
         read_until("The previous configuration runs again.")
         process.terminate()
         read_until("Stopped.")
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_missing_file_is_one_message_and_status_1(config: Path) -> None:
     arguments = ["--config", str(config), "--set", QUIET, "--set", "receivers.csv.follow=false"]
     arguments += ["--set", "receivers.csv.files=[/no/such.csv]"]
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "/no/such.csv" in done.stderr.splitlines()[-1]
@@ -232,7 +232,7 @@ def test_a_missing_file_is_one_message_and_status_1(config: Path) -> None:
 def test_the_log_can_be_json(config: Path) -> None:
     arguments = ["--set", "service::telemetry::logs::encoding=json", "--set", "receivers.csv.follow=false"]
     command = [*COMMAND, "--config", str(config), *arguments, "--set", QUIET, "--exit-when-done"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, env=dict(os.environ))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=True, env=dict(os.environ))
     assert all(json.loads(line)["level"] for line in done.stderr.splitlines())
 
 
@@ -244,7 +244,7 @@ def has_ended_by(process: "subprocess.Popen[str]", sent: signal.Signals) -> bool
 
 def wait_for(condition: Callable[[], bool]) -> None:
     """Returns when the condition is true. Fails after 20 s."""
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < ends
         time.sleep(0.01)
@@ -258,7 +258,7 @@ def test_objects_that_exist_before_a_service_starts_are_excluded_from_garbage_co
     )
     command = [sys.executable, "-c", program, *COMMAND[3:], "--config", str(config), "--exit-when-done"]
     command += ["--set", "receivers.csv.follow=false", "--set", QUIET]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     frozen, others = map(int, done.stdout.split())
     assert frozen > others, done.stderr
 

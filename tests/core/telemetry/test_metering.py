@@ -26,7 +26,7 @@ def settings(*ports: int, **more: object) -> TelemetrySettings:
 
 async def page(port: int) -> str:
     def get() -> str:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             return str(answer.read(), "utf-8")
 
     return await asyncio.to_thread(get)

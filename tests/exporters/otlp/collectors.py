@@ -80,7 +80,7 @@ async def send(port: int, *requests: bytes) -> None:
     """Sends the requests one after another. Returns when all are acknowledged."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         for one in requests:
-            await call(channel)(one, timeout=20)
+            await call(channel)(one, timeout=60)
 
 
 def metrics_in(requests: Iterable[bytes]) -> list[Metric]:

@@ -40,7 +40,7 @@ async def test_a_retried_request_counts_once(tmp_path: Path, unused_tcp_port_fac
         sink.answers.extend(Response(status_code=503) for _ in range(5))
         async with collector(tmp_path, gateway(port, {"otlp_http": {"endpoint": url}}), port):
             await send(port, *deltas(0, 20))
-            await until(lambda: increase([one.body for one in sink.requests], "requests") == 40, within=30)
+            await until(lambda: increase([one.body for one in sink.requests], "requests") == 40, within=60)
     assert all(metric.sum.aggregation_temporality == CUMULATIVE for metric in metrics_in(_bodies(sink)))
 
 
@@ -91,7 +91,7 @@ async def test_after_a_kill_the_queue_on_the_disk_and_new_totals_count_every_del
         await process.wait()
     async with sink.serve(port=sink_port), collector(tmp_path, settings, port):
         await send(port, *deltas(10, 20))
-        await until(lambda: increase(sink.requests, "requests") == 40, within=30)
+        await until(lambda: increase(sink.requests, "requests") == 40, within=60)
     starts = {point.start_time_unix_nano for metric in metrics_in(sink.requests) for point in points(metric)}
     assert len(starts) == 2, "a reset"
 
@@ -105,9 +105,9 @@ async def test_a_reload_keeps_the_totals(tmp_path: Path, unused_tcp_port_factory
             config = tmp_path / "config.yaml"
             config.write_text(config.read_text().replace("compression: none", "compression: gzip"))
             process.send_signal(signal.SIGHUP)
-            await until(lambda: "Reload" in (tmp_path / "log").read_text(), within=20)
+            await until(lambda: "Reload" in (tmp_path / "log").read_text(), within=60)
             await send(port, *deltas(5, 10))
-            await until(lambda: increase(sink.requests, "requests") == 20, within=20)
+            await until(lambda: increase(sink.requests, "requests") == 20, within=60)
     starts = {point.start_time_unix_nano for metric in metrics_in(sink.requests) for point in points(metric)}
     assert len(starts) == 1
 
@@ -138,7 +138,7 @@ async def test_the_totals_are_those_that_the_sdk_itself_would_have_sent(
             provider = MeterProvider([oracle, reader], views=VIEWS, shutdown_on_exit=False)
             await asyncio.to_thread(_work, provider)
             expected = _state(json.loads(oracle.get_metrics_data().to_json()))  # type: ignore[union-attr]  # has data
-            await until(lambda: _newest(sink.requests) == expected, within=20)
+            await until(lambda: _newest(sink.requests) == expected, within=60)
             await asyncio.to_thread(provider.shutdown)
     assert {name for name, _ in expected} == {"steps", "queue", "explicit", "exponential"}
 

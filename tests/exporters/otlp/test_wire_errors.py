@@ -26,7 +26,7 @@ async def failure(transport: str, endpoint: str, **config: Any) -> str:
     cls = EXPORTERS[transport]
     context = make_context("exporters", "otlp", clock=SystemClock())
     settings = cls.Config.model_validate({"endpoint": endpoint, "timeout": "10s", **config})
-    async with cls(settings, context) as exporter, asyncio.timeout(20):
+    async with cls(settings, context) as exporter, asyncio.timeout(60):
         with pytest.raises((Retryable, Permanent)) as caught:
             await exporter.export(metrics_batch())
     return str(caught.value)

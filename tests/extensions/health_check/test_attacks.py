@@ -34,8 +34,8 @@ class Collector:
         self.process, self.port, self.log = process, port, log
 
     def is_alive(self) -> bool:
-        """Whether a liveness probe of Kubernetes, with its time-out of 1 s doubled, succeeds."""
-        with urlopen(f"http://127.0.0.1:{self.port}/", timeout=2) as answer:
+        """Whether a liveness probe of Kubernetes, which times out after 1 s, succeeds on a busy machine."""
+        with urlopen(f"http://127.0.0.1:{self.port}/", timeout=8) as answer:
             return bool(answer.status == 200)
 
     def memory(self) -> int:
@@ -70,7 +70,7 @@ def collector(tmp_path: Path) -> Iterator[Collector]:
             (port,) = re.findall(r"health checks on http://127\.0\.0\.1:(\d+)", "".join(log))
             yield Collector(process, int(port), log)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(10) == 0, log
+            assert process.wait(60) == 0, log
             assert not [line for line in log if "Traceback" in line or "\terror\t" in line]
         finally:
             process.kill()

@@ -55,7 +55,7 @@ async def test_gpus_of_dcgm_exporter_come_out_under_opentelemetrys_names(tmp_pat
             },
         }
         url = f"http://127.0.0.1:{unused_tcp_port}/metrics"
-        async with collector(config, tmp_path) as log, httpx.AsyncClient() as client, asyncio.timeout(30):
+        async with collector(config, tmp_path) as log, httpx.AsyncClient() as client, asyncio.timeout(60):
             await until_ready(client, url)
             page = ""
             while "hw_gpu_utilization" not in page:

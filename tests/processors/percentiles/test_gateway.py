@@ -109,7 +109,7 @@ async def test_histograms_of_four_sidecars_merge_into_the_quantiles_of_all_value
     in_sidecar = {"percentiles": {"interval": "300ms"}}
     async with cluster(tmp_path, unused_tcp_port_factory, in_sidecar, MERGED) as it:
         await it.send_all()
-        await until(lambda: _count(it, "latency.distribution") == len(ALL), within=30)
+        await until(lambda: _count(it, "latency.distribution") == len(ALL), within=60)
         point = it.newest()["latency.distribution"]
     assert isinstance(point, ExponentialHistogramDataPoint)
     assert point.sum == pytest.approx(ALL.sum(), rel=1e-6)
@@ -126,7 +126,7 @@ async def test_raw_values_of_four_sidecars_have_the_exact_quantiles_at_the_gatew
     at_gateway = {**MERGED, "outputs": ["summary"], "quantiles": QUANTILES, "window": "since_start"}
     async with cluster(tmp_path, unused_tcp_port_factory, {}, at_gateway) as it:
         await it.send_all()
-        await until(lambda: _count(it, "latency.percentiles") == len(ALL), within=30)
+        await until(lambda: _count(it, "latency.percentiles") == len(ALL), within=60)
         point = it.newest()["latency.percentiles"]
     assert isinstance(point, SummaryDataPoint)
     found = {at.quantile: at.value for at in point.quantile_values}

@@ -33,14 +33,14 @@ async def test_reloads_repeat_no_row(tmp_path: Path, storage: dict[str, str]) ->
     async with collector(tmp_path, settings) as process:
         for number in range(RELOADS):
             end = 1000 + number
-            await until(lambda end=end: len(values(out)) >= end, within=30)  # type: ignore[misc]
+            await until(lambda end=end: len(values(out)) >= end, within=60)  # type: ignore[misc]
             settings["receivers"]["csv"]["batch_size"] = end  # a changed receiver is restarted
             (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings))
             process.send_signal(signal.SIGHUP)
-            await until(lambda number=number: reloads(tmp_path) > number, within=30)  # type: ignore[misc]
+            await until(lambda number=number: reloads(tmp_path) > number, within=60)  # type: ignore[misc]
             with path.open("a") as file:
                 file.write(rows(end, end + 1))
-        await until(lambda: len(values(out)) >= 1000 + RELOADS, within=30)
+        await until(lambda: len(values(out)) >= 1000 + RELOADS, within=60)
         await asyncio.sleep(0.3)  # a row too many would come now
     assert values(out) == list(range(1000 + RELOADS))
 

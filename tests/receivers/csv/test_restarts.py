@@ -39,14 +39,14 @@ def settings(folder: Path, **options: Any) -> dict[str, Any]:
 async def run_until(folder: Path, count: int, **options: Any) -> list[int]:
     """Runs a collector until `count` rows are in the file, ends it by SIGTERM, and returns all values in the file."""
     async with collector(folder, settings(folder, **options)):
-        await until(lambda: len(values(folder / "out.json")) >= count, within=30)
+        await until(lambda: len(values(folder / "out.json")) >= count, within=60)
     return values(folder / "out.json")
 
 
 async def run_to_end(folder: Path, **options: Any) -> list[int]:
     """Runs a collector until it has read all files, and returns all values in the file."""
     async with collector(folder, settings(folder, **options), "--exit-when-done") as process:
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
     return values(folder / "out.json")
 
 
@@ -68,11 +68,11 @@ async def test_without_storage_a_restart_reads_from_where_start_at_says(tmp_path
     assert await run_until(tmp_path, 10, follow=True) == list(range(10))
     assert await run_until(tmp_path, 20, follow=True) == [*range(10)] * 2
     async with collector(tmp_path, settings(tmp_path, follow=True, start_at="end")):
-        await until(lambda: "Everything is ready" in (tmp_path / "collector.log").read_text(), within=30)
+        await until(lambda: "Everything is ready" in (tmp_path / "collector.log").read_text(), within=60)
         await asyncio.sleep(0.5)  # the files that exist at the start are found now
         with path.open("a") as file:
             file.write(rows(10, 12))
-        await until(lambda: len(values(tmp_path / "out.json")) >= 22, within=30)
+        await until(lambda: len(values(tmp_path / "out.json")) >= 22, within=60)
     assert values(tmp_path / "out.json") == [*range(10), *range(10), 10, 11]
 
 
@@ -95,13 +95,13 @@ async def test_reloads_with_changed_and_unchanged_configuration_repeat_no_row(
     wanted = settings(tmp_path, follow=follow, interval="10ms", **storage)
     async with collector(tmp_path, wanted) as process:
         for number in range(4):
-            await until(lambda number=number: len(values(tmp_path / "out.json")) >= 300 * number + 100, within=30)  # type: ignore[misc]
+            await until(lambda number=number: len(values(tmp_path / "out.json")) >= 300 * number + 100, within=60)  # type: ignore[misc]
             if number % 2:
                 wanted["receivers"]["csv"]["batch_size"] = BATCH + number  # a changed receiver is restarted
                 (tmp_path / "config.yaml").write_text(yaml.safe_dump(wanted))
             process.send_signal(signal.SIGHUP)
-            await until(lambda number=number: reloads(tmp_path) > number, within=30)  # type: ignore[misc]
-        await until(lambda: len(values(tmp_path / "out.json")) >= 4000, within=30)
+            await until(lambda number=number: reloads(tmp_path) > number, within=60)  # type: ignore[misc]
+        await until(lambda: len(values(tmp_path / "out.json")) >= 4000, within=60)
         await asyncio.sleep(0.3)  # a row too many would come now
     assert values(tmp_path / "out.json") == list(range(4000))
 
@@ -135,7 +135,7 @@ async def test_kill_9_loses_no_row_and_repeats_at_most_one_batch_of_the_file_and
         wanted["service"]["pipelines"]["metrics"]["exporters"] = ["otlp_http"]
         for number in range(kills):
             async with collector(tmp_path, wanted) as process:
-                await until(lambda number=number: len(arrived) >= (number + 1) * total // 8, within=30)  # type: ignore[misc]
+                await until(lambda number=number: len(arrived) >= (number + 1) * total // 8, within=60)  # type: ignore[misc]
                 process.kill()
         async with collector(tmp_path, wanted):
             await until(lambda: len(arrived) == total, within=60)

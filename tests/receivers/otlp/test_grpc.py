@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import CannotStart, Refused, Rejected
+from otel_zernel.testing import until
 from otel_zernel_receivers.otlp import OtlpReceiver
 from otel_zernel_receivers.otlp.grpc.services import SERVICES
 from otel_zernel_receivers.otlp.http2.wire import DATA, END_STREAM, frame
@@ -209,10 +210,10 @@ def _describe(target: str) -> dict[str, Any]:
 
 async def test_a_request_that_runs_when_the_receiver_stops_is_answered_ok_only_if_it_was_accepted() -> None:
     accepted: list[int] = []
-    entered = asyncio.Event()
+    entered: list[int] = []
 
     async def slow(batch: Batch, *, transport: str = "") -> None:
-        entered.set()
+        entered.append(batch.point_count)
         await asyncio.sleep(0.2 if batch.point_count == 1 else 30)
         accepted.append(batch.point_count)
 
@@ -220,8 +221,7 @@ async def test_a_request_that_runs_when_the_receiver_stops_is_answered_ok_only_i
         channel = grpc.aio.insecure_channel(str(receiver.addresses["grpc"]))
         short = asyncio.create_task(export(channel, "metrics", gauge(1).SerializeToString()))
         long = asyncio.create_task(export(channel, "metrics", gauge(2).SerializeToString()))
-        await entered.wait()
-        await asyncio.sleep(0.1)
+        await until(lambda: len(entered) == 2)
     assert await short == b""
     with pytest.raises(grpc.aio.AioRpcError) as cut:
         await long

@@ -19,6 +19,7 @@ from google.rpc.status_pb2 import Status
 from otel_zernel.batch import SIGNALS, Batch, Signal
 from otel_zernel.errors import CannotStart, Refused, Rejected
 from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.testing import until
 from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.receivers.otlp.serving import REQUESTS, Recording, gauge, receiving
 
@@ -280,10 +281,11 @@ async def test_a_name_that_does_not_resolve_is_an_error_that_names_the_key() -> 
 
 
 async def test_an_unfinished_request_when_the_receiver_stops_is_not_answered_with_success() -> None:
-    entered, accepted = asyncio.Event(), []
+    entered: list[int] = []
+    accepted: list[int] = []
 
     async def slow(batch: Batch, *, transport: str = "") -> None:
-        entered.set()
+        entered.append(batch.point_count)
         await asyncio.sleep(0.2 if batch.point_count == 1 else 30)
         accepted.append(batch.point_count)
 
@@ -291,8 +293,7 @@ async def test_an_unfinished_request_when_the_receiver_stops_is_not_answered_wit
         client = httpx.AsyncClient(base_url=f"http://{receiver.addresses['http']}")
         bodies = (gauge(count).SerializeToString() for count in (1, 2))
         short, long = (asyncio.create_task(client.post("/v1/metrics", content=body, headers=PROTO)) for body in bodies)
-        await entered.wait()
-        await asyncio.sleep(0.1)
+        await until(lambda: len(entered) == 2)
     assert (await short).status_code == 200
     outcome = (await asyncio.gather(long, return_exceptions=True))[0]
     assert isinstance(outcome, httpx.HTTPError) or outcome.status_code >= 500  # type: ignore[union-attr]

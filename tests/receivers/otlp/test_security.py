@@ -57,7 +57,7 @@ async def send_grpc(receiver: OtlpReceiver, ca_file: str, client: CertificateFil
     pair = [content(name) for name in (client.key_file, client.cert_file)] if client else [None, None]
     credentials = grpc.ssl_channel_credentials(content(ca_file), pair[0], pair[1])
     async with grpc.aio.secure_channel(f"localhost:{port_of(receiver, 'grpc')}", credentials) as channel:
-        await call(channel)(REQUEST, timeout=5)
+        await call(channel)(REQUEST, timeout=60)
 
 
 async def send_http(receiver: OtlpReceiver, ca_file: str, client: CertificateFiles | None = None) -> None:
@@ -103,7 +103,7 @@ async def test_a_new_certificate_serves_new_connections_of_both_protocols(author
 
 
 async def _insist(send: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await send()

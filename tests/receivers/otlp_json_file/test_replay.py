@@ -138,7 +138,7 @@ async def test_a_cancellation_ends_a_long_pause(tmp_path: Path) -> None:
     running = asyncio.create_task(replay.run(downstream))
     await until(lambda: downstream.batches)
     running.cancel()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         with pytest.raises(asyncio.CancelledError):
             await running
 

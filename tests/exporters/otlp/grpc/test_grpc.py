@@ -253,7 +253,7 @@ async def test_cancelling_an_export_cancels_the_call() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(cancelled.wait(), 5)
+        await asyncio.wait_for(cancelled.wait(), 60)
 
 
 async def test_many_exports_at_once_share_the_channel() -> None:

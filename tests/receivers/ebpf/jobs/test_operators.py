@@ -33,9 +33,8 @@ def test_a_pass_is_one_run_from_its_first_to_its_last_operator(watch: Watch, sta
     (run,) = operators_of(batch, program)
     first, last = program.calls("addmm")[0], program.calls("cross_entropy_loss")[-1]
     assert runs_of(batch, program) == [Run(21)]
-    assert run.end_time_unix_nano - run.start_time_unix_nano == pytest.approx(
-        int(last["start"] - first["start"]), abs=MILLISECOND
-    )
+    length = run.end_time_unix_nano - run.start_time_unix_nano
+    assert last["start"] - first["end"] <= length <= last["end"] - first["start"]
     (backward,) = [span for span in spans_of(batch, program.pid) if span.name == "backward"]
     assert run.end_time_unix_nano <= backward.start_time_unix_nano
 
@@ -126,8 +125,8 @@ def test_a_pause_after_a_wait_for_the_gpu_ends_the_run(watch: Watch, standin: St
 
 
 def test_a_thread_that_sleeps_between_operators_ends_the_run(watch: Watch, standin: Standin) -> None:
-    assert runs(watch, standin, *["addmm times=2", "sleep times=150"] * 3) == [Run(2)] * 3
-    without = [GRAD_OFF, *["addmm times=2", "sleep times=30"] * 3, GRAD_ON]
+    assert runs(watch, standin, *["addmm times=2", "sleep times=400"] * 3) == [Run(2)] * 3
+    without = [GRAD_OFF, *["addmm times=2", "sleep times=150"] * 3, GRAD_ON]
     *first, last = runs(watch, standin, *without)
     assert first == [Run(2, grad=False)] * 2
     assert last == Run(2, grad=False, end="region")

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-import pytest
-
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
 from otel_zernel.testing import Dropped, make_context
@@ -70,7 +68,8 @@ spent["all"] = time.monotonic() - began
 print(json.dumps(spent), flush=True)
 sys.stdin.readline()
 """
-OWN_STATES = ("gpu_wait", "sleep", "io", "lock")
+LEAST = {"gpu_wait": 4 * 0.05, "sleep": 4 * 0.05, "io": 4 * 0.04, "lock": 4 * 0.04}
+"""Seconds: a part of what the program asks for, as its waits may begin late."""
 
 
 @contextmanager
@@ -107,13 +106,14 @@ def test_each_moment_of_a_thread_that_calls_cuda_is_in_the_state_that_it_was_in(
         own = json.loads(answer(process, go=True))
         batch = watch.read()
     found = times(batch, "zernel.cuda.thread.time", process.pid)
-    # Before and after its work the thread reads its input, which is I/O.
+    # Before and after its work the thread reads its input, which is I/O. A busy machine lets it wait for a CPU, and for
+    # Python's lock, within the times that it measures.
     assert sum(found.values()) >= own["all"]
-    for state in OWN_STATES[:2]:
-        assert found[state] == pytest.approx(own[state], rel=0.1), (found, own)
-    assert own["lock"] * 0.9 <= found["lock"] <= own["lock"] + own["all"] * 0.1, (found, own)
-    assert found["io"] >= own["io"] * 0.9, (found, own)
-    assert found["on_cpu"] + found["descheduled"] >= own["on_cpu"] * 0.9, (found, own)
+    for state in ("gpu_wait", "sleep"):
+        assert LEAST[state] <= found[state] <= own[state] * 1.1, (found, own)
+    assert LEAST["lock"] <= found["lock"] <= own["lock"] + own["all"] * 0.5, (found, own)
+    assert found["io"] >= LEAST["io"], (found, own)
+    assert found["on_cpu"] + found["descheduled"] >= own["on_cpu"] * 0.5, (found, own)
     assert times(batch, "zernel.cuda.lead_thread.time", process.pid) == found
 
 

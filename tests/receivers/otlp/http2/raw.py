@@ -78,7 +78,7 @@ class RawClient:
     async def ended_with(self) -> int | None:
         """The error code of GOAWAY; None if the connection ended without one."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 goaway = await self.until(GOAWAY)
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
@@ -86,7 +86,7 @@ class RawClient:
 
     async def status(self, stream: int) -> int:
         """The grpc-status of a stream."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 received = await self.receive()
                 if received.kind == HEADERS:
