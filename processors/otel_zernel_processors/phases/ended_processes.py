@@ -1,5 +1,5 @@
-"""The processes of one host that ended within the last minute: their series end later, and late data does not revive
-them."""
+"""The processes of one host that ended within the last minute: their series end later, late data does not revive them,
+and spans that arrive again do not count again."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ class EndedProcesses:
     def __init__(self) -> None:
         self._series: deque[tuple[int, StalenessTracker]] = deque()
         self._dead: dict[ProcessKey, int] = {}
+        self._processed: dict[ProcessKey, tuple[int, int]] = {}
+        """Until when (ns) the spans of a process were processed, and when it was added."""
 
     def add(self, key: ProcessKey, series: StalenessTracker, now: int, *, dead: bool) -> None:
         """Adds a process that is no longer followed from `now` (ns) on. If it is dead, late data of it, or data with
@@ -31,8 +33,17 @@ class EndedProcesses:
         """Whether the process is known to be dead."""
         return key in self._dead
 
+    def set_processed(self, key: ProcessKey, until: int, now: int) -> None:
+        """Notes that the spans of a process that ended by `until` (ns) were processed."""
+        self._processed |= dict.fromkeys((key, (key[0], "")), (until, now))
+
+    def processed_until(self, key: ProcessKey) -> int:
+        """Until when (ns) the spans of a process with this key were processed; 0 if none ended lately."""
+        return self._processed.get(key, (0, 0))[0]
+
     def pop_expired(self, now: int) -> Iterator[StalenessTracker]:
         """Removes the processes that ended a minute before `now` (ns) or earlier; yields their series."""
         self._dead = {key: since for key, since in self._dead.items() if since > now - LINGER_NS}
+        self._processed = {key: one for key, one in self._processed.items() if one[1] > now - LINGER_NS}
         while self._series and self._series[0][0] <= now - LINGER_NS:
             yield self._series.popleft()[1]

@@ -146,6 +146,8 @@ class Host:
     def _create(self, key: ProcessKey, resource: Resource) -> TrainingProcess:
         identity = ProcessIdentity(self.name, *key)
         process = TrainingProcess(identity, resource, self._config, self._context)
+        for _ in process.advance(self._registry.ended.processed_until(key)):
+            pass  # it has no spans yet
         for period in self._losses.of(identity.pid):
             process.add_loss(period)
         return process
@@ -199,6 +201,7 @@ class Host:
         process = self._registry.retire(key, now)
         for _ in process.end():
             yield PAUSE
+        self._registry.ended.set_processed(key, process.processed_until, now)
         self._ended.append(process)
 
     def _end_expired(self, now: int) -> Iterator[Batch]:

@@ -111,6 +111,11 @@ class TrainingProcess:
         return self._verdict.verdict
 
     @property
+    def processed_until(self) -> int:
+        """The time (ns) by which spans have ended that are late if they arrive now."""
+        return self._timeline.until
+
+    @property
     def missing_marks(self) -> frozenset[str]:
         """The marks that its PyTorch does not have; docs/spans.md lists them."""
         return self._missing_marks

@@ -17,6 +17,7 @@ from tests.processors.phases.training import (
     metrics_of,
     resource_of,
     span_of,
+    spans_of,
     values_of,
 )
 
@@ -191,3 +192,15 @@ def test_a_process_that_began_after_a_report_is_not_in_it() -> None:
         if attributes_of(point.attributes)["process.pid"] == 2
     ]
     assert min(times) == START + 3000 * MS
+
+
+def test_spans_that_arrive_again_after_their_process_was_idle_are_late() -> None:
+    first = batch_of(Loop().steps(40).spans, resource_of(1, "A"))
+    others = [
+        batch_of([span_of("sync", at, at + 1, name="cudaStreamSynchronize")], resource_of(2)) for at in (5_000, 20_000)
+    ]
+    processor = make(idle_timeout="2s", traces={"sample": 1})
+    made = [out for batch in (first, *others, first) for out in processor.process(batch)]
+    ids = [span.span_id for span in spans_of([*made, *processor.flush()]) if span.trace_id]
+    assert len(set(ids)) == len(ids) > 0
+    assert dropped(processor) == {"late": len(spans_of([first]))}
