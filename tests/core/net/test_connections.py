@@ -78,8 +78,8 @@ def test_an_endless_head_costs_neither_memory_nor_time(run: Run, start: bytes) -
                     writer.write(part)
                     sent += len(part)
                     await writer.drain()
-            assert sent < 50_000_000  # the buffers of the kernel, and the second in which input is discarded
-            assert psutil.Process().memory_info().rss - before < 40_000_000
+            assert sent < 200_000_000  # the buffers of the kernel, and the second in which input is discarded
+            assert psutil.Process().memory_info().rss - before < 100_000_000
 
     run(test())
 

@@ -69,7 +69,7 @@ async def test_without_storage_a_restart_reads_from_where_start_at_says(tmp_path
     assert await run_until(tmp_path, 20, follow=True) == [*range(10)] * 2
     async with collector(tmp_path, settings(tmp_path, follow=True, start_at="end")):
         await until(lambda: "Everything is ready" in (tmp_path / "collector.log").read_text(), within=60)
-        await asyncio.sleep(0.5)  # the files that exist at the start are found now
+        await asyncio.sleep(2)  # the files that exist at the start are found now
         with path.open("a") as file:
             file.write(rows(10, 12))
         await until(lambda: len(values(tmp_path / "out.json")) >= 22, within=60)

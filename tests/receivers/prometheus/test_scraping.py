@@ -58,7 +58,7 @@ async def test_a_page_comes_out_with_its_report() -> None:
         found = {name: value for (name, _), value in series_of(downstream.batches[0]).items()}
         assert (found["a"], found["up"], found["scrape_samples_scraped"]) == (1, 1, 1)
         assert found["scrape_series_added"] == 1
-        assert 0 < found["scrape_duration_seconds"] < 5
+        assert 0 < found["scrape_duration_seconds"] < 60
         about = {p.key: p.value for p in downstream.batches[0].metrics.resource_metrics[0].resource.attributes}
         assert about["service.instance.id"].string_value == server.address
         assert (about["server.address"].string_value, about["server.port"].int_value) == ("127.0.0.1", server.port)
