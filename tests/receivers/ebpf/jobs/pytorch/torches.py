@@ -42,7 +42,10 @@ def _own_python() -> str | None:
     return None
 
 
-@pytest.fixture(scope="module", params=versions())
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(one, marks=[] if one in (OWN, OLD) else [pytest.mark.soak]) for one in versions()],
+)
 def python(request: pytest.FixtureRequest) -> str:
-    """Each interpreter with PyTorch in turn."""
+    """Each interpreter with PyTorch in turn. Versions other than OWN and OLD are for `make soak`."""
     return python_of(request.param)
