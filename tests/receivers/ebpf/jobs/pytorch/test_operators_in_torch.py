@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -52,28 +52,39 @@ class Case(NamedTuple):
         return sorted(spans, key=lambda span: span.start_time_unix_nano)
 
 
-@contextmanager
-def started(python: str, case: str) -> Iterator[subprocess.Popen[str]]:
-    command = [python, str(SCRIPT), case]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout
-        assert program.stdout.readline() == "ready\n"
-        yield program
+class Trainer(NamedTuple):
+    """A program that runs cases, each in a child."""
+
+    program: subprocess.Popen[str]
+
+    def say(self, line: str = "") -> None:
+        assert self.program.stdin
+        print(line, file=self.program.stdin, flush=True)
+
+    def answer(self) -> str:
+        assert self.program.stdout
+        return self.program.stdout.readline()
 
 
-def done(watch: Watch, python: str, case: str) -> Case:
+@pytest.fixture(scope="module")
+def trainer(python: str) -> Iterator[Trainer]:
+    with subprocess.Popen([python, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        yield Trainer(program)
+        program.communicate()
+
+
+def done(watch: Watch, trainer: Trainer, case: str) -> Case:
     watch.taken()
-    with started(python, case) as program:
-        assert program.stdin
-        assert program.stdout
-        watch.attach()
-        began = time.time_ns()
-        with reading(watch):
-            print(file=program.stdin, flush=True)
-            made = json.loads(program.stdout.readline())
-            program.stdin.close()
-            program.wait()
-    return Case(watch.read(), program.pid, began, made)
+    trainer.say(case)
+    pid = int(trainer.answer())
+    watch.attach()
+    began = time.time_ns()
+    with reading(watch):
+        trainer.say()
+        made = json.loads(trainer.answer())
+        trainer.say()
+        assert trainer.answer() == "ended\n"
+    return Case(watch.read(), pid, began, made)
 
 
 def pass_of(span: Span) -> str:
@@ -91,19 +102,19 @@ def passes(spans: list[Span]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_pass_has_a_run_and_nothing_else_has(watch: Watch, python: str, case: str) -> None:
-    ran = done(watch, python, case)
+def test_every_pass_has_a_run_and_nothing_else_has(watch: Watch, trainer: Trainer, case: str) -> None:
+    ran = done(watch, trainer, case)
     expected = [name for name, _ in groupby(ran.made)]
     assert passes(ran.spans) == expected, f"lost: {numbers(ran.batch, 'zernel.ebpf.lost_events')}"
 
 
-def test_each_action_of_a_policy_is_a_run(watch: Watch, python: str) -> None:
-    ran = done(watch, python, "policy_gradient")
+def test_each_action_of_a_policy_is_a_run(watch: Watch, trainer: Trainer) -> None:
+    ran = done(watch, trainer, "policy_gradient")
     assert list(map(pass_of, ran.spans)).count("forward") >= ran.made.count("forward")
 
 
-def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, python: str) -> None:
-    ran = done(watch, python, "rollout")
+def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, trainer: Trainer) -> None:
+    ran = done(watch, trainer, "rollout")
     runs = [one for one in map(attributes_of, ran.spans) if one.get("zernel_grad") is False]
     actions = 50 * ran.made.count("forward")
     each = sum(int(str(one["zernel_operators_count"])) for one in runs) / actions
@@ -111,8 +122,8 @@ def test_rollouts_are_merged_and_no_region_is_lost(watch: Watch, python: str) ->
     assert len(runs) < 25 * ran.made.count("forward")
 
 
-def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, python: str) -> None:
-    spans = done(watch, python, "closure").spans
+def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, trainer: Trainer) -> None:
+    spans = done(watch, trainer, "closure").spans
     steps = [span for span in spans if pass_of(span) == "step"]
     for run in (span for span in spans if pass_of(span) == "forward"):
         assert any(
@@ -121,22 +132,25 @@ def test_the_closure_is_inside_the_optimizer_s_scope(watch: Watch, python: str) 
         )
 
 
-def test_the_runs_of_another_thread_have_its_id(watch: Watch, python: str) -> None:
-    ran = done(watch, python, "another_thread")
+def test_the_runs_of_another_thread_have_its_id(watch: Watch, trainer: Trainer) -> None:
+    ran = done(watch, trainer, "another_thread")
     (thread,) = {attributes_of(span)["thread_id"] for span in ran.spans}
     assert thread != ran.pid
 
 
-def test_marks_take_less_than_a_half_percent_of_a_step(watch: Watch, python: str) -> None:
+def test_marks_take_less_than_a_half_percent_of_a_step(watch: Watch, trainer: Trainer) -> None:
     """Counted, not timed: a hit takes about 0.8 us, and a step of 30 ms allows 150 us."""
-    ran = done(watch, python, "nano")
+    ran = done(watch, trainer, "nano")
     hits = sum(numbers(ran.batch, "zernel.probe.hits", process_pid=ran.pid))
     assert hits / ran.made.count("step") < 2 * 60, "warm-up and measured part"
 
 
-def test_a_process_lacks_no_mark(watch: Watch, python: str) -> None:
+def test_a_process_lacks_no_mark(watch: Watch, trainer: Trainer) -> None:
     watch.taken()
-    with started(python, "nano") as program:
-        watch.attach()
-        assert numbers(watch.read(), "zernel.ebpf.missing_marks", process_pid=program.pid) == []
-        program.communicate("\n\n")
+    trainer.say("nano")
+    pid = int(trainer.answer())
+    watch.attach()
+    assert numbers(watch.read(), "zernel.ebpf.missing_marks", process_pid=pid) == []
+    for _ in range(2):
+        trainer.say()
+    assert [json.loads(trainer.answer()) != [], trainer.answer()] == [True, "ended\n"]

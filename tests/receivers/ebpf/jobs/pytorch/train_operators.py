@@ -1,13 +1,15 @@
 """Loops of unmodified PyTorch without a DataLoader, one for each case; run by test_operators_in_torch.py.
 
-    python train_operators.py CASE
+    python train_operators.py
 
-Prints `ready`, waits for a line, runs the case, prints the passes that it made as JSON, and waits for another line. The
-passes are in order, in the words of `PASSES`. Passes before the line warm up: they load code of libraries.
+Each line of input is a case, which a child runs: to import PyTorch takes seconds. The child prints its pid, waits for a
+line, runs the case, prints the passes that it made as JSON, and waits for another line. The passes are in order, in the
+words of `PASSES`. Passes before the line warm up: they load code of libraries. `ended` follows the end of the child.
 """
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -270,14 +272,27 @@ CASES: dict[str, Callable[[], None]] = {
     "convolutional": trained(convolutional(), 4, 1, 8, 8),
 }
 
-if __name__ == "__main__":
-    case = CASES[sys.argv[1]]
+
+def say(line: object) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def run(case: Callable[[], None]) -> None:
     case()
     made.clear()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    say(os.getpid())
     sys.stdin.readline()
     case()
-    sys.stdout.write(json.dumps(made) + "\n")
-    sys.stdout.flush()
+    say(json.dumps(made))
     sys.stdin.readline()
+
+
+if __name__ == "__main__":
+    while name := sys.stdin.readline().strip():
+        if child := os.fork():
+            os.waitpid(child, 0)
+            say("ended")
+        else:
+            run(CASES[name])
+            os._exit(0)  # Python's own end takes a second after PyTorch
