@@ -130,6 +130,7 @@ def test_a_state_that_lasts_is_reported_before_it_ends(watch: Watch, standin: St
         while waited < 0.5:
             waited = times(watch.read(), "zernel.cuda.thread.time", program.pid)["gpu_wait"]
         assert not program.calls("cudaDeviceSynchronize")["end"][0]  # it has not returned
+        program.kill()
 
 
 def test_threads_that_end_make_room_for_others(loadable: None, standin: Standin) -> None:

@@ -115,7 +115,7 @@ def test_workers_have_no_row_and_no_series_but_their_trainer_has_a_few(watch: Wa
     assert numbers(batch, "zernel.dataloader.workers", process_pid=job.pid)[-1] == WORKERS
     cpu = sum(doubles(batch, "zernel.dataloader.worker.cpu.time", process_pid=job.pid))
     used = sum(map(cpu_time, job.workers))
-    assert used * 0.7 < cpu <= used * 1.1
+    assert used * 0.5 < cpu <= used + 0.1, "the kernel counts each worker's time in ticks of 10 ms"
     assert doubles(batch, "zernel.dataloader.worker.io.wait", process_pid=job.pid)
 
 

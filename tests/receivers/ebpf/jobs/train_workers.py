@@ -20,7 +20,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-CPU = 0.3
+CPU = 0.1
 READS, SIZE = 8, 1 << 16
 
 
