@@ -77,7 +77,9 @@ async def test_a_series_is_sorted_by_time_and_each_series_keeps_its_values(recei
 
 
 @given(st.binary())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50, deadline=None
+)
 def test_a_file_of_any_bytes_makes_rows_rejects_or_one_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "fuzz.csv"
     for head in (b"", HEADER.encode()):

@@ -189,7 +189,9 @@ def test_a_file_truncated_while_open_is_an_error_and_no_signal(standin: Standin,
             elf.find(["cudaLaunchKernel"])
 
 
-CORRUPTIONS = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CORRUPTIONS = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 @CORRUPTIONS

@@ -39,7 +39,7 @@ def push(controls: Driver, first: int, count: int) -> None:
     controls.apply("gpu 0", *(f"Samples 0 += {1_000_000 + one * SPACING_US} {one * 1000}" for one in numbers))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(reads=st.lists(st.integers(0, CAPACITY), min_size=1, max_size=12))
 def test_every_sample_counts_once_while_the_ring_is_overwritten(driver: Boot, reads: list[int]) -> None:
     controls = driver("h200")
