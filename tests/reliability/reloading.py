@@ -93,6 +93,18 @@ def wait_for(condition: Callable[[], object], subject: object = "") -> None:
         time.sleep(0.03)
 
 
+def settled(measure: Callable[[], int]) -> int:
+    """The value, once it is positive and the same for two seconds."""
+    values: list[int] = []
+
+    def is_settled() -> bool:
+        values.append(measure())
+        return len(values) > 60 and values[-1] > 0 and len(set(values[-60:])) == 1
+
+    wait_for(is_settled)
+    return values[-1]
+
+
 def free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in sockets]
@@ -104,7 +116,7 @@ def free_ports(count: int) -> list[int]:
 def status(port: int) -> int | None:
     """The HTTP status of a page of the collector. None if nobody listens."""
     try:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
             return int(page.status)
     except URLError as error:
         return getattr(error, "code", None)

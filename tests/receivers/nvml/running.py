@@ -130,7 +130,7 @@ async def running(**options: Any) -> AsyncIterator[Running]:
         assert not task.done(), task.exception()
     finally:
         task.cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(60):
             with pytest.raises(asyncio.CancelledError):
                 await task
 

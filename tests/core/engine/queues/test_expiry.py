@@ -133,7 +133,7 @@ async def test_a_drain_ends_after_one_more_failure_if_every_batch_is_on_the_disk
         for value in (1.0, 2.0):
             await emit(batch_of(value))
         await until(lambda: it.sinks[0].attempts == 1)
-        await asyncio.wait_for(delivery.drain(), 10)
+        await asyncio.wait_for(delivery.drain(), 60)
         assert it.sinks[0].attempts == 2
         assert delivery.stored() == ItemCount(points=2)
 
@@ -145,5 +145,5 @@ async def test_a_drain_waits_for_a_backend_that_answers() -> None:
         emit = it.emit_into(it.pipeline("p", [], [delivery]))
         for value in (1.0, 2.0):
             await emit(batch_of(value))
-        await asyncio.wait_for(delivery.drain(), 10)
+        await asyncio.wait_for(delivery.drain(), 60)
         assert (len(it.sinks[0].batches), machine.disk.data) == (2, {})

@@ -103,7 +103,7 @@ async def test_only_the_beginning_of_an_endless_response_is_read() -> None:
             await asyncio.sleep(0)
 
     async with exporting(answering(StreamingResponse(endless(), 200))) as exporter:
-        await asyncio.wait_for(exporter.export(metrics_batch()), 10)
+        await asyncio.wait_for(exporter.export(metrics_batch()), 60)
 
 
 @pytest.mark.parametrize("value", ["99999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "9" * 5000])

@@ -15,7 +15,6 @@ from tests.receivers.ebpf.jobs.operator_runs import (
     GRAD_OFF,
     GRAD_ON,
     LOADING,
-    MILLISECOND,
     STEP,
     Run,
     gap,
