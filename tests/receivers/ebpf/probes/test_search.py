@@ -58,7 +58,7 @@ def test_a_slow_file_is_not_waited_for_and_comes_later(tmp_path: Path, find: Slo
     search = PlaceSearch(at_any_cost=False, find=find)
     begin(search, tmp_path, "fast", 1)
     begin(search, tmp_path, "slow", 2)
-    first = [one.used.identity for one in search.finished(5)]
+    first = [one.used.identity for one in search.finished(0.5)]
     assert first in ([FileIdentity(1, 1)], [])
     assert FileIdentity(1, 2) in search
     find.go_on.set()
