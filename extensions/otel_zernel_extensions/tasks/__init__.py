@@ -1,0 +1,1 @@
+"""Runs commands as tasks on this machine, on Kubernetes or on Slurm."""

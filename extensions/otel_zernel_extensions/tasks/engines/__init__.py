@@ -1,0 +1,1 @@
+"""The contract of engines, which run tasks, and the engines: a folder each."""
