@@ -65,6 +65,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         "api": {"endpoint": "localhost:0"},
         "file_storage": {"directory": str(folder)},
         "otlp_grpc": {"endpoint": "localhost:1", "tls": {"insecure": True}},
+        "heartbeat": {"endpoint": "localhost:0"},
         "otlp_http": {"endpoint": "http://localhost:1", "tls": {}},
     }
     return build(kind, type_, **changes.get(type_, {}))

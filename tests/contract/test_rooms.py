@@ -44,6 +44,12 @@ HOUSES: dict[str, list[set[str]]] = {
         {"kernel"},
         {"config"},
     ],
+    "otel_zernel_receivers.heartbeat": [
+        {"__init__", "receiver", "declared"},
+        {"grpc", "http"},
+        {"fleet"},
+        {"config"},
+    ],
     "otel_zernel_receivers.nvml": [
         {"__init__", "receiver", "session", "doctor", "watch", "gpu_slot", "declared"},
         {"config"},

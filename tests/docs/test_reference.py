@@ -27,6 +27,7 @@ from otel_zernel.types import format_duration, parse_duration
 from otel_zernel_exporters.prometheus import PrometheusExporter
 from otel_zernel_extensions.api import ApiExtension
 from otel_zernel_extensions.health_check import HealthCheckExtension
+from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.interop.test_collector import collector
 
@@ -143,6 +144,7 @@ def test_its_ports_are_the_defaults() -> None:
     endpoints = {
         "receivers::otlp::protocols::grpc::endpoint": otlp["protocols"]["grpc"]["endpoint"],
         "receivers::otlp::protocols::http::endpoint": otlp["protocols"]["http"]["endpoint"],
+        "receivers::heartbeat::endpoint": str(HeartbeatReceiver.Config().model_dump(mode="json")["endpoint"]),
         "service::telemetry::metrics::readers": f"{PrometheusPull().host}:{PrometheusPull().port}",
         "exporters::prometheus::endpoint": str(PrometheusExporter.Config().model_dump(mode="json")["endpoint"]),
         "extensions::api::endpoint": str(ApiExtension.Config().model_dump(mode="json")["endpoint"]),

@@ -17,15 +17,9 @@ from hypothesis import strategies as st
 
 from otel_zernel.batch import SIGNALS
 from otel_zernel.clock import SystemClock
-from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
-from otel_zernel.testing import make_context, until
-from otel_zernel_receivers.otlp.config import HttpConfig
-from otel_zernel_receivers.otlp.failures import unserved
-from otel_zernel_receivers.otlp.grpc.export import ExportMethod
-from otel_zernel_receivers.otlp.http.app import HttpApp
-from otel_zernel_receivers.otlp.http2 import Http2Limits, Method
-from otel_zernel_receivers.otlp.http2.connection import Http2Connection
-from otel_zernel_receivers.otlp.http2.wire import (
+from otel_zernel.net.http2 import Http2Limits, Method
+from otel_zernel.net.http2.connection import Http2Connection
+from otel_zernel.net.http2.wire import (
     CONTINUATION,
     DATA,
     END_HEADERS,
@@ -39,9 +33,15 @@ from otel_zernel_receivers.otlp.http2.wire import (
     message_of,
     window_update,
 )
-from otel_zernel_receivers.otlp.http2.wire import (
+from otel_zernel.net.http2.wire import (
     settings as settings_frame,
 )
+from otel_zernel.net.requests.failures import unserved
+from otel_zernel.otlp.json import logs_json, metrics_json, spans_json
+from otel_zernel.testing import make_context, until
+from otel_zernel_receivers.otlp.config import HttpConfig
+from otel_zernel_receivers.otlp.grpc.export import ExportMethod
+from otel_zernel_receivers.otlp.http.app import HttpApp
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 from tests.receivers.otlp.http2.raw import opening, request
 from tests.receivers.otlp.serving import REQUESTS, Recording

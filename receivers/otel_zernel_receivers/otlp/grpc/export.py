@@ -1,16 +1,17 @@
 """The `Export` methods over gRPC: credentials first, then the message as far as there is room."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-from otel_zernel.authentication import ServerAuthenticator, Unauthenticated
+from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.batch import Signal
-from otel_zernel_receivers.otlp.decompression import decompress
-from otel_zernel_receivers.otlp.failures import RequestFailure, unauthenticated, unexpected, unserved, unsupported
+from otel_zernel.net.http2 import Call
+from otel_zernel.net.requests.credentials import check_credentials
+from otel_zernel.net.requests.decompression import decompress
+from otel_zernel.net.requests.failures import RequestFailure, unexpected, unserved, unsupported
 from otel_zernel_receivers.otlp.grpc.services import unused
-from otel_zernel_receivers.otlp.http2 import Call
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 
@@ -56,7 +57,7 @@ class ExportMethod:
 
     async def _authenticate(self, call: Call, authenticator: ServerAuthenticator) -> None:
         try:
-            await check(authenticator, call.headers)
+            await check_credentials(authenticator, call.headers)
         except RequestFailure as failure:
             call.fail(failure)
 
@@ -92,11 +93,3 @@ class ExportMethod:
         message = await in_thread_if_large(size, decompress, call.encoding, message, limit, "max_recv_msg_size_mib")
         call.hold.add(len(message))
         return message
-
-
-async def check(authenticator: ServerAuthenticator, headers: Mapping[str, str]) -> None:
-    """Raises `RequestFailure` if a request has no valid credentials."""
-    try:
-        await authenticator.authenticate(headers)
-    except Unauthenticated as error:
-        raise unauthenticated(str(error)) from error

@@ -2,19 +2,18 @@
 
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from otel_zernel.authentication import ServerAuthenticator
 from otel_zernel.component import Context
+from otel_zernel.net.grpc.health import HealthService
+from otel_zernel.net.grpc.routing import with_standard_services
+from otel_zernel.net.http2 import Http2Limits, Http2Server, Method, serve_http2
 from otel_zernel.net.misdirected import Misdirected
 from otel_zernel_receivers.otlp.config import GrpcConfig
-from otel_zernel_receivers.otlp.failures import unserved
 from otel_zernel_receivers.otlp.grpc.export import ExportMethod
-from otel_zernel_receivers.otlp.grpc.health import NAME, HealthService
-from otel_zernel_receivers.otlp.grpc.reflection import ReflectionService
-from otel_zernel_receivers.otlp.grpc.services import METHOD, SERVICES
-from otel_zernel_receivers.otlp.http2 import Http2Limits, Http2Server, Method, serve_http2
+from otel_zernel_receivers.otlp.grpc.services import FILES, METHOD, SERVICES
 from otel_zernel_receivers.otlp.intake import OtlpIntake
 
 
@@ -31,28 +30,15 @@ async def serve_grpc(
     limits = limits_of(config)
     health = HealthService(name for signal, name in SERVICES.items() if signal in intake.signals)
     methods: dict[str, Method] = {
-        **health.methods(),
-        **ReflectionService((*SERVICES.values(), NAME)).methods(),
-        **{
-            f"/{name}/{METHOD}": ExportMethod(signal, intake, authenticator, limits.message)
-            for signal, name in SERVICES.items()
-        },
+        f"/{name}/{METHOD}": ExportMethod(signal, intake, authenticator, limits.message)
+        for signal, name in SERVICES.items()
     }
+    route = with_standard_services(methods, health, SERVICES.values(), FILES)
     misdirected = Misdirected(f"{context.path}::protocols::grpc::endpoint", "grpc", context.clock)
     now, logger = context.clock.monotonic, context.logger
-    server = Http2Server(_route(methods), intake.room, limits, now, logger, tls, misdirected)
+    server = Http2Server(route, intake.room, limits, now, logger, tls, misdirected)
     async with serve_http2(server, listeners, health.stop):
         yield
-
-
-def _route(methods: Mapping[str, Method]) -> Callable[[Mapping[str, str]], Method]:
-    def find(headers: Mapping[str, str]) -> Method:
-        path = headers.get(":path", "")
-        if method := methods.get(path):
-            return method
-        raise unserved(f"there is no method {path:.100}")
-
-    return find
 
 
 def limits_of(config: GrpcConfig) -> Http2Limits:

@@ -1,7 +1,11 @@
-"""The names of the three OTLP services."""
+"""The three OTLP services."""
 
 from collections.abc import Mapping
 from typing import Final
+
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 from otel_zernel.batch import Signal
 
@@ -12,6 +16,8 @@ SERVICES: Final[Mapping[Signal, str]] = {
     "logs": f"{_PACKAGE}.logs.v1.LogsService",
 }
 METHOD: Final = "Export"
+FILES: Final = tuple(module.DESCRIPTOR for module in (metrics_service_pb2, trace_service_pb2, logs_service_pb2))
+"""The descriptors of the files that declare the services."""
 
 
 def unused(signal: Signal) -> str:

@@ -14,10 +14,8 @@ from otel_zernel.batch.counts import count_items
 from otel_zernel.errors import DecodeError
 from otel_zernel.net.access import joined_headers
 from otel_zernel.net.cors import Cors
-from otel_zernel.otlp.json_decoding import decode_json
-from otel_zernel_receivers.otlp.config import HttpConfig
-from otel_zernel_receivers.otlp.decompression import body_too_large, decompress
-from otel_zernel_receivers.otlp.failures import (
+from otel_zernel.net.requests.decompression import body_too_large, decompress
+from otel_zernel.net.requests.failures import (
     CONTENT_TYPES,
     Encoding,
     RequestFailure,
@@ -26,8 +24,11 @@ from otel_zernel_receivers.otlp.failures import (
     unserved,
     unsupported,
 )
+from otel_zernel.net.requests.room import Hold
+from otel_zernel.otlp.json_decoding import decode_json
+from otel_zernel_receivers.otlp.config import HttpConfig
 from otel_zernel_receivers.otlp.grpc.services import unused
-from otel_zernel_receivers.otlp.intake import Hold, OtlpIntake
+from otel_zernel_receivers.otlp.intake import OtlpIntake
 from otel_zernel_receivers.otlp.threads import in_thread_if_large
 
 TRANSPORT: Final = "http"

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 import hpack
 
-from otel_zernel.types import Address
-from otel_zernel_receivers.otlp import OtlpReceiver
-from otel_zernel_receivers.otlp.grpc.services import SERVICES
-from otel_zernel_receivers.otlp.http2.wire import (
+from otel_zernel.net.http2.wire import (
     ACK,
     DATA,
     END_HEADERS,
@@ -25,6 +22,9 @@ from otel_zernel_receivers.otlp.http2.wire import (
     message_of,
     settings,
 )
+from otel_zernel.types import Address
+from otel_zernel_receivers.otlp import OtlpReceiver
+from otel_zernel_receivers.otlp.grpc.services import SERVICES
 
 EXPORT = f"/{SERVICES['metrics']}/Export"
 REQUEST_HEADERS = [

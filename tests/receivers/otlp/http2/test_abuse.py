@@ -12,16 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from otel_zernel.net.serving import listen
-from otel_zernel.testing import make_context, until
-from otel_zernel.types import Address
-from otel_zernel_receivers.otlp.grpc.fields import encode_field
-from otel_zernel_receivers.otlp.grpc.health import NAME as HEALTH
-from otel_zernel_receivers.otlp.grpc.health import HealthService
-from otel_zernel_receivers.otlp.grpc.reflection import NAMES
-from otel_zernel_receivers.otlp.http2 import Http2Limits, Http2Server, serve_http2
-from otel_zernel_receivers.otlp.http2.connection import Http2Connection
-from otel_zernel_receivers.otlp.http2.wire import (
+from otel_zernel.net.grpc.fields import encode_field
+from otel_zernel.net.grpc.health import NAME as HEALTH
+from otel_zernel.net.grpc.health import HealthService
+from otel_zernel.net.grpc.reflection import NAMES
+from otel_zernel.net.http2 import Http2Limits, Http2Server, serve_http2
+from otel_zernel.net.http2.connection import Http2Connection
+from otel_zernel.net.http2.wire import (
     DATA,
     HEADERS,
     INITIAL_WINDOW_SIZE,
@@ -33,7 +30,10 @@ from otel_zernel_receivers.otlp.http2.wire import (
     message_of,
     settings,
 )
-from otel_zernel_receivers.otlp.intake import Room
+from otel_zernel.net.requests.room import Room
+from otel_zernel.net.serving import listen
+from otel_zernel.testing import make_context, until
+from otel_zernel.types import Address
 from tests.exporters.otlp.certificates import Authority
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, opening, request
 from tests.receivers.otlp.serving import Recording, gauge, receiving

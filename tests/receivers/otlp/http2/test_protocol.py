@@ -5,12 +5,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from otel_zernel.testing import FakeClock
-from otel_zernel_receivers.otlp import OtlpReceiver
-from otel_zernel_receivers.otlp.http2 import Http2Limits
-from otel_zernel_receivers.otlp.http2.limits import HEADER_BLOCK
-from otel_zernel_receivers.otlp.http2.pings import Pings
-from otel_zernel_receivers.otlp.http2.wire import (
+from otel_zernel.net.http2 import Http2Limits
+from otel_zernel.net.http2.limits import HEADER_BLOCK
+from otel_zernel.net.http2.pings import Pings
+from otel_zernel.net.http2.wire import (
     ACK,
     CONTINUATION,
     DATA,
@@ -35,6 +33,8 @@ from otel_zernel_receivers.otlp.http2.wire import (
     settings,
     window_update,
 )
+from otel_zernel.testing import FakeClock
+from otel_zernel_receivers.otlp import OtlpReceiver
 from tests.receivers.otlp.http2.raw import REQUEST_HEADERS, RawClient, connected, opening, request
 from tests.receivers.otlp.http2.violations import BLOCK, MESSAGE, STREAM_VIOLATIONS, VIOLATIONS, WATCH, P, W
 from tests.receivers.otlp.serving import Recording, gauge, receiving

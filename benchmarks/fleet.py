@@ -1,0 +1,166 @@
+"""10,000 workers on one heartbeat receiver: the time of a heartbeat, of queries, and the memory of a worker.
+
+The master, the workers (in two processes) and a probe are processes of their own. Every worker has a channel of gRPC,
+and beats every 5 s. Two probes measure a heartbeat: one on a plain socket, whose own time hardly counts, and one with
+gRPC's client for Python. `FLEET_WORKERS` and `FLEET_SECONDS` scale the load.
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from benchmarks import BenchmarkRow
+
+WORKERS = int(os.environ.get("FLEET_WORKERS", "10000"))
+SECONDS = float(os.environ.get("FLEET_SECONDS", "20"))
+INTERVAL = 5.0
+"""Seconds between two heartbeats of a worker."""
+HEARTBEAT_BAR_MS, ONE_BAR_MS, ALL_BAR_MS, MEMORY_BAR_KB = 1.0, 1.0, 10.0, 100.0
+Process = subprocess.Popen[str]
+
+
+@dataclass(frozen=True)
+class FleetFigures:
+    """The results of one way of sending. Times are in ms."""
+
+    p50: float
+    p99: float
+    """Of a heartbeat, from sending it to its answer."""
+    client_p50: float
+    client_p99: float
+    """The same with the client of gRPC, and its time."""
+    cpu_us: float
+    """CPU time of the master by heartbeat, with its share of emissions and sweeps."""
+    memory_kb: float
+    """Memory of the master by worker."""
+    one: float
+    """The median query of one worker."""
+    all: float
+    """The slowest of 95 of 100 queries of all."""
+    size_mb: float
+
+
+def run() -> list[BenchmarkRow]:
+    """Heartbeats by stream and by call."""
+    return [row for method in ("stream", "call") for row in _rows(method, measure(method))]
+
+
+def measure(method: str) -> FleetFigures:
+    """Runs the fleet once."""
+    with _process("master") as master:
+        ports = json.loads(_line(master))
+        server = psutil.Process(master.pid)
+        before = server.memory_info().rss
+        halves = (WORKERS // 2, WORKERS - WORKERS // 2)
+        with _workers(ports[0], halves[0], method, "a") as a, _workers(ports[0], halves[1], method, "b") as b:
+            for process in (a, b):
+                _line(process)
+            memory, cpu, begun = server.memory_info().rss - before, _cpu(server), time.monotonic()
+            with _process("probe", str(ports[0]), str(SECONDS / 4), method) as probe:
+                raw = json.loads(_line(probe))
+            with _workers(ports[0], 1, method, "probe", interval=0.02, seconds=SECONDS / 4) as client:
+                _line(client)
+                probed = json.loads(_line(client))
+            cpu = _cpu(server) - cpu
+            beats = WORKERS * (time.monotonic() - begun) / INTERVAL + raw["count"] + probed["count"]
+            one, all_, size = _queries(ports[1])
+    return FleetFigures(
+        raw["p50"],
+        raw["p99"],
+        probed["p50"],
+        probed["p99"],
+        cpu / beats * 1e6,
+        memory / WORKERS / 1e3,
+        one,
+        all_,
+        size / 1e6,
+    )
+
+
+def _rows(method: str, found: FleetFigures) -> Iterator[BenchmarkRow]:
+    name = f"fleet, {WORKERS:,} workers by {method}"
+    yield BenchmarkRow(
+        f"{name}: heartbeat, p50 / p99",
+        f"{found.p50:.2f} / {found.p99:.2f} ms",
+        f"<= {HEARTBEAT_BAR_MS:g} ms",
+        found.p99 <= HEARTBEAT_BAR_MS,
+    )
+    client = f"{found.client_p50:.2f} / {found.client_p99:.2f} ms"
+    yield BenchmarkRow(f"{name}: ... with the time of gRPC's client", client)
+    yield BenchmarkRow(f"{name}: CPU of the master by heartbeat", f"{found.cpu_us:.0f} us")
+    yield BenchmarkRow(
+        f"{name}: one worker queried, p50",
+        f"{found.one:.2f} ms",
+        f"<= {ONE_BAR_MS:g} ms",
+        found.one <= ONE_BAR_MS,
+    )
+    yield BenchmarkRow(
+        f"{name}: all queried ({found.size_mb:.1f} MB), p95",
+        f"{found.all:.1f} ms",
+        f"<= {ALL_BAR_MS:g} ms",
+        found.all <= ALL_BAR_MS,
+    )
+    yield BenchmarkRow(
+        f"{name}: memory of a worker",
+        f"{found.memory_kb:.0f} kB",
+        f"<= {MEMORY_BAR_KB:g} kB",
+        found.memory_kb <= MEMORY_BAR_KB,
+    )
+
+
+def _queries(port: int) -> tuple[float, float, int]:
+    """The median time of one worker, the p95 of all in ms, and the bytes of all. Workers beat meanwhile."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    one = sorted(_get(connection, "/telemetry/a-1")[0] for _ in range(500))
+    everything = [_get(connection, "/telemetry") for _ in range(100)]
+    connection.close()
+    return one[250], sorted(taken for taken, _ in everything)[95], everything[-1][1]
+
+
+def _get(connection: http.client.HTTPConnection, path: str) -> tuple[float, int]:
+    start = time.perf_counter()
+    connection.request("GET", path)
+    size = len(connection.getresponse().read())
+    taken = (time.perf_counter() - start) * 1e3
+    time.sleep(0.01)
+    return taken, size
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _workers(
+    port: int, count: int, method: str, prefix: str, *, interval: float = INTERVAL, seconds: float = SECONDS
+) -> Any:
+    return _process("workers", str(port), str(count), str(interval), str(seconds), method, prefix)
+
+
+@contextmanager
+def _process(module: str, *arguments: str) -> Iterator[Process]:
+    command = [sys.executable, "-m", f"benchmarks.fleet_parts.{module}", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _line(process: Process) -> str:
+    """The next line that the process prints."""
+    assert process.stdout
+    line = process.stdout.readline()
+    if not line:
+        raise RuntimeError(f"{process.args!r} has ended")
+    return line

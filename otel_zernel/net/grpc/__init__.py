@@ -1,0 +1,1 @@
+"""Services that every server of gRPC has: health and reflection."""

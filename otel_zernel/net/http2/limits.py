@@ -1,0 +1,54 @@
+"""The limits of an HTTP/2 server, so that no client can exhaust the collector's memory or time."""
+
+from dataclasses import dataclass
+from typing import Final
+
+HEADER_BLOCK: Final = 32 << 10
+"""Bytes of one header block on the wire, and of the decoded headers. gRPC's own server allows 16 KiB."""
+FRAME: Final = 1 << 20
+"""The largest frame with data. Large frames save work."""
+CONNECTION_WINDOW: Final = 16 << 20
+"""Bytes that a client may send on all streams before the server has read them."""
+NUISANCES: Final = 2000
+"""Control frames and resets that a client may send in excess of its requests, before it is disconnected."""
+FORGIVEN_A_SECOND: Final = 200
+FORGIVEN_A_REQUEST: Final = 8
+"""A usual request, or a message of a stream, comes with a window update and a ping."""
+UNREAD: Final = 256 << 10
+"""Bytes of streamed answers that wait for a client to read them. Beyond, its calls fail."""
+CALL: Final = 2048
+"""Bytes of memory that a running call takes besides its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Http2Limits:
+    """Bounds for every connection. Times are in s; 0 means for ever."""
+
+    message: int = 4 << 20
+    """Bytes of one message, as sent and again as decompressed."""
+    streams: int = 1000
+    """Running requests of one connection."""
+    connections: int = 4096
+    """Open connections. Beyond, the one that is idle longest is closed; if none is idle, the new one is closed."""
+    files: float = 0.25
+    """The share of the process's open files (`RLIMIT_NOFILE`) that connections may take."""
+    head_time: float = 10.0
+    """For the TLS handshake, the preface, and each header block."""
+    body_time: float = 30.0
+    """From the headers of a request to the end of its message."""
+    write_time: float = 30.0
+    """In which a client reads what fills its connection's buffers."""
+    ping_after: float = 7200.0
+    """Silence after which the server pings."""
+    ping_time: float = 20.0
+    """For the answer to a ping."""
+    idle_time: float = 0.0
+    """For a connection without requests."""
+    age: float = 0.0
+    """For any connection. Clients then connect again, perhaps to another server."""
+    age_grace: float = 0.0
+    """For the requests that run at this age."""
+    least_ping_interval: float = 300.0
+    """Between two pings of a client. A third ping that comes too early disconnects it."""
+    pings_without_calls: bool = False
+    """Whether a client may ping while no request runs. Else once in 2 hours."""

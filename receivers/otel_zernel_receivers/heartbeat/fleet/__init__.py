@@ -1,0 +1,1 @@
+"""The state of all workers, without any I/O."""

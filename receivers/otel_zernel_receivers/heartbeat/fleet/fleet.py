@@ -1,0 +1,155 @@
+"""All workers: their heartbeats, their silence, and their number."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from otel_zernel.clock import Clock
+from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
+from otel_zernel_receivers.heartbeat.fleet.changes import Changes
+from otel_zernel_receivers.heartbeat.fleet.intake import read_heartbeat, read_registration, read_tasks
+from otel_zernel_receivers.heartbeat.fleet.worker import Closable, Worker, WorkerSample
+
+_AT_ONCE: Final = 1000
+"""Changes in one sweep, which take 5 ms."""
+
+
+class Fleet:
+    """The state of the workers. `sweep` is called about once a second; silence is judged by the monotonic clock."""
+
+    def __init__(self, config: HeartbeatReceiverConfig, clock: Clock) -> None:
+        self.workers: dict[str, Worker] = {}
+        self.membership = 0
+        """Changes when a worker comes or goes."""
+        self.changes = Changes(clock.time_ns() // 1000)
+        self.dropped: Counter[str] = Counter()
+        """What was dropped since it was last counted, by reason."""
+        self.forgotten: list[Worker] = []
+        """Workers whose series have to be ended at the next emission."""
+        self._config = config
+        self._clock = clock
+        self._is_full = False
+        """Whether there was no room for a worker since the last sweep."""
+
+    def resume(self, config: HeartbeatReceiverConfig) -> None:
+        """Goes on after a reload. Nothing was heard meanwhile, so that every active worker has a full timeout."""
+        self._config = config
+        now = self._clock.monotonic()
+        for worker in self.workers.values():
+            if worker.active:
+                worker.last_seen = now
+
+    def register(self, message: bytes) -> bool:
+        """Whether the worker in an encoded `WorkerInfo` is accepted. Raises `RequestFailure`."""
+        worker_id, capacities = read_registration(message)
+        worker = self.workers.get(worker_id) or self._admit(worker_id)
+        if worker is None:
+            return False
+        if worker.capacities != capacities:
+            worker.capacities = capacities
+            worker.describe()
+        worker.last_seen = self._clock.monotonic()
+        self.changes.note(worker_id)
+        return True
+
+    def beat(self, message: bytes, stream: Closable | None = None) -> bool:
+        """Whether an encoded `Heartbeat` is accepted. The latest state wins. Raises `RequestFailure`."""
+        heartbeat = read_heartbeat(message)
+        tasks = read_tasks(heartbeat, self._config.max_tasks) if heartbeat.running_tasks else ()
+        worker = self.workers.get(heartbeat.worker_id) or self._admit_unknown(heartbeat.worker_id)
+        if worker is None:
+            return False
+        if len(heartbeat.running_tasks) > len(tasks):
+            self.dropped["too_many_tasks"] += len(heartbeat.running_tasks) - len(tasks)
+        worker.cpu, worker.memory = heartbeat.cpu_usage, heartbeat.memory_usage
+        worker.storage, worker.gpu = heartbeat.storage_usage, heartbeat.gpu_usage
+        worker.set_tasks(tasks)
+        worker.active, worker.stream = True, stream
+        worker.last_seen, worker.seen_ns = self._clock.monotonic(), self._clock.time_ns()
+        self._queue(worker)
+        worker.encode()
+        self.changes.note(worker.id)
+        return True
+
+    def sweep(self) -> bool:
+        """Marks silent workers as inactive, and removes those that are silent for long.
+
+        The result is whether some are left: a broken network silences thousands at once. Call it again after a pause.
+        """
+        now, changed = self._clock.monotonic(), 0
+        self._is_full = False
+        for worker in list(self.workers.values()):
+            silence = now - worker.last_seen
+            if silence <= self._config.inactive_after:
+                continue
+            if silence > self._config.forget_after:
+                self._forget(worker)
+            elif worker.active:
+                self._silence(worker)
+            else:
+                continue
+            changed += 1
+            if changed == _AT_ONCE:
+                return True
+        self.changes.bound(self.workers)
+        return False
+
+    def some_json(self, ids: list[str]) -> bytes:
+        """These workers as one JSON object, by id; null for removed ones."""
+        return b"{" + b",".join(self._entry(worker_id) for worker_id in ids) + b"}"
+
+    def take_dropped(self) -> Mapping[str, int]:
+        """The drops since the last call, by reason."""
+        taken, self.dropped = self.dropped, Counter()
+        return taken
+
+    def _entry(self, worker_id: str) -> bytes:
+        if worker := self.workers.get(worker_id):
+            return worker.entry
+        return Worker(worker_id).key.encode() + b":null"
+
+    def _queue(self, worker: Worker) -> None:
+        if len(worker.samples) >= self._config.queue_size:
+            worker.samples.popleft()
+            self.dropped["queue_full"] += 1
+        usages = (worker.cpu / 100, worker.memory / 100, worker.storage / 100, worker.gpu / 100)
+        worker.samples.append(WorkerSample(worker.seen_ns, *usages, len(worker.tasks)))
+
+    def _admit_unknown(self, worker_id: str) -> Worker | None:
+        if self._config.unknown_workers == "refuse":
+            self.dropped["unknown_worker"] += 1
+            return None
+        return self._admit(worker_id)
+
+    def _admit(self, worker_id: str) -> Worker | None:
+        """A new worker; None if there is no room for it."""
+        if len(self.workers) >= self._config.max_workers and not self._make_room():
+            self.dropped["too_many_workers"] += 1
+            return None
+        worker = self.workers[worker_id] = Worker(worker_id)
+        self.membership += 1
+        return worker
+
+    def _make_room(self) -> bool:
+        """Forgets the longest silent worker that is inactive."""
+        if self._is_full:
+            return False
+        now, silent = self._clock.monotonic(), [one for one in self.workers.values() if not one.active]
+        oldest = min(silent, key=lambda one: one.last_seen, default=None)
+        if oldest is None or now - oldest.last_seen <= self._config.inactive_after:
+            self._is_full = True
+            return False
+        self._forget(oldest)
+        return True
+
+    def _silence(self, worker: Worker) -> None:
+        worker.active, worker.stale, worker.stream = False, True, None
+        worker.encode()
+        self.changes.note(worker.id)
+
+    def _forget(self, worker: Worker) -> None:
+        del self.workers[worker.id]
+        self.membership += 1
+        if len(self.forgotten) < self._config.max_workers:
+            self.forgotten.append(worker)
+        self.changes.note_removal(worker.id)

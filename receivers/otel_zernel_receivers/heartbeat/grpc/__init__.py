@@ -1,0 +1,1 @@
+"""The service `cluster.MasterWorker` over gRPC."""

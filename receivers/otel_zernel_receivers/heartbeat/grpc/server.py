@@ -1,0 +1,94 @@
+"""The gRPC server for workers."""
+
+import resource
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from otel_zernel.authentication import server_authenticator
+from otel_zernel.cluster.messages import FILE, SERVICE
+from otel_zernel.component import Context
+from otel_zernel.net.access import warn_if_open
+from otel_zernel.net.grpc.health import HealthService
+from otel_zernel.net.grpc.routing import with_standard_services
+from otel_zernel.net.http2 import Http2Limits, Http2Server, serve_http2
+from otel_zernel.net.misdirected import Misdirected
+from otel_zernel.net.requests.room import Room
+from otel_zernel.net.serving import listen_all
+from otel_zernel.net.tls import ServerTls
+from otel_zernel.types import Address
+from otel_zernel_receivers.heartbeat.config import HeartbeatReceiverConfig
+from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
+from otel_zernel_receivers.heartbeat.grpc.methods import HeartbeatCounts, methods_of
+
+_SPARE: Final = 256
+"""Connections beyond `max_workers`, for workers that connect again before their old connection ends."""
+_FILES: Final = 0.75
+"""The share of the process's open files that workers may take."""
+_LEAST_PING: Final = 5.0
+"""Seconds between two pings of a worker. Clients of gRPC often ping every 10 s."""
+_BACKLOG: Final = 4096
+"""Connections that wait to be accepted: all workers come at once after a restart."""
+
+
+@asynccontextmanager
+async def serve_workers(
+    config: HeartbeatReceiverConfig, context: Context, fleet: Fleet, counts: HeartbeatCounts
+) -> AsyncIterator[Address]:
+    """Serves while it is entered. Yields the actual address. Raises `CannotStart`."""
+    setting = f"{context.path}::endpoint"
+    authenticator = server_authenticator(config.auth, context, f"{context.path}::auth")
+    clock = context.clock
+    health = HealthService([SERVICE])
+    methods = methods_of(fleet, authenticator, config, counts)
+    async with AsyncExitStack() as stack:
+        tls = None
+        if config.tls:
+            tls = await stack.enter_async_context(ServerTls(config.tls, f"{context.path}::tls", context))
+        has_auth = config.auth is not None or bool(config.tls and config.tls.client_ca_file)
+        warn_if_open(config.endpoint, setting, context.logger, tls=tls is not None, auth=has_auth)
+        _allow_files(config, context)
+        listeners = listen_all(config.endpoint, setting)
+        for listener in listeners:
+            listener.listen(_BACKLOG)
+        server = Http2Server(
+            with_standard_services(methods, health, [SERVICE], [FILE]),
+            Room(config.max_in_flight_mib << 20, clock.monotonic),
+            _limits(config),
+            clock.monotonic,
+            context.logger,
+            tls.context if tls else None,
+            Misdirected(setting, "grpc", clock),
+        )
+        await stack.enter_async_context(serve_http2(server, listeners, health.stop))
+        yield Address(*listeners[0].getsockname()[:2])
+
+
+def _limits(config: HeartbeatReceiverConfig) -> Http2Limits:
+    return Http2Limits(
+        message=config.max_recv_msg_size_mib << 20,
+        streams=100,
+        connections=config.max_workers + _SPARE,
+        files=_FILES,
+        ping_after=config.inactive_after,
+        least_ping_interval=_LEAST_PING,
+        pings_without_calls=True,
+    )
+
+
+def _allow_files(config: HeartbeatReceiverConfig, context: Context) -> None:
+    """Raises the process's soft limit of open files as far as needed, as programs in Go do at their start."""
+    needed = int((config.max_workers + _SPARE) / _FILES)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+        if allowed < needed:
+            context.logger.warning(
+                "%s::max_workers: %d workers need %d open files, and this process may have %d; set LimitNOFILE=%d",
+                context.path,
+                config.max_workers,
+                needed,
+                allowed,
+                needed,
+            )

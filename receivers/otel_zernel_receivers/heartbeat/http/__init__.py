@@ -1,0 +1,1 @@
+"""The workers over HTTP and WebSocket, as routes of the API."""

@@ -1,0 +1,169 @@
+"""The WebSockets: the whole state on connecting, then what has changed since the last message."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from otel_zernel.api.answers import ApiError, client_gone, query_of
+from otel_zernel.clock import Clock
+from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
+from otel_zernel_receivers.heartbeat.http.body import AllWorkers
+
+_PATIENCE: Final = 30.0
+"""Seconds in which a client takes a message. Then it is disconnected."""
+_TOO_SLOW: Final = 1013
+"""The close code "try again later"."""
+
+
+class WorkerFeed:
+    """Sends changes to all clients, at most one message in `push_interval`. A slow client skips messages."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        everything: AllWorkers,
+        clock: Clock,
+        *,
+        push_interval: float,
+        max_clients: int,
+        drop: Callable[[int, str], None],
+        count_clients: Callable[[int], None],
+        patience: float = _PATIENCE,
+    ) -> None:
+        self._fleet = fleet
+        self._everything = everything
+        self._clock = clock
+        self._push_interval = push_interval
+        self._max_clients = max_clients
+        self._drop = drop
+        self._count_clients = count_clients
+        self._patience = patience
+        self._clients = 0
+        self.sequence = fleet.changes.sequence
+        """The change up to which messages are made now."""
+        self._ticked = asyncio.Event()
+        self._made: dict[int, bytes | None] = {}
+        """The changes up to `_sequence`, by the number after which they begin. Most clients need the same."""
+
+    async def run(self) -> None:
+        """Lets the clients send at the interval, until cancelled."""
+        while True:
+            await self._clock.sleep(self._push_interval)
+            self.tick()
+
+    def tick(self) -> None:
+        """Lets the clients send what has changed."""
+        if self.sequence != self._fleet.changes.sequence:
+            self.sequence, self._made = self._fleet.changes.sequence, {}
+            ticked, self._ticked = self._ticked, asyncio.Event()
+            ticked.set()
+
+    async def serve(self, scope: Any, receive: Any, send: Any) -> None:
+        """One client, as an ASGI application. The path may name a worker."""
+        if self._clients >= self._max_clients:
+            raise ApiError(503, f"max_clients ({self._max_clients}) clients listen; try again later")
+        query = query_of(scope)
+        client = _Client(self, send, scope["path_params"].get("id"), numbered=query.get("sequence") == "true")
+        since = query.get("since", "")
+        self._clients += 1
+        self._count_clients(1)
+        try:
+            await receive()  # websocket.connect
+            await send({"type": "websocket.accept"})
+            await self._until_gone(client, receive, int(since) if since.isdecimal() and len(since) < 20 else None)
+        finally:
+            self._clients -= 1
+            self._count_clients(-1)
+
+    async def _until_gone(self, client: "_Client", receive: Any, since: int | None) -> None:
+        sending = asyncio.create_task(client.run(since), name="worker feed")
+        leaving = asyncio.create_task(client_gone(receive), name="worker feed client")
+        try:
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if sending.done() and not sending.cancelled():
+                sending.result()
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+
+    async def next_after(self, sequence: int) -> int:
+        """Waits until there is a later change. The result is the number of the last one."""
+        while self.sequence <= sequence:
+            await self._ticked.wait()
+        return self.sequence
+
+    def all_now(self) -> tuple[bytes, int]:
+        """The whole state, and its number."""
+        return self._everything.numbered()
+
+    def since(self, sequence: int) -> bytes | None:
+        """The changes after this number. None if they are not all remembered."""
+        ids = self._fleet.changes.since(sequence)
+        return None if ids is None else self._fleet.some_json(ids)
+
+    def since_for_many(self, sequence: int) -> bytes | None:
+        """The same, made once for all clients that have seen the same."""
+        if sequence not in self._made:
+            self._made[sequence] = self.since(sequence)
+        return self._made[sequence]
+
+    def one(self, worker_id: str) -> tuple[bytes, int]:
+        """The worker by its id, null if there is none, and the number of its last change."""
+        return self._fleet.some_json([worker_id]), self._fleet.changes.last(worker_id)
+
+    async def send(self, send: Any, text: bytes) -> bool:
+        """Whether the client has taken the message in time. Else it is disconnected."""
+        try:
+            async with asyncio.timeout(self._patience):
+                await send({"type": "websocket.send", "text": text.decode()})
+        except TimeoutError:
+            self._drop(1, "slow_client")
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(1):
+                    await send({"type": "websocket.close", "code": _TOO_SLOW, "reason": "messages are not read"})
+            return False
+        return True
+
+
+class _Client:
+    """What one WebSocket has seen."""
+
+    def __init__(self, feed: WorkerFeed, send: Any, worker_id: str | None, *, numbered: bool) -> None:
+        self._feed = feed
+        self._send = send
+        self._worker_id = worker_id
+        self._numbered = numbered
+        """Whether messages carry the number of their last change."""
+
+    async def run(self, since: int | None) -> None:
+        """Sends until the client is too slow."""
+        sequence = await self._begin(since)
+        while sequence is not None:
+            before, sequence = sequence, await self._feed.next_after(sequence)
+            sequence = await self._send_changes(before, sequence)
+
+    async def _begin(self, since: int | None) -> int | None:
+        """The whole state, or what a client that comes again has missed."""
+        if self._worker_id is not None:
+            text, number = self._feed.one(self._worker_id)
+            return await self._sent(text, number, full=True)
+        if since is not None and (missed := self._feed.since(since)) is not None:
+            return await self._sent(missed, max(since, self._feed.sequence), full=False)
+        return await self._sent(*self._feed.all_now(), full=True)
+
+    async def _send_changes(self, before: int, now: int) -> int | None:
+        if self._worker_id is not None:
+            text, number = self._feed.one(self._worker_id)
+            return await self._sent(text, now, full=False) if number > before else now
+        if (found := self._feed.since_for_many(before)) is not None:
+            return await self._sent(found, now, full=False)
+        return await self._sent(*self._feed.all_now(), full=True)
+
+    async def _sent(self, workers: bytes, sequence: int, *, full: bool) -> int | None:
+        """The sequence number if the client has taken the message."""
+        text = workers
+        if self._numbered:
+            text = b'{"seq":%d,"full":%s,"workers":%s}' % (sequence, b"true" if full else b"false", workers)
+        return sequence if await self._feed.send(self._send, text) else None
