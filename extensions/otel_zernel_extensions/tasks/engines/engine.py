@@ -137,11 +137,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def logs(self, handle: str, follow: bool, since: int) -> AsyncIterator[bytes]:
-        """The output from byte `since` on, in pieces of at most 64 KiB. A negative `since` counts from the end.
+    def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
+        """The output of the task, or its last `tail` lines, in pieces of at most 64 KiB.
 
         With `follow`, it goes on until the task has ended and all output is read. Standard output and standard error
-        are one stream. Raises `LogsGone`. Closed early if the client leaves.
+        are one stream. Raises `LogsGone` before the first piece. The iterator is closed early if the client leaves.
         """
 
     @abstractmethod
