@@ -1,1 +1,1 @@
-"""The process on its machine: threads, files, the memory limit and Python's garbage collector."""
+"""The process on its machine: threads, files, the memory limit, Python's garbage collector; the job of a process."""

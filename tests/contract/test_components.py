@@ -52,6 +52,8 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         return build(kind, type_, path=str(folder / "out.csv"))
     if (kind, type_) == ("exporters", "live"):
         return build(kind, type_, api=None)
+    if (kind, type_) == ("exporters", "heartbeat"):
+        return build(kind, type_, endpoint="localhost:1")
     if (kind, type_) == ("receivers", "otlp"):
         return build(kind, type_, protocols={name: {"endpoint": "localhost:0"} for name in ("grpc", "http")})
     if (kind, type_) == ("receivers", "prometheus"):

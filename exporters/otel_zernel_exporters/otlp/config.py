@@ -1,6 +1,5 @@
 """The configuration of the two OTLP exporters."""
 
-import re
 from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -8,19 +7,15 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.batch import SIGNALS, Signal
+from otel_zernel.client.addresses import is_loopback
+from otel_zernel.client.endpoint_config import GrpcEndpoint, check_tls_of_grpc
+from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import ComponentConfig
 from otel_zernel.delivery_config import RemoteExporterConfig
 from otel_zernel.temporality import SeriesMemoryConfig, Temporality
 from otel_zernel.text import shown_url
 from otel_zernel.types import Duration, PositiveDuration, Secret, SecretHeaders
-from otel_zernel_exporters.otlp.addresses import is_loopback
 from otel_zernel_exporters.otlp.environment import SIGNAL_ENDPOINTS, fill_in
-from otel_zernel_exporters.otlp.tls_config import TlsConfig
-
-_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^:/@\s\[\]]+):\d{1,5}")
-_URL = re.compile(rf"(?P<scheme>https?)://(?P<place>{_HOST_AND_PORT.pattern})/?")
-# https://grpc.github.io/grpc/core/md_doc_naming.html
-_TARGET = re.compile(r"(dns|ipv4|ipv6|unix|unix-abstract|vsock):\D|ipv4:\d+\.")
 
 
 class OtlpConfig(RemoteExporterConfig):
@@ -73,13 +68,7 @@ class OtlpGrpcConfig(OtlpConfig):
     @field_validator("endpoint")
     @classmethod
     def _endpoint_is_a_target(cls, endpoint: str) -> str:
-        if not endpoint:
-            raise ValueError("required: set the server to send to, for example localhost:4317")
-        if not _URL.fullmatch(endpoint) and not _HOST_AND_PORT.fullmatch(endpoint) and not _TARGET.match(endpoint):
-            raise ValueError(
-                f"{shown_url(endpoint)!r} is not a gRPC endpoint; write host:4317, http://host:4317 or https://host:4317"
-            )
-        return endpoint
+        return GrpcEndpoint(endpoint, 4317).check()
 
     @field_validator("headers")
     @classmethod
@@ -92,50 +81,32 @@ class OtlpGrpcConfig(OtlpConfig):
     @field_validator("tls")
     @classmethod
     def _tls_is_possible(cls, tls: TlsConfig) -> TlsConfig:
-        if tls.insecure_skip_verify and not tls.insecure:
-            raise ValueError(
-                "insecure_skip_verify: gRPC for Python always verifies; set ca_file to the server's certificate "
-                "(and server_name_override to its name), or use otlp_http"
-            )
-        if not tls.insecure and (tls.min_version != "1.2" or tls.max_version == "1.2"):
-            raise ValueError(
-                "min_version and max_version: gRPC for Python always accepts TLS 1.2 and 1.3; remove the keys, or use "
-                "otlp_http"
-            )
-        return tls
+        return check_tls_of_grpc(tls, instead=", or use otlp_http")
 
     @property
     def plaintext(self) -> bool:
         """Whether to use no TLS: the scheme decides; without a scheme, `tls::insecure`."""
-        url = _URL.fullmatch(self.endpoint)
-        return url["scheme"] == "http" if url else self.tls.insecure
+        return GrpcEndpoint(self.endpoint, 4317).plaintext(self.tls)
 
     @property
     def is_unprotected(self) -> bool:
         """Whether others on the network can read the requests."""
-        host = self.host_and_port
-        return self.plaintext and not self.target.startswith("unix") and not (host and is_loopback(host[0]))
+        return GrpcEndpoint(self.endpoint, 4317).is_unprotected(self.tls)
 
     @property
     def target(self) -> str:
         """The endpoint as a gRPC target."""
-        url = _URL.fullmatch(self.endpoint)
-        return url["place"] if url else self.endpoint
+        return GrpcEndpoint(self.endpoint, 4317).target
 
     @property
     def host_and_port(self) -> tuple[str, int] | None:
         """The host that the system resolves; None for any other gRPC target."""
-        place = self.target.removeprefix("dns:///").removeprefix("dns:")
-        if not _HOST_AND_PORT.fullmatch(place):
-            return None
-        host, _, port = place.rpartition(":")
-        return host.strip("[]"), int(port)
+        return GrpcEndpoint(self.endpoint, 4317).host_and_port
 
     @property
     def listed_addresses(self) -> list[str]:
         """The targets of `ipv4:` and `ipv6:` with several addresses; empty for any other target."""
-        scheme, _, rest = self.target.partition(":")
-        return [f"{scheme}:{one}" for one in rest.split(",")] if scheme in {"ipv4", "ipv6"} else []
+        return GrpcEndpoint(self.endpoint, 4317).listed_addresses
 
 
 class OtlpHttpConfig(OtlpConfig):

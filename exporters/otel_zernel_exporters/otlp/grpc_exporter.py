@@ -6,23 +6,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from otel_zernel.batch import Batch
+from otel_zernel.client.addresses import Resolve, resolve
+from otel_zernel.client.causes import Failures, explained, without_noise
+from otel_zernel.client.channel import security_of
+from otel_zernel.client.credentials import Credentials
+from otel_zernel.client.proxies import advice as proxy_advice
+from otel_zernel.client.proxies import grpc_proxy
+from otel_zernel.client.tls import TlsFiles
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.text import shown_url
-from otel_zernel_exporters.otlp.addresses import Resolve, resolve
 from otel_zernel_exporters.otlp.answers.waits import retry_info
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
-from otel_zernel_exporters.otlp.connections.causes import Failures, explained, without_noise
 from otel_zernel_exporters.otlp.connections.channels import Channels, is_stuck, is_too_long, is_unconnected
-from otel_zernel_exporters.otlp.connections.proxies import advice as proxy_advice
-from otel_zernel_exporters.otlp.connections.proxies import grpc_proxy
-from otel_zernel_exporters.otlp.connections.tls import Pem, TlsFiles
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
-from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.signals import OtlpSignal, read_response, signals_of
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
-    from grpc import ChannelCredentials
     from grpc.aio import AioRpcError, Channel
 
 # https://opentelemetry.io/docs/specs/otlp/#failures; RESOURCE_EXHAUSTED too, if the server sends RetryInfo.
@@ -50,7 +50,7 @@ class OtlpGrpcExporter(ConvertingExporter):
         self._credentials.open(unprotected=self.config.is_unprotected)
         self._channels = Channels(self.config, self.context.clock, self._resolve)
         if self._tls:
-            self._channels.secure(_security(await self._tls.read()))
+            self._channels.secure(security_of(await self._tls.read()))
         return self
 
     async def __aexit__(
@@ -64,7 +64,7 @@ class OtlpGrpcExporter(ConvertingExporter):
         if self._channels is None:
             raise Permanent("the exporter is not open")
         if self._tls and (pem := await self._tls.changed()):
-            self._channels.secure(_security(pem))
+            self._channels.secure(security_of(pem))
         for signal in signals_of(batch):
             await self._send(signal, batch, self._channels)
 
@@ -142,12 +142,6 @@ def _address(target: str) -> str:
 
 def _metadata(headers: Mapping[str, str]) -> tuple[tuple[str, str | bytes], ...]:
     return tuple((name, value.encode() if name.endswith("-bin") else value) for name, value in headers.items())
-
-
-def _security(pem: Pem) -> "ChannelCredentials":
-    import grpc
-
-    return grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate)
 
 
 def _retry_after(error: "AioRpcError") -> float | None:

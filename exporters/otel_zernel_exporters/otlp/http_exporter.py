@@ -17,19 +17,19 @@ import zstandard
 
 from otel_zernel import __version__
 from otel_zernel.batch import SIGNALS, Batch
+from otel_zernel.client.addresses import Addresses, Resolve, is_address, resolve
+from otel_zernel.client.causes import Failures, explained
+from otel_zernel.client.credentials import Credentials
+from otel_zernel.client.proxies import advice as proxy_advice
+from otel_zernel.client.proxies import http_proxy
+from otel_zernel.client.tls import Pem, TlsFiles, client_context
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart, Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
-from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address, resolve
 from otel_zernel_exporters.otlp.answers.http_answer import CONTENT_TYPES, HttpAnswer, hide_location
 from otel_zernel_exporters.otlp.config import OtlpHttpConfig
-from otel_zernel_exporters.otlp.connections.causes import Failures, explained
 from otel_zernel_exporters.otlp.connections.clients import HttpClients
-from otel_zernel_exporters.otlp.connections.proxies import advice as proxy_advice
-from otel_zernel_exporters.otlp.connections.proxies import http_proxy
-from otel_zernel_exporters.otlp.connections.tls import Pem, TlsFiles, client_context
 from otel_zernel_exporters.otlp.converting import ConvertingExporter
-from otel_zernel_exporters.otlp.credentials import Credentials
 from otel_zernel_exporters.otlp.signals import OtlpSignal, count_partial_success, signals_of
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it

@@ -9,12 +9,12 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from google.rpc.status_pb2 import Status
 
+from otel_zernel.client.proxies import advice as proxy_advice
 from otel_zernel.component import Context
 from otel_zernel.errors import Permanent, Retryable
 from otel_zernel.text import shown_url, without_query
 from otel_zernel_exporters.otlp.answers.waits import retry_after
 from otel_zernel_exporters.otlp.answers.web_answers import is_web_page, page_title, redirect_advice, status_advice
-from otel_zernel_exporters.otlp.connections.proxies import advice as proxy_advice
 from otel_zernel_exporters.otlp.signals import OtlpSignal, Response
 
 if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need it

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from os import environ
 from typing import TYPE_CHECKING
 
-from otel_zernel import __version__
+from otel_zernel.client.addresses import Addresses, Resolve, is_address
+from otel_zernel.client.channel import open_channel
 from otel_zernel.clock import Clock
-from otel_zernel_exporters.otlp.addresses import Addresses, Resolve, is_address
 from otel_zernel_exporters.otlp.config import OtlpGrpcConfig
 
 if TYPE_CHECKING:  # importing gRPC takes 27 MB, and validation does not need it
@@ -110,38 +110,20 @@ def _opened(
     options = _options(config)
     if target.startswith("dns:"):  # with a name server of its own: only gRPC resolves such a name
         options.append(("grpc.service_config", json.dumps({"loadBalancingConfig": [{config.balancer_name: {}}]})))
-    override = config.tls.server_name_override
-    if host:
-        options.append(("grpc.default_authority", override or f"{host[0]}:{host[1]}"))
-    if security and (name := override or (host and host[0])):
-        options.append(("grpc.ssl_target_name_override", name))
-    if security is None:
-        return grpc.aio.insecure_channel(target, options, compression)
-    return grpc.aio.secure_channel(target, security, options, compression)
+    return open_channel(target, host, security, config.tls, options, compression)
 
 
 def _options(config: OtlpGrpcConfig) -> list[tuple[str, str | int]]:
     """https://grpc.github.io/grpc/core/group__grpc__arg__keys.html"""
-    options: list[tuple[str, str | int]] = [
-        ("grpc.primary_user_agent", f"otel-zernel/{__version__}"),
-        # retry_on_failure decides how long to wait: the channel must not wait longer than one attempt.
-        ("grpc.max_reconnect_backoff_ms", 5000),
-        # Also the time-out of connecting, by default 20 s. Another address is tried after it.
-        ("grpc.min_reconnect_backoff_ms", 3000),
-        # The channel's own repetition has no pause and no limit: a server that answers each connection by GOAWAY costs
-        # a full core, and 400 MB of memory a second.
-        ("grpc.enable_retries", 0),
-        # A channel that replaces another one must not use its connection.
-        ("grpc.use_local_subchannel_pool", 1),
+    keepalive = config.keepalive
+    if keepalive is None:
+        return []
+    return [
+        ("grpc.keepalive_time_ms", round(keepalive.time * 1000)),
+        ("grpc.keepalive_timeout_ms", round(keepalive.timeout * 1000)),
+        ("grpc.keepalive_permit_without_calls", int(keepalive.permit_without_stream)),
+        ("grpc.http2.max_pings_without_data", 0),
     ]
-    if keepalive := config.keepalive:
-        options += [
-            ("grpc.keepalive_time_ms", round(keepalive.time * 1000)),
-            ("grpc.keepalive_timeout_ms", round(keepalive.timeout * 1000)),
-            ("grpc.keepalive_permit_without_calls", int(keepalive.permit_without_stream)),
-            ("grpc.http2.max_pings_without_data", 0),
-        ]
-    return options
 
 
 def is_unconnected(channel: "Channel", error: "AioRpcError") -> bool:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from otel_zernel.otlp.points import Attributes
-from otel_zernel_receivers.ebpf.processes.jobs import JOB_VARIABLES, job_id, service_name
+from otel_zernel.runtime.jobs import JOB_VARIABLES, job_id, service_name
 from otel_zernel_receivers.ebpf.processes.pid_namespace import PidNamespace
 from otel_zernel_receivers.ebpf.processes.procfs import ProcessFolder
 from otel_zernel_receivers.ebpf.processes.scanner import Scan, ScannedProcess, Selection, read_process

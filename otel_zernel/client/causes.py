@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Transport = Literal["grpc", "http"]
+Transport = Literal["grpc", "http", "heartbeat"]
+"""`grpc` and `http` are those of OTLP. `heartbeat` is the gRPC service of a master of workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,20 @@ _CAUSES: Final[Mapping[Transport, tuple[_Cause, ...]]] = {
             **_BOTH,
         }
     ),
+    "heartbeat": _causes(
+        {
+            **_TLS,
+            r"WRONG_VERSION_NUMBER|HTTP_REQUEST": (
+                "the server does not speak TLS on this port; set tls::insecure: true, or write http:// before the host"
+            ),
+            r"proxy returned": "the proxy does not let gRPC through",
+            r"http1\.x server|Expected SETTINGS frame|Failed parsing HTTP/2|missing selected ALPN|http2 header with"
+            r" status|invalid content-type": (
+                "a web server or a proxy answers, not the master of the workers; use its gRPC port, usually 50051"
+            ),
+            **_BOTH,
+        }
+    ),
 }
 _CLOSED: Final = re.compile(
     r"connection reset|broken pipe|socket closed|server disconnected|EOF occurred", re.IGNORECASE
@@ -100,6 +115,10 @@ _EXPECTS_TLS: Final[Mapping[Transport, str]] = {
     "http": "the server closes the connection without an answer; if it expects TLS, write https:// in the endpoint",
     "grpc": (
         "the server closes the connection without an answer; if it expects TLS, remove tls::insecure, or write https://"
+        " before the host"
+    ),
+    "heartbeat": (
+        "the master closes the connection without an answer; if it expects TLS, remove tls::insecure, or write https://"
         " before the host"
     ),
 }

@@ -5,10 +5,10 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
+from otel_zernel.client.tls_config import TlsConfig
 from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.files import file_with
-from otel_zernel_exporters.otlp.tls_config import TlsConfig
 
 # Where Linux distributions keep all trusted authorities in one file; the list of Go's crypto/x509.
 _SYSTEM_AUTHORITIES = (

@@ -1,4 +1,4 @@
-"""The `tls` block of the OTLP exporters. Keys and defaults are those of the OpenTelemetry Collector."""
+"""The `tls` block of exporters. Keys and defaults are those of the OpenTelemetry Collector."""
 
 from typing import Annotated, Literal, Self
 

@@ -24,12 +24,24 @@ def service_name(environment: Mapping[str, str], executable: str) -> str:
 def job_id(environment: Mapping[str, str], host: str) -> str:
     """The id of the job, which all its ranks share; empty if the environment does not give it.
 
-    It is the id of the scheduler or of torchrun, else the address at which the ranks meet. A loopback address gets the
-    name of the host in front of it.
+    It is `zernel.job.id` of `OTEL_RESOURCE_ATTRIBUTES`, else the id of the scheduler or of torchrun, else the address
+    at which the ranks meet. A loopback address gets the name of the host in front of it.
     """
+    if given := _resource_attributes(environment).get("zernel.job.id"):
+        return given
     address, port = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
     meeting = f"{address}:{port}" if address and port else ""
     return _named_job(environment) or (f"{host}/{meeting}" if meeting.startswith(_LOOPBACK) else meeting)
+
+
+def job_attributes(environment: Mapping[str, str], host: str) -> dict[str, str]:
+    """`zernel.job.id` and `zernel.task.id` of a process, as far as its environment gives them.
+
+    The id of a task is in `OTEL_RESOURCE_ATTRIBUTES`, where the starter of a process puts it.
+    """
+    found = {"zernel.job.id": job_id(environment, host)}
+    found["zernel.task.id"] = _resource_attributes(environment).get("zernel.task.id", "")
+    return {name: value for name, value in found.items() if value}
 
 
 def _named_job(environment: Mapping[str, str]) -> str:

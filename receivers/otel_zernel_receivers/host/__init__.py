@@ -1,0 +1,5 @@
+"""Watches the machine: CPUs, memory, disks, networks, pressure and processes."""
+
+from otel_zernel_receivers.host.receiver import HostReceiver
+
+__all__ = ["HostReceiver"]

@@ -1,0 +1,1 @@
+"""Reads the files of Linux under /proc and /sys."""

@@ -1,0 +1,78 @@
+"""Memory, from /proc/meminfo; swap and page faults, from /proc/swaps and /proc/vmstat."""
+
+from collections.abc import Iterator, Mapping
+
+from otel_zernel_receivers.host.config import MemoryConfig, PagingConfig
+from otel_zernel_receivers.host.linux.files import HostFiles
+from otel_zernel_receivers.host.metrics import (
+    DEVICE,
+    FAULT_TYPE,
+    HUGEPAGES_STATE,
+    MEMORY_STATE,
+    PAGING_DIRECTION,
+    PAGING_STATE,
+    SLAB_STATE,
+)
+from otel_zernel_receivers.host.reading import Reader, Reading
+
+
+class MemoryReader(Reader):
+    """Reads the memory of the machine."""
+
+    def __init__(self, config: MemoryConfig, files: HostFiles) -> None:
+        super().__init__(config.enabled())
+        self._files = files
+
+    def read(self, problems: list[str]) -> Iterator[Reading]:
+        found = meminfo(self._files)
+        total, free = found["MemTotal"], found["MemFree"]
+        buffers = found.get("Buffers", 0)
+        cached = found.get("Cached", 0) + found.get("SReclaimable", 0)
+        available = found.get("MemAvailable", free + buffers + cached)
+        states = {"used": total - available, "free": free, "buffers": buffers, "cached": cached}
+        for state, size in states.items():
+            yield Reading("system.memory.usage", size, ((MEMORY_STATE, state),))
+            yield Reading("system.memory.utilization", size / total, ((MEMORY_STATE, state),))
+        yield Reading("system.memory.limit", total)
+        yield Reading("system.memory.linux.available", available)
+        yield Reading("system.memory.linux.shared", found.get("Shmem", 0))
+        yield from _details(found)
+
+
+def meminfo(files: HostFiles) -> dict[str, int]:
+    """The values in bytes; those of huge pages in pages."""
+    lines = (words for words in files.lines("meminfo") if len(words) > 1)
+    return {words[0].rstrip(":"): int(words[1]) * (1024 if words[2:] == ["kB"] else 1) for words in lines}
+
+
+def _details(found: Mapping[str, int]) -> Iterator[Reading]:
+    for state, name in (("reclaimable", "SReclaimable"), ("unreclaimable", "SUnreclaim")):
+        if name in found:
+            yield Reading("system.memory.linux.slab.usage", found[name], ((SLAB_STATE, state),))
+    if "HugePages_Total" in found:
+        total, free = found["HugePages_Total"], found["HugePages_Free"]
+        yield Reading("system.memory.linux.hugepages.limit", total)
+        yield Reading("system.memory.linux.hugepages.usage", free, ((HUGEPAGES_STATE, "free"),))
+        yield Reading("system.memory.linux.hugepages.usage", total - free, ((HUGEPAGES_STATE, "used"),))
+
+
+class PagingReader(Reader):
+    """Reads swap and page faults."""
+
+    def __init__(self, config: PagingConfig, files: HostFiles) -> None:
+        super().__init__(config.enabled())
+        self._files = files
+
+    def read(self, problems: list[str]) -> Iterator[Reading]:
+        for device, _, size, used, *_ in [*self._files.lines("swaps")][1:]:
+            for state, kib in (("used", int(used)), ("free", int(size) - int(used))):
+                attributes = ((DEVICE, device), (PAGING_STATE, state))
+                yield Reading("system.paging.usage", kib * 1024, attributes)
+                yield Reading("system.paging.utilization", kib / max(int(size), 1), attributes)
+        counts = {name: int(value) for name, value in self._files.lines("vmstat")}
+        for direction in ("in", "out"):
+            swapped = counts.get(f"pswp{direction}", 0)
+            yield Reading("system.paging.operations", swapped, ((PAGING_DIRECTION, direction),))
+        major = counts.get("pgmajfault", 0)
+        yield Reading("system.paging.faults", major, ((FAULT_TYPE, "major"),))
+        yield Reading("system.paging.faults", counts.get("pgfault", 0) - major, ((FAULT_TYPE, "minor"),))

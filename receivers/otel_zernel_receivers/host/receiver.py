@@ -1,0 +1,116 @@
+"""The host receiver: reads all scrapers, and encodes what they have read."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, PartialScrape, Scraper
+from otel_zernel.errors import CannotStart
+from otel_zernel_receivers.host.config import HostConfig
+from otel_zernel_receivers.host.points import SubjectEncoder
+from otel_zernel_receivers.host.reading import ManySubjectsReader, Reader, Reading, Subject
+
+_UNKNOWN_FORM = (ValueError, KeyError, IndexError, TypeError, ArithmeticError)
+"""The errors of reading a file that does not look as expected."""
+_MOST_SENTENCES = 3
+"""Problems that one message names."""
+
+
+class HostReceiver(Scraper):
+    """Watches the machine: CPUs, memory, disks, filesystems, networks, load, swap, pressure, cgroup, processes."""
+
+    Config = HostConfig
+    stability = "beta"
+    signals = frozenset({"metrics"})
+    config: HostConfig
+
+    def __init__(self, config: HostConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._readers: Sequence[Reader | ManySubjectsReader] = ()
+        self._refresh: Callable[[], None] = _nothing
+        self._machine: SubjectEncoder | None = None
+        self._others: dict[Subject, SubjectEncoder] = {}
+
+    def scrape(self) -> Batch:
+        machine = self._machine or self._open()
+        self._refresh()
+        problems: list[str] = []
+        time_ns = self.context.clock.time_ns()
+        readings = [one for reader in self._readers if isinstance(reader, Reader) for one in _read(reader, problems)]
+        batches = [machine.encode(readings, time_ns)]
+        for reader in self._readers:
+            if isinstance(reader, ManySubjectsReader):
+                batches += self._others_of(reader, problems, time_ns)
+        batch = Batch.join(batches)
+        if problems:
+            raise PartialScrape(_sentence(problems), batch, len(problems))
+        return batch
+
+    def _others_of(self, reader: ManySubjectsReader, problems: list[str], time_ns: int) -> list[Batch]:
+        """The batches of all subjects, and of those that are gone: their series end."""
+        found: dict[Subject, list[Reading]] = {}
+        try:
+            found.update((subject, _enabled(readings, reader)) for subject, readings in reader.read_all(problems))
+        except (OSError, *_UNKNOWN_FORM) as error:
+            problems.append(_failed(reader, error))
+        batches = []
+        for subject, readings in found.items():
+            encoder = self._others.setdefault(subject, SubjectEncoder(subject))
+            batches.append(encoder.encode(readings, time_ns))
+        ended = self._others.keys() - found.keys()
+        return batches + [self._others.pop(gone).encode((), time_ns) for gone in ended]
+
+    def _open(self) -> SubjectEncoder:
+        """Makes the readers, at the first scrape. Raises `CannotStart` if `root_path` has no /proc."""
+        attributes = (("host.name", os.uname().nodename), ("os.type", sys.platform))
+        if sys.platform == "linux":
+            from otel_zernel_receivers.host.linux.machine import LinuxMachine
+
+            try:
+                machine = LinuxMachine(self.config, self.context.clock)
+            except OSError as error:
+                raise CannotStart(
+                    f"{self.context.path}::root_path: cannot read {error.filename}: {error.strerror}; mount the host's"
+                    " root there"
+                ) from error
+            self._readers, self._refresh, start_ns = machine.readers, machine.refresh, machine.boot_ns
+            attributes = (("host.name", machine.host_name), ("os.type", "linux"))
+        else:
+            from otel_zernel_receivers.host.portable import boot_time_ns, portable_readers
+
+            self._readers, start_ns = portable_readers(self.config.scrapers), boot_time_ns()
+        self._machine = SubjectEncoder(Subject(attributes, start_ns))
+        return self._machine
+
+
+def _nothing() -> None:
+    """No table of processes to refresh."""
+
+
+def _read(reader: Reader, problems: list[str]) -> list[Reading]:
+    """The readings of one scraper. Those before an error are kept."""
+    readings: list[Reading] = []
+    try:
+        readings.extend(reader.read(problems))
+    except (OSError, *_UNKNOWN_FORM) as error:
+        problems.append(_failed(reader, error))
+    return _enabled(readings, reader)
+
+
+def _enabled(readings: list[Reading], reader: Reader | ManySubjectsReader) -> list[Reading]:
+    return [one for one in readings if one.metric in reader.enabled]
+
+
+def _failed(reader: Reader | ManySubjectsReader, error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"cannot read {error.filename}: {error.strerror}"
+    return f"a file of the kernel has an unknown form ({type(reader).__name__}: {error!r})"
+
+
+def _sentence(problems: list[str]) -> str:
+    """The first problems. Equal ones are named once."""
+    different = [problem for problem, _ in groupby(problems)]
+    more = f"; and {len(different) - _MOST_SENTENCES} more" if len(different) > _MOST_SENTENCES else ""
+    return "; ".join(different[:_MOST_SENTENCES]) + more

@@ -1,0 +1,12 @@
+"""Fixtures of the tests of the heartbeat exporter."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.exporters.otlp.certificates import Authority
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)

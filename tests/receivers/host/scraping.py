@@ -1,0 +1,64 @@
+"""Scrapes with the host receiver, and reads the points."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from otel_zernel.batch import Batch, points
+from otel_zernel.clock import Clock
+from otel_zernel.component import PartialScrape
+from otel_zernel.otlp.staleness import has_no_value
+from otel_zernel.testing import FakeClock, make_context
+from otel_zernel_receivers.host import HostReceiver
+from otel_zernel_receivers.host.config import ScrapersConfig
+from otel_zernel_receivers.host.metrics import of_scraper
+
+RECORDED = Path(__file__).parent / "recorded"
+EVERY = tuple(ScrapersConfig.model_fields)
+Points = dict[tuple[Any, ...], float | None]
+"""Values by metric and the values of the attributes, in order. None is a staleness point."""
+
+
+def receiver(
+    scrapers: Mapping[str, Any] | None, root: Path | None = RECORDED, clock: Clock | None = None
+) -> HostReceiver:
+    fields: dict[str, Any] = {"root_path": str(root) if root else ""}
+    if scrapers is not None:
+        fields["scrapers"] = scrapers
+    return HostReceiver(HostReceiver.Config.model_validate(fields), make_context(clock=clock or FakeClock()))
+
+
+def scraped(receiver: HostReceiver) -> tuple[Batch, list[str]]:
+    """The batch, and the problems that the scrape reports."""
+    try:
+        return receiver.scrape(), []
+    except PartialScrape as partial:
+        return partial.batch, [str(partial)] * partial.errors
+
+
+def by_series(batch: Batch, *, pid: int | None = None) -> Points:
+    """The points of the machine, or of a process."""
+    found: Points = {}
+    for resource in batch.metrics.resource_metrics:
+        named = {pair.key: pair.value for pair in resource.resource.attributes}
+        if (named["process.pid"].int_value if "process.pid" in named else None) != pid:
+            continue
+        for metric in resource.scope_metrics[0].metrics:
+            for point in points(metric):
+                values = [pair.value.string_value or pair.value.int_value for pair in point.attributes]
+                value = point.as_int if point.HasField("as_int") else point.as_double
+                found[metric.name, *values] = None if has_no_value(point) else value
+    return found
+
+
+def resources(batch: Batch) -> list[dict[str, Any]]:
+    """The attributes of each resource."""
+    return [
+        {pair.key: pair.value.string_value or pair.value.int_value for pair in resource.resource.attributes}
+        for resource in batch.metrics.resource_metrics
+    ]
+
+
+def all_metrics(scraper: str) -> dict[str, Any]:
+    """The configuration that enables every metric of a scraper."""
+    return {"metrics": {name: {"enabled": True} for name in of_scraper(scraper)}}
