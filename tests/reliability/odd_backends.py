@@ -1,6 +1,7 @@
 """Odd OTLP backends for tests: each counts the points that it acknowledges, and misbehaves in one way."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -121,7 +122,7 @@ class Backends:
     tallies: dict[str, Tally] = field(default_factory=dict)
 
     @asynccontextmanager
-    async def serve(self, expired: ssl.SSLContext, ca_file: str, closed_port: int) -> AsyncIterator[None]:
+    async def serve(self, expired: ssl.SSLContext, ca_file: str) -> AsyncIterator[None]:
         """`expired` has a certificate that is not valid any more."""
         async with AsyncExitStack() as stack:
             for name, answer in HTTP.items():
@@ -136,6 +137,10 @@ class Backends:
             good = HTTP["good"]
             port = await stack.enter_async_context(serve_http(good, self._tally("otlp_http/expired"), expired))
             self._add("otlp_http/expired", f"https://localhost:{port}", tls={"ca_file": ca_file})
+            # Held, as another program could listen on a free port. Without listen(), connections are refused.
+            closed = stack.enter_context(socket.socket())
+            closed.bind(("127.0.0.1", 0))
+            closed_port = closed.getsockname()[1]
             for transport in ("http", "grpc"):
                 self._add(f"otlp_{transport}/down", f"http://127.0.0.1:{closed_port}")
             # Until the end, this one keeps what it cannot send.

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from tests.free_ports import free_port
 
 HEADER = "timestamp,gpu_id,hostname,temperature\n"
 LONG = 60.0
@@ -106,11 +107,7 @@ def settled(measure: Callable[[], int]) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    return [free_port() for _ in range(count)]
 
 
 def status(port: int) -> int | None:

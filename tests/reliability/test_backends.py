@@ -135,11 +135,11 @@ async def test_the_memory_meanwhile_is_bounded_and_kept_for_the_documents(
 
 async def campaign(tmp_path: Path, port_factory: Callable[[], int]) -> Collector:
     """Runs all backends, and checks the counts of each."""
-    closed_port, port = port_factory(), port_factory()
+    port = port_factory()
     authority, backends = Authority(tmp_path), Backends()
     expired = authority.issue("localhost", expired=True).server_context()
     log = tmp_path / "log"
-    async with backends.serve(expired, authority.ca_file, closed_port):
+    async with backends.serve(expired, authority.ca_file):
         settings = configuration(tmp_path, backends, port)
         async with running(settings, port, log) as collector:
             kept = "otlp_http/down_kept"

@@ -18,14 +18,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.free_ports import free_port
+
 COMMAND = [sys.executable, "-m", "otel_zernel", "run"]
 PATIENCE = 60.0
 """Seconds."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextmanager

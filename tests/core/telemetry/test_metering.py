@@ -12,11 +12,7 @@ from otel_zernel.config.telemetry import TelemetrySettings
 from otel_zernel.errors import CannotStart
 from otel_zernel.telemetry.metering import RETRY, Metering, meters_of
 from tests.core.engine.delivery.simulated import SimulatedClock
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+from tests.free_ports import free_port
 
 
 def settings(*ports: int, **more: object) -> TelemetrySettings:

@@ -1,6 +1,5 @@
 """`kill -9` of a worker and of the master: nobody is judged wrongly, and everybody comes back."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,14 +10,9 @@ import httpx
 import yaml
 
 from otel_zernel.testing import until
+from tests.free_ports import free_port
 
 Process = subprocess.Popen[bytes]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextmanager

@@ -46,10 +46,10 @@ def work(folder: str, orders: Connection) -> None:
     while time.process_time() < CPU:
         pass
     orders.send(os.getpid())
-    parent = os.getppid()
+    parent = multiprocessing.parent_process()
     while not orders.poll(0.01):
         call(folder)
-        if os.getppid() != parent:
+        if parent is None or not parent.is_alive():
             sys.exit()
     if (code := orders.recv()) < 0:
         exhaust_memory()
