@@ -40,9 +40,16 @@ pytestmark = pytest.mark.timeout(300)
 def uses_torch(pid: int) -> bool:
     """Whether the process, or one of its children, has loaded PyTorch."""
     with suppress(psutil.Error):
-        processes = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        return any("libtorch_cpu.so" in mapped.path for one in processes for mapped in one.memory_maps())
+        return any("libtorch_cpu.so" in mapped.path for one in family(pid) for mapped in one.memory_maps())
     return False
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """The process and its descendants."""
+    with suppress(psutil.NoSuchProcess):
+        program = psutil.Process(pid)
+        return [program, *program.children(recursive=True)]
+    return []
 
 
 @asynccontextmanager
@@ -53,14 +60,15 @@ async def training(*words: str) -> AsyncIterator[int]:
         (pytest.fail if os.environ.get("REQUIRE_PEERS") == "1" else pytest.skip)("torch is not installed: make peers")
     job = await asyncio.create_subprocess_exec(
         sys.executable, *words, str(LONGEST),
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         await until(lambda: uses_torch(job.pid), within=PATIENCE)
         yield job.pid
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
+        for one in family(job.pid):  # a process group is not enough: torchrun gives each rank its own
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
         await job.wait()
 
 

@@ -61,7 +61,7 @@ def test_waits_for_other_ranks_are_emitted_and_exceptions_pass(watch: Watch, pyt
         assert inner.end_time_unix_nano == outer.end_time_unix_nano
     assert duration_ns(reducers) + duration_ns(waits) > STEPS * LATE_NS / 2, "rank 1 keeps rank 0 waiting"
     assert len(waits) >= 2
-    assert all(duration_ns([wait]) < 10**9 for wait in waits), "a failed wait has no end"
+    assert all(duration_ns([wait]) < 3 * 10**9 for wait in waits), "a failed wait has no end"
 
 
 def named(spans: list[Span], interval: str, name: str) -> list[Span]:

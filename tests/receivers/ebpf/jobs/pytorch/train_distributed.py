@@ -21,7 +21,7 @@ LATE = 0.1
 
 def main(rank: int, store: str, steps: int) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    impatient = distributed.new_group(timeout=timedelta(seconds=1))
+    impatient = distributed.new_group(timeout=timedelta(seconds=3))
     model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
     train(model, 1, late=0)
     say("ready")
