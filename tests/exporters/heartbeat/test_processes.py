@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,14 +12,9 @@ import pytest
 
 from otel_zernel.testing import until
 from tests.exporters.otlp.collectors import collector
+from tests.free_ports import free_port
 
 MASTER = Path(__file__).with_name("master.py")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def requests(log: Path) -> list[dict[str, Any]]:
