@@ -70,16 +70,16 @@ class Gateway:
         ):
             while True:
                 start = time.monotonic()
-                await call(channel)(REQUEST, timeout=20)
+                await call(channel)(REQUEST, timeout=60)
                 middle = time.monotonic()
-                (await client.post("/v1/metrics", content=REQUEST, headers=PROTO, timeout=20)).raise_for_status()
+                (await client.post("/v1/metrics", content=REQUEST, headers=PROTO, timeout=60)).raise_for_status()
                 self.took += [middle - start, time.monotonic() - middle]
                 await asyncio.sleep(0.01)
 
     async def still_serves(self) -> None:
         """A new sender is served."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.grpc}") as channel:
-            await call(channel)(REQUEST, timeout=20)
+            await call(channel)(REQUEST, timeout=60)
         assert self.process.is_running()
         assert self.process.status() != psutil.STATUS_ZOMBIE
 

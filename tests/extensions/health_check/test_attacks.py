@@ -35,7 +35,7 @@ class Collector:
 
     def is_alive(self) -> bool:
         """Whether a liveness probe of Kubernetes, which times out after 1 s, succeeds on a busy machine."""
-        with urlopen(f"http://127.0.0.1:{self.port}/", timeout=8) as answer:
+        with urlopen(f"http://127.0.0.1:{self.port}/", timeout=30) as answer:
             return bool(answer.status == 200)
 
     def memory(self) -> int:

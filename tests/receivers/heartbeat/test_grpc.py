@@ -211,7 +211,7 @@ async def test_workers_need_a_certificate_if_client_ca_file_is_set(tmp_path: Pat
     async def send(receiver: Any, *pair: bytes) -> Any:
         credentials = grpc.ssl_channel_credentials(content(authority.ca_file), *pair)
         async with grpc.aio.secure_channel(f"localhost:{receiver.address.port}", credentials) as channel:
-            return await generated()[1].MasterWorkerStub(channel).SendHeartbeat(heartbeat(), timeout=5)
+            return await generated()[1].MasterWorkerStub(channel).SendHeartbeat(heartbeat(), timeout=60)
 
     async with mastering(Downstream(), tls=tls) as receiver:
         pair = [content(name) for name in (client.key_file, client.cert_file)]

@@ -50,7 +50,7 @@ def configured(folder: Path, inactive_after: str) -> tuple[Path, int, int]:
 def active(page: int) -> dict[str, bool]:
     """Whether each worker is active, as the master's page shows it. Empty if there is no page."""
     try:
-        text = httpx.get(f"http://127.0.0.1:{page}/metrics", timeout=5).text
+        text = httpx.get(f"http://127.0.0.1:{page}/metrics", timeout=60).text
     except httpx.HTTPError:
         return {}
     lines = [line for line in text.splitlines() if line.startswith("zernel_worker_active")]
