@@ -196,6 +196,6 @@ def test_files_of_another_users_processes_are_a_problem_once_each() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert out[0].startswith(tuple(f"{count} processes may not be read fully" for count in range(1, 1000)))
+    first, again = (0 if line == "complete" else int(line.split(" processes may not be read fully")[0]) for line in out)
     assert out[0].endswith("True")
-    assert out[1].startswith(("complete", "1 processes", "2 processes"))
+    assert again < first  # only processes that have started meanwhile
