@@ -30,7 +30,8 @@ def protected(app: App, authenticator: ServerAuthenticator | None) -> App:
         try:
             await authenticator.authenticate(joined_headers(scope["headers"]))
         except Unauthenticated as refused:
-            await _refuse(send, str(refused), authenticator.challenge)
+            prefix = "websocket." if scope["type"] == "websocket" else ""
+            await _refuse(send, str(refused), authenticator.challenge, prefix)
         else:
             await app(scope, receive, send)
 
@@ -75,10 +76,10 @@ def is_local(host: str) -> bool:
         return host == "localhost"
 
 
-async def _refuse(send: Any, reason: str, challenge: str) -> None:
+async def _refuse(send: Any, reason: str, challenge: str, prefix: str) -> None:
     body = reason.encode() + b"\n"
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     if challenge:
         headers.append((b"www-authenticate", challenge.encode("latin-1", "replace")))
-    await send({"type": "http.response.start", "status": 401, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": f"{prefix}http.response.start", "status": 401, "headers": headers})
+    await send({"type": f"{prefix}http.response.body", "body": body})

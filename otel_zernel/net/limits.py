@@ -39,3 +39,5 @@ class ServerLimits:
     send_buffer: int = 0
     """Bytes that the kernel holds for a client that reads slowly; it takes twice as many. 0 for its own choice, up to
     4 MiB for each client."""
+    write_buffer: int = 0
+    """Bytes that this process holds for a WebSocket client that reads slowly, besides one message. 0 for 64 KiB."""

@@ -3,6 +3,7 @@
 The package websockets takes 20 ms, so a server imports this module when the first client asks for a WebSocket.
 """
 
+import asyncio
 import logging
 import math
 from collections.abc import Callable
@@ -38,6 +39,11 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self._deadline = math.inf
         """For the application's answer to the handshake, and for a client that reads nothing."""
         self._close_deadline = math.inf
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        if self._limits.write_buffer:
+            transport.set_write_buffer_limits(high=self._limits.write_buffer)
 
     def data_received(self, data: bytes) -> None:
         if self.handshake_initiated and not self.handshake_complete:

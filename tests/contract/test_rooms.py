@@ -31,6 +31,7 @@ HOUSES: dict[str, list[set[str]]] = {
         {
             *("__init__", "component", "command", "batch", "errors", "clock", "health", "registry", "types", "text"),
             *("delivery_config", "reading", "repeated", "runtime", "storage", "authentication", "testing"),
+            "environment",
         },
     ],
     "otel_zernel_receivers.ebpf": [
@@ -101,7 +102,7 @@ HOUSES: dict[str, list[set[str]]] = {
     "otel_zernel_exporters.live": [
         {"__init__", "exporter"},
         {"streaming"},
-        {"encoding", "turns"},
+        {"encoding"},
         {"live_state"},
         {"deltas"},
         {"state"},

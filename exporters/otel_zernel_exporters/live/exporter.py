@@ -14,12 +14,12 @@ from otel_zernel.api.server import api_server
 from otel_zernel.batch import Batch
 from otel_zernel.component import Context, Exporter
 from otel_zernel.errors import DecodeError, Permanent
+from otel_zernel.runtime.turns import Turns
 from otel_zernel.text import visible, without_secrets
 from otel_zernel_exporters.live.config import LiveConfig
 from otel_zernel_exporters.live.declared import METRICS
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.streaming import LiveStream
-from otel_zernel_exporters.live.turns import Turns
 
 _SLOW = "zernel.live.slow_clients"
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from otel_zernel.api.answers import client_gone, error_answer
 from otel_zernel.clock import Clock
+from otel_zernel.runtime.turns import Turns
 from otel_zernel_exporters.live.encoding import delta_event, state_pieces
 from otel_zernel_exporters.live.live_state import LiveState
-from otel_zernel_exporters.live.turns import Turns
 
 _KEPT: Final = 60.0
 """Seconds for which deltas are made after the last reader has left, so that it can come back."""

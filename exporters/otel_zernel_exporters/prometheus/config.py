@@ -1,18 +1,21 @@
 """The configuration of the prometheus exporter, with the names and defaults of the OpenTelemetry Collector."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from otel_zernel.api.server import OptionalApiId
 from otel_zernel.authentication import AuthConfig
 from otel_zernel.component import ComponentConfig
+from otel_zernel.environment import default_port
 from otel_zernel.exposition import Options, ResourceLabels, TranslationStrategy
 from otel_zernel.exposition.histograms import ascending
 from otel_zernel.net.tls_config import ServerTlsConfig
 from otel_zernel.types import Address, ListenAddress, PositiveDuration
+
+_PORT = "ZERNEL_METRICS_PORT"
 
 
 def _label(name: str) -> str:
@@ -70,7 +73,7 @@ class PrometheusConfig(ComponentConfig):
     """The address of the page, and how metrics are written there."""
 
     endpoint: ListenAddress = Address("localhost", 9091)
-    """The address to listen on."""
+    """The address to listen on. The default port is `ZERNEL_METRICS_PORT`, if this environment variable is set."""
     api: OptionalApiId = None
     """The id of an `api` extension that serves the page in place of `endpoint`, with its `tls` and `auth`."""
     tls: ServerTlsConfig | None = None
@@ -106,6 +109,12 @@ class PrometheusConfig(ComponentConfig):
     """How OpenTelemetry names become Prometheus names."""
     naming: Literal["opentelemetry", "dcgm"] = "opentelemetry"
     """`dcgm` gives the metrics of GPUs the names, labels and units of NVIDIA's dcgm-exporter."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_environment(cls, fields: Any, info: ValidationInfo) -> Any:
+        has_own_server = isinstance(fields, Mapping) and not fields.get("api")
+        return default_port(fields, info, _PORT, cls.model_fields["endpoint"].default) if has_own_server else fields
 
     @model_validator(mode="after")
     def _has_one_server(self) -> Self:

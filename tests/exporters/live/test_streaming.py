@@ -12,11 +12,11 @@ from otel_zernel.api.live import apply_delta
 from otel_zernel.api.testing import FakeApiServer, FakeConnection
 from otel_zernel.clock import SystemClock
 from otel_zernel.errors import CannotStart
+from otel_zernel.runtime.turns import Turns
 from otel_zernel.testing import FakeClock, make_context, until
 from otel_zernel_exporters.live import LiveExporter
 from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.streaming import LiveStream
-from otel_zernel_exporters.live.turns import Turns
 from tests.exporters.live.live_runs import START, phase_times, points, recorded_batches
 
 URL = "/api/live/stream"

@@ -11,8 +11,8 @@ from otel_zernel.batch import Batch
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.otlp.staleness import has_no_value
 from otel_zernel.training import TRAINED, SeenValue, bar_of, numbers_of, scalars_of
+from otel_zernel.training.durations import RecentDurations
 from otel_zernel_exporters.live.state.columns import Heat, PhaseShares
-from otel_zernel_exporters.live.state.durations import RecentDurations
 from otel_zernel_exporters.live.state.gpus import GPU_READERS, LiveGpu, gpu_id_of
 from otel_zernel_exporters.live.state.jobs import JOB_READERS, JobKey, LiveJob, assign, job_key_of, spread_lateness
 from otel_zernel_exporters.live.state.rank_readers import RANK_READERS

@@ -6,7 +6,7 @@ from typing import Any
 
 from otel_zernel.otlp.points import AttributeValue
 from otel_zernel.training import PHASES, TRAINED, best_source
-from otel_zernel_exporters.live.state.durations import RecentDurations
+from otel_zernel.training.durations import RecentDurations
 from otel_zernel_exporters.live.state.timeline import StepRows
 
 _PASSES = ("evaluation", "inference")

@@ -1,8 +1,10 @@
 """The distribution of durations over the last minute, in bounded memory."""
 
 import math
+from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from itertools import accumulate
 from typing import Final
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import (
@@ -12,7 +14,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
     SummaryDataPoint,
 )
 
-from otel_zernel.training import distribution_of
+from otel_zernel.training.distributions import distribution_of
 
 WINDOW: Final = 60.0
 """Seconds."""
@@ -21,11 +23,11 @@ _PART: Final = 10.0
 _PER_OCTAVE: Final = 64
 """Counters for a factor of two: 1.1 % wide, so a quantile is exact to 0.6 %."""
 _SHORTEST, _LONGEST = 1e-9, 1e9
+
 _MOST_SERIES: Final = 64
 """Cumulative series whose last point is kept for the increase."""
 
 HistogramPoint = HistogramDataPoint | ExponentialHistogramDataPoint
-SeriesKey = tuple[tuple[str, str], ...]
 Counts = Counter[int]
 
 
@@ -34,24 +36,24 @@ class RecentDurations:
 
     def __init__(self) -> None:
         self._parts: deque[tuple[float, Counts]] = deque()
-        self._previous: dict[SeriesKey, Counts] = {}
+        self._previous: dict[Hashable, Counts] = {}
         self._quantiles: dict[float, float] = {}
         """Those of the last summary, for a pipeline whose `percentiles` makes summaries."""
         self._summary_count = 0
         self._summary_at = -math.inf
 
-    def add(self, point: HistogramPoint, temporality: int, series: SeriesKey, now: float) -> list[tuple[float, int]]:
+    def add(self, point: HistogramPoint, temporality: int, series: Hashable, now: float) -> list[tuple[float, int]]:
         """Adds the values of a point, for a cumulative one those since its series' previous point.
 
         Returns these values, each with its count.
         """
         counts: Counts = Counter()
         for value, count in distribution_of(point).items():
-            counts[_index(value)] += count
+            counts[index_of(value)] += count
         if temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE:
             counts = self._increase(counts, series)
         self._join(counts, now)
-        return [(_value(index), count) for index, count in counts.items()]
+        return [(value_of(index), count) for index, count in counts.items()]
 
     def add_summary(self, point: SummaryDataPoint, now: float) -> None:
         """Takes the quantiles of a summary. A summary without quantiles says that its window has no values."""
@@ -60,21 +62,25 @@ class RecentDurations:
 
     def quantiles(self, now: float, wanted: Iterable[float] = (0.5, 0.99)) -> tuple[int, list[float]]:
         """The number of durations in the last minute and their quantiles; (0, []) if there is none."""
-        self._forget(now)
-        counts: Counts = Counter()
-        for _, part in self._parts:
-            counts.update(part)
-        if total := counts.total():
-            return total, [_at_rank(counts, total * one) for one in wanted]
+        if found := self.counts(now):
+            return found.total(), quantiles_of(found, wanted)
         if now - self._summary_at <= WINDOW and all(one in self._quantiles for one in wanted):
             return self._summary_count, [self._quantiles[one] for one in wanted]
         return 0, []
+
+    def counts(self, now: float) -> Counts:
+        """The number of durations of the last minute, by index."""
+        self._forget(now)
+        found: Counts = Counter()
+        for _, part in self._parts:
+            found.update(part)
+        return found
 
     def is_ageing(self, now: float) -> bool:
         """Whether the oldest part leaves the window now."""
         return bool(self._parts) and now - self._parts[0][0] > WINDOW
 
-    def _increase(self, counts: Counts, series: SeriesKey) -> Counts:
+    def _increase(self, counts: Counts, series: Hashable) -> Counts:
         previous = self._previous.get(series)
         if previous is None and len(self._previous) >= _MOST_SERIES:
             del self._previous[next(iter(self._previous))]
@@ -97,18 +103,19 @@ class RecentDurations:
             self._parts.popleft()
 
 
-def _index(value: float) -> int:
+def quantiles_of(counts: Counts, wanted: Iterable[float]) -> list[float]:
+    """The durations (s) at these quantiles. `counts` must not be empty."""
+    indices = sorted(counts)
+    below = [*accumulate(counts[index] for index in indices)]
+    places = (bisect_left(below, below[-1] * one) for one in wanted)
+    return [value_of(indices[min(place, len(indices) - 1)]) for place in places]
+
+
+def index_of(value: float) -> int:
+    """The index of a duration (s): 64 for each factor of two."""
     return math.floor(math.log2(min(max(value, _SHORTEST), _LONGEST)) * _PER_OCTAVE)
 
 
-def _value(index: int) -> float:
+def value_of(index: int) -> float:
+    """The duration (s) in the middle of an index."""
     return float(2.0 ** ((index + 0.5) / _PER_OCTAVE))
-
-
-def _at_rank(counts: Counts, rank: float) -> float:
-    below = 0
-    for index in sorted(counts):
-        below += counts[index]
-        if below >= rank:
-            return _value(index)
-    return 0.0

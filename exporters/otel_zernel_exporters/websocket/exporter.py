@@ -1,0 +1,150 @@
+"""The websocket exporter: the feed of a GPU workload daemon, for its dashboards."""
+
+import asyncio
+import contextlib
+import json
+import resource
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+from otel_zernel.batch import Batch
+from otel_zernel.component import Context, Exporter
+from otel_zernel.component.declaration import DeclaredMetric
+from otel_zernel.component.forms import DataForms
+from otel_zernel.errors import DecodeError, Permanent
+from otel_zernel.net.access import joined_headers
+from otel_zernel.net.cors import Cors, CorsConfig
+from otel_zernel.net.guarding import serve_guarded
+from otel_zernel.net.limits import ServerLimits
+from otel_zernel.runtime.turns import Turns
+from otel_zernel.types import Address
+from otel_zernel_exporters.websocket.config import WebSocketConfig
+from otel_zernel_exporters.websocket.declared import SKIPPED_MESSAGES, SLOW_CLIENTS
+from otel_zernel_exporters.websocket.feed_state import FeedState
+from otel_zernel_exporters.websocket.readers import FeedReaders
+
+_MESSAGE_SIZE: Final = 4096
+"""The largest message that a reader may send. It is ignored."""
+_SEND_BUFFER: Final = 16 << 10
+"""Bytes in the kernel for a reader that stalls; it takes twice as many."""
+_WRITE_BUFFER: Final = 4 << 10
+"""Bytes in this process for a reader that stalls, besides one message."""
+_SPARE: Final = 100
+"""Connections besides those of the readers, for requests that are refused with a sentence."""
+
+
+class WebSocketExporter(Exporter):
+    """Pushes the memory and the latencies of a training as JSON to every WebSocket client."""
+
+    Config = WebSocketConfig
+    stability = "alpha"
+    signals = frozenset({"metrics"})
+
+    @classmethod
+    def forms(cls, config: WebSocketConfig) -> DataForms:
+        return DataForms(refuses={"interval_spans": ("*",)})
+
+    def __init__(self, config: WebSocketConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self.address: Address = config.endpoint
+        """The address to listen on. For port 0, the assigned port once the exporter runs."""
+        self._state = FeedState(context.clock, context.drop, config.expiration)
+        self._turns = Turns()
+        self._cors = Cors(CorsConfig(allowed_origins=list(config.allowed_origins)))
+        slow, skipped = self._counter(SLOW_CLIENTS), self._counter(SKIPPED_MESSAGES)
+        self.readers = FeedReaders(
+            self._message,
+            context.clock,
+            config.push_interval,
+            slow=lambda: slow.add(1),
+            skipped=lambda: skipped.add(1),
+        )
+        """The connected clients."""
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        config = self.config
+        self._warn_of_too_few_files()
+        pushing = asyncio.create_task(self.readers.run(), name="feed")
+        self._stack.push_async_callback(_cancelled, pushing)
+        limits = ServerLimits(
+            connections=config.max_clients + _SPARE,
+            message_size=_MESSAGE_SIZE,
+            send_buffer=_SEND_BUFFER,
+            write_buffer=_WRITE_BUFFER,
+        )
+        server = serve_guarded(
+            self._answer, config.endpoint, self.context, tls=config.tls, auth=config.auth, limits=limits
+        )
+        try:
+            self.address = await self._stack.enter_async_context(server)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        self.context.logger.info("Pushing the feed on %s://%s", "wss" if config.tls else "ws", self.address)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def export(self, batch: Batch) -> None:
+        """Adds a batch to the state, in turns with the other tasks."""
+        try:
+            await self._turns.take(lambda: self._state.adding(batch))
+        except DecodeError as error:
+            raise Permanent(f"the batch is not valid OTLP: {error}") from error
+
+    async def _message(self) -> str:
+        return self._state.message()
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        """The application of the server: the same feed on every path."""
+        if scope["type"] == "http":
+            sentence = "this port has a feed for WebSocket clients; metrics for Prometheus are on port 9091"
+            await _refuse(send, 426, sentence, prefix="", headers=[(b"upgrade", b"websocket")])
+            return
+        origin = joined_headers(scope["headers"]).get("origin", "")
+        if origin and not self._cors.allows(origin):
+            sentence = (
+                f"pages of {origin:.100} may not read the feed; add the origin to allowed_origins of the exporter"
+            )
+            await _refuse(send, 403, sentence)
+        elif len(self.readers) >= self.config.max_clients:
+            sentence = f"{len(self.readers)} clients read the feed already; raise max_clients, or close some of them"
+            await _refuse(send, 503, sentence, headers=[(b"retry-after", b"10")])
+        else:
+            with contextlib.suppress(OSError):  # the client has left
+                await receive()
+                await send({"type": "websocket.accept"})
+                await self.readers.serve(receive, send)
+
+    def _counter(self, metric: DeclaredMetric) -> Any:
+        return self.context.meter.create_counter(*metric.counter)
+
+    def _warn_of_too_few_files(self) -> None:
+        """The server accepts a quarter of the process's open files."""
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        if "max_clients" in self.config.model_fields_set and self.config.max_clients > most:
+            self.context.logger.warning(
+                "The limit of open files allows %d clients only; raise it to %d (ulimit -n, LimitNOFILE)",
+                most,
+                4 * (self.config.max_clients + _SPARE),
+            )
+
+
+async def _refuse(
+    send: Any, status: int, sentence: str, prefix: str = "websocket.", headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    body = json.dumps({"error": sentence}, ensure_ascii=False).encode("utf-8", "replace")
+    fixed = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": f"{prefix}http.response.start", "status": status, "headers": [*fixed, *(headers or [])]})
+    await send({"type": f"{prefix}http.response.body", "body": body})
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
