@@ -63,6 +63,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         "file": {"path": str(folder / "out.jsonl")},
         "otlp_json_file": {"include": [str(recorded)], "loop": True},
         "prometheus": {"endpoint": "localhost:0"},
+        "websocket": {"endpoint": "localhost:0"},
         "health_check": {"endpoint": "localhost:0"},
         "api": {"endpoint": "localhost:0"},
         "file_storage": {"directory": str(folder)},

@@ -25,6 +25,7 @@ from otel_zernel.errors import ConfigError
 from otel_zernel.testing import until
 from otel_zernel.types import format_duration, parse_duration
 from otel_zernel_exporters.prometheus import PrometheusExporter
+from otel_zernel_exporters.websocket import WebSocketExporter
 from otel_zernel_extensions.api import ApiExtension
 from otel_zernel_extensions.health_check import HealthCheckExtension
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
@@ -147,6 +148,7 @@ def test_its_ports_are_the_defaults() -> None:
         "receivers::heartbeat::endpoint": str(HeartbeatReceiver.Config().model_dump(mode="json")["endpoint"]),
         "service::telemetry::metrics::readers": f"{PrometheusPull().host}:{PrometheusPull().port}",
         "exporters::prometheus::endpoint": str(PrometheusExporter.Config().model_dump(mode="json")["endpoint"]),
+        "exporters::websocket::endpoint": str(WebSocketExporter.Config().model_dump(mode="json")["endpoint"]),
         "extensions::api::endpoint": str(ApiExtension.Config().model_dump(mode="json")["endpoint"]),
         "extensions::health_check::endpoint": str(HealthCheckExtension.Config().model_dump(mode="json")["endpoint"]),
     }

@@ -103,14 +103,14 @@ def memory(
 def explicit(
     name: str,
     counts: Mapping[float, int],
-    temporality: int = DELTA,
+    temporality: AggregationTemporality.ValueType = DELTA,
     *,
     at: tuple[int, int] = (1, 2),
     **attributes: AttributeValue,
 ) -> Batch:
     """A histogram with a narrow bucket around each value (s). `at` is the start and the end in s."""
     metric, batch = _metric(name, {})
-    metric.histogram.aggregation_temporality = temporality  # type: ignore[assignment]
+    metric.histogram.aggregation_temporality = temporality
     start, end = (one * SECOND for one in at)
     given = key_values({key.replace("_", "."): value for key, value in attributes.items()})
     point = metric.histogram.data_points.add(attributes=given, start_time_unix_nano=start, time_unix_nano=end)
@@ -125,14 +125,14 @@ def explicit(
 def exponential(
     name: str,
     indices: Iterable[int],
-    temporality: int = DELTA,
+    temporality: AggregationTemporality.ValueType = DELTA,
     *,
     at: tuple[int, int] = (1, 2),
     **attributes: AttributeValue,
 ) -> Batch:
     """An exponential histogram of scale 5 with one value in each of these buckets."""
     metric, batch = _metric(name, {})
-    metric.exponential_histogram.aggregation_temporality = temporality  # type: ignore[assignment]
+    metric.exponential_histogram.aggregation_temporality = temporality
     start, end = (one * SECOND for one in at)
     given = key_values({key.replace("_", "."): value for key, value in attributes.items()})
     point: ExponentialHistogramDataPoint = metric.exponential_histogram.data_points.add(
