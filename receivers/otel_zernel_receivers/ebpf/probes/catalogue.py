@@ -173,8 +173,14 @@ _LOSSES = (
 """Operators that are usually the last of a pass. Their result is what the program looks at."""
 _REDUCTIONS = ("mean", "sum")
 """Operators that may end a pass but begin none."""
-_SAMPLES = ("argmax", "multinomial", "bernoulli", "normal_Tensor_Tensor")
-"""Operators that choose tokens or actions. They begin no pass. The program usually waits for their result."""
+_SAMPLES = (
+    *("argmax", "argmin", "max", "max_dim", "min_dim"),
+    *("multinomial", "bernoulli", "normal_Tensor_Tensor"),
+)
+"""Operators that choose tokens or actions. They begin no pass. The program usually waits for their result.
+
+`topk` is none: a mixture of experts calls it in every layer.
+"""
 _UPDATES = (
     *("_foreach_add__List", "_foreach_add__Scalar", "_foreach_mul__Scalar", "_foreach_lerp__Scalar", "_foreach_sqrt"),
     *(

@@ -21,8 +21,8 @@ from tests.receivers.ebpf.watching import Watch, attributes_of, numbers, reading
 SCRIPT = Path(__file__).with_name("train_operators.py")
 NAMES = {"backward": "backward", "optimizer": "step", "zero_grad": "zero"}
 CASES = (
-    *("nano", "rollout", "policy_gradient", "closure", "lbfgs", "generation", "validation", "keras", "another_thread"),
-    *("recomputed", "evaluation", "failing", "recurrent", "graph", "products", "convolutional"),
+    *("nano", "rollout", "policy_gradient", "greedy", "closure", "lbfgs", "generation", "validation", "keras"),
+    *("another_thread", "recomputed", "evaluation", "failing", "recurrent", "graph", "products", "convolutional"),
 )
 
 
@@ -108,8 +108,9 @@ def test_every_pass_has_a_run_and_nothing_else_has(watch: Watch, trainer: Traine
     assert passes(ran.spans) == expected, f"lost: {numbers(ran.batch, 'zernel.ebpf.lost_events')}"
 
 
-def test_each_action_of_a_policy_is_a_run(watch: Watch, trainer: Trainer) -> None:
-    ran = done(watch, trainer, "policy_gradient")
+@pytest.mark.parametrize("case", ["policy_gradient", "greedy"])
+def test_each_action_of_a_policy_is_a_run(watch: Watch, trainer: Trainer, case: str) -> None:
+    ran = done(watch, trainer, case)
     assert list(map(pass_of, ran.spans)).count("forward") >= ran.made.count("forward")
 
 

@@ -135,6 +135,20 @@ def policy_gradient() -> None:
         note(*[FORWARD] * 4, BACKWARD)
 
 
+def greedy() -> None:
+    """Gradients on while each action is the one of the highest value, and the environment computes after each."""
+    values = nn.Linear(8, 2)
+    for _ in range(STEPS):
+        chosen = []
+        for _ in range(4):
+            best = values(torch.randn(8)).max(-1)
+            chosen.append(best.values)
+            best.indices.item()
+            computes(0.004)
+        torch.stack(chosen).sum().backward()
+        note(*[FORWARD] * 4, BACKWARD)
+
+
 def closure() -> None:
     """Lightning's way: the optimizer's step calls zero_grad, the forward pass and backward."""
     step_closures(torch.optim.AdamW(transformer.parameters()))
@@ -262,8 +276,8 @@ def computes(seconds: float) -> None:
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
     for case in (
-        *(nano, rollout, policy_gradient, closure, lbfgs, generation, validation, keras, another_thread, recomputed),
-        *(evaluation, failing),
+        *(nano, rollout, policy_gradient, greedy, closure, lbfgs, generation, validation, keras, another_thread),
+        *(recomputed, evaluation, failing),
     )
 } | {
     "recurrent": trained(Recurrent(), 5, 4, 8),
