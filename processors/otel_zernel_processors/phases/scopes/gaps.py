@@ -206,7 +206,7 @@ def _activity(marks: Sequence[ThreadMark], position: int, before: str, lasted: i
     if run is None or run.operators is None:
         return "host", lasted
     gap = run.operators.gap
-    if wait := _wait(gap, lasted):
+    if wait := _wait(gap, lasted) or _wait_as_in_pauses(marks, run, gap):
         return wait, _length_of(wait, gap, lasted)
     is_few = run.operators.count <= _FEW_OPERATORS and (run.end - run.start) * _LATE < lasted
     return ("forward" if run.kind == "forward" and is_few else "host"), lasted
@@ -221,6 +221,12 @@ def _wait(evidence: Evidence, lasted: int) -> str:
     if evidence.copies:
         return "copy"
     return "io" if evidence.faults >= max(_FAULTS, lasted / _FAULT_NS) else ""
+
+
+def _wait_as_in_pauses(marks: Iterable[ThreadMark], run: ThreadMark, evidence: Evidence) -> str:
+    """The wait before an evaluation whose later batches come from mapped memory: its first batch does, too."""
+    has_waits = run.kind == "inference" and any(mark.kind == "io" for mark in marks)
+    return "io" if has_waits and evidence.faults >= _FAULTS else ""
 
 
 def _wait_in_pass(evidence: Evidence, lasted: int) -> str:

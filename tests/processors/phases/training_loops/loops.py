@@ -88,6 +88,19 @@ def evaluation_by_hand(thread: SimulatedThread) -> None:
         thread.inference(9)
 
 
+def evaluation_from_cached_pages(thread: SimulatedThread) -> None:
+    """The same with few page faults for the time, before the first batch of the evaluation, too."""
+    for _ in range(10):
+        thread.forward()
+        thread.backward()
+        thread.optimizer()
+        for _ in range(4):
+            thread.data(40, gap_faults=27)
+            thread.inference(9, end="operator")
+        thread.data(40, gap_faults=27)
+        thread.inference(9)
+
+
 def waits_for_a_lock(thread: SimulatedThread) -> None:
     """With a loader, a thread that is blocked in a pass waits for a lock of Python."""
     for _ in range(20):
@@ -212,7 +225,15 @@ LOOPS: dict[str, Callable[[SimulatedThread], None]] = {
         *(nanogpt, gan, wasserstein_gan, gan_of_two_loaders, accumulation, lbfgs, lightning),
         *(in_backward, in_hooks_of_autograd),
         *(reinforcement, keras, keras_with_a_loader, generation, queue, evaluation_between_epochs),
-        *(unmarked, compiled, by_backward, clears_first, delayed_policy, evaluation_by_hand),
+        *(
+            unmarked,
+            compiled,
+            by_backward,
+            clears_first,
+            delayed_policy,
+            evaluation_by_hand,
+            evaluation_from_cached_pages,
+        ),
         *(
             data_after_forward,
             data_after_forward_from_cached_pages,
