@@ -1,1 +1,5 @@
-"""Runs commands as tasks on this machine, on Kubernetes or on Slurm."""
+"""Runs commands as tasks, and keeps their states."""
+
+from otel_zernel_extensions.tasks.extension import TasksExtension
+
+__all__ = ["TasksExtension"]

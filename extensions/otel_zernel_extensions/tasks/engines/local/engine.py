@@ -1,0 +1,193 @@
+"""The local engine: each task is a process of this machine, with a keeper as its parent."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from otel_zernel.component import Context, Finding
+from otel_zernel.errors import CannotStart
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_extensions.tasks.engines.engine import (
+    ENDED,
+    Engine,
+    EngineUnavailable,
+    Observed,
+    TaskRejected,
+    TaskSpec,
+    task_environment,
+)
+from otel_zernel_extensions.tasks.engines.local import keeper
+from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
+from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder, delete_remains
+from otel_zernel_extensions.tasks.engines.local.limits import applied_limits, group_of, missing_of
+from otel_zernel_extensions.tasks.engines.local.output import output_of
+
+T = TypeVar("T")
+_THREADS: Final = 4
+_CLAIMED: Final = b"claimed\n"
+
+
+class LocalEngine(Engine):
+    """Runs tasks as processes. The handle of a task is its id."""
+
+    def __init__(
+        self, config: LocalConfig, context: Context, directory: Path, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        """`directory` gets a folder for each task. `environment` is that of the collector."""
+        self._config = config
+        self._context = context
+        self._directory = directory
+        self._environment = environment
+        self._threads = ThreadPoolExecutor(_THREADS, "local tasks")
+        self._gpus: dict[str, tuple[str, ...]] = {}
+        """The GPUs of each task that has not ended."""
+        self._keepers: dict[str, subprocess.Popen[bytes]] = {}
+        """The keepers that are children of this process, which has to wait for them."""
+        self._giving = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        cgroup = self._config.cgroup
+        if cgroup and (missing := await self._done(lambda: missing_of(cgroup))):
+            raise CannotStart(f"{self._context.path}::local::cgroup: {missing}")
+        try:
+            await self._done(self._open)
+        except EngineUnavailable as error:
+            raise CannotStart(f"{self._context.path}::directory: cannot use {self._directory}: {error}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(wait=False)
+
+    def check(self, task: TaskSpec) -> None:
+        most = len(self._config.gpus)
+        if task.limits.gpus > most:
+            raise TaskRejected(f"{task.limits.gpus} GPUs are more than the {most} that tasks may use here")
+
+    def has_room(self, task: TaskSpec, active: Collection[TaskSpec]) -> bool:
+        return task.limits.gpus + sum(one.limits.gpus for one in active) <= len(self._config.gpus)
+
+    async def submit(self, task: TaskSpec) -> str:
+        folder = self._folder(task.id)
+        async with self._giving:
+            if await self._done(lambda: folder.is_claimed):
+                return task.id
+            gpus = self._gpus.get(task.id) or self._free_gpus(task.limits.gpus)
+            self._gpus[task.id] = gpus
+        await self._done(lambda: self._start(task, folder, gpus))
+        return task.id
+
+    async def cancel(self, handle: str) -> None:
+        await self._done(self._folder(handle).cancel)
+
+    async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
+        found = await self._done(lambda: {one: self._folder(one).observed() for one in handles})
+        for handle, observed in found.items():
+            if observed is None or observed.status in ENDED:
+                self._gpus.pop(handle, None)
+        self._wait_for_keepers()
+        return {handle: observed for handle, observed in found.items() if observed}
+
+    def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
+        return output_of(self._folder(handle), self._context.clock, follow, tail)
+
+    async def recover(self, ids: Collection[str]) -> Mapping[str, str]:
+        def not_started() -> set[str]:
+            return {one for one in ids if self._folder(one).void()}
+
+        absent = await self._done(not_started)
+        for one in absent:
+            self._gpus.pop(one, None)
+        return {one: one for one in ids if one not in absent}
+
+    async def forget(self, handle: str) -> None:
+        await self._done(lambda: self._forget(handle))
+
+    def examine(self) -> Iterable[Finding]:
+        if self._config.cgroup:
+            missing = missing_of(self._config.cgroup)
+            yield Finding("cgroup", missing or f"{self._config.cgroup} limits CPU and memory", ok=not missing)
+        else:
+            yield Finding("limits", "memory is limited by RLIMIT_DATA for each process, CPUs by affinity; set cgroup")
+
+    def _folder(self, id_: str) -> TaskFolder:
+        return TaskFolder(self._directory / id_)
+
+    def _open(self) -> None:
+        """Reads which GPUs the tasks of an earlier process have."""
+        self._directory.mkdir(0o700, exist_ok=True)
+        delete_remains(self._directory)
+        for path in self._directory.iterdir():
+            folder = TaskFolder(path)
+            if not folder.has_ended() and (gpus := folder.described().get("gpus")):
+                self._gpus[path.name] = (*gpus,)
+
+    def _free_gpus(self, count: int) -> tuple[str, ...]:
+        taken = {gpu for gpus in self._gpus.values() for gpu in gpus}
+        free = [gpu for gpu in self._config.gpus if gpu not in taken]
+        if count > len(free):
+            raise EngineUnavailable(f"{count} GPUs are not free yet")
+        return (*free[:count],)
+
+    def _start(self, task: TaskSpec, folder: TaskFolder, gpus: tuple[str, ...]) -> None:
+        """Starts a keeper, and waits for its claim, or the one of another keeper."""
+        folder.prepare(self._description(task, gpus))
+        process = subprocess.Popen(  # noqa: S603  # the program is Python itself
+            [sys.executable, "-I", "-S", keeper.__file__, str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            start_new_session=True,
+        )
+        self._keepers[task.id] = process
+        with process.stdout:  # type: ignore[union-attr]  # it is a pipe
+            answer = process.stdout.read()  # type: ignore[union-attr]
+        if answer != _CLAIMED:
+            raise EngineUnavailable(f"the process that watches the task ended with status {process.wait()}")
+
+    def _description(self, task: TaskSpec, gpus: tuple[str, ...]) -> dict[str, Any]:
+        """The content of `task.json`."""
+        inherited = {
+            name: self._environment[name] for name in self._config.pass_environment if name in self._environment
+        }
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if self._config.gpus else {}
+        return {
+            "command": task.command,
+            "environment": {**inherited, **task_environment(task), **visible},
+            "working_dir": task.working_dir,
+            "limits": {"time": task.limits.time},
+            "gpus": gpus,
+            "grace": self._config.grace,
+            "max_log_size": self._config.max_log_size,
+            **applied_limits(task, self._config.cgroup),
+        }
+
+    def _forget(self, handle: str) -> None:
+        self._folder(handle).delete()
+        if self._config.cgroup:
+            group = group_of(self._config.cgroup, handle)
+            if group.exists():
+                group.rmdir()
+
+    def _wait_for_keepers(self) -> None:
+        """Lets the ended keepers leave the table of processes."""
+        for id_, process in [*self._keepers.items()]:
+            if process.poll() is not None:
+                del self._keepers[id_]
+
+    async def _done(self, work: Callable[[], T]) -> T:
+        """Runs blocking work in a thread. Raises `EngineUnavailable` if the disk or the kernel refuses it."""
+        try:
+            return await run_in_thread(work, self._threads)
+        except OSError as error:
+            where = f" ({error.filename})" if error.filename else ""
+            raise EngineUnavailable(f"{error.strerror}{where}") from error

@@ -1,0 +1,76 @@
+"""The tasks extension: starts and stops its parts."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterable
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from otel_zernel.api.server import api_server
+from otel_zernel.component import Context, Extension, Finding
+from otel_zernel.errors import CannotStart
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_extensions.tasks.api.routes import TaskRoutes
+from otel_zernel_extensions.tasks.config import TasksConfig
+from otel_zernel_extensions.tasks.engines.engine import Engine
+from otel_zernel_extensions.tasks.engines.local import LocalEngine
+from otel_zernel_extensions.tasks.states.store import TaskStore, UnknownSchema
+from otel_zernel_extensions.tasks.supervisor import Supervisor
+
+
+class TasksExtension(Extension):
+    """Runs commands as tasks for clients of the API, and keeps their states, exit codes and output."""
+
+    Config = TasksConfig
+    stability = "alpha"
+
+    def __init__(self, config: TasksConfig, context: Context) -> None:
+        super().__init__(config, context)
+        self._stack = AsyncExitStack()
+        self._engine: Engine = LocalEngine(config.local, context, config.directory / "local")
+        self._supervisor = Supervisor(config, context, TaskStore(config.directory / "tasks.sqlite"), self._engine)
+
+    async def __aenter__(self) -> Self:
+        server = api_server(self.config.api, self.context, f"{self.context.path}::api")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._supervisor.close)
+            await self._open_store()
+            await stack.enter_async_context(self._engine)
+            routes = TaskRoutes(self._supervisor, self._engine, self.config.max_log_readers)
+            stack.enter_context(server.serve(self.context.path, routes.routes))
+            running = asyncio.create_task(self._supervisor.run(), name=f"{self.context.path} supervisor")
+            stack.push_async_callback(_cancelled, running)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @classmethod
+    def examine(cls, config: Any = None) -> Iterable[Finding]:
+        directory = (config or TasksConfig()).directory
+        if config and not directory.parent.is_dir():
+            yield Finding("directory", f"{directory.parent} does not exist; create it", ok=False)
+
+    async def _open_store(self) -> None:
+        directory, where = self.config.directory, f"{self.context.path}::directory"
+        try:
+            await run_in_thread(lambda: directory.mkdir(0o700, parents=True, exist_ok=True))
+            await self._supervisor.open()
+        except OSError as error:
+            raise CannotStart(f"{where}: cannot use {directory}: {error.strerror}; choose another directory") from error
+        except UnknownSchema as error:
+            raise CannotStart(f"{where}: {error}; install a newer release, or choose another directory") from error
+        except sqlite3.Error as error:
+            raise CannotStart(
+                f"{where}: cannot use {directory}: {error}; is another collector running there?"
+            ) from error
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

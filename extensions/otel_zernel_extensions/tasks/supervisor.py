@@ -1,0 +1,230 @@
+"""The one writer of the states: it starts queued tasks, asks the engine for states, and hands over cancellations."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
+
+from otel_zernel.component import Context
+from otel_zernel.runtime.threads import run_in_thread
+from otel_zernel_extensions.tasks.config import TasksConfig
+from otel_zernel_extensions.tasks.engines.engine import Engine, EngineUnavailable, TaskRejected, TaskSpec
+from otel_zernel_extensions.tasks.measuring import TaskMetrics
+from otel_zernel_extensions.tasks.states.machine import (
+    Cancel,
+    Event,
+    Gone,
+    NotStarted,
+    Refusal,
+    Report,
+    Start,
+    Submitted,
+    after,
+)
+from otel_zernel_extensions.tasks.states.store import TaskStore
+from otel_zernel_extensions.tasks.states.task import Task
+
+T = TypeVar("T")
+_DELETED_AT_ONCE: Final = 20
+"""Expired tasks that one step deletes: deleting the output of a task takes about a millisecond."""
+
+
+class Supervisor:
+    """Moves the tasks of a store through their states. Every change is stored before the engine is asked.
+
+    `step` does what is due; `run` repeats it. The engine is asked about one task by one call at a time.
+    """
+
+    def __init__(self, config: TasksConfig, context: Context, store: TaskStore, engine: Engine) -> None:
+        self._config = config
+        self._context = context
+        self._store = store
+        self._engine = engine
+        self._metrics = TaskMetrics(context.meter)
+        self._thread = ThreadPoolExecutor(1, "tasks")
+        """All access to the store, so that each change is one after the other."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        """The calls to the engine that run, by the id of their task."""
+        self._due = asyncio.Event()
+        self._problem: str | None = None
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Opens the store. Raises as `TaskStore.open`."""
+        await self._stored(self._store.open)
+        self._is_open = True
+        self._metrics.begin(await self._stored(self._store.counts))
+
+    async def close(self) -> None:
+        """Closes the store. Safe without `open`."""
+        if self._is_open:
+            self._metrics.finish(await self._stored(self._store.counts))
+            await self._stored(self._store.close)
+            self._is_open = False
+        self._thread.shutdown(wait=False)
+
+    async def add(self, spec: TaskSpec) -> tuple[Task, bool]:
+        """Stores a task. Returns it and whether it is new. Raises `TaskRejected`, `TaskConflict`, `QueueFull`."""
+        self._engine.check(spec)
+        task = Task(spec, created=self._now())
+        stored, is_new = await self._stored(lambda: self._store.add(task, self._config.max_queued))
+        if is_new:
+            self._metrics.added(stored)
+            self._due.set()
+        return stored, is_new
+
+    async def cancel(self, id_: str) -> Task | None:
+        """Asks for the end of a task. Returns its state, or None if there is no such task."""
+        task = await self._apply(id_, Cancel())
+        self._due.set()
+        return task
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a call to the engine about a task runs."""
+        return bool(self._asking)
+
+    async def read(self, read: Callable[[TaskStore], T]) -> T:
+        """Reads from the store, in its thread."""
+        return await self._stored(lambda: read(self._store))
+
+    async def run(self) -> None:
+        """Repeats `step` until it is cancelled. Then no call to the engine runs any more."""
+        try:
+            while True:
+                self._due.clear()
+                await self._tried_step()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._due.wait(), self._config.poll_interval)
+        finally:
+            for call in (calls := [*self._asking.values()]):
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    async def _tried_step(self) -> None:
+        try:
+            await self.step()
+            self._report(None)
+        except EngineUnavailable as error:
+            self._report(f"The engine {self._config.engine} does not answer: {error}")
+        except sqlite3.Error as error:
+            self._report(f"The tasks in {self._config.directory} cannot be stored or read: {error}")
+        except Exception:
+            self._context.logger.exception("The engine %s failed; it is asked again", self._config.engine)
+
+    async def step(self) -> None:
+        """Asks for the states of the active tasks, and does what is due for each. Raises `EngineUnavailable`."""
+        tasks = await self._stored(lambda: self._store.active(self._config.max_running))
+        active = [task for task in tasks if task.status != "queued"]
+        self._start_queued([task for task in tasks if task.status == "queued"], active)
+        for task in active:
+            if task.handle is None:
+                self._ask(task, self._submit)
+        await self._look_at([task for task in active if task.handle is not None])
+        await self._forget_expired()
+
+    def _start_queued(self, queued: Iterable[Task], active: Iterable[Task]) -> None:
+        """Starts the oldest queued tasks, in order: one without room keeps the later ones waiting."""
+        running = {task.spec.id: task.spec for task in active}
+        for task in queued:
+            has_place = len(running) < self._config.max_running
+            if not has_place or not self._engine.has_room(task.spec, [*running.values()]):
+                return
+            running[task.spec.id] = task.spec
+            self._ask(task, self._start)
+
+    async def _start(self, task: Task) -> None:
+        started = await self._apply(task.spec.id, Start())
+        if started and started.status == "starting":
+            await self._submit(started)
+
+    async def _submit(self, task: Task) -> None:
+        """Brings a starting task without a handle on its way, or to its end if it is cancelled."""
+        id_ = task.spec.id
+        current = await self._stored(lambda: self._store.get(id_))
+        if current is None or current.is_final or current.handle is not None:
+            return
+        if not current.cancel_requested:
+            try:
+                await self._apply(id_, Submitted(await self._engine.submit(current.spec)))
+            except TaskRejected as refused:
+                await self._apply(id_, Refusal(str(refused)))
+        elif handle := (await self._engine.recover([id_])).get(id_):
+            await self._apply(id_, Submitted(handle))
+        else:
+            await self._apply(id_, NotStarted())
+        self._due.set()
+
+    async def _look_at(self, tasks: list[Task]) -> None:
+        """Stores the states of tasks with handles, and hands cancellations to the engine."""
+        if not tasks:
+            return
+        found = await self._engine.states([task.handle for task in tasks if task.handle])
+        for task in tasks:
+            observed = found.get(task.handle or "")
+            current = await self._apply_if_changed(task, Report(observed) if observed else Gone())
+            if current and current.cancel_requested and not current.is_final:
+                self._ask(current, self._hand_over_cancel)
+
+    async def _hand_over_cancel(self, task: Task) -> None:
+        if task.handle is not None:
+            await self._engine.cancel(task.handle)
+
+    async def _forget_expired(self) -> None:
+        """Deletes old ended tasks: first what the engine has of them."""
+        config = self._config
+        oldest = self._now() - config.retention
+        for task in await self._stored(lambda: self._store.expired(oldest, config.max_finished, _DELETED_AT_ONCE)):
+            if task.handle is not None:
+                await self._engine.forget(task.handle)
+            id_ = task.spec.id
+            if await self._stored(partial(self._store.delete, id_)):
+                self._metrics.deleted(task)
+
+    def _ask(self, task: Task, work: Callable[[Task], Awaitable[None]]) -> None:
+        """Runs a call to the engine beside the others, unless one runs for this task."""
+        if task.spec.id not in self._asking:
+            asking = asyncio.create_task(self._asked(task, work), name=f"task {task.spec.id}")
+            self._asking[task.spec.id] = asking
+
+    async def _asked(self, task: Task, work: Callable[[Task], Awaitable[None]]) -> None:
+        try:
+            await work(task)
+        except (EngineUnavailable, sqlite3.Error) as error:
+            self._context.logger.warning("The task %s waits: %s; it is tried again", task.spec.id, error)
+        except Exception:
+            self._context.logger.exception("The task %s waits: the engine failed; it is tried again", task.spec.id)
+        finally:
+            del self._asking[task.spec.id]
+
+    async def _apply(self, id_: str, event: Event) -> Task | None:
+        changed = await self._stored(lambda: self._store.apply(id_, event, self._now()))
+        if changed is None:
+            return None
+        before, task = changed
+        if task is not before:
+            self._metrics.changed(before, task)
+        return task
+
+    async def _apply_if_changed(self, task: Task, event: Event) -> Task | None:
+        """As `_apply`, without a transaction for a report that is no news."""
+        return task if after(task, event, self._now()) is task else await self._apply(task.spec.id, event)
+
+    async def _stored(self, work: Callable[[], T]) -> T:
+        if not self._is_open and work != self._store.open:
+            raise sqlite3.ProgrammingError("the extension has stopped")
+        return await run_in_thread(work, self._thread)
+
+    def _now(self) -> float:
+        return self._context.clock.time_ns() / 1e9
+
+    def _report(self, problem: str | None) -> None:
+        """Shows a problem in the health, and logs each new one."""
+        if problem and problem != self._problem:
+            self._context.logger.warning("%s", problem)
+        if problem != self._problem:
+            self._context.report(problem)
+        self._problem = problem
