@@ -11,6 +11,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch, Signal
 from otel_zernel.component import Component, Exporter, Extension, Kind, Processor, Receiver, Scraper
 from otel_zernel.config.load import load
@@ -39,7 +40,7 @@ def sample_of(kind: Kind, type_: str) -> dict[str, Any]:
 def build(kind: Kind, type_: str, **changes: Any) -> Component:
     cls = REGISTRY.load(kind, type_)
     config = cls.Config.model_validate({**sample_of(kind, type_), **changes}, context={"environ": {}})
-    return cls(config, make_context(kind, type_))
+    return cls(config, make_context(kind, type_, extensions={"api": FakeApiServer()}))
 
 
 def working(kind: Kind, type_: str, folder: Path) -> Component:
@@ -67,6 +68,7 @@ def working(kind: Kind, type_: str, folder: Path) -> Component:
         "health_check": {"endpoint": "localhost:0"},
         "api": {"endpoint": "localhost:0"},
         "file_storage": {"directory": str(folder)},
+        "tasks": {"directory": str(folder / "tasks")},
         "otlp_grpc": {"endpoint": "localhost:1", "tls": {"insecure": True}},
         "heartbeat": {"endpoint": "localhost:0"},
         "otlp_http": {"endpoint": "http://localhost:1", "tls": {}},

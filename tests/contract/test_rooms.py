@@ -74,6 +74,15 @@ HOUSES: dict[str, list[set[str]]] = {
         {"pages"},
         {"config", "declared"},
     ],
+    "otel_zernel_extensions.tasks": [
+        {"__init__", "extension"},
+        {"api"},
+        {"supervisor"},
+        {"measuring"},
+        {"states"},
+        {"config", "declared"},
+        {"engines"},
+    ],
     "otel_zernel_extensions.file_storage": [
         {"__init__", "extension"},
         {"values"},

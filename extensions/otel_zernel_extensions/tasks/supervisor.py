@@ -54,8 +54,13 @@ class Supervisor:
 
     async def open(self) -> None:
         """Opens the store. Raises as `TaskStore.open`."""
-        await self._stored(self._store.open)
+        self._thread = ThreadPoolExecutor(1, "tasks")
         self._is_open = True
+        try:
+            await self._stored(self._store.open)
+        except BaseException:
+            self._is_open = False
+            raise
         self._metrics.begin(await self._stored(self._store.counts))
 
     async def close(self) -> None:
@@ -64,7 +69,7 @@ class Supervisor:
             self._metrics.finish(await self._stored(self._store.counts))
             await self._stored(self._store.close)
             self._is_open = False
-        self._thread.shutdown(wait=False)
+            self._thread.shutdown(wait=False)
 
     async def add(self, spec: TaskSpec) -> tuple[Task, bool]:
         """Stores a task. Returns it and whether it is new. Raises `TaskRejected`, `TaskConflict`, `QueueFull`."""
@@ -98,7 +103,8 @@ class Supervisor:
                 self._due.clear()
                 await self._tried_step()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._due.wait(), self._config.poll_interval)
+                    async with asyncio.timeout(self._config.poll_interval):
+                        await self._due.wait()
         finally:
             for call in (calls := [*self._asking.values()]):
                 call.cancel()
@@ -214,7 +220,7 @@ class Supervisor:
         return task if after(task, event, self._now()) is task else await self._apply(task.spec.id, event)
 
     async def _stored(self, work: Callable[[], T]) -> T:
-        if not self._is_open and work != self._store.open:
+        if not self._is_open:
             raise sqlite3.ProgrammingError("the extension has stopped")
         return await run_in_thread(work, self._thread)
 

@@ -170,10 +170,12 @@ def task_environment(task: TaskSpec) -> dict[str, str]:
     Variables of the client are kept, except `ZERNEL_TASK_ID`. A job of several tasks sets the same `ZERNEL_JOB_ID`.
     """
     job = task.env.get("ZERNEL_JOB_ID") or task.id
+    given = task.env.get("OTEL_RESOURCE_ATTRIBUTES", "").rstrip(", ")
+    ids = f"zernel.job.id={quote(job)},zernel.task.id={task.id}"
     return {
         "OTEL_SERVICE_NAME": task.name or job,
-        "OTEL_RESOURCE_ATTRIBUTES": f"zernel.job.id={quote(job)},zernel.task.id={task.id}",
         "ZERNEL_JOB_ID": job,
         **task.env,
+        "OTEL_RESOURCE_ATTRIBUTES": f"{given},{ids}" if given else ids,
         "ZERNEL_TASK_ID": task.id,
     }

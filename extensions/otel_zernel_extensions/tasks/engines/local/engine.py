@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,15 +20,14 @@ from otel_zernel_extensions.tasks.engines.engine import (
     TaskSpec,
     task_environment,
 )
-from otel_zernel_extensions.tasks.engines.local import keeper
 from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
 from otel_zernel_extensions.tasks.engines.local.folder import TaskFolder, delete_remains
 from otel_zernel_extensions.tasks.engines.local.limits import applied_limits, group_of, missing_of
 from otel_zernel_extensions.tasks.engines.local.output import output_of
+from otel_zernel_extensions.tasks.engines.local.spawning import CLAIMED, has_left, started_keeper
 
 T = TypeVar("T")
 _THREADS: Final = 4
-_CLAIMED: Final = b"claimed\n"
 
 
 class LocalEngine(Engine):
@@ -47,11 +44,12 @@ class LocalEngine(Engine):
         self._threads = ThreadPoolExecutor(_THREADS, "local tasks")
         self._gpus: dict[str, tuple[str, ...]] = {}
         """The GPUs of each task that has not ended."""
-        self._keepers: dict[str, subprocess.Popen[bytes]] = {}
-        """The keepers that are children of this process, which has to wait for them."""
+        self._keepers: dict[str, int] = context.kept.setdefault("keepers", {})
+        """The pids of the keepers that are children of this process, which has to wait for them. By task."""
         self._giving = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
+        self._threads = ThreadPoolExecutor(_THREADS, "local tasks")
         cgroup = self._config.cgroup
         if cgroup and (missing := await self._done(lambda: missing_of(cgroup))):
             raise CannotStart(f"{self._context.path}::local::cgroup: {missing}")
@@ -139,20 +137,10 @@ class LocalEngine(Engine):
     def _start(self, task: TaskSpec, folder: TaskFolder, gpus: tuple[str, ...]) -> None:
         """Starts a keeper, and waits for its claim, or the one of another keeper."""
         folder.prepare(self._description(task, gpus))
-        process = subprocess.Popen(  # noqa: S603  # the program is Python itself
-            [sys.executable, "-I", "-S", keeper.__file__, str(folder.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={},
-            start_new_session=True,
-        )
-        self._keepers[task.id] = process
-        with process.stdout:  # type: ignore[union-attr]  # it is a pipe
-            answer = process.stdout.read()  # type: ignore[union-attr]
-        if answer != _CLAIMED:
-            raise EngineUnavailable(f"the process that watches the task ended with status {process.wait()}")
+        pid, answer = started_keeper(folder.path)
+        self._keepers[task.id] = pid
+        if answer != CLAIMED:
+            raise EngineUnavailable("the process that watches the task has ended; is the memory or the disk full?")
 
     def _description(self, task: TaskSpec, gpus: tuple[str, ...]) -> dict[str, Any]:
         """The content of `task.json`."""
@@ -180,8 +168,8 @@ class LocalEngine(Engine):
 
     def _wait_for_keepers(self) -> None:
         """Lets the ended keepers leave the table of processes."""
-        for id_, process in [*self._keepers.items()]:
-            if process.poll() is not None:
+        for id_, pid in [*self._keepers.items()]:
+            if has_left(pid):
                 del self._keepers[id_]
 
     async def _done(self, work: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ The folder has these files. Each appears complete, by a link or a rename:
 """
 
 # pathlib would double the time to start
-# ruff: noqa: PTH104, PTH108, PTH110, PTH116, PTH123
+# ruff: noqa: PTH104, PTH108, PTH110, PTH116, PTH123, PTH208
 
 import ctypes
 import json
@@ -243,6 +243,20 @@ def _removed(path: str) -> None:
         return
 
 
+def _answer(line: bytes) -> None:
+    try:
+        os.write(1, line)
+    except OSError:
+        return  # the collector was killed meanwhile
+
+
+def _closed(file: int) -> None:
+    try:
+        os.close(file)
+    except OSError:
+        return  # the descriptor of the list itself
+
+
 def _write(path: str, text: str) -> None:
     try:
         with open(path, "w") as file:
@@ -276,13 +290,17 @@ def _is_out_of_memory(cgroup: str) -> bool:
 def main(folder: str) -> None:
     """Keeps one task. A line on standard output says that there is a claim, by this keeper or another one."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+    os.chdir("/")
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            _closed(int(name))
     libc = ctypes.CDLL(None)
     libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     is_mine = claimed(folder, {"pid": os.getpid(), "start": start_ticks(os.getpid()), "boot": boot})
-    os.write(1, b"claimed\n")
+    _answer(b"claimed\n")
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     if is_mine:

@@ -1,0 +1,200 @@
+"""Requests for tasks: what is accepted, what is refused and how, and what is answered."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_zernel.api.answers import ApiError
+from otel_zernel_extensions.tasks.api.requests import spec_of
+from otel_zernel_extensions.tasks.engines.engine import TaskLimits
+from tests.extensions.tasks.running import running
+
+WRONG: list[tuple[bytes, str]] = [
+    (b"", "not valid JSON"),
+    (b"{", "not valid JSON"),
+    (b"[" * 100_000, "not valid JSON"),
+    (b"[]", "body"),
+    (b"{}", "command"),
+    (b'{"command": []}', "command"),
+    (b'{"command": [""]}', "must not be empty"),
+    (b'{"command": "rm -rf /"}', "command"),
+    (b'{"command": ["a", 1]}', "command.1"),
+    (b'{"command": ["a\\u0000"]}', "null character"),
+    (b'{"command": ["\\ud800"]}', "surrogate"),
+    (b'{"command": ["a"], "shell": true}', "shell"),
+    (b'{"command": ["a"], "id": "../../etc"}', "id"),
+    (b'{"command": ["a"], "id": "A"}', "id"),
+    (b'{"command": ["a"], "id": "' + b"a" * 53 + b'"}', "id"),
+    (b'{"command": ["a"], "env": {"A=B": "1"}}', "name of a variable"),
+    (b'{"command": ["a"], "env": {"A": 1}}', "env.A"),
+    (b'{"command": ["a"], "name": "a\\nb"}', "printable"),
+    (b'{"command": ["a"], "working_dir": "here"}', "absolute path"),
+    (b'{"command": ["a"], "limits": {"cpu": 0}}', "limits.cpu"),
+    (b'{"command": ["a"], "limits": {"cpu": NaN}}', "not valid JSON"),
+    (b'{"command": ["a"], "limits": {"memory": "much"}}', "limits.memory"),
+    (b'{"command": ["a"], "limits": {"memory": true}}', "limits.memory"),
+    (b'{"command": ["a"], "limits": {"gpus": -1}}', "limits.gpus"),
+    (b'{"command": ["a"], "limits": {"gpus": 1.5}}', "limits.gpus"),
+    (b'{"command": ["a"], "limits": {"time": "soon"}}', "limits.time"),
+    (b'{"command": ["a"], "limits": {"time": 0}}', "limits.time"),
+]
+
+
+@pytest.mark.parametrize(("body", "part"), WRONG, ids=[part + str(n) for n, (_, part) in enumerate(WRONG)])
+def test_a_wrong_request_is_refused_with_the_place_of_the_mistake(body: bytes, part: str) -> None:
+    with pytest.raises(ApiError, match=part.replace(".", r"\.")) as refused:
+        spec_of(body, None)
+    assert refused.value.status == 400
+
+
+def test_an_error_does_not_repeat_values_which_may_be_secrets() -> None:
+    with pytest.raises(ApiError) as refused:
+        spec_of(b'{"command": ["a"], "env": {"TOKEN": ["hunter2"]}, "limits": {"memory": "hunter2"}}', None)
+    assert "hunter2" not in str(refused.value)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_no_bytes_cause_another_error_than_a_refusal(body: bytes) -> None:
+    with pytest.raises(ApiError):
+        spec_of(body, None)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=10,
+)
+FIELDS = ["id", "name", "command", "env", "working_dir", "limits"]
+
+
+@given(
+    st.fixed_dictionaries({"command": st.lists(st.text(max_size=5), max_size=3) | JSON}),
+    st.dictionaries(
+        st.sampled_from(FIELDS[:2] + FIELDS[3:]),
+        JSON | st.dictionaries(st.sampled_from(["cpu", "memory", "gpus", "time"]), JSON),
+    ),
+)
+def test_every_accepted_request_can_be_executed(base: dict[str, Any], more: dict[str, Any]) -> None:
+    try:
+        spec = spec_of(json.dumps(base | more).encode(), None)
+    except ApiError as refused:
+        assert refused.status in (400, 413)  # noqa: PT017  # refusals and successes are both expected
+        str(refused).encode()
+        return
+    assert spec.command[0]
+    for text in (*spec.command, *spec.env, *spec.env.values(), spec.working_dir or ""):
+        assert b"\0" not in text.encode()
+
+
+def test_limits_are_written_as_numbers_or_with_units() -> None:
+    given_limits = {"cpu": 1.5, "memory": "2Gi", "gpus": 2, "time": "1h30m"}
+    spec = spec_of(json.dumps({"command": ["a"], "limits": given_limits}).encode(), None)
+    assert spec.limits == TaskLimits(1.5, 2 << 30, 2, 5400.0)
+    plain = spec_of(b'{"command": ["a"], "limits": {"memory": 5000000, "time": 60, "cpu": 2.0}}', None)
+    assert plain.limits == TaskLimits(2.0, 5_000_000, 0, 60.0)
+    assert spec_of(b'{"command": ["a"], "limits": {"memory": "3G"}}', None).limits.memory == 3 * 10**9
+    assert spec_of(b'{"command": ["a"], "limits": {"cpu": 2}}', None).limits.cpu == 2
+
+
+async def test_a_repeated_request_runs_once(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    command = ["/bin/sh", "-c", f"echo x >> {ran}"]
+    async with running(tmp_path / "tasks") as client:
+        answers = await asyncio.gather(*(client.post(id="a", command=command) for _ in range(20)))
+        assert sorted(one.status for one in answers) == [200] * 19 + [201]
+        keyed = await asyncio.gather(*(client.post(key="k-1", command=command) for _ in range(20)))
+        assert sorted(one.status for one in keyed) == [200] * 19 + [201]
+        (id_,) = {one.json["id"] for one in keyed}
+        await client.end("a")
+        await client.end(id_)
+        assert (await client.post(id="a", command=command)).json["status"] == "succeeded"
+    async with running(tmp_path / "tasks") as client:
+        assert (await client.post(key="k-1", command=command)).json["status"] == "succeeded"
+        assert (await client.post(id="a", command=command)).status == 200
+    assert ran.read_text() == "x\nx\n"
+
+
+async def test_an_id_or_key_for_another_request_is_a_conflict(tmp_path: Path) -> None:
+    async with running(tmp_path) as client:
+        await client.post(id="a", command=["true"])
+        await client.post(key="k", command=["true"])
+        for more in ({"id": "a"}, {"key": "k"}):
+            answer = await client.post(command=["false"], **more)
+            assert (answer.status, "another request" in answer.json["error"]) == (409, True)
+
+
+async def test_a_full_queue_refuses_until_there_is_room(tmp_path: Path) -> None:
+    async with running(tmp_path, max_running=1, max_queued=2) as client:
+        await client.shell("a", "sleep 1000")
+        await client.reaches("a", "running")
+        for id_ in "bc":
+            await client.shell(id_, "true")
+        refused = await client.post(id="d", command=["true"])
+        assert (refused.status, refused.headers["retry-after"]) == (429, "30")
+        assert (await client.post(id="b", command=["/bin/sh", "-c", "true"])).status == 200
+        await client.delete("a")
+        for id_ in "bc":
+            await client.end(id_)
+        assert (await client.post(id="d", command=["true"])).status == 201
+
+
+async def test_lists_are_paged_and_filtered_by_state(tmp_path: Path) -> None:
+    async with running(tmp_path) as client:
+        for number in range(7):
+            await client.shell(f"t{number}", f"exit {number % 2}")
+            await client.end(f"t{number}")
+        first = (await client.api.get("/api/tasks?limit=3")).json
+        second = (await client.api.get(f"/api/tasks?limit=3&after={first['next']}")).json
+        third = (await client.api.get(f"/api/tasks?limit=3&after={second['next']}")).json
+        ids = [task["id"] for page in (first, second, third) for task in page["tasks"]]
+        assert ids == [f"t{number}" for number in reversed(range(7))]
+        assert third["next"] is None
+        failed = (await client.api.get("/api/tasks?status=failed,lost")).json["tasks"]
+        assert [task["id"] for task in failed] == ["t5", "t3", "t1"]
+        for query in ("status=ended", "limit=0", "limit=1001", "limit=x", "after=-1", "limit=²"):
+            assert (await client.api.get(f"/api/tasks?{query}")).status == 400
+
+
+async def test_unknown_tasks_and_output_before_the_start_are_not_found(tmp_path: Path) -> None:
+    async with running(tmp_path, max_running=1) as client:
+        for path in ("/api/tasks/none", "/api/tasks/none/logs", "/api/tasks/..%2F..%2Fetc%2Fpasswd/logs"):
+            assert (await client.api.get(path)).status == 404
+        assert (await client.delete("none")).status == 404
+        await client.shell("a", "sleep 1000")
+        await client.reaches("a", "running")
+        await client.shell("b", "true")
+        assert "has not started" in (await client.api.get("/api/tasks/b/logs")).json["error"]
+        assert (await client.api.get("/api/tasks/a/logs?tail=-1")).status == 400
+        assert (await client.api.get("/api/tasks/a/logs?follow=perhaps")).status == 400
+        await client.delete("a")
+        await client.end("b")
+
+
+async def test_values_of_variables_are_never_answered(tmp_path: Path) -> None:
+    async with running(tmp_path) as client:
+        answer = await client.post(id="a", command=["true"], env={"TOKEN": "hunter2"})
+        bodies = [answer.body, (await client.api.get("/api/tasks")).body, json.dumps(await client.end("a")).encode()]
+    assert all(b"TOKEN" in body and b"hunter2" not in body for body in bodies)
+
+
+async def test_a_body_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as client:
+        assert (await client.api.request("POST", "/api/tasks", b" " * (1 << 19))).status == 413
+        assert (await client.post(command=["a" * 140_000])).status == 413
+
+
+async def test_more_readers_of_logs_than_allowed_are_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, max_log_readers=1) as client:
+        await client.shell("a", "echo ready; sleep 1000")
+        await client.has_logged("a", b"ready")
+        async with client.api.stream("/api/tasks/a/logs?follow=true") as stream:
+            await stream.start()
+            assert (await client.api.get("/api/tasks/a/logs")).status == 503
+        assert await client.log("a") == b"ready\n"
+        await client.delete("a")
+        await client.end("a")
