@@ -12,7 +12,7 @@ from otel_zernel.registry import Registry
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-ENVIRONMENT = {"OTLP_ENDPOINT": "backend:4317", "OTLP_TOKEN": "secret"}
+ENVIRONMENT = {"OTLP_ENDPOINT": "backend:4317", "OTLP_TOKEN": "secret", "ZERNEL_TOKEN": "secret"}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.api.answers import ApiError
 from otel_zernel_extensions.tasks.api.requests import spec_of
@@ -198,3 +200,40 @@ async def test_more_readers_of_logs_than_allowed_are_refused(tmp_path: Path) -> 
         assert await client.log("a") == b"ready\n"
         await client.delete("a")
         await client.end("a")
+
+
+async def test_metrics_count_the_tasks_by_state_also_after_a_restart(tmp_path: Path) -> None:
+    reader = InMemoryMetricReader()
+    meter = MeterProvider([reader]).get_meter("test")
+    async with running(tmp_path, meter=meter) as client:
+        for id_, script in (("a", "true"), ("b", "false"), ("c", "true")):
+            await client.shell(id_, script)
+            await client.end(id_)
+    async with running(tmp_path, meter=meter) as client:
+        await client.shell("d", "sleep 1000")
+        await client.reaches("d", "running")
+        points = points_of(reader)
+        await client.delete("d")
+        await client.end("d")
+    assert {status: count for status, count in points["zernel.tasks"].items() if count} == {
+        "succeeded": 2,
+        "failed": 1,
+        "running": 1,
+    }
+    assert points["zernel.tasks.ended"] == {"succeeded": 2, "failed": 1}
+    assert points["zernel.task.duration"] == {"succeeded": 2, "failed": 1}
+    assert points["zernel.task.wait"] == {None: 4}
+
+
+def points_of(reader: InMemoryMetricReader) -> dict[str, dict[Any, float]]:
+    """The values of the metrics by status; of histograms, the counts."""
+    data = reader.get_metrics_data()
+    assert data
+    metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
+    return {
+        one.name: {
+            (point.attributes or {}).get("status"): getattr(point, "value", None) or getattr(point, "count", 0)
+            for point in one.data.data_points
+        }
+        for one in metrics
+    }

@@ -245,3 +245,11 @@ async def test_expired_tasks_and_their_output_are_deleted(tmp_path: Path) -> Non
         await until(lambda: [one.name for one in (tmp_path / "local").iterdir()] == ["c"], within=60)
         assert (await client.api.get("/api/tasks/a")).status == 404
         assert (await client.get("c"))["status"] == "succeeded"
+
+
+async def test_a_relative_directory_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with running(Path("tasks")) as client:
+        await client.shell("a", "echo here")
+        assert (await client.end("a"))["status"] == "succeeded"
+        assert await client.log("a") == b"here\n"

@@ -98,8 +98,8 @@ def _reported(task: Task, observed: Observed, now: float) -> Task:
             exit_code=observed.exit_code,
             signal=observed.signal,
             reason=observed.reason,
-            started=observed.started or task.started,
+            started=task.started or observed.started,
             ended=observed.ended or now,
         )
-    started = observed.started or task.started or now if observed.status == "running" else task.started
+    started = task.started or observed.started or now if observed.status == "running" else task.started
     return replace(task, status=observed.status, reason=observed.reason, started=started)

@@ -50,6 +50,7 @@ class LocalEngine(Engine):
 
     async def __aenter__(self) -> Self:
         self._threads = ThreadPoolExecutor(_THREADS, "local tasks")
+        self._directory = self._directory.absolute()
         cgroup = self._config.cgroup
         if cgroup and (missing := await self._done(lambda: missing_of(cgroup))):
             raise CannotStart(f"{self._context.path}::local::cgroup: {missing}")
