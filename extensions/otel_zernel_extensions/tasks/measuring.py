@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from opentelemetry.metrics import Meter
 
 from otel_zernel_extensions.tasks.declared import DURATION, ENDED_TASKS, TASKS, WAIT
-from otel_zernel_extensions.tasks.states.task import Status, Task
+from otel_zernel_extensions.tasks.states.task import Status, StoredTask
 
 _BOUNDS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800]
 """Seconds: from tests to trainings of a week."""
@@ -31,15 +31,15 @@ class TaskMetrics:
         """Takes the stored tasks out of the count: a next instance counts them again."""
         self.begin({status: -count for status, count in counts.items()})
 
-    def added(self, task: Task) -> None:
+    def added(self, task: StoredTask) -> None:
         """A new task."""
         self._tasks.add(1, {"status": task.status})
 
-    def deleted(self, task: Task) -> None:
+    def deleted(self, task: StoredTask) -> None:
         """A task whose record is deleted."""
         self._tasks.add(-1, {"status": task.status})
 
-    def changed(self, before: Task, task: Task) -> None:
+    def changed(self, before: StoredTask, task: StoredTask) -> None:
         """A task in its next state."""
         if task.status != before.status:
             self._tasks.add(-1, {"status": before.status})

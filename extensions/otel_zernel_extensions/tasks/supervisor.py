@@ -25,7 +25,7 @@ from otel_zernel_extensions.tasks.states.machine import (
     after,
 )
 from otel_zernel_extensions.tasks.states.store import TaskStore
-from otel_zernel_extensions.tasks.states.task import Task
+from otel_zernel_extensions.tasks.states.task import StoredTask
 
 T = TypeVar("T")
 _DELETED_AT_ONCE: Final = 20
@@ -71,17 +71,17 @@ class Supervisor:
             self._is_open = False
             self._thread.shutdown(wait=False)
 
-    async def add(self, spec: TaskSpec) -> tuple[Task, bool]:
+    async def add(self, spec: TaskSpec) -> tuple[StoredTask, bool]:
         """Stores a task. Returns it and whether it is new. Raises `TaskRejected`, `TaskConflict`, `QueueFull`."""
         self._engine.check(spec)
-        task = Task(spec, created=self._now())
+        task = StoredTask(spec, created=self._now())
         stored, is_new = await self._stored(lambda: self._store.add(task, self._config.max_queued))
         if is_new:
             self._metrics.added(stored)
             self._due.set()
         return stored, is_new
 
-    async def cancel(self, id_: str) -> Task | None:
+    async def cancel(self, id_: str) -> StoredTask | None:
         """Asks for the end of a task. Returns its state, or None if there is no such task."""
         task = await self._apply(id_, Cancel())
         self._due.set()
@@ -132,7 +132,7 @@ class Supervisor:
         await self._look_at([task for task in active if task.handle is not None])
         await self._forget_expired()
 
-    def _start_queued(self, queued: Iterable[Task], active: Iterable[Task]) -> None:
+    def _start_queued(self, queued: Iterable[StoredTask], active: Iterable[StoredTask]) -> None:
         """Starts the oldest queued tasks, in order: one without room keeps the later ones waiting."""
         running = {task.spec.id: task.spec for task in active}
         for task in queued:
@@ -142,12 +142,12 @@ class Supervisor:
             running[task.spec.id] = task.spec
             self._ask(task, self._start)
 
-    async def _start(self, task: Task) -> None:
+    async def _start(self, task: StoredTask) -> None:
         started = await self._apply(task.spec.id, Start())
         if started and started.status == "starting":
             await self._submit(started)
 
-    async def _submit(self, task: Task) -> None:
+    async def _submit(self, task: StoredTask) -> None:
         """Brings a starting task without a handle on its way, or to its end if it is cancelled."""
         id_ = task.spec.id
         current = await self._stored(lambda: self._store.get(id_))
@@ -164,7 +164,7 @@ class Supervisor:
             await self._apply(id_, NotStarted())
         self._due.set()
 
-    async def _look_at(self, tasks: list[Task]) -> None:
+    async def _look_at(self, tasks: list[StoredTask]) -> None:
         """Stores the states of tasks with handles, and hands cancellations to the engine."""
         if not tasks:
             return
@@ -175,7 +175,7 @@ class Supervisor:
             if current and current.cancel_requested and not current.is_final:
                 self._ask(current, self._hand_over_cancel)
 
-    async def _hand_over_cancel(self, task: Task) -> None:
+    async def _hand_over_cancel(self, task: StoredTask) -> None:
         if task.handle is not None:
             await self._engine.cancel(task.handle)
 
@@ -190,13 +190,13 @@ class Supervisor:
             if await self._stored(partial(self._store.delete, id_)):
                 self._metrics.deleted(task)
 
-    def _ask(self, task: Task, work: Callable[[Task], Awaitable[None]]) -> None:
+    def _ask(self, task: StoredTask, work: Callable[[StoredTask], Awaitable[None]]) -> None:
         """Runs a call to the engine beside the others, unless one runs for this task."""
         if task.spec.id not in self._asking:
             asking = asyncio.create_task(self._asked(task, work), name=f"task {task.spec.id}")
             self._asking[task.spec.id] = asking
 
-    async def _asked(self, task: Task, work: Callable[[Task], Awaitable[None]]) -> None:
+    async def _asked(self, task: StoredTask, work: Callable[[StoredTask], Awaitable[None]]) -> None:
         try:
             await work(task)
         except (EngineUnavailable, sqlite3.Error) as error:
@@ -206,7 +206,7 @@ class Supervisor:
         finally:
             del self._asking[task.spec.id]
 
-    async def _apply(self, id_: str, event: Event) -> Task | None:
+    async def _apply(self, id_: str, event: Event) -> StoredTask | None:
         changed = await self._stored(lambda: self._store.apply(id_, event, self._now()))
         if changed is None:
             return None
@@ -215,7 +215,7 @@ class Supervisor:
             self._metrics.changed(before, task)
         return task
 
-    async def _apply_if_changed(self, task: Task, event: Event) -> Task | None:
+    async def _apply_if_changed(self, task: StoredTask, event: Event) -> StoredTask | None:
         """As `_apply`, without a transaction for a report that is no news."""
         return task if after(task, event, self._now()) is task else await self._apply(task.spec.id, event)
 

@@ -20,19 +20,19 @@ from otel_zernel_extensions.tasks.states.machine import (
     Submitted,
     after,
 )
-from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, Task
+from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, StoredTask
 
 PAPER = Path(__file__).parents[3] / "docs" / "tasks.md"
 SPEC = TaskSpec("a", ("true",))
-STATES = {
-    "queued": Task(SPEC, 1.0),
-    "starting": Task(SPEC, 1.0, status="starting"),
-    "starting, cancel asked": Task(SPEC, 1.0, status="starting", cancel_requested=True),
-    "submitted": Task(SPEC, 1.0, status="starting", handle="h"),
-    "submitted, cancel asked": Task(SPEC, 1.0, status="starting", cancel_requested=True, handle="h"),
-    "running": Task(SPEC, 1.0, status="running", handle="h"),
-    "running, cancel asked": Task(SPEC, 1.0, status="running", cancel_requested=True, handle="h"),
-    **{name: Task(SPEC, 1.0, status=name, handle="h") for name in STATUSES if name in FINAL},
+STATES: dict[str, StoredTask] = {
+    "queued": StoredTask(SPEC, 1.0),
+    "starting": StoredTask(SPEC, 1.0, status="starting"),
+    "starting, cancel asked": StoredTask(SPEC, 1.0, status="starting", cancel_requested=True),
+    "submitted": StoredTask(SPEC, 1.0, status="starting", handle="h"),
+    "submitted, cancel asked": StoredTask(SPEC, 1.0, status="starting", cancel_requested=True, handle="h"),
+    "running": StoredTask(SPEC, 1.0, status="running", handle="h"),
+    "running, cancel asked": StoredTask(SPEC, 1.0, status="running", cancel_requested=True, handle="h"),
+    **{name: StoredTask(SPEC, 1.0, status=name, handle="h") for name in STATUSES if name in FINAL},
 }
 EVENTS: dict[str, Event] = {
     "room": Start(),
@@ -60,7 +60,7 @@ def cells() -> Iterator[tuple[str, str, str]]:
             yield state, event, following or state
 
 
-def named(task: Task) -> str:
+def named(task: StoredTask) -> str:
     if task.is_final or task.status == "queued":
         return task.status
     place = "submitted" if task.status == "starting" and task.handle else task.status
@@ -79,7 +79,7 @@ def test_the_table_has_every_state_and_every_event() -> None:
 
 @given(st.lists(st.sampled_from([*EVENTS.values()]), max_size=20))
 def test_a_final_state_never_changes_and_every_change_has_a_new_version(events: list[Event]) -> None:
-    task = Task(SPEC, 1.0)
+    task = StoredTask(SPEC, 1.0)
     for event in events:
         following = after(task, event, 2.0)
         assert following is task or (not task.is_final and following.version == task.version + 1)

@@ -3,13 +3,14 @@
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from otel_zernel_extensions.tasks.engines.engine import Observed, TaskSpec
-from otel_zernel_extensions.tasks.states.task import Task
+from otel_zernel_extensions.tasks.engines.engine import Observed, ObservedStatus, TaskSpec
+from otel_zernel_extensions.tasks.states.task import StoredTask
 from tests.extensions.tasks.world import Collector, MemoryEngine
 
 IDS = st.sampled_from([f"t{number}" for number in range(6)])
@@ -30,7 +31,7 @@ class TaskMachine(RuleBasedStateMachine):
         self._engine = MemoryEngine()
         self._collector = Collector(Path(self._folder.name), self._engine)
         self._loop.run_until_complete(self._collector.start())
-        self._finals: dict[str, Task] = {}
+        self._finals: dict[str, StoredTask] = {}
         self._known: set[str] = set()
         """Tasks whose request was answered."""
         self._never_started: set[str] = set()
@@ -115,7 +116,7 @@ class TaskMachine(RuleBasedStateMachine):
         self._loop.close()
         self._folder.cleanup()
 
-    def _check(self, task: Task) -> None:
+    def _check(self, task: StoredTask) -> None:
         id_ = task.spec.id
         observed = self._engine.world.get(f"handle of {id_}")
         assert self._engine.runs[id_] <= 1, "a task has run twice"
@@ -146,10 +147,10 @@ class TaskMachine(RuleBasedStateMachine):
 
     def _end(self, id_: str, code: int) -> None:
         is_cancelled = f"handle of {id_}" in self._engine.cancelled
-        status = "cancelled" if is_cancelled else "failed" if code else "succeeded"
+        status: ObservedStatus = "cancelled" if is_cancelled else "failed" if code else "succeeded"
         self._set(id_, Observed(status, exit_code=code, started=NOW, ended=NOW + 1))
 
-    def _run(self, work: object) -> object:
+    def _run(self, work: Any) -> Any:
         return self._loop.run_until_complete(self._collector.act(work))
 
 

@@ -12,7 +12,7 @@ from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.engines.engine import Engine, EngineUnavailable, Observed, TaskRejected, TaskSpec
 from otel_zernel_extensions.tasks.states.machine import Event
 from otel_zernel_extensions.tasks.states.store import TaskStore
-from otel_zernel_extensions.tasks.states.task import Task
+from otel_zernel_extensions.tasks.states.task import StoredTask
 from otel_zernel_extensions.tasks.supervisor import Supervisor
 
 
@@ -104,13 +104,13 @@ class CrashingStore(TaskStore):
         super().__init__(path)
         self._fuse = fuse
 
-    def add(self, task: Task, most_queued: int) -> tuple[Task, bool]:
+    def add(self, task: StoredTask, most_queued: int) -> tuple[StoredTask, bool]:
         self._fuse.burn()
         found = super().add(task, most_queued)
         self._fuse.burn()
         return found
 
-    def apply(self, id_: str, event: Event, now: float) -> tuple[Task, Task] | None:
+    def apply(self, id_: str, event: Event, now: float) -> tuple[StoredTask, StoredTask] | None:
         self._fuse.burn()
         found = super().apply(id_, event, now)
         self._fuse.burn()
@@ -161,5 +161,5 @@ class Collector:
     async def step(self) -> None:
         await self.act(self.supervisor.step())
 
-    async def get(self, id_: str) -> Task | None:
+    async def get(self, id_: str) -> StoredTask | None:
         return await self.supervisor.read(lambda store: store.get(id_))

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from otel_zernel_extensions.tasks.states.task import STATUSES, Task
+from otel_zernel_extensions.tasks.states.task import STATUSES, StoredTask
 
 _TIME: Final = {"type": "number", "description": "s since 1970"}
 TASK: Final = {
@@ -35,7 +35,7 @@ LIST: Final = {
 }
 
 
-def rendered(task: Task) -> dict[str, Any]:
+def rendered(task: StoredTask) -> dict[str, Any]:
     """The task for clients. What is unknown is left out."""
     spec, limits = task.spec, task.spec.limits
     asked = {"cpu": limits.cpu, "memory": limits.memory, "gpus": limits.gpus or None, "time": limits.time}

@@ -19,7 +19,7 @@ from otel_zernel_extensions.tasks.api.requests import (
 )
 from otel_zernel_extensions.tasks.engines.engine import Engine, EngineUnavailable, LogsGone, TaskRejected
 from otel_zernel_extensions.tasks.states.store import QueueFull, TaskConflict
-from otel_zernel_extensions.tasks.states.task import STATUSES, Task
+from otel_zernel_extensions.tasks.states.task import STATUSES, StoredTask
 from otel_zernel_extensions.tasks.supervisor import Supervisor
 
 _SOON: Final = ((b"retry-after", b"1"),)
@@ -137,7 +137,7 @@ class TaskRoutes:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _found(self, scope: Any) -> Task:
+    async def _found(self, scope: Any) -> StoredTask:
         id_: str = scope["path_params"]["id"]
         task = await self._supervisor.read(lambda store: store.get(id_))
         if task is None:

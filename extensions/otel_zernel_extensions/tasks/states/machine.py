@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from otel_zernel_extensions.tasks.engines.engine import ENDED, Observed
-from otel_zernel_extensions.tasks.states.task import Status, Task
+from otel_zernel_extensions.tasks.states.task import Status, StoredTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ Event = Start | Cancel | Submitted | Refusal | NotStarted | Report | Gone
 _LOST = "the engine does not know the task any more, so its exit code is unknown"
 
 
-def after(task: Task, event: Event, now: float) -> Task:
+def after(task: StoredTask, event: Event, now: float) -> StoredTask:
     """The task after the event, at `now` s since 1970. The same object if the event changes nothing."""
     if task.is_final:
         return task
@@ -59,7 +59,7 @@ def after(task: Task, event: Event, now: float) -> Task:
     return task if changed is task or changed == task else replace(changed, version=task.version + 1)
 
 
-def _changed(task: Task, event: Event, now: float) -> Task:
+def _changed(task: StoredTask, event: Event, now: float) -> StoredTask:
     match event:
         case Start():
             return replace(task, status="starting") if task.status == "queued" else task
@@ -70,7 +70,7 @@ def _changed(task: Task, event: Event, now: float) -> Task:
     return task if task.status == "queued" else _submitted(task, event, now)
 
 
-def _submitted(task: Task, event: Event, now: float) -> Task:
+def _submitted(task: StoredTask, event: Event, now: float) -> StoredTask:
     """After an event of the engine. The task is starting or running."""
     match event:
         case Submitted(handle):
@@ -90,7 +90,7 @@ def _submitted(task: Task, event: Event, now: float) -> Task:
     return task
 
 
-def _reported(task: Task, observed: Observed, now: float) -> Task:
+def _reported(task: StoredTask, observed: Observed, now: float) -> StoredTask:
     if observed.status in ENDED:
         return replace(
             task,

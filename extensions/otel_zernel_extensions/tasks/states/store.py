@@ -11,7 +11,7 @@ from typing import Any, Final
 from otel_zernel.errors import ZernelError
 from otel_zernel_extensions.tasks.engines.engine import TaskLimits, TaskSpec
 from otel_zernel_extensions.tasks.states.machine import Event, after
-from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, Status, Task
+from otel_zernel_extensions.tasks.states.task import FINAL, STATUSES, Status, StoredTask
 
 _VERSION: Final = 1
 _SCHEMA: Final = """
@@ -75,7 +75,7 @@ class TaskStore:
             self._connection.close()
             self._connection = None
 
-    def add(self, task: Task, most_queued: int) -> tuple[Task, bool]:
+    def add(self, task: StoredTask, most_queued: int) -> tuple[StoredTask, bool]:
         """Stores a new task. Returns it and True, or the stored one with the same id and False.
 
         Raises `TaskConflict` if that one has another spec, and `QueueFull`.
@@ -94,7 +94,7 @@ class TaskStore:
             )
         return task, True
 
-    def apply(self, id_: str, event: Event, now: float) -> tuple[Task, Task] | None:
+    def apply(self, id_: str, event: Event, now: float) -> tuple[StoredTask, StoredTask] | None:
         """Stores the task after the event, and returns it before and after it. None if there is no such task."""
         with self._writing() as connection:
             before = self._one(connection, id_)
@@ -110,11 +110,11 @@ class TaskStore:
                     raise sqlite3.IntegrityError(f"the task {id_} was changed by another writer")
         return before, task
 
-    def get(self, id_: str) -> Task | None:
+    def get(self, id_: str) -> StoredTask | None:
         """The task with this id."""
         return self._one(self._open_connection, id_)
 
-    def active(self, most_queued: int) -> list[Task]:
+    def active(self, most_queued: int) -> list[StoredTask]:
         """The tasks that are starting or running, and the oldest of the queued ones, each oldest first."""
         rows = self._open_connection.execute(
             f"SELECT {_READ} FROM tasks WHERE status IN ('starting', 'running') ORDER BY number"  # noqa: S608
@@ -125,7 +125,7 @@ class TaskStore:
         ).fetchall()
         return [_task(*row) for row in rows]
 
-    def page(self, statuses: Iterable[Status], before: int | None, size: int) -> tuple[list[Task], int | None]:
+    def page(self, statuses: Iterable[Status], before: int | None, size: int) -> tuple[list[StoredTask], int | None]:
         """The newest tasks with these states, and the number to go on with; None if there are no more."""
         wanted = [*statuses] or [*STATUSES]
         marks = ",".join("?" * len(wanted))
@@ -142,7 +142,7 @@ class TaskStore:
         found = self._open_connection.execute("SELECT status, count(*) FROM tasks GROUP BY status").fetchall()
         return dict.fromkeys(STATUSES, 0) | dict(found)
 
-    def expired(self, ended_before: float, most_kept: int, size: int) -> list[Task]:
+    def expired(self, ended_before: float, most_kept: int, size: int) -> list[StoredTask]:
         """At most `size` ended tasks: those that ended before that time, or that are beyond `most_kept`."""
         rows = self._open_connection.execute(
             f"SELECT {_READ} FROM tasks WHERE ended IS NOT NULL AND (ended < ? OR number IN (SELECT number FROM tasks "  # noqa: S608
@@ -177,7 +177,7 @@ class TaskStore:
                 connection.execute("ROLLBACK")
             raise
 
-    def _one(self, connection: sqlite3.Connection, id_: str) -> Task | None:
+    def _one(self, connection: sqlite3.Connection, id_: str) -> StoredTask | None:
         row = connection.execute(f"SELECT {_READ} FROM tasks WHERE id = ?", (id_,)).fetchone()  # noqa: S608
         return _task(*row) if row else None
 
@@ -185,7 +185,7 @@ class TaskStore:
 _READ: Final = "version, spec, state"
 
 
-def _row(task: Task) -> tuple[str, float | None, int]:
+def _row(task: StoredTask) -> tuple[str, float | None, int]:
     return task.status, task.ended, task.version
 
 
@@ -193,15 +193,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _state_json(task: Task) -> str:
+def _state_json(task: StoredTask) -> str:
     state = asdict(task)
     for name in ("spec", "version"):
         del state[name]
     return _json(state)
 
 
-def _task(version: int, spec: str, state: str) -> Task:
+def _task(version: int, spec: str, state: str) -> StoredTask:
     parts = json.loads(spec)
     limits = TaskLimits(**parts.pop("limits"))
     described = TaskSpec(**{**parts, "command": tuple(parts["command"]), "limits": limits})
-    return Task(spec=described, version=version, **json.loads(state))
+    return StoredTask(spec=described, version=version, **json.loads(state))

@@ -11,7 +11,7 @@ FINAL: Final = frozenset[Status]({"succeeded", "failed", "cancelled", "lost"})
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class StoredTask:
     """A task. Times are s since 1970."""
 
     spec: TaskSpec

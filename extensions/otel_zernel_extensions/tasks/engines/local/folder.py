@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_zernel_extensions.tasks.engines.engine import Observed, ObservedStatus
-from otel_zernel_extensions.tasks.engines.local.processes import ProcessIdentity, boot_id, json_of
+from otel_zernel_extensions.tasks.engines.local.processes import LocalProcess, boot_id, json_of
 
 _VOID: Final = ".void-"
 """The beginning of the names of folders that are being deleted."""
@@ -52,9 +52,9 @@ class TaskFolder:
         claim = json_of(self.path / "claim")
         if claim is None:
             return None
-        keeper = ProcessIdentity(claim["pid"], claim["start"])
+        keeper = LocalProcess(claim["pid"], claim["start"])
         started = json_of(self.path / "command")
-        command = ProcessIdentity(started["pid"], started["start"]) if started else None
+        command = LocalProcess(started["pid"], started["start"]) if started else None
         is_this_boot = claim["boot"] == boot_id()
         if is_this_boot and keeper.is_alive():
             if not started:
@@ -71,7 +71,7 @@ class TaskFolder:
         if (self.path / "result").exists():
             return True
         claim = json_of(self.path / "claim")
-        return not claim or claim["boot"] != boot_id() or not ProcessIdentity(claim["pid"], claim["start"]).is_alive()
+        return not claim or claim["boot"] != boot_id() or not LocalProcess(claim["pid"], claim["start"]).is_alive()
 
     def cancel(self) -> None:
         """Asks the keeper for the end of the task."""
@@ -81,7 +81,7 @@ class TaskFolder:
         with suppress(FileNotFoundError):
             (self.path / "cancel").touch(0o600)
         if claim["boot"] == boot_id():
-            ProcessIdentity(claim["pid"], claim["start"]).signal(15)
+            LocalProcess(claim["pid"], claim["start"]).signal(15)
 
     def void(self) -> bool:
         """Makes sure that a task without a claim never starts, and deletes its folder. False if there is a claim."""

@@ -15,7 +15,7 @@ The folder has these files. Each appears complete, by a link or a rename:
 """
 
 # pathlib would double the time to start
-# ruff: noqa: PTH104, PTH108, PTH110, PTH116, PTH123, PTH208
+# ruff: noqa: PTH104, PTH110, PTH116, PTH123, PTH208
 
 import ctypes
 import json
@@ -28,6 +28,7 @@ import time
 TYPE_CHECKING = False
 """`typing` has it, too; without its import, the process starts earlier."""
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     Json = dict[str, Any]
@@ -69,7 +70,7 @@ def claimed(folder: str, value: "Json") -> bool:
     except (FileExistsError, FileNotFoundError):
         return False
     finally:
-        _removed(draft)
+        _tried(os.unlink, draft)
     _sync_folder(folder)
     return True
 
@@ -99,7 +100,7 @@ class KeptCommand:
             info = signal.sigtimedwait(_AWAITED, SLICE)
             self._look(info, limit is not None and time.monotonic() - begun > limit)
         ended = time.time()
-        _signalled(self.pid, signal.SIGKILL)  # the pid is not reused before the next line
+        _tried(os.killpg, self.pid, signal.SIGKILL)  # the pid is not reused before the next line
         _, status = os.waitpid(self.pid, 0)
         self._end_rest()
         return {"started": started, "ended": ended, **self._result(status, problem)}
@@ -156,14 +157,14 @@ class KeptCommand:
         elif is_late:
             self._ask("time")
         if self.kill_at is not None and time.monotonic() >= self.kill_at:
-            _signalled(self.pid, signal.SIGKILL)
+            _tried(os.killpg, self.pid, signal.SIGKILL)
         self._shorten()
 
     def _ask(self, why: str) -> None:
         if not self.asked:
             self.asked = why
             self.kill_at = time.monotonic() + self.task["grace"]
-            _signalled(self.pid, signal.SIGTERM)
+            _tried(os.killpg, self.pid, signal.SIGTERM)
 
     def _shorten(self) -> None:
         """Makes a hole of the beginning of an output that is too long. Positions stay, and nothing else is lost."""
@@ -192,7 +193,7 @@ class KeptCommand:
             with open(f"/proc/self/task/{os.getpid()}/children") as file:
                 left = [int(pid) for pid in file.read().split()]
             for pid in left:
-                _killed(pid)
+                _tried(os.kill, pid, signal.SIGKILL)
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -236,45 +237,18 @@ def _sync_folder(folder: str) -> None:
         os.close(file)
 
 
-def _removed(path: str) -> None:
+def _tried(work: "Callable[..., object]", *arguments: object) -> None:
+    """Calls a function of the system. Its failure changes nothing: what it is called for is gone."""
     try:
-        os.unlink(path)
+        work(*arguments)
     except OSError:
         return
-
-
-def _answer(line: bytes) -> None:
-    try:
-        os.write(1, line)
-    except OSError:
-        return  # the collector was killed meanwhile
-
-
-def _closed(file: int) -> None:
-    try:
-        os.close(file)
-    except OSError:
-        return  # the descriptor of the list itself
 
 
 def _write(path: str, text: str) -> None:
     try:
         with open(path, "w") as file:
             file.write(text)
-    except OSError:
-        return
-
-
-def _signalled(group: int, number: int) -> None:
-    try:
-        os.killpg(group, number)
-    except OSError:
-        return  # the group has ended, or has not been made yet: then the next look tries again
-
-
-def _killed(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
     except OSError:
         return
 
@@ -293,14 +267,15 @@ def main(folder: str) -> None:
     os.chdir("/")
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
-            _closed(int(name))
+            _tried(os.close, int(name))  # one is the descriptor of the list itself
     libc = ctypes.CDLL(None)
     libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     is_mine = claimed(folder, {"pid": os.getpid(), "start": start_ticks(os.getpid()), "boot": boot})
-    _answer(b"claimed\n" if is_mine or os.path.exists(f"{folder}/claim") else b"no folder\n")
+    answer = b"claimed\n" if is_mine or os.path.exists(f"{folder}/claim") else b"no folder\n"
+    _tried(os.write, 1, answer)  # the collector may have been killed meanwhile
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     if is_mine:

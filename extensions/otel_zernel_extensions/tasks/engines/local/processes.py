@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class LocalProcess:
     """A process of this machine."""
 
     pid: int
