@@ -232,7 +232,7 @@ def points_of(reader: InMemoryMetricReader) -> dict[str, dict[Any, float]]:
     metrics = [one for resource in data.resource_metrics for scope in resource.scope_metrics for one in scope.metrics]
     return {
         one.name: {
-            (point.attributes or {}).get("status"): float(getattr(point, "value", None) or getattr(point, "count", 0))
+            (point.attributes or {}).get("status"): float(getattr(point, "value", 0) or getattr(point, "count", 0))
             for point in one.data.data_points
         }
         for one in metrics
