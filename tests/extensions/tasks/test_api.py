@@ -12,9 +12,15 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from otel_zernel.api.answers import ApiError
+from otel_zernel.testing import make_context
 from otel_zernel_extensions.tasks.api.requests import spec_of
+from otel_zernel_extensions.tasks.api.routes import TaskRoutes
+from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.engines.engine import TaskLimits
+from otel_zernel_extensions.tasks.states.store import TaskStore
+from otel_zernel_extensions.tasks.supervisor import Supervisor
 from tests.extensions.tasks.running import running
+from tests.extensions.tasks.world import MemoryEngine
 
 WRONG: list[tuple[bytes, str]] = [
     (b"", "not valid JSON"),
@@ -237,3 +243,13 @@ def points_of(reader: InMemoryMetricReader) -> dict[str, dict[Any, float]]:
         }
         for one in metrics
     }
+
+
+def test_every_route_is_refused_to_other_machines_without_credentials(tmp_path: Path) -> None:
+    engine = MemoryEngine()
+    context = make_context("extensions", "tasks")
+    config = TasksConfig(directory=tmp_path)
+    supervisor = Supervisor(config, context, TaskStore(tmp_path / "tasks.sqlite"), engine)
+    routes = TaskRoutes(supervisor, engine, 1).routes
+    assert len(routes) == 5
+    assert all(route.needs_token for route in routes)

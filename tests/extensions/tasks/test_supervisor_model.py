@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
@@ -156,3 +157,29 @@ class TaskMachine(RuleBasedStateMachine):
 
 TestTaskMachine = TaskMachine.TestCase
 TestTaskMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("is_flaky", [False, True])
+@pytest.mark.parametrize("cancelled_after", [None, "post", "start", "run"])
+@pytest.mark.parametrize("steps", range(12))
+def test_a_crash_at_each_point_of_a_start_loses_nothing(
+    steps: int, cancelled_after: str | None, is_flaky: bool
+) -> None:
+    machine = TaskMachine()
+    machine.post("t0")
+    machine.crash_soon(steps)
+    if is_flaky:
+        machine.the_engine_fails(1)
+    if cancelled_after == "post":
+        machine.cancel("t0")
+    machine.step()
+    if cancelled_after == "start":
+        machine.cancel("t0")
+    machine.step()
+    machine.the_task_runs("t0")
+    machine.step()
+    if cancelled_after == "run":
+        machine.cancel("t0")
+    machine.step()
+    machine.states_are_true()
+    machine.teardown()
