@@ -15,6 +15,7 @@ from otel_zernel_extensions.tasks.api.routes import TaskRoutes
 from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.engines.engine import Engine
 from otel_zernel_extensions.tasks.engines.local import LocalEngine
+from otel_zernel_extensions.tasks.engines.local.limits import limits_found
 from otel_zernel_extensions.tasks.states.store import TaskStore, UnknownSchema
 from otel_zernel_extensions.tasks.supervisor import Supervisor
 
@@ -54,6 +55,8 @@ class TasksExtension(Extension):
         directory = (config or TasksConfig()).directory
         if config and not directory.parent.is_dir():
             yield Finding("directory", f"{directory.parent} does not exist; create it", ok=False)
+        if config and config.engine == "local":
+            yield limits_found(config.local.cgroup)
 
     async def _open_store(self) -> None:
         directory, where = self.config.directory, f"{self.context.path}::directory"

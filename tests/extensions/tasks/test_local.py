@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from otel_zernel.testing import until
+from otel_zernel_extensions.tasks import TasksExtension
+from otel_zernel_extensions.tasks.config import TasksConfig
 from tests.extensions.tasks.running import SH, processes_of, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tasks need Linux")
@@ -253,3 +255,18 @@ async def test_a_relative_directory_is_that_of_the_start(tmp_path: Path, monkeyp
         await client.shell("a", "echo here")
         assert (await client.end("a"))["status"] == "succeeded"
         assert await client.log("a") == b"here\n"
+
+
+def test_doctor_says_how_tasks_are_limited(tmp_path: Path) -> None:
+    def limits(cgroup: Path | None) -> tuple[bool | None, str]:
+        config = TasksConfig.model_validate({"directory": tmp_path / "tasks", "local": {"cgroup": cgroup}})
+        (finding,) = TasksExtension.examine(config)
+        return finding.ok, finding.text
+
+    assert limits(None) == (None, "CPUs by affinity, memory of each process by RLIMIT_DATA; set local::cgroup for more")
+    assert limits(tmp_path)[0] is False
+    assert "is no control group of version 2" in limits(tmp_path)[1]
+    (tmp_path / "cgroup.subtree_control").write_text("memory")
+    assert "does not control cpu; write +cpu to its cgroup.subtree_control" in limits(tmp_path)[1]
+    (tmp_path / "cgroup.subtree_control").write_text("cpu memory")
+    assert limits(tmp_path) == (True, f"CPU and memory of each task by {tmp_path}")

@@ -1,13 +1,12 @@
 """The contract of engines. An engine runs tasks somewhere; the extension keeps their states and asks the engine."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Literal, Self
 from urllib.parse import quote
 
-from otel_zernel.component import Finding
 from otel_zernel.errors import ZernelError
 
 ObservedStatus = Literal["starting", "running", "succeeded", "failed", "cancelled"]
@@ -158,10 +157,6 @@ class Engine(ABC):
 
         Safe to repeat. An unknown handle is no error.
         """
-
-    def examine(self) -> Iterable[Finding]:
-        """As `Component.examine`: reports whether this machine meets the prerequisites. May block."""
-        return ()
 
 
 def task_environment(task: TaskSpec) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from otel_zernel.component import Context, Finding
+from otel_zernel.component import Context
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.engines.engine import (
@@ -108,13 +108,6 @@ class LocalEngine(Engine):
 
     async def forget(self, handle: str) -> None:
         await self._done(lambda: self._forget(handle))
-
-    def examine(self) -> Iterable[Finding]:
-        if self._config.cgroup:
-            missing = missing_of(self._config.cgroup)
-            yield Finding("cgroup", missing or f"{self._config.cgroup} limits CPU and memory", ok=not missing)
-        else:
-            yield Finding("limits", "memory is limited by RLIMIT_DATA for each process, CPUs by affinity; set cgroup")
 
     def _folder(self, id_: str) -> TaskFolder:
         return TaskFolder(self._directory / id_)

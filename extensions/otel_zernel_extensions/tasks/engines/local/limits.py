@@ -7,6 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
+from otel_zernel.component import Finding
 from otel_zernel_extensions.tasks.engines.engine import TaskSpec
 
 _PERIOD: Final = 100_000
@@ -62,3 +63,11 @@ def missing_of(cgroup: Path) -> str | None:
     if not os.access(cgroup, os.W_OK | os.X_OK):
         return f"{cgroup} is not writable; delegate it to the user of the collector"
     return None
+
+
+def limits_found(cgroup: Path | None) -> Finding:
+    """How tasks are limited here, for `otel-zernel doctor`."""
+    if cgroup is None:
+        return Finding("limits", "CPUs by affinity, memory of each process by RLIMIT_DATA; set local::cgroup for more")
+    missing = missing_of(cgroup)
+    return Finding("limits", missing or f"CPU and memory of each task by {cgroup}", ok=missing is None)
