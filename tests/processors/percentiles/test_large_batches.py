@@ -2,7 +2,8 @@
 
 from otel_zernel.batch import Batch
 from otel_zernel.component import PAUSE
-from tests.processors.percentiles.running import RunningProcessor, gauge, metrics_of
+from tests.core.parts import metrics_of
+from tests.processors.percentiles.running import RunningProcessor, gauge
 
 
 def outputs(*, pass_through: bool) -> list[Batch]:
