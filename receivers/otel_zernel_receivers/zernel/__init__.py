@@ -1,0 +1,5 @@
+"""Reads the feed of a GPU workload daemon, or of the websocket exporter."""
+
+from otel_zernel_receivers.zernel.receiver import ZernelReceiver
+
+__all__ = ["ZernelReceiver"]
