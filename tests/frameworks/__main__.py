@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.training.runs import Run
@@ -33,7 +34,7 @@ def _scored(name: str, options: argparse.Namespace) -> bool:
         print(f"{name}: {failed}", flush=True)
         return False
     if options.keep and name in SCORED:
-        keep([result_of(name, found)])
+        keep([result_of(name, found, datetime.now(UTC).date())])
     print(*lines(name, found, program.floor), f"    {time.monotonic() - begin:.0f} s", sep="\n", flush=True)
     if program.ranks > 1:
         print(f"    {job_in(watched[0])}", flush=True)

@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
+from datetime import date
 from pathlib import Path
 
 from tests.frameworks.programs import SCORED
@@ -12,7 +13,7 @@ from tests.frameworks.scoring import Score
 DOCS = Path(__file__).parents[2] / "docs"
 KEPT, PAGE = DOCS / "frameworks.csv", DOCS / "frameworks.md"
 _FENCE = re.compile(r"(<!-- programs: [^>]*-->\n).*?(<!-- end of programs -->)", re.DOTALL)
-_HEAD = ("program", "versions", "steps true", "steps found", "by", "agreement", "at least", "verdict")
+_HEAD = ("program", "versions", "steps true", "steps found", "by", "agreement", "at least", "verdict", "scored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +33,18 @@ class Result:
     floor: str
     """The least agreement that the program must reach."""
     verdict: str
+    scored: str
+    """The day."""
 
 
-def result_of(name: str, scores: Sequence[Score]) -> Result:
-    """The result of a program."""
+def result_of(name: str, scores: Sequence[Score], day: date) -> Result:
+    """The result of a program that was scored on a day."""
     worst = min(scores, key=lambda score: score.agreement)
     boundary = worst.boundaries.most_common(1)[0][0] if worst.boundaries else ""
     versions = " ".join(f"{package} {version}" for package, version in worst.versions.items())
     true, found = worst.steps
-    floor = SCORED[name].floor
-    return Result(name, versions, str(true), str(found), boundary, f"{worst.agreement:.4f}", str(floor), worst.verdict)
+    shares = f"{worst.agreement:.4f}", str(SCORED[name].floor)
+    return Result(name, versions, str(true), str(found), boundary, *shares, worst.verdict, day.isoformat())
 
 
 def kept() -> list[Result]:
@@ -70,4 +73,5 @@ def written_into(page: str, results: Sequence[Result]) -> str:
 
 def _row(result: Result) -> tuple[str, ...]:
     shares = (f"{float(share):.2%}" for share in (result.agreement, result.floor))
-    return (result.program, result.versions, result.steps, result.found, result.boundary, *shares, result.verdict)
+    program = (result.program, result.versions, result.steps, result.found, result.boundary)
+    return (*program, *shares, result.verdict, result.scored)

@@ -102,10 +102,10 @@ def order(rank: "subprocess.Popen[str]", line: str) -> str:
 
 
 @contextlib.contextmanager
-def ranked_job(standin: Standin) -> Iterator["subprocess.Popen[str]"]:
-    """A rank that is ready to train."""
+def ranked_job(standin: Standin, **environ: str) -> Iterator["subprocess.Popen[str]"]:
+    """A rank that is ready to train. `environ` are variables of its environment."""
     command = [sys.executable, str(train_workers.__file__), str(standin.folder), "fork", "2"]
-    environment = {**os.environ, **JOB}
+    environment = {**os.environ, **JOB, **environ}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as rank:
         assert rank.stdout
         assert rank.stdout.readline() == "ready\n"
