@@ -10,9 +10,9 @@ from tests.interop.prometheus import scraping
 from tests.receivers.ebpf.standin import Standin
 from tests.receivers.ebpf.standin.fixture import build_standin, standin
 from tests.receivers.ebpf.test_ends import Collector, collector, order, ranked_job
-from tests.receivers.ebpf.watching import loadable
+from tests.receivers.ebpf.watching import loadable, own_programs
 
-__all__ = ["build_standin", "loadable", "standin"]
+__all__ = ["build_standin", "loadable", "own_programs", "standin"]
 
 README = Path(ebpf.__file__).with_name("README.md")
 
