@@ -1,0 +1,213 @@
+"""The engine of Kubernetes: a task is a Job, by six endpoints of the API server."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from otel_zernel.component import Context
+from otel_zernel.errors import CannotStart
+from otel_zernel.text import printable
+from otel_zernel_extensions.tasks.engines.access import Access
+from otel_zernel_extensions.tasks.engines.engine import (
+    Engine,
+    EngineUnavailable,
+    LogsGone,
+    Observed,
+    TaskRejected,
+    TaskSpec,
+)
+from otel_zernel_extensions.tasks.engines.http_client import Answer, HttpClient, Json
+from otel_zernel_extensions.tasks.engines.kubernetes import access, jobs
+from otel_zernel_extensions.tasks.engines.kubernetes.collection import list_all, unavailable
+from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesConfig
+from otel_zernel_extensions.tasks.engines.kubernetes.logs import Logs
+from otel_zernel_extensions.tasks.engines.kubernetes.objects import Objects
+from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, final_condition, observed
+
+_ATTEMPTS: Final = 5
+"""Deletions of a Job that changed meanwhile."""
+_REFUSED_FOR_GOOD: Final = frozenset({400, 413, 422})
+_POLICIES: Final = ("admission webhook", "ValidatingAdmissionPolicy")
+"""Words in the 403 of a policy, as opposed to missing permissions and used-up quotas."""
+
+
+class KubernetesEngine(Engine):
+    """Runs each task as a Job with one pod. The Job's name comes from the task's id: no task runs twice."""
+
+    def __init__(
+        self, config: KubernetesConfig, context: Context, service_account: Path = access.SERVICE_ACCOUNT,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._context = context
+        self._service_account = service_account
+        self._environ = environ
+        self._setting = f"{context.path}::kubernetes"
+        timeout = config.request_timeout
+        self._client = HttpClient(self._read_access, "Kubernetes", self._setting, timeout, context)
+        self._namespace = config.namespace or ""
+        self._objects: Objects | None = None
+        self._watches: list[asyncio.Task[None]] = []
+        self._unsure: dict[str, float] = {}
+        """Until when a creation without an answer may still happen, by task id."""
+
+    async def __aenter__(self) -> Self:
+        self._check_image()
+        await self._client.__aenter__()
+        self._objects = Objects(self._client, self._namespace, self._config.instance, self._context.clock)
+        self._watches = [asyncio.create_task(watch) for watch in self._objects.watches()]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        self._watches = []
+        await self._client.__aexit__()
+
+    def check(self, task: TaskSpec) -> None:
+        for name in task.env:
+            if not name or not name.isprintable() or not name.isascii() or "=" in name:
+                raise TaskRejected(f"{name!r} is not a name of an environment variable in Kubernetes")
+
+    async def submit(self, task: TaskSpec) -> str:
+        name = jobs.job_name(task.id)
+        params = {"timeout": f"{self._config.request_timeout:g}s"}
+        # Without a clear answer, the server may still create the Job, until `timeout` ends its work on the request.
+        self._unsure[task.id] = self._now() + 2 * self._config.request_timeout
+        answer = await self._client.call("POST", self._path(), params=params, body=jobs.job(task, self._config))
+        if answer.status < 500:
+            self._unsure.pop(task.id, None)
+        if answer.status == 409:
+            return await self._existing(task)
+        if not answer.ok:
+            raise _refusal(answer)
+        self._known.put(answer.body)
+        return name
+
+    async def cancel(self, handle: str) -> None:
+        for _ in range(_ATTEMPTS):
+            job = await self._job(handle)
+            if job is None:
+                self._known.cancelled.add(handle)
+                return
+            end = observed(job, await self._known.read_pod(handle), False)
+            if end and end.status in ("succeeded", "failed"):
+                return
+            self._known.cancelled.add(handle)
+            # The preconditions keep the result of a task that ends at this moment.
+            versions = {key: job["metadata"].get(key) for key in ("uid", "resourceVersion")}
+            if await self._delete(handle, versions):
+                return
+        raise EngineUnavailable(f"the Job {handle} changes too often to be deleted")
+
+    async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
+        if problem := self._known.problem:
+            raise EngineUnavailable(problem)
+        found = {handle: await self._state(handle) for handle in handles}
+        return {handle: state for handle, state in found.items() if state}
+
+    async def _state(self, handle: str) -> Observed | None:
+        known = self._known
+        if end := known.ends.get(handle):
+            return end
+        job, pod = known.jobs.get(handle), known.pods.get(handle)
+        if job is None or (final_condition(job) and not (pod and pod.end)):
+            # The two watches are not in step: the server itself has the last word on an end, and on an absence.
+            job = await self._job(handle)
+            pod = await known.read_pod(handle) or pod
+        state = observed(job, pod, handle in known.cancelled)
+        if state and state.status in ("succeeded", "failed", "cancelled"):
+            known.ends[handle] = state
+        return state
+
+    def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
+        async def find() -> Pod | None:
+            found = await self._known.read_pod(handle)
+            job = None if found else await self._job(handle)
+            if not found and (job is None or final_condition(job)):
+                raise LogsGone("the pod of the task is deleted, and its output with it")
+            return found
+
+        return Logs(self._client, self._namespace, find, self._context.clock).read(follow, tail)
+
+    async def recover(self, ids: Collection[str]) -> Mapping[str, str]:
+        for id_ in ids:
+            if self._unsure.get(id_, 0.0) > self._now():
+                raise EngineUnavailable(f"the creation of the Job {jobs.job_name(id_)} may still be in progress")
+        items, _ = await list_all(self._client, self._path(), jobs.selector(self._config.instance))
+        names = {str(item["metadata"]["name"]) for item in items}
+        return {id_: jobs.job_name(id_) for id_ in ids if jobs.job_name(id_) in names}
+
+    async def forget(self, handle: str) -> None:
+        await self._delete(handle, None)
+        self._known.forget(handle)
+
+    @property
+    def _known(self) -> Objects:
+        if self._objects is None:
+            raise EngineUnavailable("the engine is not open")
+        return self._objects
+
+    async def _existing(self, task: TaskSpec) -> str:
+        """The Job that has the task's name already: ours, from an earlier attempt, or that of somebody else."""
+        name = jobs.job_name(task.id)
+        job = await self._job(name)
+        if job is None:
+            raise EngineUnavailable(f"the Job {name} existed, and was deleted meanwhile")
+        if not jobs.is_of(job, task, self._config.instance):
+            raise TaskRejected(f"the Job {name} exists, and was made for another task: use another id")
+        self._known.put(job)
+        return name
+
+    async def _job(self, handle: str) -> Json | None:
+        answer = await self._client.call("GET", self._path(handle))
+        if answer.status == 404 and answer.body.get("reason") == "NotFound":
+            return None
+        if not answer.ok:
+            raise unavailable(answer, f"read the Job {handle}")
+        return answer.body
+
+    async def _delete(self, handle: str, versions: Mapping[str, Any] | None) -> bool:
+        """Whether the Job is deleted, or will be. False if it has another version."""
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if versions:
+            options["preconditions"] = versions
+        answer = await self._client.call("DELETE", self._path(handle), body=options)
+        if not answer.ok and answer.status not in (404, 409):
+            raise unavailable(answer, f"delete the Job {handle}")
+        return answer.status != 409
+
+    def _path(self, name: str = "") -> str:
+        path = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
+        return f"{path}/{name}" if name else path
+
+    def _now(self) -> float:
+        return self._context.clock.monotonic()
+
+    def _read_access(self) -> Access:
+        config = self._config
+        if config.kubeconfig:
+            found = access.of_kubeconfig(Path(config.kubeconfig), config.kube_context, self._setting)
+        else:
+            found = access.of_pod(self._environ, self._service_account, self._setting)
+        self._namespace = self._namespace or found.namespace
+        return found.access
+
+    def _check_image(self) -> None:
+        container = jobs.job(TaskSpec("any", ("true",)), self._config)["spec"]["template"]["spec"]["containers"][0]
+        if not container.get("image"):
+            raise CannotStart(f"{self._setting}::image: tasks have no image; set image, or one in job_template")
+
+
+def _refusal(answer: Answer) -> Exception:
+    message = printable(str(answer.body.get("message") or answer.text))
+    by_policy = answer.status == 403 and any(word in message for word in _POLICIES)
+    if answer.status in _REFUSED_FOR_GOOD or by_policy:
+        return TaskRejected(f"Kubernetes refuses the Job: {message}")
+    return unavailable(answer, "create the Job")

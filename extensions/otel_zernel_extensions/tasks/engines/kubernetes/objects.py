@@ -1,0 +1,92 @@
+"""The Jobs and pods of this collector, by the names of the Jobs."""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from otel_zernel.clock import Clock
+from otel_zernel_extensions.tasks.engines.engine import Observed
+from otel_zernel_extensions.tasks.engines.http_client import HttpClient, Json
+from otel_zernel_extensions.tasks.engines.kubernetes import jobs
+from otel_zernel_extensions.tasks.engines.kubernetes.collection import Collection, list_all
+from otel_zernel_extensions.tasks.engines.kubernetes.observing import Pod, observed, pod
+
+
+class Objects:
+    """Two watches keep them up to date. The end of a pod is kept until `forget`, even if the pod is collected."""
+
+    def __init__(self, client: HttpClient, namespace: str, instance: str, clock: Clock) -> None:
+        self.jobs: dict[str, Json] = {}
+        self.pods: dict[str, Pod] = {}
+        self.ends: dict[str, Observed] = {}
+        """The ends that were observed."""
+        self.cancelled: set[str] = set()
+        """The Jobs that this collector has deleted to cancel their tasks."""
+        self._jobs_of_pods: dict[str, str] = {}
+        self._client = client
+        self._pods_path = f"/api/v1/namespaces/{namespace}/pods"
+        jobs_path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        selector = jobs.selector(instance)
+        self._job_watch = Collection(client, jobs_path, selector, self._job_changed, clock)
+        self._pod_watch = Collection(client, self._pods_path, selector, self._pod_changed, clock)
+
+    def watches(self) -> list[Coroutine[Any, Any, None]]:
+        """The two watches, to run until they are cancelled."""
+        return [self._job_watch.run(), self._pod_watch.run()]
+
+    @property
+    def problem(self) -> str | None:
+        """Why the objects may be outdated."""
+        return self._job_watch.problem or self._pod_watch.problem
+
+    def put(self, job: Json) -> None:
+        """Adds a Job that was just created, before the watch reports it."""
+        self._job_watch.put(job)
+
+    async def read_pod(self, handle: str) -> Pod | None:
+        """The pod of a Job, from the server itself. Raises `EngineUnavailable`."""
+        found, _ = await list_all(self._client, self._pods_path, f"batch.kubernetes.io/job-name={handle}")
+        if not found:
+            found, _ = await list_all(self._client, self._pods_path, f"job-name={handle}")
+        return max(map(pod, found), key=_importance, default=None)
+
+    def forget(self, handle: str) -> None:
+        """Removes everything about a Job."""
+        self.jobs.pop(handle, None)
+        self.pods.pop(handle, None)
+        self.ends.pop(handle, None)
+        self.cancelled.discard(handle)
+
+    def _job_changed(self, name: str, item: Json | None) -> None:
+        if item is None:
+            self.jobs.pop(name, None)
+        else:
+            self.jobs[name] = item
+
+    def _pod_changed(self, name: str, item: Json | None) -> None:
+        if item is None:
+            self._pod_gone(name)
+            return
+        seen = pod(item)
+        if not seen.job:
+            return
+        self._jobs_of_pods[name] = seen.job
+        known = self.pods.get(seen.job)
+        if known is None or known.name == seen.name or _importance(seen) >= _importance(known):
+            self.pods[seen.job] = seen
+            self._keep_end(seen)
+
+    def _pod_gone(self, name: str) -> None:
+        job = self._jobs_of_pods.pop(name, "")
+        if (known := self.pods.get(job)) and known.name == name:
+            del self.pods[job]
+
+    def _keep_end(self, seen: Pod) -> None:
+        """Remembers an end at once: the pod may be collected before the next look at its state."""
+        if seen.end and seen.job not in self.ends:
+            end = observed(self.jobs.get(seen.job), seen, seen.job in self.cancelled)
+            if end and end.status in ("succeeded", "failed", "cancelled"):
+                self.ends[seen.job] = end
+
+
+def _importance(one: Pod) -> tuple[bool, str]:
+    return one.end is not None, one.created

@@ -1,0 +1,167 @@
+"""The state of a task from its Job and its pod, as Kubernetes' API has them. No I/O."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from otel_zernel.text import printable
+from otel_zernel_extensions.tasks.engines.engine import Observed
+from otel_zernel_extensions.tasks.engines.kubernetes.jobs import CONTAINER
+
+_ORDINARY: Final = frozenset({"", "Completed", "Error", "ContainerCreating", "PodInitializing"})
+"""Reasons that say no more than the state does."""
+_EXIT_CODE: Final = re.compile(r"failed with exit code (\d{1,3}) ")
+"""The message of a Job's condition with a pod failure policy (job_controller.go, `PodFailurePolicy`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """The pod of a task."""
+
+    name: str
+    job: str
+    created: str
+    """RFC 3339, of equal length: compares as text."""
+    running: bool
+    started: float | None
+    end: Observed | None
+    """Succeeded or failed, once the command has ended."""
+    deleting: bool
+    """Whether it was ended by a deletion, or will be."""
+    reason: str
+    """Why it does not run, or why it will not run on."""
+
+
+def pod(item: Mapping[str, Any]) -> Pod:
+    """The pod, from its JSON."""
+    metadata, status = item.get("metadata") or {}, item.get("status") or {}
+    container = _container(status)
+    state = container.get("state") or {}
+    labels = metadata.get("labels") or {}
+    return Pod(
+        name=str(metadata.get("name")),
+        job=str(labels.get("batch.kubernetes.io/job-name") or labels.get("job-name") or ""),
+        created=str(metadata.get("creationTimestamp") or ""),
+        running=bool(state.get("running")),
+        started=seconds((state.get("running") or state.get("terminated") or {}).get("startedAt")),
+        end=_pod_end(item, status, state.get("terminated")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        reason=_pod_reason(status, state),
+    )
+
+
+def observed(job: Mapping[str, Any] | None, pod: Pod | None, cancelled: bool) -> Observed | None:
+    """The state of a task; None if it is gone. `cancelled`: this collector has deleted the Job.
+
+    A Job whose condition is final, and whose pod is None, has an end without an exit code: look for the pod first.
+    """
+    if pod and pod.end and pod.deleting and (cancelled or job is None):
+        end = pod.end
+        return Observed("cancelled", end.exit_code, end.signal, "", end.started, end.ended) if cancelled else None
+    if pod and pod.end:
+        return pod.end
+    if job is None:
+        return _ending(pod) if pod else None
+    if condition := final_condition(job):
+        return _job_end(condition, job)
+    if pod and pod.running:
+        return Observed("running", reason=pod.reason, started=pod.started)
+    return Observed("starting", reason=pod.reason if pod else _job_reason(job))
+
+
+def _ending(pod: Pod) -> Observed:
+    reason = "its Job is deleted, and its pod is ending"
+    return Observed("running" if pod.running else "starting", reason=reason, started=pod.started)
+
+
+def final_condition(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The condition that says that the Job has ended."""
+    return next((one for one in _conditions(job) if one.get("type") in ("Complete", "Failed")), None)
+
+
+def _job_end(condition: Mapping[str, Any], job: Mapping[str, Any]) -> Observed:
+    started, ended = seconds((job.get("status") or {}).get("startTime")), seconds(condition.get("lastTransitionTime"))
+    if condition["type"] == "Complete":
+        return Observed("succeeded", 0, started=started, ended=ended)
+    message = str(condition.get("message") or "")
+    code = _EXIT_CODE.search(message)
+    reason = _sentence(condition.get("reason"), message)
+    return Observed("failed", int(code[1]) if code else None, reason=reason, started=started, ended=ended)
+
+
+def _job_reason(job: Mapping[str, Any]) -> str:
+    if (job.get("spec") or {}).get("suspend"):
+        return "the Job is suspended, for example until its queue admits it"
+    return next((_sentence(one.get("reason"), one.get("message")) for one in _conditions(job)), "")
+
+
+def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    statuses = status.get("containerStatuses") or []
+    return next((one for one in statuses if one.get("name") == CONTAINER), {})
+
+
+def _pod_end(item: Mapping[str, Any], status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Observed | None:
+    phase, reason = status.get("phase"), _disruption(status)
+    if ended is None:
+        # Evicted, refused by the node, or lost with its node: the kubelet reports no container.
+        return Observed("failed", reason=reason) if phase == "Failed" else None
+    several = len((item.get("spec") or {}).get("containers") or []) > 1
+    code = int(ended.get("exitCode") or 0)
+    if not code and phase not in ("Succeeded", "Failed") and not several:
+        return None
+    signal = ended.get("signal") or None
+    success = not code and not signal and (phase != "Failed" or several)
+    own = "" if ended.get("reason") in _ORDINARY else _sentence(ended.get("reason"), ended.get("message"))
+    return Observed(
+        "succeeded" if success else "failed",
+        None if signal else code,
+        signal,
+        "" if success else own or reason,
+        seconds(ended.get("startedAt")),
+        seconds(ended.get("finishedAt")),
+    )
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    """Why a pod failed that did not end by itself: evicted, preempted, over its deadline."""
+    if status.get("reason"):
+        return _sentence(status["reason"], status.get("message"))
+    found = (one for one in _conditions({"status": status}) if one.get("type") == "DisruptionTarget")
+    return next((_sentence(one.get("reason"), one.get("message")) for one in found), "")
+
+
+def _pod_reason(status: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    waiting = state.get("waiting") or _waiting_init(status)
+    if waiting and waiting.get("reason") not in _ORDINARY:
+        return _sentence(waiting.get("reason"), waiting.get("message"))
+    unscheduled = (
+        _sentence(one.get("reason"), one.get("message"))
+        for one in status.get("conditions") or ()
+        if one.get("type") == "PodScheduled" and one.get("status") == "False"
+    )
+    return next(unscheduled, "") or _disruption(status)
+
+
+def _waiting_init(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = ((one.get("state") or {}).get("waiting") for one in status.get("initContainerStatuses") or ())
+    return next((one for one in found if one and one.get("reason") not in _ORDINARY), {})
+
+
+def _conditions(item: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """The conditions that are true."""
+    return (one for one in (item.get("status") or {}).get("conditions") or () if one.get("status") == "True")
+
+
+def _sentence(reason: object, message: object) -> str:
+    """`ImagePullBackOff: Back-off pulling image "train:1"`."""
+    return printable(": ".join(str(part).strip() for part in (reason, message) if part))
+
+
+def seconds(time: object) -> float | None:
+    """The s since 1970 of a time in RFC 3339; None if it is missing or something else."""
+    try:
+        return datetime.fromisoformat(str(time)).timestamp() if time else None
+    except ValueError:
+        return None
