@@ -113,16 +113,16 @@ class FakeCluster:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path, method = scope["path"], scope["method"]
         query = {key: values[0] for key, values in parse_qs(scope["query_string"].decode()).items()}
-        body = await _body(receive)
+        body = await body_of(receive)
         headers = {name.decode(): value.decode() for name, value in scope["headers"]}
         self.headers.append(headers)
         self.queries.append((path, query))
         kind = "watch" if "watch" in query else "log" if path.endswith("/log") else path.split("/namespaces/train/")[-1]
         self.requests[f"{method} {kind}"] += 1
         if self.token and headers.get("authorization") != f"Bearer {self.token}":
-            await _json(send, 401, _status(401, "Unauthorized"))
+            await send_json(send, 401, _status(401, "Unauthorized"))
         elif (answer := self.interfere(method, path)) is not None:
-            await _json(send, *answer)
+            await send_json(send, *answer)
         elif "watch" in query:
             await self._serve_watch(path.rpartition("/")[2], query, send)
         elif path.endswith("/log"):
@@ -136,7 +136,7 @@ class FakeCluster:
             self.lose_answer_of = ""
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"10")]})
             raise ConnectionError("the answer is lost")
-        await _json(send, *answer)
+        await send_json(send, *answer)
 
     def _answer(self, method: str, path: str, query: Json, body: Json) -> tuple[int, Json]:
         parts = path.split("/")
@@ -207,9 +207,9 @@ class FakeCluster:
 
     async def _serve_log(self, pod: str, query: Json, send: Any) -> None:
         if pod not in self.objects["pods"]:
-            await _json(send, 404, _status(404, f'pods "{pod}" not found', "NotFound"))
+            await send_json(send, 404, _status(404, f'pods "{pod}" not found', "NotFound"))
         elif "containerStatuses" not in self.objects["pods"][pod]["status"]:
-            await _json(send, 400, _status(400, 'container "task" is waiting to start', "BadRequest"))
+            await send_json(send, 400, _status(400, 'container "task" is waiting to start', "BadRequest"))
         else:
             await _stream(send, self._log_lines(self.logs[pod], query))
 
@@ -258,7 +258,7 @@ def _status(code: int, message: str, reason: str = "") -> Json:
     return {"kind": "Status", "code": code, "message": message, "reason": reason}
 
 
-async def _body(receive: Any) -> bytes:
+async def body_of(receive: Any) -> bytes:
     body = b""
     while True:
         message = await receive()
@@ -267,7 +267,7 @@ async def _body(receive: Any) -> bytes:
             return body
 
 
-async def _json(send: Any, status: int, value: Json) -> None:
+async def send_json(send: Any, status: int, value: Json) -> None:
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"application/json")]})
     await send({"type": "http.response.body", "body": json.dumps(value).encode()})
 

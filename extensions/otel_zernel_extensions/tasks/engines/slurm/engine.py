@@ -1,0 +1,160 @@
+"""The engine of Slurm: a task is a batch job, by the REST API."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from otel_zernel.component import Context
+from otel_zernel_extensions.tasks.engines.engine import (
+    ENDED,
+    Engine,
+    EngineUnavailable,
+    Observed,
+    TaskRejected,
+    TaskSpec,
+)
+from otel_zernel_extensions.tasks.engines.http_client import HttpClient
+from otel_zernel_extensions.tasks.engines.slurm import access
+from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
+from otel_zernel_extensions.tasks.engines.slurm.jobs import JobList, error_numbers, errors, unavailable
+from otel_zernel_extensions.tasks.engines.slurm.observing import number_of, observed
+from otel_zernel_extensions.tasks.engines.slurm.output import Files
+from otel_zernel_extensions.tasks.engines.slurm.submission import job_name, submission
+
+_CONTROLLER: Final = 20.0
+"""Seconds in which slurmctld may still take a job that slurmrestd has sent: twice the default MessageTimeout."""
+_NO_JOB: Final = frozenset({2017, 2021})
+"""ESLURM_INVALID_JOB_ID and ESLURM_ALREADY_DONE."""
+_PASSING: Final = frozenset({*range(1000, 2000), 2013, 2016, *range(5000, 5100)})
+"""Errors of the connection to slurmctld, and of busy nodes: the same job may be taken later (slurm/slurm_errno.h)."""
+
+
+class SlurmEngine(Engine):
+    """Runs each task as a batch job on one node. A file on the shared disk lets only one job take a task."""
+
+    def __init__(self, config: SlurmConfig, context: Context) -> None:
+        self._config = config
+        self._clock = context.clock
+        setting = f"{context.path}::slurm"
+        self._client = HttpClient(
+            lambda: access.read(config, setting), "Slurm", setting, config.request_timeout, context
+        )
+        self._prefix = job_name(config.instance, "")
+        self._path = f"/slurm/{config.api_version}"
+        self._jobs = JobList(self._client, f"{self._path}/jobs", self._prefix, config.list_interval, self._clock)
+        self._ends: dict[str, Observed] = {}
+        """Ends that were observed: Slurm forgets them after MinJobAge."""
+        self._unsure: dict[str, float] = {}
+        """Until when a submission without an answer may still arrive, by task id."""
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__()
+
+    def check(self, task: TaskSpec) -> None:
+        if any("\0" in argument for argument in task.command):
+            raise TaskRejected("an argument of the command has a zero byte, which no program can get")
+        for name, value in task.env.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise TaskRejected(f"{name!r} is not a name of an environment variable, or its value has a zero byte")
+
+    async def submit(self, task: TaskSpec) -> str:
+        name = job_name(self._config.instance, task.id)
+        if known := await self._jobs.named(name) or await self._taken([task.id]):
+            return _handle(next(iter(known)), task.id)
+        self._unsure[task.id] = self._clock.monotonic() + self._config.request_timeout + _CONTROLLER
+        answer = await self._client.call("POST", f"{self._path}/job/submit", body=submission(task, self._config))
+        number = number_of(answer.body)
+        if not answer.ok or error_numbers(answer) - {0} or not number:
+            if answer.status < 500 or error_numbers(answer) - _PASSING - {0}:
+                del self._unsure[task.id]
+            if answer.status in (401, 404) or not error_numbers(answer) - _PASSING - {0}:
+                raise unavailable(answer, "take the job")
+            raise TaskRejected(f"Slurm refuses the job: {errors(answer)}")
+        del self._unsure[task.id]
+        self._jobs.outdated()
+        return _handle(number, task.id)
+
+    async def cancel(self, handle: str) -> None:
+        # A repeated submission may have made a second job, which must not take the task now.
+        for number in await self._jobs.named(self._prefix + _task_id(handle)):
+            answer = await self._client.call("DELETE", f"{self._path}/job/{number}")
+            if not answer.ok and not error_numbers(answer) & _NO_JOB:
+                raise unavailable(answer, f"cancel the job {number}")
+        self._jobs.outdated()
+
+    async def states(self, handles: Collection[str]) -> Mapping[str, Observed]:
+        found = {handle: await self._state(handle) for handle in handles}
+        return {handle: state for handle, state in found.items() if state}
+
+    async def _state(self, handle: str) -> Observed | None:
+        if end := self._ends.get(handle):
+            return end
+        number, task_id = _number(handle), _task_id(handle)
+        job = await self._jobs.get(number, self._prefix + task_id)
+        state = observed(job) if job else await self._forgotten(number, task_id)
+        if state and state.status in ENDED:
+            self._ends[handle] = state
+        return state
+
+    async def _forgotten(self, number: int, task_id: str) -> Observed | None:
+        """The end of a job that slurmctld has forgotten: from accounting, or from the script's file."""
+        answer = await self._client.call("GET", f"/slurmdb/{self._config.api_version}/job/{number}")
+        jobs = answer.body.get("jobs")
+        for job in jobs if answer.ok and isinstance(jobs, list) else ():
+            if job.get("name") == self._prefix + task_id and (state := observed(job)).status in ENDED:
+                return state
+        code = await asyncio.to_thread(Files(self._config.output_directory, task_id).result)
+        return None if code is None else Observed("failed" if code else "succeeded", code)
+
+    def logs(self, handle: str, follow: bool, tail: int | None) -> AsyncIterator[bytes]:
+        async def ended() -> bool:
+            try:
+                state = await self._state(handle)
+            except EngineUnavailable:
+                return False
+            return state is None or state.status in ENDED
+
+        return Files(self._config.output_directory, _task_id(handle)).read(ended, follow, tail, self._clock)
+
+    async def recover(self, ids: Collection[str]) -> Mapping[str, str]:
+        for id_ in ids:
+            if self._unsure.get(id_, 0.0) > self._clock.monotonic():
+                raise EngineUnavailable(f"the submission of the task {id_} to Slurm may still be in progress")
+        known = await self._jobs.all()
+        names = {id_: job_name(self._config.instance, id_) for id_ in ids}
+        found = {id_: known[name] for id_, name in names.items() if name in known}
+        forgotten = await self._taken([id_ for id_ in ids if id_ not in found])
+        return {id_: _handle(number, id_) for number, id_ in ({v: k for k, v in found.items()} | forgotten).items()}
+
+    async def _taken(self, ids: list[str]) -> dict[int, str]:
+        """Jobs that slurmctld has forgotten, by the files that they have left: task ids by job ids."""
+
+        def read() -> dict[int, str]:
+            taken = {id_: Files(self._config.output_directory, id_).taken_by() for id_ in ids}
+            return {number: id_ for id_, number in taken.items() if number}
+
+        return await asyncio.to_thread(read)
+
+    async def forget(self, handle: str) -> None:
+        self._ends.pop(handle, None)
+        await asyncio.to_thread(Files(self._config.output_directory, _task_id(handle)).delete)
+
+
+def _handle(number: int, task_id: str) -> str:
+    return f"{number}:{task_id}"
+
+
+def _number(handle: str) -> int:
+    number = handle.partition(":")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def _task_id(handle: str) -> str:
+    return handle.partition(":")[2]
