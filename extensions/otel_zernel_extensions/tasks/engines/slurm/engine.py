@@ -144,6 +144,7 @@ class SlurmEngine(Engine):
 
     async def forget(self, handle: str) -> None:
         self._ends.pop(handle, None)
+        self._jobs.outdated()
         await asyncio.to_thread(Files(self._config.output_directory, _task_id(handle)).delete)
 
 

@@ -49,7 +49,7 @@ ReturnToService=2
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,batch_sched_delay=0
 GresTypes=gpu
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 Gres=gpu:2
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 Gres=gpu:1
 PartitionName=main Nodes=n1 Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -128,7 +128,7 @@ def _write_files(folder: Path, ctld: int, slurmd: int) -> None:
     host = socket.gethostname().partition(".")[0]
     configuration = _CONFIGURATION.format(folder=folder, host=host, ctld=ctld, slurmd=slurmd)
     (folder / "slurm.conf").write_text(configuration, "utf-8")
-    (folder / "gres.conf").write_text("NodeName=n1 Name=gpu Count=2\n", "utf-8")
+    (folder / "gres.conf").write_text("NodeName=n1 Name=gpu File=/dev/null\n", "utf-8")
 
 
 async def _until(folder: Path, daemons: list[subprocess.Popen[bytes]], condition: Any) -> None:
