@@ -1,14 +1,16 @@
 """The configuration of the tasks extension."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from otel_zernel.api.server import ApiId
 from otel_zernel.component import ComponentConfig
 from otel_zernel.types import PositiveDuration
+from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesConfig
 from otel_zernel_extensions.tasks.engines.local.config import LocalConfig
+from otel_zernel_extensions.tasks.engines.slurm.config import SlurmConfig
 
 
 class TasksConfig(ComponentConfig):
@@ -16,7 +18,7 @@ class TasksConfig(ComponentConfig):
 
     api: ApiId = "api"
     """The extension that serves `/api/tasks`."""
-    engine: Literal["local"] = "local"
+    engine: Literal["local", "kubernetes", "slurm"] = "local"
     """Where the tasks run."""
     directory: Path = Path("/var/lib/otel-zernel/tasks")
     """The directory of the stored tasks, and of the local engine's output. One collector uses it at a time."""
@@ -34,3 +36,13 @@ class TasksConfig(ComponentConfig):
     """Clients that read logs at a time. Others get 503."""
     local: LocalConfig = LocalConfig.model_construct()
     """The settings of the engine `local`."""
+    kubernetes: KubernetesConfig = KubernetesConfig.model_construct()
+    """The settings of the engine `kubernetes`."""
+    slurm: SlurmConfig | None = None
+    """The settings of the engine `slurm`."""
+
+    @model_validator(mode="after")
+    def _has_its_engine(self) -> Self:
+        if self.engine == "slurm" and self.slurm is None:
+            raise ValueError("the engine slurm needs the section slurm, with endpoint and output_directory")
+        return self

@@ -14,8 +14,10 @@ from otel_zernel.runtime.threads import run_in_thread
 from otel_zernel_extensions.tasks.api.routes import TaskRoutes
 from otel_zernel_extensions.tasks.config import TasksConfig
 from otel_zernel_extensions.tasks.engines.engine import Engine
+from otel_zernel_extensions.tasks.engines.kubernetes import KubernetesEngine
 from otel_zernel_extensions.tasks.engines.local import LocalEngine
 from otel_zernel_extensions.tasks.engines.local.limits import limits_found
+from otel_zernel_extensions.tasks.engines.slurm import SlurmEngine
 from otel_zernel_extensions.tasks.states.store import TaskStore, UnknownSchema
 from otel_zernel_extensions.tasks.supervisor import Supervisor
 
@@ -29,7 +31,7 @@ class TasksExtension(Extension):
     def __init__(self, config: TasksConfig, context: Context) -> None:
         super().__init__(config, context)
         self._stack = AsyncExitStack()
-        self._engine: Engine = LocalEngine(config.local, context, config.directory / "local")
+        self._engine = _engine(config, context)
         self._supervisor = Supervisor(config, context, TaskStore(config.directory / "tasks.sqlite"), self._engine)
 
     async def __aenter__(self) -> Self:
@@ -71,6 +73,14 @@ class TasksExtension(Extension):
             raise CannotStart(
                 f"{where}: cannot use {directory}: {error}; is another collector running there?"
             ) from error
+
+
+def _engine(config: TasksConfig, context: Context) -> Engine:
+    if config.engine == "kubernetes":
+        return KubernetesEngine(config.kubernetes, context)
+    if config.engine == "slurm" and config.slurm:
+        return SlurmEngine(config.slurm, context)
+    return LocalEngine(config.local, context, config.directory / "local")
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
