@@ -259,12 +259,12 @@ def _status(code: int, message: str, reason: str = "") -> Json:
 
 
 async def body_of(receive: Any) -> bytes:
-    body = b""
+    body = bytearray()
     while True:
         message = await receive()
         body += message.get("body", b"")
         if not message.get("more_body"):
-            return body
+            return bytes(body)
 
 
 async def send_json(send: Any, status: int, value: Json) -> None:

@@ -38,8 +38,8 @@ def config(slurm: Slurm) -> SlurmConfig:
         api_version=VERSION,
         token_file=slurm.token_file,
         output_directory=slurm.directory,
-        list_interval="200ms",
-        request_timeout="30s",
+        list_interval=0.2,
+        request_timeout=30,
     )
 
 

@@ -108,7 +108,12 @@ def test_the_three_layouts_of_exit_codes_are_read() -> None:
 
 def test_the_job_has_the_limits_in_the_words_of_the_version() -> None:
     task = replace(TASK, limits=TaskLimits(cpu=1.5, memory=(1 << 30) + 1, gpus=2, time=61))
-    common = {"endpoint": "http://h:6820", "output_directory": "/shared", "partition": "h100", "job": {"nice": 5}}
+    common: dict[str, Any] = {
+        "endpoint": "http://h:6820",
+        "output_directory": "/shared",
+        "partition": "h100",
+        "job": {"nice": 5},
+    }
     old = submission(task, SlurmConfig(api_version="v0.0.38", **common))
     new = submission(task, SlurmConfig(api_version="v0.0.40", **common))
     for job in (old["job"], new["job"]):
