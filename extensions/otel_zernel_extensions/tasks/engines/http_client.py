@@ -1,6 +1,8 @@
 """An HTTP client for the JSON APIs of engines. Its credentials are files, which are read again when they change."""
 
+import asyncio
 import json
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,6 +22,10 @@ if TYPE_CHECKING:  # importing httpx takes 100 ms, and validation does not need 
 Json = dict[str, Any]
 LONGEST_ANSWER: Final = 64 << 20
 """Bytes. Longer answers are refused before they are parsed."""
+_LARGE: Final = 1 << 20
+"""Bytes. Parsing more takes over 10 ms."""
+_LIST: Final = re.compile(r'"jobs"\s*:\s*\[\s*')
+"""The list in an answer of Slurm. It has all jobs of the cluster, some kB each."""
 _CREDENTIALS_INTERVAL: Final = 5.0
 """Seconds between two readings of the credentials: Kubernetes replaces tokens minutes before they expire."""
 _KEEP_ALIVE: Final = (
@@ -122,7 +128,8 @@ class HttpClient:
         except (httpx.HTTPError, httpx.StreamError, OSError) as error:
             raise self._failed(error) from error
         data = b"".join(parts)
-        return Answer(response.status_code, _object(data), printable(data[:300].decode("utf-8", "replace")))
+        body = await asyncio.to_thread(_large_object, data) if len(data) > _LARGE else _object(data)
+        return Answer(response.status_code, body, printable(data[:300].decode("utf-8", "replace")))
 
     def _failed(self, error: Exception) -> EngineUnavailable:
         cause = f"{type(error).__name__} {error}".strip()
@@ -185,3 +192,36 @@ def _object(data: bytes) -> Json:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _large_object(data: bytes) -> Json:
+    """As `_object`, but for a thread: the parser keeps the lock of the interpreter for one element at a time only."""
+    try:
+        text = data.decode()
+        found = _LIST.search(text)
+        if not found:
+            return _object(data)
+        elements, end = _elements(text, found.end())
+        # The rest is small. Its list is empty, and must be the one that was read.
+        rest = _object((text[: found.end()] + text[end:]).encode())
+    except (ValueError, RecursionError, IndexError):
+        return {}
+    return {**rest, "jobs": elements} if rest.get("jobs") == [] else {}
+
+
+def _elements(text: str, position: int) -> tuple[list[Any], int]:
+    """The elements of a list, and the position of its `]`. Raises `ValueError` and `IndexError`."""
+    decoder, elements = json.JSONDecoder(), []
+    while text[position] != "]":
+        element, position = decoder.raw_decode(text, position)
+        elements.append(element)
+        position = _after_space(text, position)
+        if text[position] == ",":
+            position = _after_space(text, position + 1)
+    return elements, position
+
+
+def _after_space(text: str, position: int) -> int:
+    while text[position] in " \t\r\n":
+        position += 1
+    return position

@@ -13,7 +13,8 @@ _WATCH: Final = 290
 """Seconds until the server ends a watch: below the 5 min that many load balancers allow."""
 _SILENCE: Final = 320.0
 """Seconds without an event or a bookmark until the connection is given up."""
-_PAGE: Final = "500"
+_PAGE: Final = "100"
+"""Objects in one answer: parsing more would hold the event loop for over 10 ms."""
 _SHORTEST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 30.0
 _LONGEST_EVENT: Final = 8 << 20
@@ -58,6 +59,9 @@ class Collection:
             except EngineUnavailable as error:
                 # Connections end every few minutes. It is a problem if the next one brings nothing either.
                 self.problem = None if self._alive else str(error)
+            except (AttributeError, TypeError, ValueError, KeyError) as error:
+                self._version = ""
+                self.problem = f"an object of Kubernetes has another layout than expected: {error!r}"
             if self._alive or self._clock.monotonic() > began + _LONGEST_WAIT:
                 wait = _SHORTEST_WAIT
             await self._clock.sleep(wait)

@@ -189,7 +189,7 @@ class FakeCluster:
         except asyncio.CancelledError:
             await send({"type": "http.response.body", "body": b""})
         finally:
-            self._watchers.discard(task)  # type: ignore[arg-type]
+            self._watchers.discard(task)
 
     async def _watch_lines(self, kind: str, query: Json) -> AsyncIterator[bytes]:
         seen = int(query["resourceVersion"])
