@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ async def test_a_pod_uses_its_service_account_over_tls_and_reads_new_tokens_and_
 async def test_a_service_account_without_a_token_is_named(tmp_path: Path) -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     engine = KubernetesEngine(KubernetesConfig(image="i"), make_context("extensions", "tasks"), tmp_path, pod)
-    with pytest.raises(CannotStart, match="cannot read .*/token: No such file"):
+    with pytest.raises(CannotStart, match=r"cannot read .*/token: No such file"):
         await engine.__aenter__()
 
 
@@ -89,7 +90,7 @@ async def test_answers_of_another_layout_end_no_watch(tmp_path: Path) -> None:
     async with served(cluster, ssl_certfile=files.cert_file, ssl_keyfile=files.key_file) as port:
         pod = {"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": str(port)}
         for items in (None, [1], [{"metadata": 5}]):
-            body = {"items": items, "metadata": {}}
+            body: dict[str, Any] = {"items": items, "metadata": {}}
             cluster.interfere = lambda method, path, body=body: (200, body)  # type: ignore[misc]
             async with KubernetesEngine(KubernetesConfig(image="i"), context, account, pod) as engine:
                 await until(lambda: "has not arrived" not in (engine._known.problem or ""))
