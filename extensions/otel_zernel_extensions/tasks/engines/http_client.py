@@ -37,7 +37,7 @@ _KEEP_ALIVE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """The answer to one request."""
 
     status: int
@@ -82,7 +82,7 @@ class HttpClient:
 
     async def call(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: Json | None = None
-    ) -> Answer:
+    ) -> EngineAnswer:
         """The whole answer to a request, whatever its status is. Raises `EngineUnavailable`."""
         async with self._request(method, path, params, body, self._timeout) as response:
             return await self._answer(response)
@@ -92,7 +92,7 @@ class HttpClient:
         """An answer that is read in pieces as they arrive. A pause of more than `silence` s ends it with an error."""
         async with self._request("GET", path, params, None, silence) as response:
             ok = response.status_code == 200
-            yield Stream(response, Answer(200, {}, "") if ok else await self._answer(response), self._failed)
+            yield Stream(response, EngineAnswer(200, {}, "") if ok else await self._answer(response), self._failed)
 
     @asynccontextmanager
     async def _request(
@@ -116,7 +116,7 @@ class HttpClient:
         finally:
             await response.aclose()
 
-    async def _answer(self, response: "Response") -> Answer:
+    async def _answer(self, response: "Response") -> EngineAnswer:
         import httpx
 
         parts, length = [], 0
@@ -129,7 +129,7 @@ class HttpClient:
             raise self._failed(error) from error
         data = b"".join(parts)
         body = await asyncio.to_thread(_large_object, data) if len(data) > _LARGE else _object(data)
-        return Answer(response.status_code, body, printable(data[:300].decode("utf-8", "replace")))
+        return EngineAnswer(response.status_code, body, printable(data[:300].decode("utf-8", "replace")))
 
     def _failed(self, error: Exception) -> EngineUnavailable:
         cause = f"{type(error).__name__} {error}".strip()
@@ -159,7 +159,9 @@ class HttpClient:
 class Stream:
     """A streamed answer. `refusal` is the answer itself if its status is not 200."""
 
-    def __init__(self, response: "Response", answer: Answer, failed: Callable[[Exception], EngineUnavailable]) -> None:
+    def __init__(
+        self, response: "Response", answer: EngineAnswer, failed: Callable[[Exception], EngineUnavailable]
+    ) -> None:
         self._response = response
         self._failed = failed
         self.refusal = None if answer.status == 200 else answer

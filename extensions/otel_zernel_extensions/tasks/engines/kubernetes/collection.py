@@ -7,7 +7,7 @@ from typing import Any, Final
 from otel_zernel.clock import Clock
 from otel_zernel.text import printable
 from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable
-from otel_zernel_extensions.tasks.engines.http_client import Answer, HttpClient, Json
+from otel_zernel_extensions.tasks.engines.http_client import EngineAnswer, HttpClient, Json
 
 _WATCH: Final = 290
 """Seconds until the server ends a watch: below the 5 min that many load balancers allow."""
@@ -114,7 +114,7 @@ class Collection:
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             raise EngineUnavailable("an event of a watch is not JSON of Kubernetes") from error
         if kind == "ERROR":
-            raise _error(Answer(int(item.get("code") or 500), item, ""), self._path)
+            raise _error(EngineAnswer(int(item.get("code") or 500), item, ""), self._path)
         if kind == "DELETED":
             # The last state of a pod is in the event of its deletion: its exit code may be in no other event.
             self._changed(str(metadata.get("name")), item)
@@ -154,12 +154,12 @@ async def list_all(client: HttpClient, path: str, selector: str) -> tuple[list[J
         params = {**params, "continue": str(metadata["continue"])}
 
 
-def unavailable(answer: Answer, action: str) -> EngineUnavailable:
+def unavailable(answer: EngineAnswer, action: str) -> EngineUnavailable:
     """The error for an answer that is no success: the server's own sentence, and advice if access is missing."""
     message = printable(str(answer.body.get("message") or answer.text or "no message"))
     advice = {401: "; check the token", 403: "; grant the permissions that the README lists"}.get(answer.status, "")
     return EngineUnavailable(f"Kubernetes refused to {action}: {answer.status} {message}{advice}")
 
 
-def _error(answer: Answer, path: str) -> Exception:
+def _error(answer: EngineAnswer, path: str) -> Exception:
     return _Expired() if answer.status == 410 else unavailable(answer, f"watch {path}")

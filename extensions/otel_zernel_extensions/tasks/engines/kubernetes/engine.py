@@ -19,7 +19,7 @@ from otel_zernel_extensions.tasks.engines.engine import (
     TaskRejected,
     TaskSpec,
 )
-from otel_zernel_extensions.tasks.engines.http_client import Answer, HttpClient, Json
+from otel_zernel_extensions.tasks.engines.http_client import EngineAnswer, HttpClient, Json
 from otel_zernel_extensions.tasks.engines.kubernetes import access, jobs
 from otel_zernel_extensions.tasks.engines.kubernetes.collection import list_all, unavailable
 from otel_zernel_extensions.tasks.engines.kubernetes.config import KubernetesConfig
@@ -205,7 +205,7 @@ class KubernetesEngine(Engine):
             raise CannotStart(f"{self._setting}::image: tasks have no image; set image, or one in job_template")
 
 
-def _refusal(answer: Answer) -> Exception:
+def _refusal(answer: EngineAnswer) -> Exception:
     message = printable(str(answer.body.get("message") or answer.text))
     by_policy = answer.status == 403 and any(word in message for word in _POLICIES)
     if answer.status in _REFUSED_FOR_GOOD or by_policy:

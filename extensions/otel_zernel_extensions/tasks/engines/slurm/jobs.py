@@ -6,7 +6,7 @@ from typing import Any
 from otel_zernel.clock import Clock
 from otel_zernel.text import printable
 from otel_zernel_extensions.tasks.engines.engine import EngineUnavailable
-from otel_zernel_extensions.tasks.engines.http_client import Answer, HttpClient
+from otel_zernel_extensions.tasks.engines.http_client import EngineAnswer, HttpClient
 from otel_zernel_extensions.tasks.engines.slurm.observing import number_of
 
 Job = Mapping[str, Any]
@@ -64,20 +64,20 @@ class JobList:
         return number in self._jobs and self._jobs[number].get("name") == name
 
 
-def errors(answer: Answer) -> str:
+def errors(answer: EngineAnswer) -> str:
     """The sentences of an answer's errors."""
     found = answer.body.get("errors")
     texts = [str(one.get("description") or one.get("error")) for one in found or () if isinstance(one, Mapping)]
     return printable("; ".join(texts) or answer.text or "no message")
 
 
-def error_numbers(answer: Answer) -> frozenset[int]:
+def error_numbers(answer: EngineAnswer) -> frozenset[int]:
     """The numbers of an answer's errors, as in slurm/slurm_errno.h."""
     found = answer.body.get("errors") or ()
     return frozenset(int(one.get("error_number") or 0) for one in found if isinstance(one, Mapping))
 
 
-def unavailable(answer: Answer, action: str) -> EngineUnavailable:
+def unavailable(answer: EngineAnswer, action: str) -> EngineUnavailable:
     """The error for an answer that is no success, with advice if access is missing."""
     advice = {
         401: "; check the token and its user",
