@@ -33,14 +33,15 @@ def slurm() -> Iterator[Slurm]:
 
 @pytest.fixture
 def config(slurm: Slurm) -> SlurmConfig:
-    return SlurmConfig(
-        endpoint=slurm.endpoint,
-        api_version=VERSION,
-        token_file=slurm.token_file,
-        output_directory=slurm.directory,
-        list_interval=0.2,
-        request_timeout=30,
-    )
+    settings = {
+        "endpoint": slurm.endpoint,
+        "api_version": VERSION,
+        "token_file": slurm.token_file,
+        "output_directory": slurm.directory,
+        "list_interval": "200ms",
+        "request_timeout": "30s",
+    }
+    return SlurmConfig.model_validate(settings)
 
 
 @pytest.fixture
