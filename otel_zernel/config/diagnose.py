@@ -56,7 +56,8 @@ def check(
     """The tree at `path` as an instance of the model, or None and the mistakes.
 
     As in the OpenTelemetry Collector, two kinds of value are converted first. A text that YAML read as a number or a
-    mapping becomes text again where the model requires text: `originals` has these texts. A null becomes the default.
+    mapping becomes text again where the model requires text: `originals` has these texts. A null of a known key becomes
+    the default.
     """
     while True:
         try:
@@ -138,9 +139,14 @@ def _repair(tree: Any, located: list[_LocatedError], path: Path, originals: Mapp
         text = originals.get((*path, *place))
         if text is not None and not isinstance(value, str) and _requires_text(value, place, located):
             tree = _replaced(tree, place, text)
-        elif value is None and place and isinstance(place[-1], str):
+        elif value is None and place and isinstance(place[-1], str) and _is_known(place, located):
             tree = _replaced(tree, place, _Missing)
     return tree
+
+
+def _is_known(path: Path, located: list[_LocatedError]) -> bool:
+    """Whether a model has this key."""
+    return any(one.type != "extra_forbidden" for one in located if one.path == path)
 
 
 class _Missing:

@@ -23,6 +23,10 @@ class ScrapeLoop:
         self._context = scraper.context
         self._config = config
         self._timeout = config.timeout or config.collection_interval
+        self._failure: str | None = None
+        """The logged failure, until a scrape succeeds."""
+        self._repeats = 0
+        """Scrapes that failed again for the same reason, which are counted but not logged."""
 
     async def run(self, emit: Emit) -> None:
         """Scrapes at the interval until cancelled."""
@@ -75,11 +79,22 @@ class ScrapeLoop:
         except Exception as error:  # noqa: BLE001  # a scrape that fails costs its points, not the receiver
             self._failed(f"{type(error).__name__}: {error}")
         else:
-            self._context.report(None)
+            self._succeeded()
             return batch
         return Batch()
 
+    def _succeeded(self) -> None:
+        self._context.report(None)
+        if self._repeats:
+            self._context.logger.info("Scraping succeeds again, after %d failures", self._repeats + 1)
+        self._failure, self._repeats = None, 0
+
     def _failed(self, reason: str, points: int = 1) -> None:
+        """Counts a failure, and logs it unless it is the last one again."""
         self._metrics.errored(points)
         self._context.report(reason)
+        if reason == self._failure:
+            self._repeats += 1
+            return
+        self._failure, self._repeats = reason, 0
         self._context.logger.error("Scraping failed: %s", reason)

@@ -118,6 +118,7 @@ def test_a_mistake_in_a_union_is_reported_for_the_best_matching_member(layout: s
         ("service: null", "service::pipelines: must have at least one pipeline"),
         ("service: text", "service: must be a mapping, such as {key: value}"),
         ("service: {piplines: {}}", 'service::piplines: unknown key "piplines"; did you mean "pipelines"?'),
+        ("service: {piplines: }", 'service::piplines: unknown key "piplines"; did you mean "pipelines"?'),
         ("service: {shutdown_timeout: 5}", "service::shutdown_timeout: a duration needs a unit: 5s, 5ms, 5m"),
         ("service: {extensions: [healt]}", 'service::extensions: references extension "healt" which is not configured'),
         ("service: {extensions: health}", "service::extensions: must be a list, such as [a, b]"),
@@ -137,6 +138,7 @@ def test_a_mistake_in_a_section_has_its_path_and_a_remedy(text: str, problem: st
         ("{exporters: out}", "::exporters: must be a list"),
         ("{receivers: [in, in]}", ': references receiver "in" more than once; keep one'),
         ("{receivers: [in/2]}", ': references receiver "in/2" which is not configured; did you mean "in"?'),
+        ("{procesors: }", '::procesors: unknown key "procesors"; did you mean "processors"?'),
         ("{procesors: []}", '::procesors: unknown key "procesors"; did you mean "processors"?'),
     ],
 )
@@ -149,6 +151,7 @@ def test_a_mistake_in_a_pipeline_has_its_path_and_a_remedy(text: str, problem: s
     ("text", "problem"),
     [
         ("{logs: {levle: info}}", '::logs::levle: unknown key "levle"; did you mean "level"?'),
+        ("{logs: {levle: }}", '::logs::levle: unknown key "levle"; did you mean "level"?'),
         ("{logs: {level: loud}}", '::logs::level: unknown value "loud"; valid values: debug,'),
         ("{metrics: {readers: [{}]}}", "::metrics::readers::0: must have exactly one of the keys pull and periodic"),
         ("{resource: {a: [1]}}", "::resource::a: must be text"),

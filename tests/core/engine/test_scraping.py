@@ -84,6 +84,22 @@ async def test_a_partial_scrape_emits_its_points_and_counts_the_missing_ones() -
     assert (values_of(bench.downstream.batches), bench.errored, bench.scraped) == ([1.0], [7], [1])
 
 
+async def test_a_failure_that_repeats_is_counted_each_time_and_logged_once_with_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    hung = PartialScrape("the filesystem at /mnt/lost does not answer", batch_of(1.0), 1)
+    other = [fails(OSError("no driver")), lambda: batch_of(2.0)]
+    bench = Bench([*[fails(hung)] * 5, lambda: batch_of(2.0), *other])
+    await bench.run(lambda: len(bench.scraped) == 7)
+    assert bench.errored == [1] * 6
+    assert [record.getMessage() for record in caplog.records] == [
+        "Scraping failed: the filesystem at /mnt/lost does not answer",
+        "Scraping succeeds again, after 5 failures",
+        "Scraping failed: OSError: no driver",
+    ]
+
+
 async def test_a_scrape_that_hangs_is_counted_at_each_interval_and_never_runs_twice() -> None:
     begun, released = threading.Event(), threading.Event()
 
