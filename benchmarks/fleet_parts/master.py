@@ -1,18 +1,51 @@
-"""A heartbeat receiver and its HTTP routes in a process of their own: prints their ports, and serves until killed."""
+"""A heartbeat receiver and its HTTP routes in a process of their own: prints their ports, and serves until killed.
+
+At SIGUSR1, it prints the times since the last signal in ms: from the read of a heartbeat to the write of its answer.
+"""
 
 import asyncio
 import json
 import logging
+import signal
+import time
 
 import uvloop
 
+from benchmarks.fleet_parts.workers import quantile
 from otel_zernel.api.testing import FakeApiServer
 from otel_zernel.batch import Batch
 from otel_zernel.clock import SystemClock
+from otel_zernel.net.http2 import server
+from otel_zernel.net.http2.connection import Http2Connection
 from otel_zernel.net.serving import serve
 from otel_zernel.testing import make_context, until
 from otel_zernel.types import Address
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
+
+_times: list[float] = []
+
+
+class TimedConnection(Http2Connection):
+    """A connection that measures its turns: the first read, everything that it handles, and the write."""
+
+    _read_at = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self._read_at = self._read_at or time.perf_counter()
+        super().data_received(data)
+
+    def _write_all(self) -> None:
+        super()._write_all()
+        if self._read_at:
+            _times.append((time.perf_counter() - self._read_at) * 1e3)
+            self._read_at = 0.0
+
+
+def print_times() -> None:
+    """The quantiles since the last call."""
+    found = sorted(_times)
+    _times.clear()
+    print(json.dumps({"count": len(found), "p50": quantile(found, 0.5), "p99": quantile(found, 0.99)}), flush=True)
 
 
 async def discard(batch: Batch, *, transport: str = "") -> None:
@@ -21,6 +54,8 @@ async def discard(batch: Batch, *, transport: str = "") -> None:
 
 async def main() -> None:
     logging.disable()  # the probes send more than a queue holds
+    server.Http2Connection = TimedConnection  # type: ignore[misc]  # the server measures nothing itself
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, print_times)
     api = FakeApiServer()
     config = HeartbeatReceiver.Config.model_validate({"endpoint": "127.0.0.1:0", "api": "api"})
     receiver = HeartbeatReceiver(config, make_context(clock=SystemClock(), extensions={"api": api}))
