@@ -1,10 +1,12 @@
 """Workers in a process of their own, each with a channel of gRPC: PORT COUNT INTERVAL SECONDS stream|call PREFIX.
 
-Prints a line when all are connected, and the times of their heartbeats in ms after SECONDS.
+Prints a line when all are connected, and the times of their heartbeats in ms after SECONDS. The process is nice: its
+workers would otherwise take the CPU from the master, while real ones have machines of their own.
 """
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -85,4 +87,5 @@ def quantile(times: list[float], q: float) -> float:
 
 
 if __name__ == "__main__":
+    os.nice(19)
     asyncio.run(main(*sys.argv[1:]))

@@ -37,6 +37,8 @@ class CallConnection(Protocol):
     """Sends frames."""
     unread: Callable[[], int]
     """Bytes that were written, and that wait for the client to read."""
+    later: Callable[[Callable[[], None]], None]
+    """Calls a function after everything that was read is handled. The function must not raise."""
     queued: int
     """Bytes of answers that wait for the client's windows."""
     limits: Http2Limits
@@ -92,6 +94,7 @@ class Call:
         "headers",
         "hold",
         "id",
+        "later",
         "method",
         "send_window",
         "started",
@@ -105,6 +108,7 @@ class Call:
         self.method = method
         self.hold: Hold = connection.room.take(self.fail)
         self.started = connection.now()
+        self.later = connection.later
         self.encoding = ""
         """The compression of the message that is being delivered."""
         self.task: asyncio.Task[None] | None = None
@@ -164,8 +168,7 @@ class Call:
 
     def _take_prefix(self, data: bytes) -> None:
         self._is_compressed, self._needed = read_prefix(data)
-        limit = self._connection.limits.message
-        if self._needed > limit:
+        if self._needed > (limit := self._connection.limits.message):
             raise too_large(f"the message has {self._needed} bytes; max_recv_msg_size_mib allows {limit}")
 
     def _give_window_back(self, size: int) -> None:
@@ -277,7 +280,8 @@ class Call:
                 self.send_window -= size
                 data = data[size:]
             if end is not None:
-                self._connection.write(frame(HEADERS, END_STREAM | END_HEADERS, self.id, end) + self._reset())
+                reset = b"" if self.half_closed else stop(self.id)
+                self._connection.write(frame(HEADERS, END_STREAM | END_HEADERS, self.id, end) + reset)
                 self.close()
 
     def _may_answer_at_once(self) -> bool:
@@ -294,6 +298,3 @@ class Call:
         self._answers.append((data, end))
         self._connection.queued += len(data)
         self.flush()
-
-    def _reset(self) -> bytes:
-        return b"" if self.half_closed else stop(self.id)

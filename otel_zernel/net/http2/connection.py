@@ -55,7 +55,9 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
-        self._streams = Streams(route, room, limits, now, self._write, self._unread, self._become_idle)
+        self._is_reading = False
+        self._after_reading: list[Callable[[], None]] = []
+        self._streams = Streams(route, room, limits, now, self._write, self._unread, self._later, self._become_idle)
         self._reader = FrameReader(self._streams)
         self._write_deadline: float | None = None
         self._going_since: float | None = None
@@ -91,6 +93,14 @@ class Http2Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._streams.pings.heard()
+        self._is_reading = True
+        try:
+            self._read(data)
+        finally:
+            self._is_reading = False
+            self._write_all()
+
+    def _read(self, data: bytes) -> None:
         try:
             self._reader.feed(data)
         except ConnectionBroken as error:
@@ -98,6 +108,9 @@ class Http2Connection(asyncio.Protocol):
                 self._mistook(protocol_of(data) or "")
             self.go_away(error.code, str(error))
             self._close()
+        functions, self._after_reading = self._after_reading, []
+        for function in functions:
+            function()
 
     def eof_received(self) -> bool:
         return False
@@ -121,9 +134,16 @@ class Http2Connection(asyncio.Protocol):
 
     # Writing
 
+    def _later(self, function: Callable[[], None]) -> None:
+        """Calls a function after everything that was read is handled."""
+        if self._is_reading:
+            self._after_reading.append(function)
+        else:
+            asyncio.get_running_loop().call_soon(function)
+
     def _write(self, data: bytes) -> None:
-        """Writes at the end of this turn of the event loop: one system call for the answers to many requests."""
-        if not self._unwritten:
+        """Writes after everything that was read is handled: one system call for the answers to many requests."""
+        if not self._unwritten and not self._is_reading:
             asyncio.get_running_loop().call_soon(self._write_all)
         self._unwritten.append(data)
         self._unwritten_size += len(data)

@@ -48,7 +48,7 @@ _EVEN: Final = "a client has odd streams"
 class Streams:
     """Handles the frames of one connection. `write` sends frames; `unread` is the number of bytes that it has not sent.
 
-    `emptied` is called when the last call ends.
+    `later` calls a function when all that was read is handled. `emptied` is called when the last call ends.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Streams:
         now: Callable[[], float],
         write: Callable[[bytes], None],
         unread: Callable[[], int],
+        later: Callable[[Callable[[], None]], None],
         emptied: Callable[[], None],
     ) -> None:
         self.limits = limits
@@ -66,6 +67,7 @@ class Streams:
         self.now = now
         self.write = write
         self.unread = unread
+        self.later = later
         self.queued = 0
         self.calls: dict[int, Call] = {}
         self.pings = Pings(limits, now)
@@ -223,8 +225,7 @@ class Streams:
             self.nuisances.add()
             self.write(refusal(stream, failure, half_closed=ends))
             return
-        call = Call(stream, headers, method, self)
-        self.calls[stream] = call
+        call = self.calls[stream] = Call(stream, headers, method, self)
         try:
             call.hold.add(bounds.CALL)
             method.begin(call)
@@ -246,8 +247,7 @@ class Streams:
         if flags & ACK:
             check_acknowledgement(payload)
             return
-        window = initial_window(payload)
-        if window is not None:
+        if (window := initial_window(payload)) is not None:
             self._resize_windows(window)
         self.write(frame(SETTINGS, ACK, 0))
 

@@ -64,22 +64,24 @@ class HeartbeatReceiver(Receiver):
         if self.config.api is None:
             return None
         from otel_zernel.api.server import api_server
-        from otel_zernel_receivers.heartbeat.http.body import AllWorkers
+        from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry
         from otel_zernel_receivers.heartbeat.http.feed import WorkerFeed
         from otel_zernel_receivers.heartbeat.http.routes import FleetApi
 
         server = api_server(self.config.api, self.context, f"{self.context.path}::api")
-        everything = AllWorkers(fleet, self.context.clock)
+        clock = self.context.clock
+        telemetry = all_telemetry(fleet, clock)
         feed = WorkerFeed(
             fleet,
-            everything,
-            self.context.clock,
+            telemetry,
+            clock,
             push_interval=self.config.push_interval,
             max_clients=self.config.max_clients,
             drop=self.context.drop,
             count_clients=self._clients.add,
         )
-        stack.enter_context(server.serve(self.context.path, FleetApi(fleet, everything, feed).routes()))
+        api = FleetApi(fleet, telemetry, all_listed(fleet, clock), feed)
+        stack.enter_context(server.serve(self.context.path, api.routes()))
         return feed
 
     async def _sweep(self, fleet: Fleet, counts: Any) -> None:

@@ -1,12 +1,13 @@
 """The JSON of all workers stays whole while the fleet changes between its pieces."""
 
+import asyncio
 import json
 
-from otel_zernel.cluster.messages import Heartbeat
+from otel_zernel.cluster.messages import Heartbeat, WorkerInfo
 from otel_zernel.testing import FakeClock
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
-from otel_zernel_receivers.heartbeat.http.body import AllWorkers
+from otel_zernel_receivers.heartbeat.http.body import all_listed, all_telemetry
 
 
 def fleet_of(clock: FakeClock, count: int) -> Fleet:
@@ -20,16 +21,16 @@ def beat(fleet: Fleet, worker_id: str, cpu: float) -> None:
     fleet.beat(Heartbeat(worker_id=worker_id, cpu_usage=cpu).SerializeToString())
 
 
-def test_any_number_of_workers_is_one_object() -> None:
+async def test_any_number_of_workers_is_one_object() -> None:
     for count in (0, 1, 499, 500, 501, 1000, 1234):
-        body, _ = AllWorkers(fleet_of(clock := FakeClock(), count), clock).numbered()
+        body, _ = await all_telemetry(fleet_of(clock := FakeClock(), count), clock).numbered()
         assert set(json.loads(body)) == {f"w{number}" for number in range(count)}
 
 
-def test_workers_that_come_and_go_between_two_pieces_damage_nothing() -> None:
+async def test_workers_that_come_and_go_between_two_pieces_damage_nothing() -> None:
     fleet = fleet_of(clock := FakeClock(), 1200)
-    everything = AllWorkers(fleet, clock)
-    everything.numbered()
+    everything = all_telemetry(fleet, clock)
+    await everything.numbered()
     pieces, parts = everything.pieces(), []
     for number, piece in enumerate(pieces):
         parts.append(piece)
@@ -37,17 +38,58 @@ def test_workers_that_come_and_go_between_two_pieces_damage_nothing() -> None:
         del fleet.workers[f"w{number}"]
         fleet.membership += 1
     assert set(json.loads(b"".join(parts))) == {f"w{number}" for number in range(1200)}
-    again = json.loads(everything.numbered()[0])
+    again = json.loads((await everything.numbered())[0])
     assert set(again) == set(fleet.workers)
 
 
-def test_a_change_is_seen_at_once_after_a_rest_and_within_a_moment_under_load() -> None:
+async def test_a_change_is_seen_at_once_after_a_rest_and_within_a_moment_under_load() -> None:
     fleet = fleet_of(clock := FakeClock(), 3)
-    everything = AllWorkers(fleet, clock)
-    _, before = everything.numbered()
+    everything = all_telemetry(fleet, clock)
+    _, before = await everything.numbered()
     beat(fleet, "w1", 50)
-    stale, number = everything.numbered()
+    stale, number = await everything.numbered()
     assert (json.loads(stale)["w1"]["cpu_usage"], number) == (0, before)
     clock.advance(0.06)
-    fresh, number = everything.numbered()
+    fresh, number = await everything.numbered()
     assert (json.loads(fresh)["w1"]["cpu_usage"], number) == (50, fleet.changes.sequence)
+
+
+async def test_the_list_is_that_of_the_single_workers_however_they_are_named() -> None:
+    fleet = fleet_of(clock := FakeClock(), 3)
+    for worker_id in ('quote"back\\slash', "Zürich-✓", "line\nbreak"):
+        info = WorkerInfo(worker_id=worker_id, worker_ip='10.0.0.7"', total_cpu=8, total_gpu=0.5)
+        fleet.register(info.SerializeToString())
+    listed, _ = await all_listed(fleet, clock).numbered()
+    assert json.loads(listed) == [worker.described() for worker in fleet.workers.values()]
+
+
+class Stream:
+    """The stream of a worker."""
+
+    closed = False
+
+
+async def test_the_list_sees_the_end_of_a_stream_after_a_moment() -> None:
+    fleet, stream = fleet_of(clock := FakeClock(), 1), Stream()
+    fleet.beat(Heartbeat(worker_id="w0").SerializeToString(), stream)
+    everything = all_listed(fleet, clock)
+    assert json.loads((await everything.numbered())[0])[0]["state"] == "active"
+    stream.closed = True
+    clock.advance(0.06)
+    assert json.loads((await everything.numbered())[0])[0]["state"] == "unknown"
+
+
+async def test_a_change_while_the_body_is_made_is_not_behind_its_number() -> None:
+    fleet = fleet_of(clock := FakeClock(), 1200)
+    everything = all_telemetry(fleet, clock)
+    making = asyncio.create_task(everything.numbered())
+    await asyncio.sleep(0)
+    before = fleet.changes.sequence
+    beat(fleet, "w0", 50)
+    del fleet.workers["w1199"]
+    fleet.membership += 1
+    fleet.changes.note_removal("w1199")
+    body, number = await making
+    assert number <= before
+    assert json.loads(body)["w0"]["cpu_usage"] == 0
+    assert set(fleet.changes.since(number) or []) == {"w0", "w1199"}

@@ -16,7 +16,7 @@ from otel_zernel.testing import Downstream, FakeClock
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
 from otel_zernel_receivers.heartbeat.fleet.points import batch_of, points_of
-from otel_zernel_receivers.heartbeat.http.body import AllWorkers
+from otel_zernel_receivers.heartbeat.http.body import all_telemetry
 from tests.receivers.heartbeat.workers import connected, heartbeat, mastering
 
 numbers = st.floats()
@@ -60,7 +60,7 @@ def test_any_messages_leave_valid_json_valid_points_and_few_workers(messages: li
         except RequestFailure as failure:
             assert failure.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]  # noqa: PT017  # any message may be valid
     assert len(fleet.workers) <= 5
-    assert set(json.loads(AllWorkers(fleet, FakeClock()).numbered()[0], parse_constant=pytest.fail)) == set(
+    assert set(json.loads(b"".join(all_telemetry(fleet, FakeClock()).pieces()), parse_constant=pytest.fail)) == set(
         fleet.workers
     )
     for worker in fleet.workers.values():

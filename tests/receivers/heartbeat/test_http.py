@@ -14,7 +14,7 @@ from otel_zernel.errors import CannotStart
 from otel_zernel.testing import Downstream, make_context, until
 from otel_zernel_receivers.heartbeat import HeartbeatReceiver
 from otel_zernel_receivers.heartbeat.fleet.fleet import Fleet
-from otel_zernel_receivers.heartbeat.http.body import AllWorkers
+from otel_zernel_receivers.heartbeat.http.body import all_telemetry
 from otel_zernel_receivers.heartbeat.http.feed import WorkerFeed
 from tests.receivers.heartbeat.workers import connected, heartbeat, mastering, registration
 
@@ -197,7 +197,7 @@ async def test_a_client_that_never_reads_is_disconnected_and_counted() -> None:
     open_: list[int] = []
     feed = WorkerFeed(
         fleet,
-        AllWorkers(fleet, clock),
+        all_telemetry(fleet, clock),
         clock,
         push_interval=1,
         max_clients=1,

@@ -48,6 +48,7 @@ class Worker:
     """The state of a worker. Usages are in per cent, as in heartbeats."""
 
     __slots__ = (
+        "_registration",
         "active",
         "capacities",
         "cpu",
@@ -110,10 +111,14 @@ class Worker:
         return self.seen_ns // 1_000_000_000
 
     def describe(self) -> None:
-        """Encodes the resource of its metrics."""
+        """Encodes what the worker has registered: the resource of its metrics, and a part of the list."""
         attributes = {"zernel.worker.id": self.id, "host.name": self.id}
         ip = self.capacities.worker_ip if self.capacities else ""
         self.resource = encode_resource({**attributes, **({"host.ip": [ip]} if ip else {})})
+        about = self.capacities._asdict() if self.capacities else {}
+        self._registration = "".join(
+            f'"{name}":{json.dumps(value, ensure_ascii=False)},' for name, value in about.items()
+        )
 
     def set_tasks(self, tasks: tuple[TaskState, ...]) -> None:
         if tasks != self.tasks:
@@ -126,6 +131,14 @@ class Worker:
             f'{self.key}:{{"worker_id":{self.key},"cpu_usage":{self.cpu!r},"memory_usage":{self.memory!r},'
             f'"gpu_usage":{self.gpu!r},"running_tasks":{self.tasks_json},"last_update":{self.last_update},'
             f'"is_active":{"true" if self.active else "false"}}}'
+        ).encode()
+
+    @property
+    def listed(self) -> bytes:
+        """`described` as JSON, several times as fast."""
+        return (
+            f'{{"worker_id":{self.key},{self._registration}"is_active":{"true" if self.active else "false"},'
+            f'"state":"{self.state}","last_update":{self.last_update},"running_tasks":{len(self.tasks)}}}'
         ).encode()
 
     def described(self) -> dict[str, Any]:

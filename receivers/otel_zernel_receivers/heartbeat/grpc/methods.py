@@ -113,7 +113,7 @@ class CallMethod:
 
 
 class StreamMethod(CallMethod):
-    """Answers each message of a stream, at the end of the turn of the event loop in which it arrives.
+    """Answers each message of a stream, after everything that was read from its connection.
 
     A worker may send thousands at once. Only the latest `queue_size` of each worker are decoded, since older ones would
     not find room in its queue either.
@@ -136,7 +136,7 @@ class StreamMethod(CallMethod):
 
     def _take(self, call: Call, message: bytes) -> None:
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._answer_all)
+            call.later(self._answer_all)
         key = (call, _encoded_id(message))
         queue = self._waiting.get(key)
         if queue is None:

@@ -1,6 +1,7 @@
 """The JSON of all workers, in pieces: 10,000 workers have some MB, and heartbeats have to be answered meanwhile."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,40 +24,69 @@ class _Piece:
 
 
 class AllWorkers:
-    """The body of `/telemetry`. Its pieces are kept for a moment, for many readers at once."""
+    """One JSON body with all workers. Its pieces are kept for a moment, for many readers at once."""
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+    def __init__(
+        self, fleet: Fleet, clock: Clock, *, encode: Callable[[Worker], bytes], brackets: bytes, lasts: bool
+    ) -> None:
+        """`encode` returns the JSON of a worker. `brackets` has the first and the last byte of the body.
+
+        `lasts` is whether the JSON stays the same until the fleet notes a change.
+        """
         self._fleet = fleet
         self._clock = clock
+        self._encode = encode
+        self._brackets = brackets
+        self._lasts = lasts
         self._pieces: dict[int, _Piece] = {}
         """By the position of their first worker."""
         self._membership = fleet.membership
 
     def pieces(self) -> Iterator[bytes]:
-        """All workers by id. The fleet may change between two pieces."""
+        """All workers in order of their arrival. The fleet may change between two pieces."""
+        each = self._each()
+        yield self._brackets[:1]
+        for number, piece in enumerate(each):
+            yield b"," + piece.body if number else piece.body
+        yield self._brackets[1:]
+
+    async def numbered(self) -> tuple[bytes, int]:
+        """The whole body, and the number of the last change before it. Other tasks have turns between its pieces."""
+        bodies, sequence = [], self._fleet.changes.sequence
+        for piece in self._each():
+            bodies.append(piece.body)
+            sequence = min(sequence, piece.sequence)
+            await asyncio.sleep(0)
+        body = self._brackets[:1] + b",".join(bodies) + self._brackets[1:]
+        await asyncio.sleep(0)
+        return body, sequence
+
+    def _each(self) -> Iterator[_Piece]:
         workers, membership = list(self._fleet.workers.values()), self._fleet.membership
-        yield b"{"
-        for start in range(0, len(workers), _PIECE):
-            piece = self._piece(start, workers[start : start + _PIECE], membership)
-            yield b"," + piece if start else piece
-        yield b"}"
+        starts = range(0, len(workers), _PIECE)
+        return (self._piece(start, workers[start : start + _PIECE], membership) for start in starts)
 
-    def numbered(self) -> tuple[bytes, int]:
-        """The whole body, and the number of the last change before it."""
-        pieces = b"".join(self.pieces())
-        return pieces, min((one.sequence for one in self._pieces.values()), default=self._fleet.changes.sequence)
-
-    def _piece(self, start: int, workers: list[Worker], membership: int) -> bytes:
+    def _piece(self, start: int, workers: list[Worker], membership: int) -> _Piece:
         now, sequence = self._clock.monotonic(), self._fleet.changes.sequence
         if self._membership != self._fleet.membership:
             self._membership, self._pieces = self._fleet.membership, {}
         if membership != self._membership:  # the positions are those of an earlier fleet
-            return _joined(workers)
+            return self._made(workers, sequence, now)
         kept = self._pieces.get(start)
-        if kept is None or (kept.sequence != sequence and now - kept.made >= _FRESH):
-            kept = self._pieces[start] = _Piece(_joined(workers), sequence, now)
-        return kept.body
+        is_current = kept and (now - kept.made < _FRESH or (self._lasts and kept.sequence == sequence))
+        if kept is None or not is_current:
+            kept = self._pieces[start] = self._made(workers, sequence, now)
+        return kept
+
+    def _made(self, workers: list[Worker], sequence: int, now: float) -> _Piece:
+        return _Piece(b",".join(map(self._encode, workers)), sequence, now)
 
 
-def _joined(workers: list[Worker]) -> bytes:
-    return b",".join([worker.entry for worker in workers])
+def all_telemetry(fleet: Fleet, clock: Clock) -> AllWorkers:
+    """The body of `/telemetry`: an object by id."""
+    return AllWorkers(fleet, clock, encode=lambda worker: worker.entry, brackets=b"{}", lasts=True)
+
+
+def all_listed(fleet: Fleet, clock: Clock) -> AllWorkers:
+    """The body of `/workers`: a list of registrations and states, which change without a note if a stream ends."""
+    return AllWorkers(fleet, clock, encode=lambda worker: worker.listed, brackets=b"[]", lasts=False)

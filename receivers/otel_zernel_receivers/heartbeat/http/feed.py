@@ -94,9 +94,9 @@ class WorkerFeed:
             await self._ticked.wait()
         return self.sequence
 
-    def all_now(self) -> tuple[bytes, int]:
+    async def all_now(self) -> tuple[bytes, int]:
         """The whole state, and its number."""
-        return self._everything.numbered()
+        return await self._everything.numbered()
 
     def since(self, sequence: int) -> bytes | None:
         """The changes after this number. None if they are not all remembered."""
@@ -151,7 +151,7 @@ class _Client:
             return await self._sent(text, number, full=True)
         if since is not None and (missed := self._feed.since(since)) is not None:
             return await self._sent(missed, max(since, self._feed.sequence), full=False)
-        return await self._sent(*self._feed.all_now(), full=True)
+        return await self._sent(*await self._feed.all_now(), full=True)
 
     async def _send_changes(self, before: int, now: int) -> int | None:
         if self._worker_id is not None:
@@ -159,7 +159,7 @@ class _Client:
             return await self._sent(text, now, full=False) if number > before else now
         if (found := self._feed.since_for_many(before)) is not None:
             return await self._sent(found, now, full=False)
-        return await self._sent(*self._feed.all_now(), full=True)
+        return await self._sent(*await self._feed.all_now(), full=True)
 
     async def _sent(self, workers: bytes, sequence: int, *, full: bool) -> int | None:
         """The sequence number if the client has taken the message."""

@@ -69,19 +69,20 @@ _FEED_PARAMETERS: Final = (
 class FleetApi:
     """Answers from the state of the workers."""
 
-    def __init__(self, fleet: Fleet, everything: AllWorkers, feed: WorkerFeed) -> None:
+    def __init__(self, fleet: Fleet, telemetry: AllWorkers, listed: AllWorkers, feed: WorkerFeed) -> None:
         self._fleet = fleet
-        self._everything = everything
+        self._telemetry = telemetry
+        self._listed = listed
         self._feed = feed
 
     def routes(self) -> list[Route]:
         """All routes of the receiver."""
         return [
             self._get("/health", self._health, "Whether the receiver runs.", _object(status=_TEXT)),
-            Route("/telemetry", self._all, summary="The telemetry of all workers, by id.", answer=_by_id(_TELEMETRY)),
+            self._all("/telemetry", self._telemetry, "The telemetry of all workers, by id.", _by_id(_TELEMETRY)),
             self._get("/telemetry/{id}", self._one, "The telemetry of a worker.", _TELEMETRY),
-            self._get("/workers", self._list, "All workers and their state.", _WORKERS),
-            self._get("/api/workers", self._list, "All workers and their state.", _WORKERS),
+            self._all("/workers", self._listed, "All workers and their state.", _WORKERS),
+            self._all("/api/workers", self._listed, "All workers and their state.", _WORKERS),
             self._get("/api/workers/{id}", self._detail, "A worker, its usages and its tasks.", _WORKER),
             self._get("/api/workers/{id}/metrics", self._usages, "The usages of a worker.", _METRICS),
             self._get("/api/workers/{id}/tasks", self._tasks, "The tasks that run on a worker.", _TASKS),
@@ -93,6 +94,9 @@ class FleetApi:
     def _get(self, path: str, body: Callable[[str], bytes], summary: str, answer: Mapping[str, Any]) -> Route:
         parameters = (_ID,) if "{id}" in path else ()
         return Route(path, _answering(body), summary=summary, parameters=parameters, answer=answer)
+
+    def _all(self, path: str, everything: AllWorkers, summary: str, answer: Mapping[str, Any]) -> Route:
+        return Route(path, _answering_in_pieces(everything), summary=summary, answer=answer)
 
     def _websocket(self, path: str) -> Route:
         one = "{id}" in path
@@ -108,19 +112,8 @@ class FleetApi:
     def _health(self, _: str) -> bytes:
         return b'{"status":"ok"}'
 
-    async def _all(self, scope: Any, receive: Any, send: Any) -> None:
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for piece in self._everything.pieces():
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-            await asyncio.sleep(0)
-        await send({"type": "http.response.body", "body": b""})
-
     def _one(self, worker_id: str) -> bytes:
         return self._worker(worker_id).telemetry
-
-    def _list(self, _: str) -> bytes:
-        return json_bytes([worker.described() for worker in self._fleet.workers.values()])
 
     def _detail(self, worker_id: str) -> bytes:
         worker = self._worker(worker_id)
@@ -146,5 +139,17 @@ def _by_id(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 def _answering(body: Callable[[str], bytes]) -> Callable[[Any, Any, Any], Awaitable[None]]:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await json_answer(send, body(scope["path_params"].get("id", "")))
+
+    return app
+
+
+def _answering_in_pieces(everything: AllWorkers) -> Callable[[Any, Any, Any], Awaitable[None]]:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for piece in everything.pieces():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b""})
 
     return app
