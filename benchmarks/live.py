@@ -152,12 +152,12 @@ async def _readers() -> list[BenchmarkRow]:
     api, changes = FakeApiServer(), {"number": 0}
     context = make_context("exporters", "live", clock=SystemClock(), extensions={"api": api})
     exporter = LiveExporter(LiveExporter.Config.model_validate({"push_interval": "1h"}), context)
-    exporter._state._collector = lambda: {"text": f"{changes['number']:04} " * 200}
     async with AsyncExitStack() as stack:
         address = await stack.enter_async_context(
             serve(api.app, Address("127.0.0.1", 0), "benchmark", limits=ServerLimits(connections=2 * READERS))
         )
         await stack.enter_async_context(exporter)
+        exporter._state.resume(lambda: {"text": f"{changes['number']:04} " * 200}, context.drop)
         reader = subprocess.Popen([sys.executable, "-c", _READER, str(address.port)], stdout=subprocess.PIPE)  # noqa: ASYNC220
         stack.callback(reader.kill)
         stream = exporter._stream

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from google.protobuf.message import DecodeError
+
 from otel_zernel.cluster.messages import REGISTER_WORKER, SEND_HEARTBEAT, STREAM_HEARTBEATS, HeartbeatAck
 from otel_zernel.component import Context
 from otel_zernel.errors import ZernelError
@@ -21,6 +23,10 @@ OnAnswer = Callable[[str], None]
 
 class MasterRefuses(ZernelError):
     """The master does not accept this worker."""
+
+
+class NotAMaster(ZernelError):
+    """The server answers, but not as a master does."""
 
 
 class MasterLost(ZernelError):
@@ -49,7 +55,8 @@ class MasterSession:
         self._on_answer = on_answer
 
     async def run(self) -> None:
-        """Raises `AioRpcError`, `MasterRefuses`, `MasterLost`, TimeoutError, or `Retryable` without credentials."""
+        """Raises `AioRpcError`, `MasterRefuses`, `MasterLost`, `NotAMaster`, TimeoutError, or `Retryable` without
+        credentials."""
         await self._first_state()
         await self._register()
         if not await self._stream():
@@ -83,9 +90,10 @@ class MasterSession:
 
     async def _call(self, method: str, message: Any) -> bool:
         """One request, and whether the master accepted it."""
-        call = self._channel.unary_unary(method, None, HeartbeatAck.FromString)
-        answer = await call(message.SerializeToString(), timeout=self._config.timeout, metadata=self._metadata())
-        return bool(answer.success)
+        call = self._channel.unary_unary(method)
+        return _accepts(
+            await call(message.SerializeToString(), timeout=self._config.timeout, metadata=self._metadata())
+        )
 
     def _metadata(self) -> Any:
         return tuple(self._credentials().items())
@@ -94,7 +102,7 @@ class MasterSession:
         """Sends over one stream. Returns False if the master has no such method."""
         import grpc
 
-        method: Any = self._channel.stream_stream(STREAM_HEARTBEATS, None, HeartbeatAck.FromString)
+        method: Any = self._channel.stream_stream(STREAM_HEARTBEATS)
         call = method(metadata=self._metadata())  # the stubs require requests, which are written one by one
         try:
             while True:
@@ -105,7 +113,7 @@ class MasterSession:
                     if await call.code() is grpc.StatusCode.UNIMPLEMENTED:
                         return False
                     raise MasterLost(await call.details() or "the master has ended the stream")
-                self._answered("StreamHeartbeats", answer.success)
+                self._answered("StreamHeartbeats", _accepts(answer))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return False
@@ -155,4 +163,12 @@ async def _exchange(call: Any, message: bytes) -> Any:
     except asyncio.InvalidStateError:  # the call has ended; its status says why
         return _ENDED
     answer = await call.read()
-    return answer if isinstance(answer, HeartbeatAck) else _ENDED  # gRPC's EOF
+    return answer if isinstance(answer, bytes) else _ENDED  # gRPC's EOF
+
+
+def _accepts(answer: bytes) -> bool:
+    """Whether the master accepts the worker. Raises `NotAMaster` if the answer is no `HeartbeatAck`."""
+    try:
+        return bool(HeartbeatAck.FromString(answer).success)
+    except DecodeError as error:
+        raise NotAMaster("the answer is not a cluster.HeartbeatAck; check that the endpoint is a master") from error

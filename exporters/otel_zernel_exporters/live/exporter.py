@@ -22,6 +22,7 @@ from otel_zernel_exporters.live.live_state import LiveState
 from otel_zernel_exporters.live.streaming import LiveStream
 
 _SLOW = "zernel.live.slow_clients"
+_KEPT = "state"
 
 
 class LiveExporter(Exporter, LiveSource):
@@ -30,13 +31,12 @@ class LiveExporter(Exporter, LiveSource):
     Config = LiveConfig
     stability = "alpha"
     signals = frozenset({"metrics", "traces"})
+    config: LiveConfig
 
     def __init__(self, config: LiveConfig, context: Context) -> None:
         super().__init__(config, context)
         self._host = ""
-        self._state = LiveState(
-            context.clock, self._collector, context.drop, history=config.history, expiration=config.expiration
-        )
+        self._state = self._kept_state() or self._new_state()
         self._turns = Turns()
         slow = context.meter.create_counter(_SLOW, METRICS[_SLOW].unit, METRICS[_SLOW].description)
         self._stream = LiveStream(
@@ -46,6 +46,7 @@ class LiveExporter(Exporter, LiveSource):
             push_interval=config.push_interval,
             max_clients=config.max_clients,
             slow=lambda: slow.add(1),
+            failed=self._push_failed,
         )
         self._stack = AsyncExitStack()
 
@@ -57,6 +58,8 @@ class LiveExporter(Exporter, LiveSource):
 
     async def __aenter__(self) -> Self:
         self._host = socket.gethostname()
+        self._state.resume(self._collector, self.context.drop)
+        self.context.kept[_KEPT] = (self._kind_of_state, self._state)
         if self.config.api is not None:
             server = api_server(self.config.api, self.context, f"{self.context.path}::api")
             pushing = asyncio.create_task(self._stream.run(), name="live deltas")
@@ -75,6 +78,24 @@ class LiveExporter(Exporter, LiveSource):
             await self._turns.take(lambda: self._state.adding(batch))
         except DecodeError as error:
             raise Permanent(f"the batch is not valid OTLP: {error}") from error
+
+    @property
+    def _kind_of_state(self) -> tuple[int, float]:
+        """The settings that a state keeps for its life."""
+        return self.config.history, self.config.expiration
+
+    def _kept_state(self) -> LiveState | None:
+        """The state of the exporter before a reload, if it has the same settings."""
+        kind, state = self.context.kept.get(_KEPT, (None, None))
+        return state if kind == self._kind_of_state and isinstance(state, LiveState) else None
+
+    def _new_state(self) -> LiveState:
+        history, expiration = self._kind_of_state
+        return LiveState(self.context.clock, self._collector, self.context.drop, history=history, expiration=expiration)
+
+    def _push_failed(self, error: Exception) -> None:
+        name = type(error).__name__
+        self.context.logger.error("The live state could not be sent because of a bug: %s", name, exc_info=error)
 
     def _routes(self) -> list[Route]:
         return [

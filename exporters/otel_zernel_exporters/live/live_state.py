@@ -40,13 +40,17 @@ class LiveState(LiveSource):
         self.seq = clock.time_ns() // 1_000_000
         """Begins with the time, so that a reader of a former process finds no equal number."""
         self.time_ms = self.seq
-        self._rendered: dict[str, dict[str, Any]] = {"collector": {}, "gpus": {}, "ranks": {}, "jobs": {}}
+        self._rendered = _nothing()
         """The state with the number `seq`, without what is in `_training` in the same form."""
         self._deltas: deque[tuple[dict[str, Any], int]] = deque()
         """The last deltas, in order, and their sizes."""
         self._values = 0
         self._advanced = clock.monotonic()
         self._advancing: Iterator[None] | None = None
+
+    def resume(self, collector: Callable[[], dict[str, Any]], drop: Callable[[int, str], None]) -> None:
+        """Goes on after a reload, with the functions of the new exporter."""
+        self._collector, self._training.drop = collector, drop
 
     def adding(self, batch: Batch) -> Iterator[None]:
         """Adds a batch, which stays as it is, and yields about every millisecond. Raises `DecodeError`."""
@@ -102,8 +106,20 @@ class LiveState(LiveSource):
     def _advance(self) -> Iterator[None]:
         try:
             yield from self._steps_of_advance()
+        except Exception:
+            self.begin_anew()
+            raise
         finally:
             self._advancing = None
+
+    def begin_anew(self) -> None:
+        """After a failure, some changes are lost: everything is rendered again, and readers get the whole state."""
+        self.seq += 1
+        self._deltas.clear()
+        self._values = 0
+        self._rendered = _nothing()
+        for table in (self._training.gpus, self._training.ranks, self._training.jobs):
+            table.change_all()
 
     def _steps_of_advance(self) -> Iterator[None]:
         now = self._clock.monotonic()
@@ -170,6 +186,11 @@ class LiveState(LiveSource):
         self._values += difference.size
         while len(self._deltas) > 1 and (self._values > _MOST_VALUES or len(self._deltas) > _MOST_DELTAS):
             self._values -= self._deltas.popleft()[1]
+
+
+def _nothing() -> dict[str, dict[str, Any]]:
+    """The tables of an empty state."""
+    return {"collector": {}, "gpus": {}, "ranks": {}, "jobs": {}}
 
 
 def _copied(table: dict[str, Any]) -> dict[str, Any]:

@@ -55,14 +55,17 @@ class LiveStream:
         push_interval: float,
         max_clients: int,
         slow: Callable[[], None],
+        failed: Callable[[Exception], None],
     ) -> None:
-        """`slow` is called for each reader that is dropped because it reads too slowly."""
+        """`slow` is called for each reader that is dropped because it reads too slowly, `failed` for each push that
+        has failed."""
         self._state = state
         self._turns = turns
         self._clock = clock
         self._interval = push_interval
         self._max_clients = max_clients
         self._slow = slow
+        self._failed = failed
         self.readers: dict[StreamReader, None] = {}
         self._has_readers = asyncio.Event()
         self._events: deque[tuple[int, bytes]] = deque()
@@ -83,7 +86,11 @@ class LiveStream:
                 self._forget()
                 await self._has_readers.wait()
             await self._clock.sleep(self._interval)
-            await self.push()
+            try:
+                await self.push()
+            except Exception as error:  # noqa: BLE001  # a bug must not end the stream without a word
+                self._failed(error)
+                self._state.begin_anew()
 
     async def push(self) -> None:
         """Makes events of what has changed, and wakes the readers."""

@@ -10,7 +10,7 @@ import pytest
 
 from otel_zernel.api.live import apply_delta
 from otel_zernel.api.testing import FakeApiServer, FakeConnection
-from otel_zernel.clock import SystemClock
+from otel_zernel.clock import Clock, SystemClock
 from otel_zernel.errors import CannotStart
 from otel_zernel.runtime.turns import Turns
 from otel_zernel.testing import FakeClock, make_context, until
@@ -177,14 +177,22 @@ class BlockedConnection(FakeConnection):
 class BareStream:
     """A stream whose pushes the test makes."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.clock = FakeClock(START)
+        used = clock or self.clock
         self.collector: dict[str, Any] = {"number": 0}
         self.slow = 0
-        self.state = LiveState(self.clock, lambda: dict(self.collector), lambda *_: None, history=5, expiration=300)
+        self.failures: list[Exception] = []
+        self.state = LiveState(used, lambda: dict(self.collector), lambda *_: None, history=5, expiration=300)
         self.stream = LiveStream(
-            self.state, Turns(), self.clock, push_interval=1, max_clients=10, slow=self._count_slow
-        )  # fmt: skip
+            self.state,
+            Turns(),
+            used,
+            push_interval=0.02 if clock else 1,
+            max_clients=10,
+            slow=self._count_slow,
+            failed=self.failures.append,
+        )
 
     def _count_slow(self) -> None:
         self.slow += 1

@@ -47,9 +47,10 @@ class TrainingState:
 
     def __init__(self, history: int, expiration: float, drop: Callable[[int, str], None]) -> None:
         """`history` is the number of steps shown of a rank. Data about what has no room is dropped by reason."""
-        self.ranks: Entities[LiveRank] = Entities(MOST_RANKS, expiration, lambda: drop(1, "max_ranks"))
-        self.gpus: Entities[LiveGpu] = Entities(MOST_GPUS, expiration, lambda: drop(1, "max_gpus"))
-        self.jobs: Entities[LiveJob] = Entities(MOST_JOBS, expiration, lambda: drop(1, "max_jobs"))
+        self.drop = drop
+        self.ranks: Entities[LiveRank] = Entities(MOST_RANKS, expiration, lambda: self.drop(1, "max_ranks"))
+        self.gpus: Entities[LiveGpu] = Entities(MOST_GPUS, expiration, lambda: self.drop(1, "max_gpus"))
+        self.jobs: Entities[LiveJob] = Entities(MOST_JOBS, expiration, lambda: self.drop(1, "max_jobs"))
         self.heat = Heat()
         self.shares = PhaseShares()
         self._history = history

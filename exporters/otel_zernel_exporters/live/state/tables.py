@@ -74,6 +74,10 @@ class Entities(Generic[Entity]):
             if is_over or now - one.touched > self._expiration:
                 self._remove(id_)
 
+    def change_all(self) -> None:
+        """Marks every entity as changed."""
+        self.changed.update(self._all)
+
     def take_changed(self) -> list[str]:
         """The ids that have changed or left since the last call, in order."""
         taken, self.changed = self.changed, set()
