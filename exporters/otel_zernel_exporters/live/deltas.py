@@ -13,7 +13,8 @@ _OVERHEAD: Final = 4
 class StateDifference:
     """The changes from one state to the next."""
 
-    set: list[tuple[Path, Any]] = field(default_factory=list)
+    set: list[list[Any]] = field(default_factory=list)
+    """Pairs of a path and a value, as readers get them: a copy of 30,000 would hold the event loop."""
     remove: list[Path] = field(default_factory=list)
     timeline: dict[str, Sequence[Any]] = field(default_factory=dict)
     heat: Sequence[Any] = ()
@@ -35,16 +36,16 @@ class StateDifference:
             if before is not None:
                 self.remove.append(path)
         elif before is None:
-            self.set.append((path, after))
+            self.set.append([path, after])
         else:
-            self.set += [([*path, key], value) for key, value in after.items() if before.get(key, _NONE) != value]
+            self.set += [[[*path, key], value] for key, value in after.items() if before.get(key, _NONE) != value]
             self.remove += [[*path, key] for key in before if key not in after]
 
     def delta(self, seq: int, time_ms: int) -> dict[str, Any]:
         """The delta as readers get it (docs/live.md)."""
         found: dict[str, Any] = {"seq": seq, "time": time_ms}
         if self.set:
-            found["set"] = [[path, value] for path, value in self.set]
+            found["set"] = self.set
         if self.remove:
             found["remove"] = self.remove
         append = {"timeline": self.timeline, "heat": self.heat, "shares": self.shares}
