@@ -90,7 +90,7 @@ class MasterSession:
 
     async def _call(self, method: str, message: Any) -> bool:
         """One request, and whether the master accepted it."""
-        call = self._channel.unary_unary(method)
+        call = self._channel.unary_unary(method, None, None)
         return _accepts(
             await call(message.SerializeToString(), timeout=self._config.timeout, metadata=self._metadata())
         )
@@ -102,7 +102,7 @@ class MasterSession:
         """Sends over one stream. Returns False if the master has no such method."""
         import grpc
 
-        method: Any = self._channel.stream_stream(STREAM_HEARTBEATS)
+        method: Any = self._channel.stream_stream(STREAM_HEARTBEATS, None, None)
         call = method(metadata=self._metadata())  # the stubs require requests, which are written one by one
         try:
             while True:

@@ -22,7 +22,7 @@ from otel_zernel_exporters.live import LiveExporter
 from tests.exporters.live.live_runs import phase_times
 from tests.exporters.live.test_streaming import URL, BareStream, bodies
 from tests.exporters.otlp.collectors import collector
-from tests.receivers.heartbeat.test_kill import free_port
+from tests.free_ports import free_port
 
 
 async def test_an_error_in_a_push_is_reported_and_the_readers_begin_anew() -> None:

@@ -16,7 +16,7 @@ import pytest
 from otel_zernel.testing import until
 from tests.exporters.otlp.certificates import Authority
 from tests.exporters.otlp.collectors import collector
-from tests.receivers.heartbeat.test_kill import free_port
+from tests.free_ports import free_port
 
 WORKER = "worker-1"
 
