@@ -1,4 +1,4 @@
-"""The cost of watching a machine with many processes: our host receiver; and psutil, which does less work: no rates, no OTLP."""
+"""The cost of watching a machine with many processes. psutil stands beside it: it does less, without rates and OTLP."""
 
 import subprocess
 import sys
