@@ -1,0 +1,5 @@
+"""The command `otel-zernel watch`: a terminal view of a training."""
+
+from otel_zernel_commands.watch.command import WatchCommand
+
+__all__ = ["WatchCommand"]

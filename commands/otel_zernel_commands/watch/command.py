@@ -1,0 +1,77 @@
+"""The command: its options."""
+
+import argparse
+from pathlib import Path
+
+from otel_zernel.command import Command
+from otel_zernel.text import one_line, quoted
+
+_DESCRIPTION = """Shows a training in the terminal: GPUs, processes, where the time of their steps goes, and the
+verdict. SOURCE is a collector with the extension api (http://HOST:9095), the older WebSocket feed (ws://HOST:9092), a
+recording of the file exporter, or a saved state (.json). Without SOURCE it watches this machine, which needs root and
+no configuration. Press ? for the keys. Without a terminal it prints one table."""
+_SHORTEST, _LONGEST = 0.1, 60.0
+
+
+class WatchCommand(Command):
+    """`otel-zernel watch`."""
+
+    name = "watch"
+    help = "show a training in the terminal: of a collector, of a recording, or of this machine"
+    description = _DESCRIPTION
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("source", nargs="?", metavar="SOURCE", help="an address or a file; default: this machine")
+        parser.add_argument(
+            "--interval",
+            type=_interval,
+            default=1.0,
+            metavar="DURATION",
+            help="time between two updates of the screen (default 1s)",
+        )
+        parser.add_argument("--once", action="store_true", help="print one table and exit")
+        parser.add_argument("--json", action="store_true", help="print the state as JSON and exit")
+        parser.add_argument("--no-color", action="store_true", help="no colours; NO_COLOR does the same")
+        parser.add_argument("--token-file", type=Path, metavar="FILE", help="a file with the bearer token")
+        parser.add_argument("--ca-file", type=Path, metavar="FILE", help="certificates to trust, in PEM")
+        parser.add_argument(
+            "--speed", type=_speed, default=1.0, metavar="N", help="pace of a recording: 10 is ten times as fast"
+        )
+
+    def run(self, options: argparse.Namespace) -> int:
+        from otel_zernel_commands.watch.session import WatchOptions, run_watch  # with asyncio and the engine
+
+        return run_watch(
+            options.source,
+            WatchOptions(
+                interval=options.interval,
+                once=options.once,
+                as_json=options.json,
+                no_color=options.no_color,
+                token_file=options.token_file,
+                ca_file=options.ca_file,
+                speed=options.speed,
+            ),
+        )
+
+
+def _interval(text: str) -> float:
+    from otel_zernel.types import parse_duration  # with pydantic, which `--help` does not need
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(one_line(error)) from error
+    if not _SHORTEST <= seconds <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not from 100ms to 1m")
+    return seconds
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = -1.0
+    if not 0 < speed <= 1000:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number from 0 to 1000")
+    return speed

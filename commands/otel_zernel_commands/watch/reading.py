@@ -1,0 +1,49 @@
+"""Reads fields of a live state that comes from elsewhere: every field may be missing, or have the wrong type."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+_MOST: Final = 1e18
+"""Larger numbers are no durations, sizes or times."""
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def number(fields: Any, *path: str) -> float | None:
+    """The number at a path of keys; None if there is none."""
+    for key in path:
+        fields = fields.get(key) if isinstance(fields, dict) else None
+    return as_number(fields)
+
+
+def as_number(value: Any) -> float | None:
+    """The value as a finite number; None if it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST:
+        return None if math.isnan(value) else float(value)
+    return None
+
+
+def text(fields: Any, *path: str) -> str:
+    """The text at a path of keys; empty if there is none."""
+    for key in path:
+        fields = fields.get(key) if isinstance(fields, dict) else None
+    return fields if isinstance(fields, str) else ""
+
+
+def table(fields: Any, *path: str) -> Mapping[str, Any]:
+    """The object at a path of keys; empty if there is none."""
+    for key in path:
+        fields = fields.get(key) if isinstance(fields, dict) else None
+    return fields if isinstance(fields, dict) else _NOTHING
+
+
+def rows(fields: Any, *path: str) -> list[Any]:
+    """The list at a path of keys; empty if there is none."""
+    for key in path:
+        fields = fields.get(key) if isinstance(fields, dict) else None
+    return fields if isinstance(fields, list) else []
+
+
+def objects(state: Any, name: str) -> dict[str, Mapping[str, Any]]:
+    """The entries of a table of the state that are objects."""
+    return {id_: one for id_, one in table(state, name).items() if isinstance(one, dict)}

@@ -1,0 +1,122 @@
+"""The table of GPUs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_zernel_commands.watch.reading import as_number, number, objects, rows, table, text
+from otel_zernel_commands.watch.screens import amounts
+from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+
+Gpu = Mapping[str, Any]
+_BAR = 10
+"""Cells of the bar of the utilisation."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuColumn:
+    """A column: `cell` is its text, empty if the value is not known."""
+
+    title: str
+    cell: Callable[[Gpu], str]
+    is_right: bool = True
+    most: int = 12
+
+
+def _percent(key: str) -> Callable[[Gpu], str]:
+    return lambda gpu: "" if (value := number(gpu, key)) is None else amounts.percent(value)
+
+
+def _pair(used: str, total: str, shown: Callable[[float | None], str]) -> Callable[[Gpu], str]:
+    def cell(gpu: Gpu) -> str:
+        first, second = number(gpu, used), number(gpu, total)
+        if first is None:
+            return ""
+        return shown(first) + (f"/{shown(second)}" if second is not None else "")
+
+    return cell
+
+
+def _watts(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}W"[:7]
+
+
+def _degrees(gpu: Gpu) -> str:
+    value = number(gpu, "temperature")
+    return "" if value is None else f"{value:.0f}C"[:6]
+
+
+def gpu_troubles(gpu: Gpu) -> str:
+    """Its XID errors, and the reasons that lower its clocks now."""
+    xid = [f"XID {code} x{as_number(times) or 0:.0f}" for code, times in table(gpu, "xid").items()]
+    return ", ".join([*xid, *(one.replace("_", " ") for one in rows(gpu, "throttled") if isinstance(one, str))])
+
+
+def _index(gpu: Gpu) -> str:
+    value = number(gpu, "index")
+    return "" if value is None else f"{value:.0f}"[:6]
+
+
+def _bar(gpu: Gpu) -> str:
+    return "" if number(gpu, "utilization") is None else "x"
+
+
+UTILIZATION = GpuColumn("BUSY", _percent("utilization"), most=4)
+BAR = GpuColumn("", _bar, is_right=False, most=_BAR)
+TROUBLE = GpuColumn("THROTTLED, ERRORS", gpu_troubles, is_right=False, most=40)
+COLUMNS = (
+    GpuColumn("GPU", _index, most=6),
+    UTILIZATION,
+    GpuColumn("MEMORY", _pair("memory_used", "memory_total", amounts.size)),
+    GpuColumn("POWER", _pair("power", "power_limit", _watts)),
+    GpuColumn("TEMP", _degrees, most=6),
+    TROUBLE,
+    BAR,
+    GpuColumn("SM", _percent("sm_active"), most=4),
+    GpuColumn("TENSOR", _percent("tensor_active"), most=4),
+    GpuColumn("DRAM", _percent("dram_active"), most=4),
+    GpuColumn("NAME", lambda gpu: text(gpu, "name"), is_right=False, most=28),
+    GpuColumn("HOST", lambda gpu: text(gpu, "host"), is_right=False, most=24),
+)
+
+
+def shown_gpus(state: Mapping[str, Any]) -> list[Gpu]:
+    """The GPUs by host and index."""
+    found = objects(state, "gpus").items()
+    return [{"index": None, **gpu} for _, gpu in sorted(found, key=_place)]
+
+
+def _place(entry: tuple[str, Gpu]) -> tuple[str, float, str]:
+    return text(entry[1], "host"), number(entry[1], "index") or 0.0, entry[0]
+
+
+def gpu_lines(gpus: Sequence[Gpu], surface: Surface) -> list[StyledLine]:
+    """A heading, and a line for each GPU."""
+    columns: list[tuple[GpuColumn, int]] = []
+    left = surface.columns - 1
+    for column in COLUMNS:
+        widest = max((cells(surface.clean(column.cell(gpu))) for gpu in gpus), default=0)
+        width = _BAR if column is BAR else max(min(widest, column.most), len(column.title))
+        if widest and width + 1 <= left:
+            columns.append((column, width))
+            left -= width + 1
+        elif widest:
+            break
+    heading = [(surface.fit(column.title, width, right=column.is_right) + " ", "heading") for column, width in columns]
+    return [((" ", "heading"), *heading), *(_line(gpu, columns, surface) for gpu in gpus)]
+
+
+def _line(gpu: Gpu, columns: Sequence[tuple[GpuColumn, int]], surface: Surface) -> StyledLine:
+    spans: list[StyledSpan] = [(" ", "")]
+    for column, width in columns:
+        if column is BAR:
+            share = min(max(number(gpu, "utilization") or 0.0, 0.0), 1.0)
+            full = round(share * width)
+            spans += [
+                (surface.glyph("█", "#") * full, "gpu_compute"),
+                (surface.glyph("░", ".") * (width - full) + " ", "dim"),
+            ]
+            continue
+        cell = surface.fit(column.cell(gpu), width, right=column.is_right)
+        spans.append((cell + " ", "fault" if column is TROUBLE and cell.strip() else ""))
+    return tuple(spans)

@@ -1,0 +1,74 @@
+"""Phases as letters and bars. The letters say what the colours show."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from otel_zernel.training import PHASES
+from otel_zernel_commands.watch.reading import as_number, table
+from otel_zernel_commands.watch.styled import StyledLine
+
+CODES = {
+    "data_loading": "DL",
+    "gpu_compute": "GPU",
+    "nccl_collective": "NCCL",
+    "optimizer_step": "OPT",
+    "unknown": "?",
+}
+"""By phase: the word in the column PHASE."""
+LETTERS = dict(zip(PHASES, "DGNO.", strict=True))
+"""By phase: the letter in bars."""
+NAMES = {
+    "data_loading": "data loading",
+    "gpu_compute": "GPU compute",
+    "nccl_collective": "NCCL collectives",
+    "optimizer_step": "optimizer step",
+    "unknown": "unknown",
+}
+SHORT_NAMES = {
+    "data_loading": "data",
+    "gpu_compute": "GPU",
+    "nccl_collective": "NCCL",
+    "optimizer_step": "opt.",
+    "unknown": "?",
+}
+_RECENT = 10
+"""Steps of the timeline that the bar of a rank shows."""
+
+
+def phase_bar(ratios: Sequence[float], width: int) -> StyledLine:
+    """Exactly `width` cells, divided by the ratios of the five phases; blank without any. A phase with a share of
+    half a cell or more has a cell."""
+    total = sum(ratios)
+    if total <= 0 or width <= 0:
+        return ((" " * max(width, 0), ""),)
+    exact = [ratio / total * width for ratio in ratios]
+    sizes = [int(one) for one in exact]
+    by_rest = sorted(range(len(sizes)), key=lambda at: sizes[at] - exact[at])
+    for at in by_rest[: width - sum(sizes)]:
+        sizes[at] += 1
+    return tuple((LETTERS[phase] * size, f"on_{phase}") for phase, size in zip(PHASES, sizes, strict=True) if size)
+
+
+def ratios_of(shares: Mapping[str, Any]) -> list[float]:
+    """The five shares, in the order of the phases; zeros if they are not known."""
+    return [max(as_number(shares.get(phase)) or 0.0, 0.0) for phase in PHASES]
+
+
+def recent_ratios(rank: Mapping[str, Any], timeline: Sequence[Any]) -> list[float]:
+    """The times of the phases in the last steps; without a timeline, the shares of the window."""
+    found = [0.0] * len(PHASES)
+    for row in timeline[-_RECENT:]:
+        spent = row[3] if isinstance(row, list) and len(row) > 3 else None
+        if isinstance(spent, list) and len(spent) == len(PHASES):
+            for at, one in enumerate(spent):
+                found[at] += max(as_number(one) or 0.0, 0.0)
+    return found if any(found) else ratios_of(table(rank, "shares"))
+
+
+def widest_phase(ratios: Any) -> str:
+    """The phase with the largest of five ratios; empty if they are no ratios."""
+    if not isinstance(ratios, list) or len(ratios) != len(PHASES):
+        return ""
+    known = [as_number(one) or 0.0 for one in ratios]
+    most = max(known)
+    return PHASES[known.index(most)] if most > 0 else ""

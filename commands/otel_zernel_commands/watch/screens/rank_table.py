@@ -1,0 +1,142 @@
+"""The table of ranks. Columns that do not fit leave from the right; columns without a value are not there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from otel_zernel_commands.watch.reading import number, text
+from otel_zernel_commands.watch.screens import amounts
+from otel_zernel_commands.watch.screens.phase_bars import CODES, phase_bar
+from otel_zernel_commands.watch.screens.rank_rows import RankFields
+from otel_zernel_commands.watch.screens.watch_view import WatchView
+from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+
+BAR = "LAST STEPS"
+_BAR_WIDTHS = (10, 32)
+_TEXT_WIDTHS = (4, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class RankColumn:
+    """A column: `cell` is its text, empty if the value is not known."""
+
+    title: str
+    cell: Callable[[RankFields], str]
+    is_right: bool = True
+    sort: str = ""
+    """The key of `SORT_KEYS` that sorts by it."""
+    most: int = 8
+    """Cells that it takes at most."""
+
+
+def _number(*path: str) -> Callable[[RankFields], str]:
+    return lambda rank: "" if (value := number(rank.fields, *path)) is None else f"{value:.0f}"[:8]
+
+
+def _seconds(*path: str) -> Callable[[RankFields], str]:
+    return lambda rank: "" if (value := number(rank.fields, *path)) is None else amounts.seconds(value)
+
+
+def _size(*path: str) -> Callable[[RankFields], str]:
+    return lambda rank: "" if (value := number(rank.fields, *path)) is None else amounts.size(value)
+
+
+def _text(*path: str) -> Callable[[RankFields], str]:
+    return lambda rank: text(rank.fields, *path)
+
+
+def _wait(quantile: str) -> Callable[[RankFields], str]:
+    return lambda rank: "" if (value := rank.wait(quantile)) is None else amounts.seconds(value)
+
+
+def _rate(rank: RankFields) -> str:
+    value = number(rank.fields, "step_rate")
+    return "" if value is None else amounts.rate(value)
+
+
+def _gpu(rank: RankFields) -> str:
+    index = number(rank.gpu, "index")
+    return f"{index:.0f}" if index is not None else text(rank.fields, "gpu")
+
+
+def _verdict(rank: RankFields) -> str:
+    return rank.verdict.replace("_", " ")
+
+
+RANK = RankColumn("RANK", _number("rank"), sort="rank")
+PID = RankColumn("PID", _number("pid"))
+PHASE = RankColumn("PHASE", lambda rank: rank.end or CODES.get(rank.phase, ""), is_right=False, sort="phase")
+P50 = RankColumn("P50", _seconds("step", "p50"), sort="p50")
+STEPS = RankColumn(BAR, lambda rank: "x" if any(rank.ratios) else "", is_right=False, most=_BAR_WIDTHS[1])
+OTHERS = (
+    RankColumn("P99", _seconds("step", "p99"), sort="p99"),
+    RankColumn("LATE", _seconds("lateness"), sort="late"),
+    RankColumn("STEP/S", _rate, sort="rate"),
+    RankColumn("COLL P50", _wait("p50")),
+    RankColumn("COLL P99", _wait("p99")),
+    RankColumn("LAUNCH P99", _seconds("launch", "p99"), most=10),
+    RankColumn("GPU", _gpu, most=12),
+    RankColumn("MEMORY", _size("memory", "used")),
+    RankColumn("PEAK", _size("memory", "peak")),
+    RankColumn("VERDICT", _verdict, is_right=False, most=20),
+    RankColumn("PROGRAM", _text("executable"), is_right=False, most=_TEXT_WIDTHS[1]),
+    RankColumn("HOST", _text("host"), is_right=False, most=_TEXT_WIDTHS[1]),
+    RankColumn("JOB", _text("job"), is_right=False, most=_TEXT_WIDTHS[1]),
+)
+
+
+class RankTable:
+    """The columns for these ranks on this surface, with their widths."""
+
+    def __init__(self, ranks: Sequence[RankFields], surface: Surface, view: WatchView) -> None:
+        self._surface = surface
+        self._view = view
+        has_numbers = any(RANK.cell(rank) for rank in ranks)
+        first = (RANK, PHASE, P50, STEPS, *OTHERS, PID) if has_numbers else (PID, PHASE, P50, STEPS, *OTHERS)
+        self._columns: list[tuple[RankColumn, int]] = []
+        left = surface.columns - 1
+        for column in first:
+            widest = max((cells(surface.clean(column.cell(rank))) for rank in ranks), default=0)
+            if not widest and column not in (RANK, PHASE, P50):
+                continue
+            width = max(min(widest, column.most), len(column.title) + (1 if column.sort else 0))
+            width = _BAR_WIDTHS[0] if column is STEPS else width
+            if width + 1 > left:
+                break
+            self._columns.append((column, width))
+            left -= width + 1
+        self._give_to_bar(left)
+
+    def _give_to_bar(self, left: int) -> None:
+        self._columns = [
+            (column, min(width + left, _BAR_WIDTHS[1]) if column is STEPS else width) for column, width in self._columns
+        ]
+
+    def heading(self) -> StyledLine:
+        """The titles. An arrow marks the columns that are sorted by."""
+        spans: list[StyledSpan] = [(" ", "heading")]
+        for column, width in self._columns:
+            title = column.title + self._arrow(column)
+            spans.append((self._surface.fit(title, width, right=column.is_right) + " ", "heading"))
+        return tuple(spans)
+
+    def _arrow(self, column: RankColumn) -> str:
+        order = self._view.orders[0]
+        if not column.sort or order.key != column.sort:
+            return ""
+        return self._surface.glyph("▼", "v") if order.is_descending else self._surface.glyph("▲", "^")
+
+    def line(self, rank: RankFields, *, is_selected: bool) -> StyledLine:
+        """A rank. The selected one has a mark, and is drawn in reverse."""
+        style = "selected" if is_selected else ("dim" if rank.is_silent or rank.end else "")
+        spans: list[StyledSpan] = [(">" if is_selected else " ", style)]
+        for column, width in self._columns:
+            if column is STEPS:
+                spans += phase_bar(rank.ratios, width)
+                spans.append((" ", style))
+                continue
+            cell = self._surface.fit(column.cell(rank), width, right=column.is_right)
+            if column is PHASE and rank.phase and not style:
+                spans += [(cell, rank.phase), (" ", style)]
+            else:
+                spans.append((cell + " ", style))
+        return tuple(spans)

@@ -1,0 +1,189 @@
+"""The lines above the tables: the source and its age, verdicts, troubles, totals, and the mean phases."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from otel_zernel.text import spoken_duration
+from otel_zernel.training import PHASES
+from otel_zernel_commands.watch.reading import number, objects, rows, table, text
+from otel_zernel_commands.watch.screens import amounts
+from otel_zernel_commands.watch.screens.phase_bars import (
+    LETTERS,
+    NAMES,
+    SHORT_NAMES,
+    phase_bar,
+    ratios_of,
+    widest_phase,
+)
+from otel_zernel_commands.watch.screens.verdicts import verdict_sentences
+from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, cells
+
+_MOST_VERDICTS = 3
+_MOST_TROUBLES = 3
+_MOST_NOTES = 2
+_STALE_S = 10.0
+"""Data that is older is marked."""
+_LONGEST_BAR = 60
+_WIDE = 100
+"""Columns. A narrower legend has shorter names."""
+_VISIBLE = 0.005
+"""Smaller shares are not in the legend."""
+_FEWEST_POINTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatus:
+    """The source of a state."""
+
+    title: str
+    """Such as `localhost:9095`, `this machine` or the name of a file."""
+    trouble: str = ""
+    """A sentence, while the connection is lost."""
+    now_ms: float = 0.0
+    """Now, by the clock of the source (Unix time, ms)."""
+    notes: tuple[str, ...] = ()
+    """What cannot be seen and why, a sentence each."""
+
+
+def header(state: Mapping[str, Any], status: FeedStatus, surface: Surface, *, is_frozen: bool) -> StyledLine:
+    """The source, the numbers of GPUs and ranks, and the age of the data at the right."""
+    ranks, gpus = len(objects(state, "ranks")), len(objects(state, "gpus"))
+    dot = surface.glyph(" · ", " - ")
+    age, is_old = _age(state, status)
+    right = ("FROZEN " if is_frozen else "") + age
+    left = surface.clean(status.title) + dot + _counted(ranks, "process", "processes")
+    left += dot + _counted(gpus, "GPU", "GPUs") if gpus else ""
+    host = text(state, "collector", "host")
+    up_since = number(state, "collector", "up_since")
+    if host and host not in status.title:
+        left += dot + surface.cut(host, 40)
+    if up_since is not None:
+        left += f"{dot}up {spoken_duration((status.now_ms - up_since) / 1000)}"
+    width = surface.columns - len(right) - 1
+    if width < 8:
+        return ((surface.fit(right, surface.columns), "title_old" if is_old else "title"),)
+    return ((surface.fit(left, width) + " ", "title"), (right, "title_old" if is_old or is_frozen else "title"))
+
+
+def _counted(number_: int, one: str, more: str) -> str:
+    return f"{number_} {one if number_ == 1 else more}"
+
+
+def _age(state: Mapping[str, Any], status: FeedStatus) -> tuple[str, bool]:
+    """The age of the newest data, and whether it is old."""
+    seen = [
+        value
+        for name in ("ranks", "gpus")
+        for one in objects(state, name).values()
+        if (value := number(one, "seen")) is not None
+    ]
+    newest = max(seen, default=number(state, "time"))
+    if newest is None:
+        return "no data yet", False
+    age = max(0.0, (status.now_ms - newest) / 1000)
+    return f"data {spoken_duration(age)} old", age > _STALE_S
+
+
+def verdict_lines(state: Mapping[str, Any], surface: Surface) -> Iterator[StyledLine]:
+    """The verdicts. A fault begins with `!`."""
+    found = verdict_sentences(state)
+    for sentence, is_fault in found[:_MOST_VERDICTS]:
+        yield from sentence_lines(("! " if is_fault else "") + sentence, "fault" if is_fault else "bold", surface)
+    if len(found) > _MOST_VERDICTS:
+        yield ((surface.cut(f"and {len(found) - _MOST_VERDICTS} more verdicts", surface.columns), "dim"),)
+
+
+def sentence_lines(sentence: str, style: str, surface: Surface) -> Iterator[StyledLine]:
+    """A sentence on one line, or, on a narrow surface, on two."""
+    sentence = surface.clean(sentence)
+    if cells(sentence) > surface.columns and (end := sentence.rfind(" ", 0, surface.columns)) > 0:
+        yield ((surface.cut(sentence[:end], surface.columns), style),)
+        sentence = " " + sentence[end:]
+    yield ((surface.cut(sentence, surface.columns), style),)
+
+
+def note_lines(status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
+    """What cannot be seen."""
+    yield from (((surface.cut(note, surface.columns), "dim"),) for note in status.notes[:_MOST_NOTES])
+
+
+def trouble_lines(state: Mapping[str, Any], status: FeedStatus, surface: Surface) -> Iterator[StyledLine]:
+    """The lost connection, problems of the collector, full queues, dropped items."""
+    found = [status.trouble] if status.trouble else []
+    found += [f"{path}: {one}" for path, one in table(state, "collector", "problems").items() if isinstance(one, str)]
+    found += list(_full_queues(table(state, "collector", "queues")))
+    dropped = table(state, "collector", "dropped")
+    lost = {reason: value for reason in dropped if (value := number(dropped, reason))}
+    if lost:
+        found.append(
+            "The collector dropped items: " + ", ".join(f"{amounts.count(n)} {why}" for why, n in lost.items())
+        )
+    for sentence in found[:_MOST_TROUBLES]:
+        yield from sentence_lines(f"! {sentence}", "trouble", surface)
+    if len(found) > _MOST_TROUBLES:
+        yield ((surface.cut(f"and {len(found) - _MOST_TROUBLES} more problems", surface.columns), "trouble"),)
+
+
+def _full_queues(queues: Mapping[str, Any]) -> Iterator[str]:
+    half = 0.5
+    for id_, queue in queues.items():
+        items, capacity = number(queue, "items"), number(queue, "capacity")
+        if items is not None and capacity and items / capacity >= half:
+            yield f"The queue of {id_} is {amounts.percent(items / capacity)} full"
+
+
+def total_line(state: Mapping[str, Any], surface: Surface) -> StyledLine | None:
+    """The latencies of all processes together, which the older WebSocket feed has."""
+    totals = table(state, "totals")
+    parts = []
+    for name, title in (("launch", "CUDA launch"), ("all_reduce", "all_reduce"), ("data_loading", "DataLoader wait")):
+        known = [
+            f"{q} {amounts.seconds(value)}" for q in ("p50", "p99") if (value := number(totals, name, q)) is not None
+        ]
+        if known:
+            parts.append(f"{title} {' '.join(known)}")
+    return ((surface.cut("All processes: " + ", ".join(parts), surface.columns), ""),) if parts else None
+
+
+def phase_lines(state: Mapping[str, Any], surface: Surface) -> list[StyledLine]:
+    """A bar of the mean phases with its legend, and how the widest phase changed over time."""
+    means = _mean_shares(state)
+    if not any(means):
+        return []
+    bar = phase_bar(means, min(surface.columns, _LONGEST_BAR))
+    total = sum(means)
+    legend: list[StyledSpan] = []
+    names = NAMES if surface.columns >= _WIDE else SHORT_NAMES
+    for phase, share in zip(PHASES, means, strict=True):
+        if share / total >= _VISIBLE:
+            legend += [
+                (f" {LETTERS[phase]} ", f"on_{phase}"),
+                (f" {names[phase]} {amounts.percent(share / total)} ", ""),
+            ]
+    lines: list[StyledLine] = [bar, tuple(legend)]
+    history = _history(state, surface)
+    return [*lines, history] if history else lines
+
+
+def _mean_shares(state: Mapping[str, Any]) -> list[float]:
+    """The mean of the ranks that run."""
+    known = [ratios_of(table(one, "shares")) for one in objects(state, "ranks").values() if "ended" not in one]
+    known = [one for one in known if any(one)]
+    return [sum(of) / len(known) for of in zip(*known, strict=True)] if known else [0.0] * len(PHASES)
+
+
+def _history(state: Mapping[str, Any], surface: Surface) -> StyledLine | None:
+    """The widest phase of each of the last points, the newest at the right; neighbours of one phase are one span."""
+    title = "widest phase, newest last: "
+    points = rows(state, "shares")[-(min(surface.columns, _LONGEST_BAR + len(title)) - len(title)) :]
+    letters: list[StyledSpan] = []
+    has_room = surface.columns > 2 * len(title) and len(points) >= _FEWEST_POINTS
+    for point in points if has_room else ():
+        phase = widest_phase(point[1]) if isinstance(point, list) and len(point) > 1 else ""
+        span = (LETTERS.get(phase, " "), f"on_{phase}" if phase else "")
+        if letters and letters[-1][1] == span[1]:
+            letters[-1] = (letters[-1][0] + span[0], span[1])
+        else:
+            letters.append(span)
+    return ((title, "dim"), *letters) if letters else None

@@ -1,0 +1,98 @@
+"""The verdicts as sentences, the worst first."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from otel_zernel_commands.watch.reading import number, objects, rows, table, text
+from otel_zernel_commands.watch.screens import amounts
+from otel_zernel_commands.watch.screens.phase_bars import NAMES
+
+_LIMITING = {
+    "input_bound": "data_loading",
+    "communication_bound": "nccl_collective",
+    "optimizer_bound": "optimizer_step",
+    "compute_bound": "gpu_compute",
+}
+_TITLES = {
+    "input_bound": "Input bound",
+    "communication_bound": "Communication bound",
+    "optimizer_bound": "Optimizer bound",
+    "compute_bound": "Compute bound",
+    "host_bound": "Host bound",
+    "unstable": "Unstable step times",
+    "marks_missing": "Marks are missing",
+}
+_FAULTS = ("input_bound", "communication_bound", "optimizer_bound", "host_bound", "unstable", "marks_missing")
+
+
+def verdict_sentences(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    """Sentences, and whether each names a fault. At least one, if there are ranks."""
+    ranks = objects(state, "ranks")
+    jobs = objects(state, "jobs")
+    found = [one for id_, job in jobs.items() for one in _of_job(id_, job, ranks, many=len(jobs) > 1)]
+    of_jobs = {id_ for job in jobs.values() for id_ in rows(job, "ranks") if isinstance(id_, str)}
+    alone = [rank for id_, rank in ranks.items() if id_ not in of_jobs]
+    found += _of_ranks(alone, "")
+    if ranks and not found:
+        found = [("No verdict yet: too few steps.", False)]
+    return sorted(found, key=lambda one: not one[1])
+
+
+def _of_job(
+    id_: str, job: Mapping[str, Any], ranks: Mapping[str, Mapping[str, Any]], *, many: bool
+) -> Iterator[tuple[str, bool]]:
+    prefix = f"{id_}: " if many else ""
+    name, evidence = text(job, "verdict", "name"), table(job, "verdict", "evidence")
+    step = amounts.seconds(number(job, "step_time"))
+    if name == "straggler":
+        late = [rank_name(ranks.get(one, {}), one) for one in rows(job, "verdict", "ranks") if isinstance(one, str)]
+        lateness = amounts.seconds(number(evidence, "lateness"))
+        verb = "delay" if len(late) > 1 else "delays"
+        yield f"{prefix}Straggler: {', '.join(late[:4])} {verb} the others by {lateness} of a {step} step.", True
+        return
+    if name == "slow_link":
+        transfer = amounts.seconds(number(evidence, "transfer"))
+        yield f"{prefix}Slow link: all ranks wait {transfer} for collectives in a {step} step.", True
+        return
+    members = [ranks[one] for one in rows(job, "ranks") if isinstance(one, str) and one in ranks]
+    yield from _of_ranks(members, prefix)
+
+
+def _of_ranks(ranks: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple[str, bool]]:
+    """The most frequent verdict of the ranks."""
+    names = Counter(name for rank in ranks if (name := text(rank, "verdict", "name")) and name != "none")
+    if not names:
+        return
+    name, times = names.most_common(1)[0]
+    title = _TITLES.get(name, name.replace("_", " "))
+    those = [rank for rank in ranks if text(rank, "verdict", "name") == name]
+    who = f" ({times} of {len(ranks)} processes)" if len(ranks) > 1 else ""
+    yield f"{prefix}{title}{who}{_because(name, those)}.", name in _FAULTS
+
+
+def _because(name: str, ranks: Sequence[Mapping[str, Any]]) -> str:
+    if name == "unstable":
+        return f": step times vary by {amounts.percent(_mean(ranks, 'verdict', 'evidence', 'jitter'))}"
+    if name == "marks_missing":
+        missing = sorted({str(one) for rank in ranks for one in rows(rank, "verdict", "evidence", "missing")})
+        return f": {', '.join(missing)}" if missing else ""
+    phase = _LIMITING.get(name)
+    share = _mean(ranks, "verdict", "evidence", phase) if phase else None
+    if phase and share is not None:
+        verb = "take" if NAMES[phase].endswith("s") else "takes"
+        return f": {NAMES[phase]} {verb} {amounts.percent(share)} of the time"
+    return ""
+
+
+def _mean(ranks: Sequence[Mapping[str, Any]], *path: str) -> float | None:
+    known = [one for rank in ranks if (one := number(rank, *path)) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def rank_name(rank: Mapping[str, Any], id_: str) -> str:
+    """`rank 3`; without a rank `pid 4711`; else the id."""
+    found, pid = number(rank, "rank"), number(rank, "pid")
+    if found is not None:
+        return f"rank {found:.0f}"
+    return f"pid {pid:.0f}" if pid is not None else id_
