@@ -66,6 +66,11 @@ HOUSES: dict[str, list[set[str]]] = {
         {"watch"},
         {"seen"},
     ],
+    "otel_zernel_commands.watch": [
+        {"__init__", "command", "session"},
+        {"sources", "terminal", "screens"},
+        {"reading", "styled"},
+    ],
     "otel_zernel_receivers.prometheus": [
         {"__init__", "receiver"},
         {"scraping"},

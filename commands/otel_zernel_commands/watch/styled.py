@@ -78,6 +78,8 @@ def plain(line: StyledLine) -> str:
 
 def clipped(line: StyledLine, width: int) -> StyledLine:
     """The line in at most `width` cells. Its texts are clean."""
+    if cells(plain(line)) <= width:
+        return line
     kept: list[StyledSpan] = []
     for text, style in line:
         taken = cells(text)

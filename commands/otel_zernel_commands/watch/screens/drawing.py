@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from otel_zernel_commands.watch.screens.gpu_table import gpu_lines, shown_gpus
+from otel_zernel_commands.watch.reading import objects
+from otel_zernel_commands.watch.screens.gpu_table import limited_gpus, shown_gpus
 from otel_zernel_commands.watch.screens.help_page import help_lines
 from otel_zernel_commands.watch.screens.rank_page import rank_lines
 from otel_zernel_commands.watch.screens.rank_rows import RankFields, shown_ranks
@@ -80,7 +81,7 @@ def _table_page(
         lines += [_BLANK, *bars] if room > _FEWEST_FOR_GPUS else bars
     gpus = shown_gpus(state) if view.panels != "ranks" else []
     if gpus and (room >= _FEWEST_FOR_GPUS or view.panels == "gpus"):
-        lines += [_BLANK, *_limited(gpu_lines(gpus, surface), _gpu_room(room - len(lines), view), surface)]
+        lines += [_BLANK, *limited_gpus(gpus, _gpu_room(room - len(lines), view), surface)]
     if view.panels == "gpus":
         return 10
     if not ranks:
@@ -101,14 +102,6 @@ def _table_page(
 def _gpu_room(left: int, view: WatchView) -> int:
     """Lines for the table of GPUs, with its heading."""
     return left - 1 if view.panels == "gpus" else max(left // _GPU_PART, 2)
-
-
-def _limited(lines: list[StyledLine], most: int, surface: Surface) -> list[StyledLine]:
-    """At most this many lines; the last one says how many GPUs are missing."""
-    if len(lines) <= max(most, 2):
-        return lines
-    missing = len(lines) - most + 1
-    return [*lines[: most - 1], ((surface.cut(f" and {missing} more GPUs: press g", surface.columns), "dim"),)]
 
 
 def _no_rank(state: Mapping[str, Any], view: WatchView) -> str:
@@ -132,7 +125,7 @@ def _footer(view: WatchView, count: int, state: Mapping[str, Any], surface: Surf
         return ((surface.fit(f" {back}", surface.columns), "footer"),)
     first, second = view.orders
     order = first.key if second.key == first.key else f"{first.key}, {second.key}"
-    total = len(state.get("ranks", ()))
+    total = len(objects(state, "ranks"))
     matching = f"{count} of {total} match {view.filter}  " if view.filter else ""
     if surface.columns < _WIDE_FOOTER:
         return ((surface.fit(f" {matching}q ? s:{first.key} / Enter space", surface.columns), "footer"),)

@@ -76,8 +76,8 @@ COLUMNS = (
     GpuColumn("TENSOR", _percent("tensor_active"), most=4),
     GpuColumn("DRAM", _percent("dram_active"), most=4),
     GpuColumn("NAME", lambda gpu: text(gpu, "name"), is_right=False, most=28),
-    GpuColumn("HOST", lambda gpu: text(gpu, "host"), is_right=False, most=24),
 )
+HOST = GpuColumn("HOST", lambda gpu: text(gpu, "host"), is_right=False, most=24)
 
 
 def shown_gpus(state: Mapping[str, Any]) -> list[Gpu]:
@@ -90,11 +90,21 @@ def _place(entry: tuple[str, Gpu]) -> tuple[str, float, str]:
     return text(entry[1], "host"), number(entry[1], "index") or 0.0, entry[0]
 
 
+def limited_gpus(gpus: Sequence[Gpu], most: int, surface: Surface) -> list[StyledLine]:
+    """`gpu_lines` in at most this many lines: GPUs with troubles first, and the number of those that are missing."""
+    if len(gpus) < max(most, 2):
+        return gpu_lines(gpus, surface)
+    shown = sorted(gpus, key=lambda gpu: not gpu_troubles(gpu))[: max(most - 2, 0)]
+    missing = len(gpus) - len(shown)
+    return [*gpu_lines(shown, surface), ((surface.cut(f" and {missing} more GPUs: press g", surface.columns), "dim"),)]
+
+
 def gpu_lines(gpus: Sequence[Gpu], surface: Surface) -> list[StyledLine]:
     """A heading, and a line for each GPU."""
+    several = len({text(gpu, "host") for gpu in gpus}) > 1
     columns: list[tuple[GpuColumn, int]] = []
     left = surface.columns - 1
-    for column in COLUMNS:
+    for column in (COLUMNS[0], HOST, *COLUMNS[1:]) if several else (*COLUMNS, HOST):
         widest = max((cells(surface.clean(column.cell(gpu))) for gpu in gpus), default=0)
         width = _BAR if column is BAR else max(min(widest, column.most), len(column.title))
         if widest and width + 1 <= left:

@@ -56,13 +56,12 @@ def ratios_of(shares: Mapping[str, Any]) -> list[float]:
 
 def recent_ratios(rank: Mapping[str, Any], timeline: Sequence[Any]) -> list[float]:
     """The times of the phases in the last steps; without a timeline, the shares of the window."""
-    found = [0.0] * len(PHASES)
-    for row in timeline[-_RECENT:]:
-        spent = row[3] if isinstance(row, list) and len(row) > 3 else None
-        if isinstance(spent, list) and len(spent) == len(PHASES):
-            for at, one in enumerate(spent):
-                found[at] += max(as_number(one) or 0.0, 0.0)
-    return found if any(found) else ratios_of(table(rank, "shares"))
+    parts = [row[3] for row in timeline[-_RECENT:] if isinstance(row, list) and len(row) > 3]
+    try:
+        found = [max(as_number(sum(of)) or 0.0, 0.0) for of in zip(*parts, strict=True)]
+    except (TypeError, ValueError, OverflowError):  # not five numbers each
+        found = []
+    return found if len(found) == len(PHASES) and any(found) else ratios_of(table(rank, "shares"))
 
 
 def widest_phase(ratios: Any) -> str:

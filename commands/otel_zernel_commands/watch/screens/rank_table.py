@@ -93,9 +93,12 @@ class RankTable:
         has_numbers = any(RANK.cell(rank) for rank in ranks)
         first = (RANK, PHASE, P50, STEPS, *OTHERS, PID) if has_numbers else (PID, PHASE, P50, STEPS, *OTHERS)
         self._columns: list[tuple[RankColumn, int]] = []
+        self._cells: dict[tuple[str, str], str] = {}
+        """By title of the column and id of the rank."""
         left = surface.columns - 1
         for column in first:
-            widest = max((cells(surface.clean(column.cell(rank))) for rank in ranks), default=0)
+            texts = [surface.clean(column.cell(rank)) for rank in ranks]
+            widest = max(map(cells, texts), default=0)
             if not widest and column not in (RANK, PHASE, P50):
                 continue
             width = max(min(widest, column.most), len(column.title) + (1 if column.sort else 0))
@@ -103,6 +106,7 @@ class RankTable:
             if width + 1 > left:
                 break
             self._columns.append((column, width))
+            self._cells.update(zip(((column.title, rank.id) for rank in ranks), texts, strict=True))
             left -= width + 1
         self._give_to_bar(left)
 
@@ -134,7 +138,7 @@ class RankTable:
                 spans += phase_bar(rank.ratios, width)
                 spans.append((" ", style))
                 continue
-            cell = self._surface.fit(column.cell(rank), width, right=column.is_right)
+            cell = self._surface.fit(self._cells[column.title, rank.id], width, right=column.is_right)
             if column is PHASE and rank.phase and not style:
                 spans += [(cell, rank.phase), (" ", style)]
             else:

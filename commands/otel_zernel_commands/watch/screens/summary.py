@@ -78,7 +78,7 @@ def _age(state: Mapping[str, Any], status: FeedStatus) -> tuple[str, bool]:
         for one in objects(state, name).values()
         if (value := number(one, "seen")) is not None
     ]
-    newest = max(seen, default=number(state, "time"))
+    newest = max(seen, default=number(state, "time") if "totals" in state else None)
     if newest is None:
         return "no data yet", False
     age = max(0.0, (status.now_ms - newest) / 1000)

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from otel_zernel.component import Finding
 from otel_zernel.errors import CannotStart
@@ -20,12 +21,15 @@ class ThisMachineSource(InProcessSource):
     def __init__(self, interval: float) -> None:
         """`interval`: seconds between two updates of the screen."""
         super().__init__("this machine", _tree(interval), ends=False)
+        self._interval = interval
 
     async def run(self, *, once: bool = False) -> None:
         installed = Registry.installed()
         require_probes(installed.load("receivers", "ebpf").examine(), os.geteuid())
         missing = [one.text for one in installed.load("receivers", "nvml").examine() if one.ok is False]
-        self.notes = tuple(f"No data of GPUs: {text}" for text in missing)
+        if missing:
+            self._tree = _tree(self._interval, with_gpus=False)
+            self.notes = tuple(f"No data of GPUs: {text}" for text in missing)
         await super().run(once=once)
 
 
@@ -43,11 +47,10 @@ def require_probes(findings: Iterable[Finding], user: int) -> None:
     raise CannotStart(f"the processes of this machine cannot be watched: {missing.text}")
 
 
-def _tree(interval: float) -> dict[str, object]:
-    receivers = {
-        "ebpf": {"interval": f"{max(min(interval, 0.5), 0.25):g}s", "rescan_interval": "2s"},
-        "nvml": {"collection_interval": "1s", "initial_delay": "0s"},
-    }
+def _tree(interval: float, *, with_gpus: bool = True) -> dict[str, Any]:
+    receivers = {"ebpf": {"interval": f"{max(min(interval, 0.5), 0.25):g}s", "rescan_interval": "2s"}}
+    if with_gpus:
+        receivers["nvml"] = {"collection_interval": "1s", "initial_delay": "0s"}
     phases = {
         "interval": "1s",
         "window": "30s",

@@ -33,7 +33,7 @@ class LineWriter:
         before, self._shown = self._shown, list(lines)
         parts = [] if before else ["\x1b[H\x1b[2J"]
         parts += [
-            f"\x1b[{row};1H{rendered(line, self._styles)}\x1b[K"
+            f"\x1b[{row};1H\x1b[2K{rendered(line, self._styles)}"  # a full line leaves the cursor on its last cell
             for row, line in enumerate(lines, 1)
             if row > len(before) or before[row - 1] != line
         ]

@@ -1,0 +1,199 @@
+"""The screens at several sizes, as text. `ZERNEL_WRITE_GOLDEN=1 pytest tests/commands/watch` writes them anew."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_zernel_commands.watch.screens import FeedStatus, WatchView, draw
+from otel_zernel_commands.watch.styled import Surface, cells, plain
+from tests.commands.watch.made_states import NOW, job_state, rank_id
+
+GOLDEN = Path(__file__).parent / "golden"
+STATUS = FeedStatus("localhost:9095", now_ms=NOW)
+
+
+def screen(state: dict[str, Any], columns: int, rows: int | None, view: WatchView | None = None, **more: Any) -> str:
+    """The screen as text, without spaces at the ends of lines."""
+    drawn = draw(state, view or WatchView(), more.get("status", STATUS), Surface(columns, rows, more.get("utf", True)))
+    return "\n".join(plain(line).rstrip() for line in drawn.lines) + "\n"
+
+
+def compare(name: str, text: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("ZERNEL_WRITE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8")
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(40, 20), (80, 24), (200, 40)])
+def test_the_table_at_this_size(columns: int, rows: int) -> None:
+    compare(f"table_{columns}.txt", screen(job_state(), columns, rows))
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_rank_in_detail_at_this_size(columns: int) -> None:
+    compare(f"rank_{columns}.txt", screen(job_state(), columns, 40, WatchView(page="rank", selected=rank_id(3))))
+
+
+def test_the_help_explains_keys_and_letters() -> None:
+    compare("help.txt", screen(job_state(), 80, 40, WatchView(page="help")))
+
+
+def test_a_pipe_gets_all_ranks_and_no_footer() -> None:
+    text = screen(job_state(64), 120, None)
+    compare("pipe.txt", text)
+    assert all(f"\n {number:>5} " in text for number in range(64))
+    assert "quit" not in text
+
+
+@pytest.mark.parametrize("page", ["table", "rank", "help"])
+@pytest.mark.parametrize("columns", [20, 33, 40, 61, 80, 99, 120, 200])
+@pytest.mark.parametrize("rows", [4, 9, 24, 60])
+def test_every_screen_has_its_size(page: Any, columns: int, rows: int) -> None:
+    lines = draw(job_state(12), WatchView(page=page), STATUS, Surface(columns, rows)).lines
+    assert len(lines) == rows
+    assert max(cells(plain(line)) for line in lines) <= columns
+
+
+def test_without_utf_8_the_screen_is_ascii() -> None:
+    state = job_state()
+    state["ranks"][rank_id(0)]["executable"] = "обучение"
+    for page in ("table", "rank", "help"):
+        assert screen(state, 200, 50, WatchView(page=page, selected=rank_id(0)), utf=False).isascii()  # type: ignore[arg-type]
+
+
+def test_phases_are_letters_so_that_nothing_depends_on_colour() -> None:
+    text = screen(job_state(), 120, 40)
+    assert " D  data loading" in text
+    assert "DDDDDGGGG" in text
+    assert "NCCL" in text
+
+
+def test_a_fault_stands_above_the_numbers() -> None:
+    lines = screen(job_state(), 120, 40).splitlines()
+    assert lines[1] == "! Straggler: rank 3 delays the others by 121ms of a 452ms step."
+
+
+def test_many_verdicts_are_sorted_and_shortened() -> None:
+    state = job_state(2)
+    for number in range(5):
+        state["jobs"][f"job{number}"] = {"ranks": [], "verdict": {"name": "slow_link", "evidence": {"transfer": 1.5}}}
+    text = screen(state, 120, 40)
+    assert "job0: Slow link: all ranks wait 1.50s for collectives" in text
+    assert "and 3 more verdicts" in text
+
+
+def test_problems_of_the_collector_are_at_the_top() -> None:
+    state = job_state()
+    state["collector"] |= {
+        "problems": {"receivers::csv": "a.csv does not exist"},
+        "dropped": {"queue_full": 1200},
+        "queues": {"otlp": {"items": 90, "capacity": 100}},
+    }
+    lines = screen(state, 100, 30, status=FeedStatus("h", "No connection to h: refused.", NOW)).splitlines()
+    assert lines[1:4] == [
+        "! No connection to h: refused.",
+        "! receivers::csv: a.csv does not exist",
+        "! The queue of otlp is 90% full",
+    ]
+    assert "1 more problems" in lines[4]
+
+
+def test_the_age_is_that_of_the_newest_data() -> None:
+    assert "data 1 m old" in screen(job_state(), 80, 24, status=FeedStatus("h", now_ms=NOW - 400 + 60_000))
+    assert "no data yet" in screen({}, 80, 24)
+
+
+def test_a_column_without_a_value_is_not_there() -> None:
+    state = job_state()
+    for rank in state["ranks"].values():
+        del rank["lateness"], rank["collectives"]
+    heading = screen(state, 200, 40)
+    assert "LATE" not in heading
+    assert "COLL" not in heading
+    assert "LAUNCH" in heading
+
+
+def test_an_ended_rank_says_how() -> None:
+    state = job_state()
+    state["ranks"][rank_id(1)]["ended"] = {"time": int(NOW), "signal": "SIGKILL"}
+    state["ranks"][rank_id(2)]["ended"] = {"time": int(NOW), "code": 3}
+    text = screen(state, 80, 30)
+    assert "     1 SIGKILL" in text
+    assert "     2 exit 3" in text
+
+
+def test_the_selected_rank_stays_on_the_screen() -> None:
+    state, view = job_state(64), WatchView()
+    drawn = draw(state, view, STATUS, Surface(80, 24))
+    view.press("end", drawn.shown, drawn.page_rows)
+    assert ">   63" in screen(state, 80, 24, view)
+    view.press("home", drawn.shown, drawn.page_rows)
+    assert ">    0" in screen(state, 80, 24, view)
+
+
+def test_many_gpus_are_counted_and_a_key_shows_them_all() -> None:
+    state = job_state(16)
+    assert "more GPUs: press g" in screen(state, 100, 24)
+    text = screen(state, 100, 24, WatchView(panels="gpus"))
+    assert "more GPUs" not in text
+    assert text.count("node1") == 8
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\nevil\u202e\x9b31m"
+
+
+def _poisoned(value: Any) -> Any:
+    """The value, with every text made hostile, keys included where they are free."""
+    if isinstance(value, dict):
+        return {key: _poisoned(one) for key, one in value.items()} | {HOSTILE: HOSTILE}
+    if isinstance(value, list):
+        return [*map(_poisoned, value), HOSTILE]
+    return value if not isinstance(value, str) else HOSTILE
+
+
+@pytest.mark.parametrize("page", ["table", "rank", "help"])
+def test_control_characters_of_a_feed_never_reach_the_terminal(page: Any) -> None:
+    state = _poisoned(job_state(4))
+    status = FeedStatus(HOSTILE, HOSTILE, NOW, (HOSTILE,))
+    for rows in (30, None):
+        view = WatchView(page=page, filter="")
+        for line in draw(state, view, status, Surface(200, rows)).lines:
+            assert plain(line).isprintable()
+
+
+@pytest.mark.parametrize("wrong", [None, "x", 3, -1e300, float("nan"), [], [[]], {}, {"a": {"b": 1}}, True])
+def test_a_field_of_another_type_is_as_if_it_were_missing(wrong: Any) -> None:
+    whole = job_state(2)
+    for table in ("collector", "gpus", "ranks", "jobs", "timeline", "shares", "heat", "time", "limits"):
+        for page in ("table", "rank"):
+            screen({**whole, table: wrong}, 200, 30, WatchView(page=page))  # type: ignore[arg-type]
+    for table in ("ranks", "gpus", "jobs", "timeline"):
+        for id_, entry in whole[table].items():
+            screen({**whole, table: {id_: wrong}}, 200, 30)
+            for field in entry if isinstance(entry, dict) else ():
+                for page in ("table", "rank"):
+                    changed = {**whole, table: {id_: {**entry, field: wrong}}}
+                    screen(changed, 200, 40, WatchView(page=page, selected=id_))  # type: ignore[arg-type]
+    screen({**whole, "timeline": {rank_id(0): [wrong, [wrong] * 5]}}, 200, 40, WatchView(page="rank"))
+
+
+def test_a_wide_character_takes_two_cells() -> None:
+    surface = Surface(80, 24)
+    assert cells(surface.fit("訓練訓練", 7)) == 7
+    assert surface.cut("訓練訓練", 6) == "訓練…"
+
+
+def test_a_recorded_job_has_this_screen() -> None:
+    state = json.loads(
+        (Path(__file__).parents[2] / "exporters/live/golden/gloo_DDP_a_late_rank.json").read_text("utf-8")
+    )
+    state["timeline"] = {id_: rows[1:] for id_, rows in state["timeline"].items()}  # the golden file has a count first
+    status = FeedStatus("run.json", now_ms=state["time"])
+    text = screen(state, 80, 14, status=status)
+    assert "! Straggler: rank 1 delays the others by 22.8ms of a 51.9ms step." in text
+    compare("recorded_job.txt", text)
