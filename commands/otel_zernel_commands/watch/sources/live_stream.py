@@ -105,7 +105,7 @@ class LiveStreamSource(WatchSource):
         reason = _REFUSALS.get(status)
         if reason and self._state is None:
             raise CannotStart(f"{self._shown} {reason}")
-        raise DecodeError(f"the answer has the status {status}" + (f": it {reason}" if reason else ""))
+        raise DecodeError(f"the answer has the status {status}")
 
     def _take(self, event: ServerSentEvent) -> None:
         """Takes a state or a delta. Raises `DecodeError`; then the next connection begins with a whole state."""
