@@ -12,6 +12,9 @@ from otel_zernel_commands.watch.styled import StyledLine, StyledSpan, Surface, c
 
 BAR = "LAST STEPS"
 _BAR_WIDTHS = (10, 32)
+_WIDE = 60
+_WIDE_BAR = 16
+"""Cells of the bar at least, if the surface has 60."""
 _TEXT_WIDTHS = (4, 24)
 
 
@@ -84,6 +87,10 @@ OTHERS = (
 )
 
 
+def _bar_width(surface: Surface) -> int:
+    return _WIDE_BAR if surface.columns >= _WIDE else _BAR_WIDTHS[0]
+
+
 class RankTable:
     """The columns for these ranks on this surface, with their widths."""
 
@@ -102,7 +109,7 @@ class RankTable:
             if not widest and column not in (RANK, PHASE, P50):
                 continue
             width = max(min(widest, column.most), len(column.title) + (1 if column.sort else 0))
-            width = _BAR_WIDTHS[0] if column is STEPS else width
+            width = _bar_width(surface) if column is STEPS else width
             if width + 1 > left:
                 break
             self._columns.append((column, width))

@@ -1,7 +1,9 @@
 """The live stream of a collector with the api extension, with resume (docs/live.md)."""
 
 import asyncio
+import errno
 import json
+import os
 import ssl
 import time
 from collections.abc import Mapping
@@ -164,5 +166,19 @@ def _clock_offset(headers: Mapping[str, str]) -> float:
     return offset if abs(offset) > _CLOCKS_AGREE else 0.0
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: BaseException) -> str:
+    """The words of the operating system, which libraries wrap in their own; else theirs."""
+    seen: set[int] = set()
+    rest: list[BaseException | None] = [error]
+    while rest:
+        one = rest.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, OSError) and one.errno in _CLEAR:
+            return os.strerror(one.errno).lower()
+        rest += [one.__cause__, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
     return visible(without_secrets(one_line(error))).rstrip(".") or type(error).__name__
+
+
+_CLEAR: Final = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
