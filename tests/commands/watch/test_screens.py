@@ -63,7 +63,7 @@ def test_without_utf_8_the_screen_is_ascii() -> None:
     state = job_state()
     state["ranks"][rank_id(0)]["executable"] = "обучение"
     for page in ("table", "rank", "help"):
-        assert screen(state, 200, 50, WatchView(page=page, selected=rank_id(0)), utf=False).isascii()  # type: ignore[arg-type]
+        assert screen(state, 200, 50, WatchView(page=page, selected=rank_id(0)), utf=False).isascii()
 
 
 def test_phases_are_letters_so_that_nothing_depends_on_colour() -> None:
@@ -171,7 +171,7 @@ def test_a_field_of_another_type_is_as_if_it_were_missing(wrong: Any) -> None:
     whole = job_state(2)
     for table in ("collector", "gpus", "ranks", "jobs", "timeline", "shares", "heat", "time", "limits"):
         for page in ("table", "rank"):
-            screen({**whole, table: wrong}, 200, 30, WatchView(page=page))  # type: ignore[arg-type]
+            screen({**whole, table: wrong}, 200, 30, WatchView(page=page))
     for table in ("ranks", "gpus", "jobs", "timeline"):
         for id_, entry in whole[table].items():
             screen({**whole, table: {id_: wrong}}, 200, 30)
