@@ -39,11 +39,11 @@ class WatchCommand(Command):
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from otel_zernel_commands.watch.session import WatchOptions, run_watch  # with asyncio and the engine
+        from otel_zernel_commands.watch.session import ViewOptions, run_watch  # with asyncio and the engine
 
         return run_watch(
             options.source,
-            WatchOptions(
+            ViewOptions(
                 interval=options.interval,
                 once=options.once,
                 as_json=options.json,

@@ -26,7 +26,7 @@ _FIRST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class WatchOptions:
+class ViewOptions:
     """The options of the command line."""
 
     interval: float = 1.0
@@ -38,7 +38,7 @@ class WatchOptions:
     speed: float = 1.0
 
 
-def run_watch(word: str | None, options: WatchOptions) -> int:
+def run_watch(word: str | None, options: ViewOptions) -> int:
     """Runs until the user quits, or prints once. Returns the exit status. Raises `CannotStart`."""
     prints = options.once or options.as_json or not sys.stdout.isatty() or is_dumb(os.environ)
     speed = 0.0 if prints else options.speed
@@ -53,7 +53,7 @@ def run_watch(word: str | None, options: WatchOptions) -> int:
     return 128 + ended_by if ended_by not in (0, signal.SIGINT) else 0
 
 
-def _print(source: WatchSource, options: WatchOptions) -> None:
+def _print(source: WatchSource, options: ViewOptions) -> None:
     state = source.state()
     if state is None:
         raise CannotStart(f"{source.title} has no state")
@@ -72,7 +72,7 @@ def _print(source: WatchSource, options: WatchOptions) -> None:
 class WatchSession:
     """The view on a terminal."""
 
-    def __init__(self, source: WatchSource, options: WatchOptions) -> None:
+    def __init__(self, source: WatchSource, options: ViewOptions) -> None:
         self._source = source
         self._view = WatchView(interval=options.interval)
         styles = styles_for(os.environ, is_coloured=is_coloured(sys.stdout, os.environ, refused=options.no_color))
