@@ -1,11 +1,12 @@
 #!/bin/sh
 # Installs the other programs that the tests use. From Debian: Prometheus with promtool, node_exporter, Chromium with a font, tmux,
-# and the compilers and libraries for BPF and the stand-in libraries. From PyPI: rotel, and with REQUIRE_PEERS=1 also PyTorch for the
-# CPU (it is large).
+# Slurm, and the compilers and libraries for BPF and the stand-in libraries. From PyPI: rotel, and with REQUIRE_PEERS=1 also
+# PyTorch for the CPU (it is large).
 # Usage: install-peers.sh PIP. With REQUIRE_PEERS=1, a program that cannot be installed is an error.
 set -eu
 pip=$1
 debian="prometheus prometheus-node-exporter chromium fonts-dejavu-core libpython3.11 libbpf1 libbpf-dev clang llvm gcc libc6-dev util-linux tmux"
+debian="$debian slurmctld slurmd slurmrestd slurm-client slurm-wlm-basic-plugins slurm-wlm-jwt-plugin munge"
 python="rotel"
 [ "${REQUIRE_PEERS:-}" != 1 ] || python="rotel torch==2.13.0"
 
