@@ -72,9 +72,9 @@ def errors(answer: EngineAnswer) -> str:
 
 
 def error_numbers(answer: EngineAnswer) -> frozenset[int]:
-    """The numbers of an answer's errors, as in slurm/slurm_errno.h."""
-    found = answer.body.get("errors") or ()
-    return frozenset(int(one.get("error_number") or 0) for one in found if isinstance(one, Mapping))
+    """The numbers of an answer's errors, as in slurm/slurm_errno.h. Before v0.0.39 they are called `error_code`."""
+    found = [one for one in answer.body.get("errors") or () if isinstance(one, Mapping)]
+    return frozenset(int(one.get("error_number") or one.get("error_code") or 0) for one in found)
 
 
 def unavailable(answer: EngineAnswer, action: str) -> EngineUnavailable:
