@@ -13,7 +13,15 @@ from otel_zernel.testing import until
 @asynccontextmanager
 async def served(app: Any, **settings: Any) -> AsyncIterator[int]:
     """Serves the application on a free port. Open streams are cut at the end."""
-    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off", timeout_graceful_shutdown=0, **settings)
+    config = uvicorn.Config(
+        app,
+        port=0,
+        log_level="critical",
+        lifespan="off",
+        timeout_graceful_shutdown=0,
+        timeout_keep_alive=600,
+        **settings,
+    )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server._serve())  # `serve` would take the signals of the tests
     await until(lambda: server.started or task.done())
