@@ -115,7 +115,7 @@ HOUSES: dict[str, list[set[str]]] = {
     ],
     "otel_zernel_exporters.live": [
         {"__init__", "exporter"},
-        {"streaming"},
+        {"streaming", "page"},
         {"encoding"},
         {"live_state"},
         {"deltas"},

@@ -13,7 +13,7 @@ class LiveConfig(ComponentConfig):
     """How the live state is kept and served."""
 
     api: OptionalApiId = "api"
-    """The extension that serves `/api/live` and `/api/live/stream`. null serves nothing."""
+    """The extension that serves the page at `/`, `/api/live` and `/api/live/stream`. null serves nothing."""
     push_interval: Annotated[PositiveDuration, Field(ge=0.1)] = 1.0
     """Seconds between two deltas, at least 0.1."""
     history: Annotated[int, Field(gt=0, le=10_000)] = 200

@@ -19,6 +19,7 @@ from otel_zernel.text import visible, without_secrets
 from otel_zernel_exporters.live.config import LiveConfig
 from otel_zernel_exporters.live.declared import METRICS
 from otel_zernel_exporters.live.live_state import LiveState
+from otel_zernel_exporters.live.page import page_routes
 from otel_zernel_exporters.live.streaming import LiveStream
 
 _SLOW = "zernel.live.slow_clients"
@@ -26,7 +27,7 @@ _KEPT = "state"
 
 
 class LiveExporter(Exporter, LiveSource):
-    """Keeps the state of a training, and serves it as JSON and as a stream of changes."""
+    """Keeps the state of a training, and serves it as a page, as JSON and as a stream of changes."""
 
     Config = LiveConfig
     stability = "alpha"
@@ -99,6 +100,7 @@ class LiveExporter(Exporter, LiveSource):
 
     def _routes(self) -> list[Route]:
         return [
+            *page_routes(),
             Route("/api/live", self._stream.answer_state, summary="The live state of the training."),
             Route(
                 "/api/live/stream",

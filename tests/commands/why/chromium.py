@@ -56,6 +56,13 @@ class Tab:
         self.wait_for("Page.loadEventFired")
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
+    def leave(self) -> None:
+        """Closes the page, if one is open, and forgets its events."""
+        if self._session:
+            self.call("Page.close")
+        self._session = ""
+        self.events.clear()
+
     def call(self, method: str, **parameters: Any) -> Message:
         """Calls a method, and returns its result. Raises RuntimeError if the browser refuses."""
         self._last_id += 1

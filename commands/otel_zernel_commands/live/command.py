@@ -1,0 +1,94 @@
+"""The command: its options, and the addresses of the page."""
+
+import argparse
+import os
+import socket
+import sys
+from pathlib import Path
+
+from otel_zernel.command import Command
+from otel_zernel.errors import CannotStart
+from otel_zernel.text import quoted
+
+_PORT = 9095
+_FASTEST = 1000.0
+
+_DESCRIPTION = """Serves a page that shows training as it happens: the steps of each rank, the time of each phase, step
+durations, GPUs, stragglers, and the verdict. It watches the training processes and GPUs of this machine, for which it
+needs root; with --replay it shows a recording of the file exporter as if it happened now. Other machines reach the
+page by an SSH tunnel. Ctrl-C ends it."""
+
+
+class LiveCommand(Command):
+    """`otel-zernel live`."""
+
+    name = "live"
+    help = "serve a page that shows the training on this machine, or a recorded run, as it happens"
+    description = _DESCRIPTION
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--replay", type=Path, metavar="FILE", help="show a recording of the file exporter")
+        parser.add_argument(
+            "--speed", type=_speed, metavar="N", help="with --replay: so many times as fast as recorded (default 1)"
+        )
+        parser.add_argument("--loop", action="store_true", help="with --replay: start again at the end")
+        parser.add_argument(
+            "--port", type=_port, default=_PORT, help=f"the port of the page on localhost (default {_PORT})"
+        )
+
+    def run(self, options: argparse.Namespace) -> int:
+        from otel_zernel.engine.process import run
+        from otel_zernel.registry import Registry
+        from otel_zernel_commands.live.configuration import live_settings, replay_settings
+
+        if options.replay is None and (options.loop or options.speed):
+            raise CannotStart("--speed and --loop need --replay FILE: a running job has its own pace")
+        installed = Registry.installed()
+        if options.replay is None:
+            _check_rights()
+            settings = live_settings(options.port, installed)
+        else:
+            _check_readable(options.replay)
+            settings = replay_settings(
+                options.replay, options.port, installed, speed=options.speed or 1.0, loop=options.loop
+            )
+        print(_addresses(options.port), file=sys.stderr, flush=True)
+        return run(lambda: settings)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0.01 <= speed <= _FASTEST:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a number from 0.01 to {_FASTEST:.0f}")
+    return speed
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a port; use a number from 1 to 65535")
+    return int(text)
+
+
+def _check_readable(path: Path) -> None:
+    if not path.is_file():
+        raise CannotStart(f"cannot replay {path}: it is not a file; name a recording of the file exporter")
+    if not os.access(path, os.R_OK):
+        raise CannotStart(f"cannot replay {path}: permission denied")
+
+
+def _check_rights() -> None:
+    if os.geteuid() != 0:
+        program = Path(sys.argv[0]).absolute()
+        raise CannotStart(f"watching other processes needs root: run `sudo {program} live`, or replay a recording")
+
+
+def _addresses(port: int) -> str:
+    host = socket.gethostname()
+    return (
+        f"Live page: http://localhost:{port}/\n"
+        f"From another machine: ssh -N -L {port}:localhost:{port} {host}, then open http://localhost:{port}/\n"
+        "Ctrl-C ends it."
+    )

@@ -1,0 +1,5 @@
+"""The live page: a document, a style and the modules of its script. It asks for nothing but the stream beside it."""
+
+from otel_zernel_exporters.live.page.files import page_routes
+
+__all__ = ["page_routes"]

@@ -1,0 +1,248 @@
+// The live page: follows the stream, and draws the newest state at most once a frame.
+
+import { Connection } from "./connection.js";
+import { element, find, keyed, setClass, setText, showTable } from "./dom.js";
+import { showCollector, showJobs } from "./cards.js";
+import { findingsOf, figuresOf } from "./headline.js";
+import { gpusOf, showGpus } from "./gpus.js";
+import { HeatMap } from "./heat.js";
+import { forgetColours } from "./plot.js";
+import { RankTable } from "./ranks.js";
+import { ShareArea } from "./shares.js";
+import { applyDelta, rankName, ranksOf } from "./state.js";
+import { Timeline } from "./timeline.js";
+import { listenToKeys } from "./keys.js";
+import { LETTERS, NAMES, PHASES, ago, clockTime, duration, percent, plural } from "./words.js";
+
+const MOST_FINDINGS = 6, MOST_ROWS = 256;
+
+class Page {
+  constructor() {
+    this.state = null;  // the newest one
+    this.frozen = null;  // the one that is shown while the page is frozen
+    this.skew = 0;  // ms that this clock is ahead of the collector's
+    this.link = { kind: "loading", sentence: "", next: 0, since: Date.now() };
+    this.selected = null;
+    this.isDue = false;
+    const changed = () => this.draw();
+    this.timeline = new Timeline(find("#line"), changed);
+    this.area = new ShareArea(find("#area"));
+    this.heat = new HeatMap(find("#heat"));
+    this.ranks = new RankTable(find("#ranks .scroll"), changed);
+    this.legend();
+    this.listen(changed);
+  }
+
+  get shown() {
+    return this.frozen ?? this.state;
+  }
+
+  get now() {
+    return Date.now() - this.skew;
+  }
+
+  connect() {
+    const connection = new Connection("api/live/stream", {
+      state: (value) => { this.state = value; this.skew = Date.now() - value.time; this.draw(); },
+      delta: (value) => { applyDelta(this.state, value); this.skew = Math.min(this.skew, Date.now() - value.time); this.draw(); },
+      status: (kind, sentence, next) => {
+        if (kind !== this.link.kind) this.link.since = Date.now();
+        Object.assign(this.link, { kind, sentence, next });
+        this.tell();
+      },
+    });
+    connection.run();
+    setInterval(() => this.tell(), 1000);
+  }
+
+  listen(changed) {
+    for (const button of document.querySelectorAll("button[data-do]")) button.addEventListener("click", () => this.act(button.dataset.do));
+    find("#filter").addEventListener("input", changed);
+    find("#freeze").addEventListener("click", () => this.freeze());
+    find("#theme").addEventListener("click", () => this.switchTheme());
+    find("#keys").addEventListener("click", () => find("#help").showModal());
+    for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", changed);
+    new ResizeObserver(changed).observe(find("main"));
+    document.addEventListener("visibilitychange", changed);
+    const recolour = () => { forgetColours(); changed(); };
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+    find("#line").addEventListener("click", (event) => {
+      const id = this.timeline.rankAt(event.offsetY);
+      if (id && event.offsetX < this.timeline.left) this.select(id);
+    });
+    this.setTheme(stored("theme"));
+    listenToKeys(this);
+  }
+
+  act(name) {
+    const { range } = this.timeline;
+    ({ earlier: () => range.move(-0.25), later: () => range.move(0.25), in: () => range.zoom(0.5), out: () => range.zoom(2), all: () => range.all() })[name]();
+  }
+
+  freeze() {
+    this.frozen = this.frozen || !this.state ? null : structuredClone(this.state);
+    find("#freeze").setAttribute("aria-pressed", String(Boolean(this.frozen)));
+    this.tell();
+    this.draw();
+  }
+
+  switchTheme() {
+    const isDark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    this.setTheme(isDark ? "light" : "dark");
+    try {
+      localStorage.setItem("theme", isDark ? "light" : "dark");
+    } catch { /* private mode */ }
+  }
+
+  setTheme(name) {
+    if (name) document.documentElement.dataset.theme = name;
+    forgetColours();
+    this.draw();
+  }
+
+  select(id) {
+    this.selected = id === this.selected ? null : id;
+    this.draw();
+  }
+
+  // Selects the rank that is so many rows below the selected one.
+  step(by) {
+    const ids = this.shown ? this.ranks.ordered(this.shown, this.ids) : [];
+    if (!ids.length) return;
+    const at = ids.indexOf(this.selected);
+    this.selected = ids[at < 0 ? (by > 0 ? 0 : ids.length - 1) : Math.min(ids.length - 1, Math.max(0, at + by))];
+    this.draw();
+    requestAnimationFrame(() => find("tr.selected")?.scrollIntoView({ block: "nearest" }));
+  }
+
+  draw() {
+    if (this.isDue || document.hidden) return;
+    this.isDue = true;
+    requestAnimationFrame(() => {
+      this.isDue = false;
+      if (this.shown) this.render(this.shown);
+    });
+  }
+
+  render(state) {
+    const words = find("#filter").value;
+    this.ids = ranksOf(state, words);
+    this.showVerdict(state);
+    this.showTimeline(state);
+    this.showPlots(state);
+    const hasRanks = Object.keys(state.ranks).length > 0, filtered = `nothing matches “${words}”`;
+    const more = this.ranks.show(state, this.ranks.ordered(state, this.ids), this.selected, (id) => this.select(id));
+    show("#ranks", this.ids.length, more || (this.ids.length ? "" : hasRanks ? filtered : "No training process has been seen yet."));
+    const gpus = gpusOf(state, words), hidden = showGpus(find("#gpus ul"), state, gpus);
+    show("#gpus", gpus.length, hidden || (gpus.length ? "" : Object.keys(state.gpus).length ? filtered : "No GPU has sent a reading. The nvml receiver reads those of this machine."));
+    find("#jobs").hidden = !Object.keys(state.jobs).length;
+    showJobs(find("#jobs .cards"), state);
+    showCollector(find("#collector .cards"), state, this.now);
+    setText(find("#where"), `otel-zernel live${state.collector?.host ? ` on ${state.collector.host}` : ""}`);
+    this.tell();
+  }
+
+  showVerdict(state) {
+    const findings = findingsOf(state, this.frozen ? state.time : this.now), [first, ...others] = findings;
+    setText(find("#about"), first?.title ?? "");
+    setText(find("#headline"), first?.sentence ?? "No training yet");
+    const lines = first
+      ? [first.advice, ...others.slice(0, MOST_FINDINGS).map((one) => `${one.title}: ${one.sentence}`), others.length > MOST_FINDINGS ? `and ${others.length - MOST_FINDINGS} more` : ""]
+      : ["The collector runs, and no training process has been seen. It appears here with its first step."];
+    keyed(find("#more"), lines.filter(Boolean), () => element("li"), setText);
+    keyed(find("#stats"), figuresOf(state).map(([name, value]) => `${name}\n${value}`), () => element("li", {}, element("span"), element("b")), (item, key) => {
+      const [name, value] = key.split("\n");
+      setText(item.firstChild, name);
+      setText(item.lastChild, value);
+    });
+    document.title = first ? `${first.sentence} - live training` : "Live training";
+  }
+
+  showTimeline(state) {
+    const canvas = find("#line");
+    const has = this.ids.some((id) => state.timeline[id]?.length);
+    visible(canvas, has, find("#line-empty"), Object.keys(state.ranks).length ? "No step has a trace yet. traces::sample of the phases processor chooses the steps that have one." : "No steps yet.");
+    find("#line-hint").hidden = !has;
+    if (!has) return;
+    this.timeline.show(state, this.ids, this.selected);
+    label(canvas, this.timeline.sentence);
+    ifOpen("#line-numbers", ["rank", "steps", "last step", "duration", ...NAMES], () => this.timeline.ids.slice(0, MOST_ROWS).map((id) => {
+      const [number, start, lasts, spent] = state.timeline[id].at(-1);
+      return [rankName(state.ranks[id] ?? {}), String(number), clockTime(start), duration(lasts), ...spent.map(duration)];
+    }));
+  }
+
+  showPlots(state) {
+    const has = state.shares.length > 0, { columns } = state.heat;
+    visible(find("#area"), has, find("#area-empty"), "No phases yet.");
+    if (has) {
+      this.area.show(state.shares);
+      const newest = state.shares.at(-1)[1];
+      label(find("#area"), `The mean shares of the phases over time. Now: ${NAMES.map((name, at) => `${name} ${percent(newest[at])}`).join(", ")}.`);
+      PHASES.forEach((name, at) => setText(find(`#legend .key:nth-child(${at + 1}) b`), percent(newest[at])));
+      ifOpen("#area-numbers", ["phase", "newest", "mean", "least", "most"], () => this.area.numbers());
+    }
+    visible(find("#heat"), columns.length > 0, find("#heat-empty"), "No steps yet.");
+    if (columns.length) {
+      this.heat.show(state.heat);
+      const [, , p50, , p99] = this.heat.numbers()[1];
+      label(find("#heat"), `How many steps took how long, over time. In the last minute: p50 at most ${p50}, p99 at most ${p99}. The lines are p50 and p99.`);
+      ifOpen("#heat-numbers", ["steps of", "steps", "p50 ≤", "p90 ≤", "p99 ≤", "longest ≤"], () => this.heat.numbers());
+    }
+  }
+
+  legend() {
+    find("#legend").append(...PHASES.map((name, at) => element("span", { class: "key" }, element("i", { class: `chip ${name}` }), `${LETTERS[at]} ${NAMES[at]} `, element("b"))));
+  }
+
+  // The age of what is shown, and the state of the connection.
+  tell() {
+    const status = find("#status"), banner = find("#banner"), { kind, sentence, next, since } = this.link;
+    const age = this.state ? ago((this.now - this.state.time) / 1000) : "", left = ago((next - Date.now()) / 1000);
+    const problems = Object.keys(this.state?.collector?.problems ?? {}).length;
+    status.dataset.kind = this.frozen ? "frozen" : kind;
+    if (this.frozen) setText(status, `Frozen at ${clockTime(this.frozen.time)}`);
+    else if (kind === "live") setText(status, this.state ? `Live, last change ${age} ago` : "Loading");
+    else setText(status, kind === "waiting" ? "Not connected" : "Connecting");
+    setClass(banner, kind === "waiting" ? "stale" : "");
+    const shows = this.state ? ` This is the state of ${clockTime(this.state.time)}, ${age} old.` : "";
+    setText(banner, kind === "waiting" ? `Not connected for ${ago((Date.now() - since) / 1000)}: ${sentence}.${shows} Next try in ${left}.`
+      : problems ? `${plural(problems, "component")} of the collector ${problems === 1 ? "has" : "have"} a problem: see Health below.` : "");
+    banner.hidden = !banner.textContent;
+    if (!this.state) setText(find("#headline"), kind === "waiting" ? "The collector does not answer" : "Loading the state of the training");
+  }
+}
+
+function show(section, many, text) {
+  const note = find(`${section} > .empty`);
+  setText(note, text);
+  note.hidden = !text;
+  find(`${section} > :nth-child(2)`).hidden = !many;
+}
+
+function visible(canvas, has, note, text) {
+  canvas.hidden = !has;
+  canvas.parentNode.querySelector("details").hidden = !has;
+  note.hidden = has;
+  setText(note, text);
+}
+
+function label(canvas, text) {
+  if (canvas.getAttribute("aria-label") !== text) canvas.setAttribute("aria-label", text);
+}
+
+function ifOpen(selector, head, rows) {
+  const details = find(selector);
+  if (details.open) showTable(details.querySelector(".scroll"), head, rows());
+}
+
+function stored(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+const page = new Page();
+page.connect();

@@ -1,0 +1,49 @@
+// The live state, as docs/live.md has it, and how a delta changes it.
+
+export function applyDelta(state, delta) {
+  if (delta.seq !== state.seq + 1) throw new Error(`delta ${delta.seq} does not follow state ${state.seq}`);
+  const parent = (path) => path.slice(0, -1).reduce((at, key) => at[key], state);
+  for (const [path, value] of delta.set ?? []) parent(path)[path.at(-1)] = value;
+  for (const path of delta.remove ?? []) delete parent(path)[path.at(-1)];
+  const { timeline = {}, heat = [], shares = [] } = delta.append ?? {};
+  for (const [id, rows] of Object.entries(timeline)) append((state.timeline[id] ??= []), rows, state.limits.timeline);
+  append(state.heat.columns, heat, state.limits.heat);
+  append(state.shares, shares, state.limits.shares);
+  state.seq = delta.seq;
+  state.time = delta.time;
+}
+
+function append(list, added, most) {
+  for (const one of added) list.push(one);
+  if (list.length > most) list.splice(0, list.length - most);
+}
+
+// The ids of the ranks, by job, number of the rank, host and pid, with the words of the filter.
+export function ranksOf(state, words = "") {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  const text = (rank) => [rank.job, rank.host, rank.executable, rank.phase, rank.verdict?.name, rank.gpu, `pid ${rank.pid}`, rankName(rank)]
+    .join(" ").toLowerCase();
+  return Object.keys(state.ranks)
+    .filter((id) => !wanted.length || wanted.every((word) => text(state.ranks[id]).includes(word)))
+    .sort((one, other) => compare(orderOf(state.ranks[one]), orderOf(state.ranks[other])));
+}
+
+const orderOf = (rank) => [rank.job ?? "~", rank.rank ?? 0, rank.host ?? "", rank.pid ?? 0];
+
+function compare(one, other) {
+  for (let at = 0; at < one.length; at++) if (one[at] !== other[at]) return one[at] < other[at] ? -1 : 1;
+  return 0;
+}
+
+export const rankName = (rank) => rank.rank === undefined ? `pid ${rank.pid}` : `rank ${rank.rank}`;
+
+// The ids of the ranks that delay the others of their jobs.
+export function stragglersOf(state) {
+  return new Set(Object.values(state.jobs).flatMap((job) => job.verdict?.name === "straggler" ? job.verdict.ranks ?? [] : []));
+}
+
+// When (Unix ms) the newest step of a rank ended.
+export function lastStepEnd(state, id) {
+  const row = state.timeline[id]?.at(-1);
+  return row && row[1] + row[2] * 1000;
+}

@@ -1,0 +1,64 @@
+// The words and the forms of numbers, as in the terminal and in the report of `why`.
+
+export const PHASES = ["data_loading", "gpu_compute", "nccl_collective", "optimizer_step", "unknown"];
+export const NAMES = ["data loading", "compute", "communication", "optimizer", "other"];
+export const LETTERS = ["D", "C", "N", "O", "-"];
+
+const ADVICE = {
+  none: ["No phase stands out", "Nothing waits much."],
+  input_bound: ["Training waits for data", "Load it in more workers, use faster storage, or preprocess less."],
+  communication_bound: ["Ranks wait for collectives", "Use larger batches, gradient accumulation, or a faster network."],
+  optimizer_bound: ["The optimizer takes long", "Use a fused or foreach implementation, or fewer optimizer steps."],
+  host_bound: ["Other code of the program takes long", "Run it in other processes, vectorize it, or do it less often."],
+  unstable: ["The durations of steps vary", "Look at the longest steps in the time line."],
+  compute_bound: ["Training computes most of the time", "Only a faster device, faster kernels or lower precision help."],
+  marks_missing: ["The time of the steps is unknown", "Run otel-zernel doctor: it names the functions that this PyTorch lacks."],
+  straggler: ["A rank delays the others", "Look at its data, its device's clocks, and other programs on its machine."],
+  slow_link: ["All ranks wait for the network", "Look at the network between them, and exchange less often."],
+  balanced: ["The ranks are balanced", ""],
+};
+export const SEVERITY = ["straggler", "slow_link", "input_bound", "communication_bound", "host_bound", "optimizer_bound", "unstable", "marks_missing", "compute_bound", "none", "balanced"];
+
+export const sentenceOf = (name) => ADVICE[name]?.[0] ?? name.replaceAll("_", " ");
+export const adviceOf = (name) => ADVICE[name]?.[1] ?? "";
+export const verdictName = (name) => name.replaceAll("_", " ");
+
+const three = (value) => value.toFixed(value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2);
+
+export function duration(seconds) {
+  if (seconds === undefined || seconds === null) return "-";
+  if (seconds === 0) return "0";
+  if (seconds >= 99.95) return ago(seconds);
+  const [size, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "us"]].find(([size]) => seconds >= 0.9995 * size) ?? [1e-6, "us"];
+  return `${three(seconds / size)} ${unit}`;
+}
+
+export function ago(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60) return `${whole} s`;
+  if (whole < 6000) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  const minutes = Math.round(whole / 60);
+  return minutes < 2880 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.floor(minutes / 1440)} d ${Math.floor(minutes % 1440 / 60)} h`;
+}
+
+export function percent(ratio) {
+  if (ratio === undefined || ratio === null) return "-";
+  return ratio > 0 && ratio < 0.005 ? "< 1 %" : `${Math.round(ratio * 100)} %`;
+}
+
+export function bytes(count) {
+  if (count === undefined) return "-";
+  const [size, unit] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([size]) => count >= size) ?? [1, "B"];
+  return `${(count / size).toFixed(count / size >= 99.95 || size === 1 ? 0 : 1)} ${unit}`;
+}
+
+export const watts = (value) => value >= 9999.5 ? `${(value / 1000).toFixed(1)} kW` : `${Math.round(value)} W`;
+export const count = (value) => value === undefined ? "-" : value.toLocaleString("en-US");
+export const rate = (value) => value === undefined ? "-" : value >= 99.95 ? value.toFixed(0) : value >= 9.995 ? value.toFixed(1) : value.toFixed(2);
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+export function clockTime(ms, digits = 0) {
+  const date = new Date(ms), two = (value) => String(value).padStart(2, "0");
+  const rest = digits ? `.${String(date.getMilliseconds()).padStart(3, "0").slice(0, digits)}` : "";
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}${rest}`;
+}

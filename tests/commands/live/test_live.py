@@ -1,0 +1,114 @@
+"""`otel-zernel live`: a recorded run is there whole at any speed, and wrong options have one sentence."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from glob import glob
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from docs.catalogue import ROOT
+from otel_zernel.registry import Registry
+from otel_zernel_commands.live.configuration import live_settings, replay_settings
+from tests.commands.why.chromium import browsing, require_chromium
+
+RECORDING = ROOT / "examples" / "training_spans.jsonl"
+STEPS = 150
+
+
+@contextmanager
+def running(*options: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-m", "otel_zernel", "live", "--port", str(port), *options]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def state_when_all_steps_are_there(port: int) -> dict[str, Any]:
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with urlopen(f"http://localhost:{port}/api/live", timeout=10) as answer:
+                state: dict[str, Any] = json.load(answer)
+            if any(is_whole(rank) for rank in state["ranks"].values()):
+                return state
+        except OSError:
+            state = {}
+        assert time.monotonic() < until, state.get("ranks")
+        time.sleep(0.1)
+
+
+def is_whole(rank: dict[str, Any]) -> bool:
+    """Whether all steps are there, and the verdict on them. The verdict may come with a later report."""
+    name: str = rank.get("verdict", {}).get("name", "")
+    return rank.get("steps") == STEPS and name == "input_bound"
+
+
+@pytest.mark.parametrize("speed", ["10", "100"])
+def test_a_fast_replay_has_all_steps_and_ends_by_ctrl_c(speed: str, unused_tcp_port: int) -> None:
+    with running("--replay", str(RECORDING), "--speed", speed, port=unused_tcp_port) as process:
+        state = state_when_all_steps_are_there(unused_tcp_port)
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=60)
+    assert len(next(iter(state["timeline"].values()))) >= STEPS
+    assert not state["collector"]["dropped"]
+    assert process.returncode == 0
+    first, second = printed.splitlines()[:2]
+    assert first == f"Live page: http://localhost:{unused_tcp_port}/"
+    assert f"ssh -N -L {unused_tcp_port}:localhost:{unused_tcp_port} " in second
+
+
+def test_a_recorded_run_opens_in_the_page(tmp_path: Path, unused_tcp_port: int) -> None:
+    require_chromium()
+    with running("--replay", str(RECORDING), "--speed", "20", port=unused_tcp_port), browsing(tmp_path) as tab:
+        state_when_all_steps_are_there(unused_tcp_port)
+        tab.open(f"http://localhost:{unused_tcp_port}/", 1280, 900, "light")
+        script = "document.querySelector('#ranks tbody td:nth-child(5)')?.textContent"
+        until = time.monotonic() + 60
+        while tab.evaluate(script) != str(STEPS):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert tab.complaints == []
+        assert {url.split("/", 3)[2] for url in tab.requests} == {f"localhost:{unused_tcp_port}"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--replay", "/nowhere/run.jsonl"], "cannot replay /nowhere/run.jsonl: it is not a file"),
+        (["--loop"], "--speed and --loop need --replay FILE"),
+        (["--replay", str(RECORDING), "--speed", "0"], '"0" is not a number from 0.01 to 1000'),
+    ],
+)
+def test_a_wrong_option_has_one_sentence(options: list[str], sentence: str, unused_tcp_port: int) -> None:
+    with running(*options, port=unused_tcp_port) as process:
+        _, printed = process.communicate(timeout=60)
+    assert sentence in printed
+    assert "Traceback" not in printed
+    assert process.returncode
+
+
+def test_a_path_is_a_name_and_no_pattern(tmp_path: Path) -> None:
+    path = tmp_path / "a [1] ${HOME} *.jsonl"
+    path.write_bytes(RECORDING.read_bytes())
+    settings = replay_settings(path, 9095, Registry.installed(), speed=1, loop=False)
+    (pattern,) = settings.receivers["otlp_json_file"].config.model_dump()["include"]
+    assert glob(pattern) == [str(path)]  # noqa: PTH207  # as the receiver does
+
+
+def test_the_gap_that_phases_bridges_shrinks_with_the_speed() -> None:
+    settings = replay_settings(RECORDING, 9095, Registry.installed(), speed=100, loop=True)
+    assert settings.processors["phases"].config.model_dump()["bridge"] == pytest.approx(5e-6)
+
+
+def test_this_machine_is_watched_by_ebpf_and_nvml() -> None:
+    assert {*live_settings(9095, Registry.installed()).receivers} == {"ebpf", "nvml"}
