@@ -1,4 +1,4 @@
-// The part of the time that a canvas shows: everything, the newest part, or a part that stands still.
+// The part of the time that a canvas shows: the newest part, in which steps are legible; everything; or a part that stands still.
 
 import { colours, hideTip } from "./plot.js";
 
@@ -11,8 +11,9 @@ export class ViewRange {
     this.changed = changed;
     this.first = this.from = 0;
     this.last = this.to = 1;
-    this.span = null;  // null: everything
-    this.follows = true;  // whether the right end is the newest step
+    this.mode = "newest";  // or "everything", or "chosen"
+    this.span = 1;  // ms, of a chosen part
+    this.follows = true;  // whether the right end of a chosen part is the newest step
     this.pressed = null;
     this.dragged = null;
     this.fingers = new Map();
@@ -23,15 +24,12 @@ export class ViewRange {
     return this.pressed !== null;
   }
 
-  get everything() {
-    return this.span === null;
-  }
-
-  // The times of all data. The view follows them.
-  bound(first, last) {
+  // The times of all data, which the view follows, and the longest part (ms) in which steps are legible.
+  bound(first, last, legible) {
     this.first = first;
     this.last = last;
-    if (this.span === null) [this.from, this.to] = [first, last];
+    if (this.mode === "everything") [this.from, this.to] = [first, last];
+    else if (this.mode === "newest") [this.from, this.to] = [Math.max(first, last - legible), last];
     else if (this.follows) [this.from, this.to] = [last - this.span, last];
   }
 
@@ -39,7 +37,8 @@ export class ViewRange {
     const span = Math.min(Math.max(NARROWEST, to - from), this.last - this.first);
     const start = Math.min(Math.max(from, this.first), this.last - span);
     this.follows = start + span >= this.last - span / 1000;
-    this.span = this.follows && span >= (this.last - this.first) * 0.999 ? null : span;
+    this.mode = this.follows && span >= (this.last - this.first) * 0.999 ? "everything" : "chosen";
+    this.span = span;
     [this.from, this.to] = [start, start + span];
     this.changed();
   }
@@ -53,8 +52,11 @@ export class ViewRange {
     this.show(this.from + by, this.to + by);
   }
 
+  // Everything; if it is shown already, the newest part.
   all() {
-    this.show(this.first, this.last);
+    this.mode = this.mode === "everything" ? "newest" : "everything";
+    this.follows = true;
+    this.changed();
   }
 
   at(event) {

@@ -6,7 +6,7 @@ import { rankName, stragglersOf } from "./state.js";
 import { ViewRange } from "./range.js";
 
 const NUMBER = 0, START = 1, LASTS = 2, SPENT = 3, CRITICAL = 4;
-const TALLEST = 26, MOST = 512;
+const TALLEST = 26, MOST = 512, LEGIBLE = 14;  // CSS pixels: of a row, of all rows, of a step
 const end = (row) => row[START] + row[LASTS] * 1000;
 
 export class Timeline {
@@ -29,7 +29,8 @@ export class Timeline {
     this.state = state;
     this.ids = ids.filter((id) => state.timeline[id]?.length);
     this.selected = selected;
-    this.range.bound(...this.extent());
+    const [first, last] = this.extent(), most = this.ids.reduce((count, id) => Math.max(count, state.timeline[id].length), 1);
+    this.range.bound(first, last, (last - first) / most * Math.max(1, this.canvas.clientWidth - this.left) / LEGIBLE);
     this.draw();
   }
 

@@ -21,8 +21,6 @@ def picture(tab: Tab, page: ServedPage, size: tuple[int, int], theme: str, path:
     until = time.monotonic() + 60
     while not tab.evaluate("document.querySelector('#status').textContent").startswith("Live"):
         assert time.monotonic() < until
-    for _ in range(3):
-        tab.evaluate("document.querySelector('button[data-do=in]').click()")
     tab.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     clip = {"x": 0, "y": 0, "width": size[0], "height": size[1], "scale": 1}
     shot = tab.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
