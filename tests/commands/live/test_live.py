@@ -107,7 +107,7 @@ def test_a_path_is_a_name_and_no_pattern(tmp_path: Path) -> None:
 
 def test_the_gap_that_phases_bridges_shrinks_with_the_speed() -> None:
     settings = replay_settings(RECORDING, 9095, Registry.installed(), speed=100, loop=True)
-    assert settings.processors["phases"].config.model_dump()["bridge"] == pytest.approx(5e-6)
+    assert settings.processors["phases"].config.model_dump()["bridge"] == "5us"
 
 
 def test_this_machine_is_watched_by_ebpf_and_nvml() -> None:

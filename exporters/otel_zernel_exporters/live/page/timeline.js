@@ -169,11 +169,11 @@ function fill(pixels, offset, across, rows, from, to, scale) {
       continue;
     }
     const total = spent[0] + spent[1] + spent[2] + spent[3] + spent[4];
-    const last = wide >= 10 ? Math.round(x + wide) - 1 : Math.round(x + wide);  // a gap between wide steps
+    const drawn = wide >= 10 ? wide - 1 : wide;  // a gap between wide steps
     let at = x;
     for (let phase = 0; phase < inks.length; phase++) {
-      const part = total ? spent[phase] / total * wide : phase === inks.length - 1 ? wide : 0;
-      const first = Math.max(0, Math.round(at)), stop = Math.min(across, last, Math.round(at + part));
+      const part = total ? spent[phase] / total * drawn : phase === inks.length - 1 ? drawn : 0;
+      const first = Math.max(0, Math.round(at)), stop = Math.min(across, Math.round(at + part));
       if (stop > first) pixels.fill(inks[phase], offset + first, offset + stop);
       at += part;
     }

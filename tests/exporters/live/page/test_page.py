@@ -172,6 +172,7 @@ def test_a_canvas_has_a_sentence_and_its_numbers_in_a_table(opened: Opened) -> N
 
 
 def test_the_time_line_has_the_colours_of_the_phases(opened: Opened) -> None:
+    opened.key("+")
     assert {"230,159,0", "0,158,115", "192,96,154", "0,114,178"} <= opened.colours("#line")
     assert {"230,159,0", "0,158,115", "192,96,154", "0,114,178"} <= opened.colours("#area")
 
