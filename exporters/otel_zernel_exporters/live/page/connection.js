@@ -4,7 +4,7 @@ const FIRST_WAIT = 1000, LONGEST_WAIT = 30_000;
 const SILENCE = 45_000;  // the server sends a comment after 15 s
 
 export class Connection {
-  // `on` has: state(value, skew), delta(value), status(kind, sentence, next ms)
+  // `on` has: state(value, the time of the server in ms), delta(value), status(kind, sentence, the time of the next try)
   constructor(url, on) {
     this.url = url;
     this.on = on;
@@ -23,13 +23,8 @@ export class Connection {
       const whole = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.failures++);
       const wait = whole / 2 + Math.random() * whole / 2;  // so that many pages do not come back at once
       this.on.status("waiting", sentence, Date.now() + wait);
-      await Promise.race([new Promise((done) => setTimeout(done, wait)), this.woken()]);
+      await pause(wait);
     }
-  }
-
-  // Resolves when there is a reason to try at once.
-  woken() {
-    return new Promise((done) => window.addEventListener("online", done, { once: true }));
   }
 
   async read() {
@@ -40,15 +35,23 @@ export class Connection {
       const answer = await fetch(this.url, { headers, signal: aborting.signal, cache: "no-store" });
       if (!answer.ok) throw new Refusal(await reasonOf(answer));
       if (this.lastId) this.on.status("live", "");  // it resumes: there may be no event for some time
+      this.served = Date.parse(answer.headers.get("date")) || undefined;
       const decoder = new TextDecoder(), reader = answer.body.getReader();
-      let rest = "";
+      let parts = [], last = "";
       for (;;) {
         const { value, done } = await reader.read();
         if (done) return;
         clearTimeout(timer);
         timer = setTimeout(() => aborting.abort(), SILENCE);
-        const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
-        rest = events.pop();
+        const text = decoder.decode(value, { stream: true });
+        parts.push(text);
+        if (!(last + text).includes("\n\n")) {  // a whole state comes in many pieces
+          last = text.at(-1) ?? last;
+          continue;
+        }
+        const events = parts.join("").split("\n\n");
+        parts = [events.pop()];
+        last = parts[0].at(-1) ?? "";
         for (const event of events) this.take(event);
       }
     } finally {
@@ -62,7 +65,7 @@ export class Connection {
     if (!fields.data) return;
     try {
       const value = JSON.parse(fields.data);
-      if (fields.event === "state") this.on.state(value);
+      if (fields.event === "state") this.on.state(value, this.served ?? value.time);
       else if (fields.event === "delta") this.on.delta(value);
     } catch (error) {
       this.lastId = "";  // the next connection begins with the whole state
@@ -72,6 +75,19 @@ export class Connection {
     this.lastId = fields.id ?? this.lastId;
     this.on.status("live", "");
   }
+}
+
+// Waits, or until the network is back.
+function pause(ms) {
+  return new Promise((done) => {
+    const finish = () => {
+      clearTimeout(timer);
+      window.removeEventListener("online", finish);
+      done();
+    };
+    const timer = setTimeout(finish, ms);
+    window.addEventListener("online", finish);
+  });
 }
 
 class Refusal extends Error {}

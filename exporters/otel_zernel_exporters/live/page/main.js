@@ -43,7 +43,7 @@ class Page {
 
   connect() {
     const connection = new Connection("api/live/stream", {
-      state: (value) => { this.state = value; this.skew = Date.now() - value.time; this.draw(); },
+      state: (value, served) => { this.state = value; this.skew = Date.now() - served; this.draw(); },
       delta: (value) => { applyDelta(this.state, value); this.skew = Math.min(this.skew, Date.now() - value.time); this.draw(); },
       status: (kind, sentence, next) => {
         if (kind !== this.link.kind) this.link.since = Date.now();
