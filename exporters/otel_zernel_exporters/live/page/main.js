@@ -15,6 +15,7 @@ import { listenToKeys } from "./keys.js";
 import { LETTERS, NAMES, PHASES, ago, clockTime, duration, percent, plural } from "./words.js";
 
 const MOST_FINDINGS = 6, MOST_ROWS = 256;
+const READABLE = 450;  // ms between two changes of texts: faster ones cannot be read, and laying them out is slow
 
 class Page {
   constructor() {
@@ -24,6 +25,8 @@ class Page {
     this.link = { kind: "loading", sentence: "", next: 0, since: Date.now() };
     this.selected = null;
     this.isDue = false;
+    this.textsAt = -Infinity;  // when texts were written (performance.now)
+    this.textsDue = false;  // whether texts are older than the pictures
     const changed = () => this.draw();
     this.timeline = new Timeline(find("#line"), changed);
     this.area = new ShareArea(find("#area"));
@@ -44,7 +47,7 @@ class Page {
   connect() {
     const connection = new Connection("api/live/stream", {
       state: (value, served) => { this.state = value; this.skew = Date.now() - served; this.draw(); },
-      delta: (value) => { applyDelta(this.state, value); this.skew = Math.min(this.skew, Date.now() - value.time); this.draw(); },
+      delta: (value) => { applyDelta(this.state, value); this.skew = Math.min(this.skew, Date.now() - value.time); this.drawSoon(); },
       status: (kind, sentence, next) => {
         if (kind !== this.link.kind) this.link.since = Date.now();
         Object.assign(this.link, { kind, sentence, next });
@@ -52,7 +55,10 @@ class Page {
       },
     });
     connection.run();
-    setInterval(() => this.tell(), 1000);
+    setInterval(() => {
+      this.tell();
+      if (this.textsDue) this.draw();
+    }, 1000);
   }
 
   listen(changed) {
@@ -115,7 +121,19 @@ class Page {
     requestAnimationFrame(() => find("tr.selected")?.scrollIntoView({ block: "nearest" }));
   }
 
+  // Draws the pictures with the next frame, and writes the texts if the last ones could be read.
+  drawSoon() {
+    if (performance.now() - this.textsAt >= READABLE) this.textsAt = -Infinity;
+    else this.textsDue = true;
+    this.request();
+  }
+
   draw() {
+    this.textsAt = -Infinity;
+    this.request();
+  }
+
+  request() {
     if (this.isDue || document.hidden) return;
     this.isDue = true;
     requestAnimationFrame(() => {
@@ -127,9 +145,16 @@ class Page {
   render(state) {
     const words = find("#filter").value;
     this.ids = ranksOf(state, words);
-    this.showVerdict(state);
     this.showTimeline(state);
     this.showPlots(state);
+    if (this.textsAt !== -Infinity) return;
+    this.textsAt = performance.now();
+    this.textsDue = false;
+    this.showTexts(state, words);
+  }
+
+  showTexts(state, words) {
+    this.showVerdict(state);
     const hasRanks = Object.keys(state.ranks).length > 0, filtered = `nothing matches “${words}”`;
     const more = this.ranks.show(state, this.ranks.ordered(state, this.ids), this.selected, (id) => this.select(id));
     show("#ranks", this.ids.length, more || (this.ids.length ? "" : hasRanks ? filtered : "No training process has been seen yet."));
