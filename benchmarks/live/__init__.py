@@ -1,0 +1,1 @@
+"""The live state, its stream and its page."""
