@@ -36,7 +36,9 @@ class TaskClient:
         assert answer.status == 201, answer.body
 
     async def get(self, id_: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.api.get(f"/api/tasks/{id_}")).json
+        answer = await self.api.get(f"/api/tasks/{id_}")
+        assert answer.status == 200, answer.body
+        found: dict[str, Any] = answer.json
         return found
 
     async def delete(self, id_: str) -> FakeAnswer:

@@ -49,7 +49,8 @@ async def test_a_task_runs_on_slurm_and_a_refused_one_fails_with_the_reason(tmp_
             "output_directory": str(tmp_path),
             "list_interval": "10ms",
         }
-        async with running(tmp_path / "tasks", engine="slurm", slurm=settings) as client:
+        # The jobs of FakeSlurm ended in 1970: usually, the extension would delete such old tasks.
+        async with running(tmp_path / "tasks", engine="slurm", slurm=settings, retention="1000000h") as client:
             await client.post(id="bert", command=["train"])
             while 101 not in slurm.jobs:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
