@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from otel_zernel.clock import Clock
 
-_GROUP: Final = 100
-"""Readers that are woken at once. Sending to 100 takes about 3 ms."""
+_GROUP: Final = 25
+"""Readers that are woken at once. Sending to 100 took up to 20 ms."""
 _FRESH: Final = 0.1
 """Seconds for which a message is the first one of further readers."""
 _STALLED: Final = 5.0
