@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from benchmarks import BenchmarkRow
 from otel_zernel.testing import until
+from otel_zernel_exporters.websocket import WebSocketExporter
 from tests.exporters.websocket.feeds import FeedRun, explicit, feeding, memory
 
 READERS = 1000
@@ -74,12 +75,11 @@ async def _readers() -> list[BenchmarkRow]:
         with _clients(exporter.address.port, READERS, "reads") as clients:
             await until(lambda: len(exporter.readers) == READERS)
             await asyncio.sleep(1)
-            watching = asyncio.create_task(_longest_hold())
             begun = time.process_time()
-            for _ in range(PUSHES):
-                await exporter.readers.push()
-                await asyncio.sleep(0.1)
+            await _push(exporter)
             spent = (time.process_time() - begun) / PUSHES
+            watching = asyncio.create_task(_longest_hold())  # it takes a whole CPU
+            await _push(exporter)
             watching.cancel()
             held = await watching
             clients.kill()
@@ -89,6 +89,12 @@ async def _readers() -> list[BenchmarkRow]:
         BenchmarkRow("feed: the event loop is held", f"{held * 1e3:.1f} ms", "<= 10 ms", held <= 0.01),
         BenchmarkRow("feed: memory of 1,000 readers", f"{grown / 1e6:.0f} MB", "<= 80 MB", grown <= 80e6),
     ]
+
+
+async def _push(exporter: WebSocketExporter) -> None:
+    for _ in range(PUSHES):
+        await exporter.readers.push()
+        await asyncio.sleep(0.1)
 
 
 async def _stalled() -> list[BenchmarkRow]:
